@@ -1,0 +1,226 @@
+// Package driver is the contract between holdfast and a store that keeps locks,
+// as [database/sql/driver] is between database/sql and a database.
+//
+// Users of locks do not need it; they call the parent package. Implement [Driver]
+// to keep locks somewhere else, or wrap one to add behaviour: a wrapper forwards
+// the four methods and has an Unwrap method (see [Wrapper]), so that the optional
+// abilities of what it wraps stay reachable through [As].
+//
+// # What a driver promises
+//
+// A lock is a lease. [Driver.Acquire] makes the token of the request the holder
+// until its TTL has passed on the store's clock; [Driver.Renew] moves that end;
+// [Driver.Release] ends it. The token names one acquisition, never a client or a
+// goroutine, and everything is idempotent by it: an acquire whose answer was lost
+// is simply repeated and answers what it answered, with the same fence; a release
+// that is repeated, or that comes too late, touches nobody else.
+//
+// Nothing revives a lease that has expired, neither a renewal nor a repeat.
+//
+// Every request of one token carries a number, [Request.Ask], that grows by one.
+// Whenever the store tells of a grant it says which ask the grant rests on. The
+// client counts its trust from the moment it sent that ask, so it never needs a
+// clock in common with the store: see [Request.Ask].
+//
+// The suite in driver/drivertest holds a driver to this text.
+package driver
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// Kind is a kind of lock. Locks of different kinds never meet, even with one name.
+type Kind string
+
+// Mutex is the kind with one holder at a time.
+const Mutex Kind = "mutex"
+
+// MaxName is the length in bytes of the longest name a driver must accept.
+const MaxName = 512
+
+// Limits of a lease's TTL.
+const (
+	MinTTL = 10 * time.Millisecond
+	MaxTTL = 24 * time.Hour
+)
+
+// Driver keeps locks. Its methods may be called from any goroutine.
+//
+// A method may outlast its context, because many a client library cannot give up
+// a command in flight; the caller does not wait for it then. What such a command
+// did is settled by the caller with Release.
+type Driver interface {
+	// Acquire makes one attempt to get the lock for r.Token and answers Granted,
+	// Queued (only if r.Wait) or Busy. While it is Queued the caller must repeat
+	// the same request, with the next Ask, at least every r.TTL/3: that is the
+	// waiter's heartbeat, and the answer may be Granted at any of them.
+	//
+	// A token that was released cannot acquire again: the error matches ErrNotHeld.
+	Acquire(ctx context.Context, r *Request) (Grant, error)
+
+	// Renew lets each lease last its TTL from now on, and returns one error (or
+	// nil) per lease in their order: ErrNotHeld if the store knows that the token
+	// does not hold the lock, anything else if it could not tell.
+	Renew(ctx context.Context, leases []Lease) []error
+
+	// Release gives the lock up, or the token's place in the queue, and lets the
+	// next waiter have it. It returns ErrNotHeld if the token neither held nor
+	// waited; that is no news to a caller who repeats a release. Once Release has
+	// returned nil or ErrNotHeld, no Wake of that token is called any more.
+	Release(ctx context.Context, l Lease) error
+
+	// Close ends what the driver itself started, such as subscriptions. It does
+	// not release leases, and it does not close what the driver was given.
+	Close() error
+}
+
+// Request asks for a lock.
+type Request struct {
+	Kind Kind
+	Name string // 1 to MaxName bytes, any bytes
+
+	// Token is the identity of this acquisition: unique for all time, printable,
+	// without spaces.
+	Token string
+
+	// Ask numbers the attempts of this token from 1 on. A grant tells which ask it
+	// rests on (Grant.Ask): the store handled that ask before it granted, and gave
+	// the full TTL when it granted, so the time the ask was sent plus the TTL is
+	// before the end of the lease on the store's clock, whenever the news arrives.
+	Ask uint64
+
+	TTL time.Duration // MinTTL to MaxTTL
+
+	// Wait lets the request queue. A request that does not wait is answered Granted
+	// or Busy, and Busy leaves nothing behind.
+	Wait bool
+
+	// Fences reserves that many numbers for this grant, Grant.Fence being the first.
+	// The next grant's fence lies beyond them. 0 means 1.
+	Fences int64
+
+	// Holder is a text for people that Inspect shows, such as "web-3:4711".
+	Holder string
+
+	// Wake is called when there is news for the token between two asks: with status
+	// Granted when the store granted the lock; with Queued when the token should
+	// ask again now; with Lost when the lease was taken away. It must not block.
+	// A call can be missing, doubled or late, so it saves time and never replaces
+	// the heartbeat. nil means no such news is wanted.
+	Wake func(Grant)
+}
+
+// Status is an answer to a request.
+type Status int
+
+// The answers. The zero value is no answer.
+const (
+	Busy    Status = iota + 1 // another holds it; nothing was left behind
+	Queued                    // the token waits in the queue
+	Granted                   // the token holds the lock
+	Lost                      // only through Wake: the token holds the lock no more
+)
+
+// Grant is the answer to a request, or news of one.
+type Grant struct {
+	Status Status
+
+	// Ask is the number of the ask that a Granted rests on.
+	Ask uint64
+
+	// Fence is the fencing token of a Granted: for one kind and name, larger than
+	// that of every earlier grant.
+	Fence int64
+
+	// RetryAfter is when a Queued or Busy token should ask again if nothing else
+	// happens; 0 leaves it to the caller (a heartbeat if Queued).
+	RetryAfter time.Duration
+}
+
+// Lease is what Renew and Release speak of.
+type Lease struct {
+	Kind  Kind
+	Name  string
+	Token string
+	TTL   time.Duration
+
+	// Unsettled tells Release that some ask of this token was never answered, so
+	// that it might still arrive. The driver must see to it that such a straggler
+	// acquires nothing.
+	Unsettled bool
+}
+
+// ErrNotHeld says that a token does not hold the lock, as far as the store knows.
+var ErrNotHeld = errors.New("holdfast: lock not held")
+
+// ErrTransient is matched by errors that may pass if one tries again: the network,
+// a failover, a server that is loading. Errors that do not match it are refusals.
+var ErrTransient = errors.New("holdfast: store unavailable")
+
+// ErrNotExecuted is matched by errors after which the store has surely not acted
+// on the request. After any other error it may have.
+var ErrNotExecuted = errors.New("holdfast: not executed")
+
+// Wrapper is a Driver around another. As walks through it.
+type Wrapper interface {
+	Driver
+	Unwrap() Driver
+}
+
+// As finds the first driver that has the ability T, from d inwards.
+//
+//	if r, ok := driver.As[driver.Inspector](d); ok { … }
+func As[T any](d Driver) (T, bool) {
+	for d != nil {
+		if t, ok := d.(T); ok {
+			return t, true
+		}
+		w, ok := d.(Wrapper)
+		if !ok {
+			break
+		}
+		d = w.Unwrap()
+	}
+	var none T
+	return none, false
+}
+
+// Inspector is the ability to tell who holds a lock and who waits.
+type Inspector interface {
+	Inspect(ctx context.Context, k Kind, name string) (Info, error)
+}
+
+// Forcer is the ability to take a lock from its holder.
+type Forcer interface {
+	// ForceRelease ends the lease of whoever holds the lock, tells them where it
+	// can (Wake with Lost), and lets the next waiter have it. ErrNotHeld if free.
+	ForceRelease(ctx context.Context, k Kind, name string) error
+}
+
+// Router is the ability to tell which node keeps a lock. Renewals that go to
+// different nodes are sent apart, so that a frozen node delays only its own.
+type Router interface {
+	Node(k Kind, name string) string
+}
+
+// Info is a lock as its store sees it.
+type Info struct {
+	Name   string
+	Holder *Holder  // nil if nobody holds it
+	Queue  []Waiter // in the order in which they will be served
+}
+
+// Holder is who holds a lock.
+type Holder struct {
+	Holder   string        // the text given with the request
+	Since    time.Time     // on the store's clock
+	Fence    int64         // of the grant
+	TimeLeft time.Duration // until the lease ends if it is not renewed
+}
+
+// Waiter is who waits for a lock.
+type Waiter struct {
+	Holder string // the text given with the request
+}
