@@ -1,0 +1,285 @@
+package holdfast
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/keepalive"
+)
+
+const (
+	// maxAsking is how many asks of one acquisition may be under way. A second one
+	// gets through where the first hangs on a dead connection.
+	maxAsking = 3
+	// maxTries bounds how often TryLease repeats an ask that failed.
+	maxTries = 3
+)
+
+// acquisition is one attempt to get a lock, from the first ask to the grant or the
+// end of patience. All fields but open and lease belong to the goroutine in run.
+type acquisition struct {
+	c    *Client
+	req  driver.Request
+	sent []keepalive.Stamp // when the asks were sent; sent[0] is ask number first
+	first,
+	last uint64 // numbers of the oldest ask that is remembered, and of the newest
+
+	asking  int        // asks that are not answered
+	replies chan reply // has room for all of them
+	news    chan driver.Grant
+	timer   *time.Timer // when to ask again
+	err     error       // why it takes so long: ErrLocked or an error of the store
+	clean   bool        // the last answer left nothing behind in the store
+	pause   time.Duration
+
+	// open counts the asks of which it is not known whether the store has carried
+	// them out or still will. As long as there are any, giving the token up must leave
+	// a tombstone.
+	open  atomic.Int32
+	lease atomic.Pointer[Lease]
+	gone  atomic.Bool // the store took the lock away again
+}
+
+type reply struct {
+	ask   uint64
+	grant driver.Grant
+	err   error
+}
+
+// acquire gets a lease, waiting for it if wait is set.
+func (c *Client) acquire(ctx context.Context, k driver.Kind, name string, cfg config, wait bool) (*Lease, error) {
+	fail := func(err error) (*Lease, error) {
+		return nil, &LockError{Op: "acquire " + string(k), Name: name, Err: err}
+	}
+	if !validName(name) {
+		return fail(ErrInvalidName)
+	}
+	if !c.begin() {
+		return fail(ErrClosed)
+	}
+	defer c.wg.Done()
+	if held, ok := ctx.Value(heldKey{c, k, name}).(*Lease); ok && held.Err() == nil {
+		return fail(ErrDeadlock)
+	}
+	waitCtx := ctx
+	if cfg.wait > 0 {
+		var cancel context.CancelFunc
+		waitCtx, cancel = context.WithTimeout(ctx, cfg.wait)
+		defer cancel()
+	}
+	if waitCtx.Err() != nil {
+		return fail(context.Cause(waitCtx))
+	}
+	a := newAcquisition(c, k, name, cfg, wait)
+	defer a.timer.Stop()
+	trust, fence, err := a.run(waitCtx)
+	if err == nil {
+		l := newLease(ctx, a, fence, cfg)
+		if err = l.start(trust); err == nil {
+			return l, nil
+		}
+	}
+	if !a.clean || a.open.Load() > 0 {
+		a.undo()
+	}
+	return fail(err)
+}
+
+func newAcquisition(c *Client, k driver.Kind, name string, cfg config, wait bool) *acquisition {
+	a := &acquisition{
+		c:       c,
+		first:   1,
+		replies: make(chan reply, maxAsking),
+		news:    make(chan driver.Grant, 1),
+		timer:   time.NewTimer(cfg.ttl / 3),
+	}
+	a.req = driver.Request{
+		Kind: k, Name: name, Token: c.newToken(), TTL: cfg.ttl, Wait: wait, Holder: c.holder, Wake: a.wake,
+	}
+	return a
+}
+
+// wake passes news on from the driver. If there is no room, the news that is in there
+// makes the acquisition ask, and it learns everything then.
+func (a *acquisition) wake(g driver.Grant) {
+	if g.Status == driver.Lost {
+		a.gone.Store(true)
+		if l := a.lease.Load(); l != nil {
+			l.lose(driver.ErrNotHeld)
+		}
+		return
+	}
+	select {
+	case a.news <- g:
+	default:
+	}
+}
+
+// run is the wait loop. It asks, and asks again every TTL/3, which is the heartbeat
+// of a waiter, until the lock is granted or there is a reason to give up.
+func (a *acquisition) run(ctx context.Context) (keepalive.Trust, int64, error) {
+	a.ask(ctx)
+	for {
+		var g driver.Grant
+		var err error
+		select {
+		case <-ctx.Done():
+			err = a.because(context.Cause(ctx))
+		case <-a.c.closing:
+			err = ErrClosed
+		case g = <-a.news:
+			if g.Status != driver.Granted {
+				a.ask(ctx)
+			}
+		case r := <-a.replies:
+			g, err = a.answer(ctx, r)
+		case <-a.timer.C:
+			a.ask(ctx)
+		}
+		if err != nil {
+			return keepalive.Trust{}, 0, err
+		}
+		if g.Status == driver.Granted && ctx.Err() == nil {
+			if trust, ok := a.trust(g.Ask); ok && trust.Left() > 0 {
+				return trust, g.Fence, nil
+			}
+			// The push came so late that the lease it tells of is over, and somebody
+			// else may hold the lock. Whether we do, a new ask will tell.
+			a.ask(ctx)
+		}
+	}
+}
+
+// ask sends the next ask, unless too many are under way.
+func (a *acquisition) ask(ctx context.Context) {
+	a.timer.Reset(a.req.TTL / 3)
+	if a.asking == maxAsking {
+		return
+	}
+	a.asking++
+	a.last++
+	a.sent = append(a.sent, keepalive.Now())
+	// A grant that rests on an ask older than the TTL is worth nothing.
+	for len(a.sent) > 1 && a.sent[len(a.sent)-1].Sub(a.sent[0]) > a.req.TTL {
+		a.sent = a.sent[1:]
+		a.first++
+	}
+	r := a.req
+	r.Ask = a.last
+	a.open.Add(1)
+	a.c.wg.Add(1) // the operation that we are part of has not ended, so it may grow
+	go func() {
+		defer a.c.wg.Done()
+		g, err := a.c.d.Acquire(ctx, &r)
+		if err == nil || errors.Is(err, driver.ErrNotExecuted) || errors.Is(err, driver.ErrNotHeld) {
+			a.open.Add(-1)
+		}
+		a.replies <- reply{r.Ask, g, err}
+	}()
+}
+
+// trust returns the trust that follows from a grant resting on that ask.
+func (a *acquisition) trust(ask uint64) (keepalive.Trust, bool) {
+	if ask < a.first || ask > a.last {
+		return keepalive.Trust{}, false
+	}
+	return keepalive.NewTrust(a.sent[ask-a.first], a.req.TTL), true
+}
+
+// answer looks at the reply to an ask. It returns a grant if there is one, or an
+// error if it is no use to go on, and otherwise sets the time of the next ask.
+func (a *acquisition) answer(ctx context.Context, r reply) (driver.Grant, error) {
+	a.asking--
+	if r.err != nil {
+		return driver.Grant{}, a.failed(r.err)
+	}
+	a.c.accepted.Store(true)
+	a.pause = 0
+	a.clean = r.grant.Status == driver.Busy
+	switch r.grant.Status {
+	case driver.Granted:
+		return r.grant, nil
+	case driver.Busy:
+		a.err = ErrLocked
+		if !a.req.Wait {
+			return driver.Grant{}, ErrLocked
+		}
+		// The driver has no queue. Jitter keeps the waiters from coming in step.
+		a.again(min(max(r.grant.RetryAfter, 50*time.Millisecond), a.req.TTL/3))
+	case driver.Queued:
+		a.err = ErrLocked
+		if r.grant.RetryAfter > 0 && r.grant.RetryAfter < a.req.TTL/3 {
+			a.timer.Reset(r.grant.RetryAfter)
+		}
+	}
+	return driver.Grant{}, nil
+}
+
+// failed decides whether an error ends the acquisition.
+func (a *acquisition) failed(err error) error {
+	if !errors.Is(err, driver.ErrTransient) || !a.req.Wait && a.last == maxTries {
+		return err
+	}
+	a.err = err
+	a.pause = min(max(2*a.pause, 5*time.Millisecond), time.Second, a.req.TTL/6)
+	a.again(a.pause)
+	return nil
+}
+
+// again sets the next ask to a random time around d from now.
+func (a *acquisition) again(d time.Duration) {
+	a.timer.Reset(d/2 + rand.N(d))
+}
+
+// because adds to the end of a context what was waited for.
+func (a *acquisition) because(cause error) error {
+	if a.err == nil {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", cause, a.err)
+}
+
+// undo gives up the token in the background, whatever became of its asks: its place
+// in the queue, or a grant that nobody took.
+func (a *acquisition) undo() {
+	a.c.wg.Add(1)
+	go func() {
+		defer a.c.wg.Done()
+		_ = a.c.settle(a.driverLease(), &a.open)
+	}()
+}
+
+func (a *acquisition) driverLease() driver.Lease {
+	return driver.Lease{Kind: a.req.Kind, Name: a.req.Name, Token: a.req.Token, TTL: a.req.TTL}
+}
+
+// settle releases a token, trying until the store has answered or the lease would
+// have ended by itself. It returns driver.ErrNotHeld only if the token was not held
+// when the first release arrived: after a release whose answer was lost, "not held"
+// is what one expects to hear.
+func (c *Client) settle(l driver.Lease, open *atomic.Int32) error {
+	ctx, cancel := context.WithTimeout(c.life, l.TTL+time.Second)
+	defer cancel()
+	maybe := false
+	for pause := 5 * time.Millisecond; ; pause = min(2*pause, time.Second, l.TTL/3) {
+		l.Unsettled = open.Load() > 0
+		err := c.d.Release(ctx, l)
+		switch {
+		case err == nil, errors.Is(err, driver.ErrNotHeld) && maybe:
+			return nil
+		case errors.Is(err, driver.ErrNotHeld), !errors.Is(err, driver.ErrTransient):
+			return err
+		}
+		maybe = maybe || !errors.Is(err, driver.ErrNotExecuted)
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(pause/2 + rand.N(pause)):
+		}
+	}
+}

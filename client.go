@@ -1,0 +1,245 @@
+package holdfast
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/redisdriver"
+	"github.com/holdfast-go/holdfast/internal/keepalive"
+)
+
+// closeTimeout bounds how long Close waits for commands that Redis does not answer.
+const closeTimeout = 10 * time.Second
+
+// Client makes locks that live in one store. A program needs one for each Redis it
+// keeps locks on. Its methods may be called from any goroutine.
+type Client struct {
+	_      noCopy
+	d      driver.Driver
+	config config
+	keeper *keepalive.Keeper
+	id     string // begins its tokens
+	holder string // what others see when they look who holds a lock
+	count  atomic.Uint64
+
+	// accepted is set once the store has carried out a command: it can be used, and
+	// a later refusal is a change over there, such as a rotated password.
+	accepted atomic.Bool
+
+	closing chan struct{}   // closed when Close begins
+	life    context.Context // ends when Close has finished, or does not wait any longer
+	die     context.CancelFunc
+	wg      sync.WaitGroup
+	mu      sync.Mutex
+	closed  bool                // no operation begins any more
+	leases  map[*Lease]struct{} // held
+	doors   map[door]*doorway   // of the locks that Lock holds or waits for
+}
+
+// New returns a client that keeps its locks on the Redis behind rdb: a
+// [redis.Client], a failover client or a [redis.ClusterClient], Redis 6.2 or later,
+// or Valkey. All commands go through rdb and its hooks. Close does not close it.
+//
+// New panics if rdb is nil or a [redis.Ring], which would give one lock to two
+// holders when a shard fails.
+func New(rdb redis.UniversalClient, opts ...Option) *Client {
+	c := configure(opts)
+	return open(redisdriver.New(rdb, redisdriver.WithPrefix(c.prefix)), c)
+}
+
+// Open returns a client that keeps its locks in the store behind d, and closes d when
+// it is closed. It panics if d is nil.
+func Open(d driver.Driver, opts ...Option) *Client {
+	if d == nil {
+		panic("holdfast: nil driver")
+	}
+	return open(d, configure(opts))
+}
+
+func configure(opts []Option) config {
+	c := defaults
+	for _, o := range opts {
+		o.apply(&c)
+	}
+	return c
+}
+
+func open(d driver.Driver, c config) *Client {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	life, die := context.WithCancel(context.Background())
+	return &Client{
+		d:       d,
+		life:    life,
+		die:     die,
+		config:  c,
+		keeper:  keepalive.New(d),
+		id:      randomHex(),
+		holder:  host + ":" + strconv.Itoa(os.Getpid()),
+		closing: make(chan struct{}),
+		leases:  map[*Lease]struct{}{},
+		doors:   map[door]*doorway{},
+	}
+}
+
+// Close ends the client. Those who wait for a lease get [ErrClosed], leases that are
+// held are released, and their contexts end. It returns when all that is done, or
+// with an error after 10 s if Redis does not answer; leases that could not be
+// released end with their TTL. Closing again does nothing.
+func (c *Client) Close() error {
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return nil
+	}
+	c.closed = true
+	close(c.closing)
+	held := slices.Collect(maps.Keys(c.leases))
+	c.wg.Add(len(held))
+	c.mu.Unlock()
+	defer c.die()
+	var failed []error
+	var results []<-chan error
+	for _, l := range held {
+		results = append(results, l.giveUp(true))
+	}
+
+	timeout := time.NewTimer(closeTimeout)
+	defer timeout.Stop()
+	for _, r := range results {
+		select {
+		case err := <-r:
+			failed = append(failed, err)
+		case <-timeout.C:
+			return errors.New("holdfast: close: the store does not answer")
+		}
+	}
+	finished := make(chan struct{})
+	go func() {
+		defer close(finished)
+		c.wg.Wait() // waiters withdraw before the driver is closed
+		c.keeper.Close()
+		failed = append(failed, c.d.Close())
+	}()
+	select {
+	case <-finished:
+		return errors.Join(failed...)
+	case <-timeout.C:
+		return errors.New("holdfast: close: the store does not answer")
+	}
+}
+
+// begin starts an operation, which ends with c.wg.Done. It reports false if the
+// client is closed.
+func (c *Client) begin() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return false
+	}
+	c.wg.Add(1)
+	return true
+}
+
+// forget drops a lease that is over.
+func (c *Client) forget(l *Lease) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.leases, l)
+}
+
+// newToken returns the identity of an acquisition. The counter tells those of this
+// client apart, the random part those of its clones: a virtual machine that was
+// copied while it ran must not repeat them.
+func (c *Client) newToken() string {
+	b := make([]byte, 0, 56)
+	b = append(b, c.id...)
+	b = append(b, '-')
+	b = strconv.AppendUint(b, c.count.Add(1), 10)
+	b = append(b, '-')
+	return string(append(b, randomHex()...))
+}
+
+func randomHex() string {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}
+
+// inspect and force serve the methods of all primitives.
+
+func (c *Client) inspect(ctx context.Context, k driver.Kind, name string) (Info, error) {
+	i, ok := driver.As[driver.Inspector](c.d)
+	return await(c, ctx, "inspect", k, name, ok, func() (Info, error) { return i.Inspect(ctx, k, name) })
+}
+
+func (c *Client) force(ctx context.Context, k driver.Kind, name string) error {
+	f, ok := driver.As[driver.Forcer](c.d)
+	_, err := await(c, ctx, "force unlock", k, name, ok, func() (any, error) {
+		err := f.ForceRelease(ctx, k, name)
+		if errors.Is(err, driver.ErrNotHeld) {
+			err = ErrNotHeld
+		}
+		return nil, err
+	})
+	return err
+}
+
+// await calls f and waits for it no longer than ctx, for go-redis cannot be relied on
+// to return when its context ends.
+func await[T any](c *Client, ctx context.Context, op string, k driver.Kind, name string, able bool, f func() (T, error)) (T, error) {
+	var none T
+	fail := func(err error) (T, error) {
+		return none, &LockError{Op: op + " " + string(k), Name: name, Err: err}
+	}
+	switch {
+	case !validName(name):
+		return fail(ErrInvalidName)
+	case !able:
+		return fail(fmt.Errorf("the store cannot do this: %w", errors.ErrUnsupported))
+	case !c.begin():
+		return fail(ErrClosed)
+	}
+	type result struct {
+		v   T
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		defer c.wg.Done()
+		v, err := f()
+		done <- result{v, err}
+	}()
+	select {
+	case r := <-done:
+		if r.err != nil {
+			return fail(r.err)
+		}
+		return r.v, nil
+	case <-ctx.Done():
+		return fail(context.Cause(ctx))
+	}
+}
+
+func validName(name string) bool { return name != "" && len(name) <= driver.MaxName }
+
+// noCopy makes go vet complain about copies.
+type noCopy struct{}
+
+func (*noCopy) Lock()   {}
+func (*noCopy) Unlock() {}

@@ -1,0 +1,242 @@
+// Package redisdriver keeps locks on one Redis deployment: a server, a Sentinel
+// group or a Cluster, Redis 6.2 or later, or Valkey.
+//
+// A lock is one hash, <prefix>:1:<kind>:<name>, so it needs no hash tag on a
+// Cluster and keeps working while its slot moves. HGETALL shows an operator the
+// whole lock; script/queue.lua and script/mutex.lua explain its fields. Every
+// change is one Lua script that uses the server's clock.
+//
+// # Grant by push
+//
+// Waiters do not race for a lock that was freed. The script that releases it makes
+// the first waiter the holder, with that waiter's token and TTL, and publishes
+// "granted <token> <ask> <fence>" on the channel of the waiter's client. Handing a
+// lock over takes one trip to Redis and one from it.
+//
+// Why may the waiter act on a message that can be late, doubled or lost?
+//
+//   - It counts its trust from the time it sent the ask that the message names, not
+//     from when the message came. The server handled that ask before it granted,
+//     and gave the full TTL when it granted, so the lease on the server lasts at
+//     least until that moment plus TTL, however late the message is. A message
+//     later than that is worthless and ignored.
+//   - It need not come. A waiter asks again every third of its TTL, and the answer
+//     to a token that holds the lock is the grant.
+//   - It cannot be somebody else's. The token is the acquisition.
+//
+// The wrong version counts from the newest ask. A waiter that was cut off, whose
+// grant expired and went to another, may have asked again just before the old
+// message gets through, and then trusts it while the other holds the lock.
+package redisdriver
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// Driver keeps locks on Redis.
+type Driver struct {
+	rdb       redis.UniversalClient
+	prefix    string
+	retention time.Duration
+	wakes     *wakes
+}
+
+var (
+	_ driver.Driver    = (*Driver)(nil)
+	_ driver.Inspector = (*Driver)(nil)
+	_ driver.Forcer    = (*Driver)(nil)
+	_ driver.Router    = (*Driver)(nil)
+)
+
+// Option changes a Driver.
+type Option interface{ apply(*Driver) }
+
+type optionFunc func(*Driver)
+
+func (f optionFunc) apply(d *Driver) { f(d) }
+
+// WithPrefix sets what all keys and channels begin with. Programs exclude each
+// other only if they use the same prefix. It panics if prefix is empty.
+// The default is "holdfast".
+func WithPrefix(prefix string) Option {
+	if prefix == "" {
+		panic("redisdriver: empty prefix")
+	}
+	return optionFunc(func(d *Driver) { d.prefix = prefix })
+}
+
+// WithRetention sets how long a lock's key outlives its last use. Until then it
+// remembers the last fence, in case the server's clock is set back, and the tokens
+// that were released while an ask of theirs was on its way. It panics if r is below
+// 1 ms. The default is 1 minute.
+func WithRetention(r time.Duration) Option {
+	if r < time.Millisecond {
+		panic("redisdriver: retention below 1 ms")
+	}
+	return optionFunc(func(d *Driver) { d.retention = r })
+}
+
+// New returns a driver that sends its commands through rdb, with rdb's hooks and
+// limits, and does not close it.
+//
+// It panics if rdb is nil or a [redis.Ring]. A Ring moves names to other servers
+// when one fails, and then two holders would have the same lock.
+func New(rdb redis.UniversalClient, opts ...Option) *Driver {
+	if v := reflect.ValueOf(rdb); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+		panic("redisdriver: nil client")
+	}
+	if _, ok := rdb.(*redis.Ring); ok {
+		panic("redisdriver: a redis.Ring cannot keep locks: it moves them when a server fails, and then two can hold one")
+	}
+	d := &Driver{rdb: rdb, prefix: "holdfast", retention: time.Minute}
+	for _, o := range opts {
+		o.apply(d)
+	}
+	d.wakes = newWakes(rdb, d.prefix+":1:wake:")
+	return d
+}
+
+func (d *Driver) key(k driver.Kind, name string) string {
+	return d.prefix + ":1:" + string(k) + ":" + name
+}
+
+// Acquire implements [driver.Driver].
+func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, error) {
+	if err := valid(r); err != nil {
+		return driver.Grant{}, err
+	}
+	w := d.wakes.expect(r)
+	for {
+		birth, place := w.seat()
+		reply, err := acquireScript.ints(ctx, d.rdb, d.key(r.Kind, r.Name), d.args(r.Token,
+			r.Ask, ms(r.TTL), max(r.Fences, 1), flag(r.Wait), d.wakes.client(r), r.Holder, birth, place)...)
+		if err != nil {
+			if !isNotExecuted(err) {
+				w.sent.Store(true)
+			}
+			return driver.Grant{}, err
+		}
+		w.sent.Store(true)
+		status, n, more := reply[0], reply[1], reply[2] == 1
+		switch {
+		case status == 0:
+			return driver.Grant{}, fmt.Errorf("%w: the token was released before", driver.ErrNotHeld)
+		case status == 3:
+			d.wakes.granted(w)
+			return driver.Grant{Status: driver.Granted, Ask: r.Ask, Fence: n}, nil
+		case more:
+			continue // the queue is long: the script serves it piecemeal
+		case status == 2:
+			w.sit(reply[3], reply[4])
+			return driver.Grant{Status: driver.Queued, RetryAfter: d.wakes.queued(w, n)}, nil
+		}
+		d.wakes.forget(r.Token)
+		return driver.Grant{Status: driver.Busy, RetryAfter: time.Duration(n) * time.Millisecond}, nil
+	}
+}
+
+// Release implements [driver.Driver].
+func (d *Driver) Release(ctx context.Context, l driver.Lease) error {
+	if w := d.wakes.forget(l.Token); w != nil && !w.sent.Load() {
+		return driver.ErrNotHeld // none of its asks reached Redis
+	}
+	status, err := d.untilDone(ctx, releaseScript, d.key(l.Kind, l.Name), d.args(l.Token, flag(l.Unsettled)))
+	if err != nil {
+		return err
+	}
+	if status == 0 {
+		return driver.ErrNotHeld
+	}
+	return nil
+}
+
+// ForceRelease implements [driver.Forcer].
+func (d *Driver) ForceRelease(ctx context.Context, k driver.Kind, name string) error {
+	reply, err := forceScript.ints(ctx, d.rdb, d.key(k, name), d.args("-")...)
+	if err != nil {
+		return err
+	}
+	if reply[0] == 0 {
+		return driver.ErrNotHeld
+	}
+	if reply[1] == 1 {
+		_, err = d.untilDone(ctx, releaseScript, d.key(k, name), d.args("-", "0"))
+	}
+	return err
+}
+
+// untilDone runs a script that answers {status, more} until there is no more to do,
+// and returns its first status. Between two runs the lock is free, with a queue;
+// should this process end here, the heartbeats of the waiters take over.
+func (d *Driver) untilDone(ctx context.Context, s *script, key string, args []any) (int64, error) {
+	reply, err := s.ints(ctx, d.rdb, key, args...)
+	if err != nil {
+		return 0, err
+	}
+	for more := reply[1]; more == 1; {
+		again, err := s.ints(ctx, d.rdb, key, args...)
+		if err != nil {
+			break // what was asked for is done
+		}
+		more = again[1]
+	}
+	return reply[0], nil
+}
+
+// Node implements [driver.Router].
+func (d *Driver) Node(k driver.Kind, name string) string {
+	cluster, ok := d.rdb.(*redis.ClusterClient)
+	if !ok {
+		return ""
+	}
+	node, err := cluster.MasterForKey(context.Background(), d.key(k, name))
+	if err != nil {
+		return ""
+	}
+	return node.Options().Addr
+}
+
+// Close implements [driver.Driver]: it ends the subscription.
+func (d *Driver) Close() error {
+	d.wakes.close()
+	return nil
+}
+
+// args are what every script begins with, and what this one adds.
+func (d *Driver) args(token string, more ...any) []any {
+	return append([]any{token, d.wakes.prefix, ms(d.retention)}, more...)
+}
+
+// ms rounds up, so that the server never ends a lease before the client does.
+func ms(d time.Duration) int64 {
+	return int64((d + time.Millisecond - 1) / time.Millisecond)
+}
+
+func flag(b bool) string {
+	if b {
+		return "1"
+	}
+	return "0"
+}
+
+func valid(r *driver.Request) error {
+	switch {
+	case r.Kind != driver.Mutex:
+		return refusal(fmt.Errorf("redisdriver: locks of kind %q: %w", r.Kind, errUnsupported))
+	case r.Name == "" || len(r.Name) > driver.MaxName:
+		return refusal(fmt.Errorf("redisdriver: a name of %d bytes", len(r.Name)))
+	case r.Token == "" || strings.ContainsFunc(r.Token, func(c rune) bool { return c <= ' ' }):
+		return refusal(fmt.Errorf("redisdriver: a token with spaces, or none"))
+	case r.TTL < driver.MinTTL || r.TTL > driver.MaxTTL:
+		return refusal(fmt.Errorf("redisdriver: a TTL of %v", r.TTL))
+	}
+	return nil
+}

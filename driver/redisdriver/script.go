@@ -1,0 +1,95 @@
+package redisdriver
+
+import (
+	"context"
+	"crypto/sha1"
+	_ "embed"
+	"encoding/hex"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+)
+
+//go:embed script/queue.lua
+var queueLua string
+
+//go:embed script/mutex.lua
+var mutexLua string
+
+//go:embed script/mutex_acquire.lua
+var acquireLua string
+
+//go:embed script/mutex_release.lua
+var releaseLua string
+
+//go:embed script/mutex_renew.lua
+var renewLua string
+
+//go:embed script/mutex_force.lua
+var forceLua string
+
+//go:embed script/mutex_inspect.lua
+var inspectLua string
+
+var (
+	acquireScript = newScript(acquireLua, 5)
+	releaseScript = newScript(releaseLua, 2)
+	renewScript   = newScript(renewLua, 1)
+	forceScript   = newScript(forceLua, 2)
+	inspectScript = newScript(inspectLua, 2)
+)
+
+// script is a Lua script with all it builds on, and the number of integers in its
+// answer. redis.Script is not used because its commands would be retried by go-redis.
+type script struct {
+	text, sha string
+	answer    int
+}
+
+func newScript(body string, answer int) *script {
+	text := queueLua + mutexLua + body
+	sum := sha1.Sum([]byte(text))
+	return &script{text: text, sha: hex.EncodeToString(sum[:]), answer: answer}
+}
+
+// once keeps go-redis from sending a command again by itself after it lost the
+// answer. Only an attempt that we know of can be counted as under way.
+type once struct{ *redis.Cmd }
+
+func (once) NoRetry() bool { return true }
+
+// cmd is the script as a command, by its hash or with its text.
+func (s *script) cmd(ctx context.Context, byText bool, key string, args []any) once {
+	list := make([]any, 0, 4+len(args))
+	if byText {
+		list = append(list, "eval", s.text, 1, key)
+	} else {
+		list = append(list, "evalsha", s.sha, 1, key)
+	}
+	c := once{redis.NewCmd(ctx, append(list, args...)...)}
+	c.SetFirstKeyPos(3)
+	return c
+}
+
+// run runs the script by its hash, or with its text if the server does not know it.
+func (s *script) run(ctx context.Context, rdb redis.UniversalClient, key string, args ...any) (*redis.Cmd, error) {
+	c := s.cmd(ctx, false, key, args)
+	err := rdb.Process(ctx, c)
+	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
+		c = s.cmd(ctx, true, key, args)
+		err = rdb.Process(ctx, c)
+	}
+	return c.Cmd, classify(err)
+}
+
+func (s *script) ints(ctx context.Context, rdb redis.UniversalClient, key string, args ...any) ([]int64, error) {
+	c, err := s.run(ctx, rdb, key, args...)
+	if err != nil {
+		return nil, err
+	}
+	reply, err := c.Int64Slice()
+	if err == nil && len(reply) != s.answer {
+		err = fmt.Errorf("redisdriver: %d values from a script, want %d", len(reply), s.answer)
+	}
+	return reply, err
+}

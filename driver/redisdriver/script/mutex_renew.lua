@@ -1,0 +1,16 @@
+-- mutex_renew.lua: let the lease last its whole length again.
+--
+-- KEYS[1]  lock
+-- ARGV[4]  TTL in ms
+--
+-- Returns 1 renewed, 0 not held by this token.
+
+if owner == token and expires >= now then
+  extend(tonumber(ARGV[4]))
+  return 1
+end
+-- An expired lease is over, even if nobody wanted the lock meanwhile.
+expire()
+local _, news = grant()
+spread(news)
+return 0

@@ -1,0 +1,212 @@
+-- queue.lua: the clock, the life of the key, and the waiters of a lock.
+--
+-- Prepended to every script. A lock is one hash; of its fields these are shared
+-- by all kinds of locks:
+--
+--   head       first place that may have a waiter; absent when nobody waits
+--   tail       last place given out; never goes back while the key lives
+--   birth      tells this numbering from that of an earlier life of the key
+--   skip       where the next grant starts to look: whoever waits before it was
+--              passed over; absent when nobody was
+--   w:<place>  a waiter: "token ask ttl fences alive vote client holder"
+--   s:<token>  its place
+--   dead       tombstones, "\ntoken until" each
+--
+-- All times are ms of the server's clock. vote says what it means if nobody listens
+-- on the client's channel: 1 nothing (this node never saw anybody listen there),
+-- 2 that the client is gone, 3 nothing, and never again (it was passed over once,
+-- and turned out to be alive).
+--
+-- KEYS[1]  lock
+-- ARGV[1]  token
+-- ARGV[2]  wake channels are called this followed by the client's id
+-- ARGV[3]  retention: how long, in ms, the key outlives its last use
+
+local token = ARGV[1]
+local retention = tonumber(ARGV[3])
+local clock = redis.call('TIME')
+local now_us = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
+local now = math.floor(now_us / 1000)
+
+local function int(n)
+  return string.format('%.0f', n)
+end
+
+-- Let the key live ms from now or as long as it would anyway: somebody else may
+-- count on more. It writes even when nothing changes, because a script whose first
+-- write is one that needs no memory may write anything when memory is full.
+local function keep(ms)
+  redis.call('PEXPIRE', KEYS[1], int(math.max(ms, redis.call('PTTL', KEYS[1]))))
+end
+
+local state = redis.call('HMGET', KEYS[1], 'head', 'tail', 'birth', 'skip', 'dead',
+  's:' .. token, 'token', 'expires', 'ttl', 'fence', 'reserved')
+local head, tail, birth, skip = tonumber(state[1] or nil), tonumber(state[2] or 0),
+  tonumber(state[3] or 0), tonumber(state[4] or nil)
+local dead, mine = state[5] or '', tonumber(state[6] or nil)
+
+-- A token that was released while one of its asks was still under way. That ask
+-- must not take the lock when it arrives: nobody would ever release it.
+local function buried()
+  return string.find(dead, '\n' .. token .. ' ', 1, true) ~= nil
+end
+
+-- The tombstone lasts as long as the key. A straggler that comes later still costs
+-- the others a TTL of waiting, no more; so 500 tombstones are enough, and a storm
+-- of cancellations stays cheap.
+local function bury(who)
+  local kept, count = '', 0
+  for old, till in string.gmatch(dead, '\n(%S+) (%d+)') do
+    if tonumber(till) > now and old ~= who then
+      kept, count = kept .. '\n' .. old .. ' ' .. till, count + 1
+    end
+  end
+  if count >= 500 then
+    kept = string.gsub(kept, '^\n[^\n]+', '')
+  end
+  dead = kept .. '\n' .. who .. ' ' .. int(now + retention)
+  redis.call('HSET', KEYS[1], 'dead', dead)
+  keep(retention)
+end
+
+-- The number of subscribers on a client's channel as this node sees it, or nil.
+local function listeners(client)
+  local reply = redis.pcall('PUBSUB', 'NUMSUB', ARGV[2] .. client)
+  return not reply.err and tonumber(reply[2]) or nil
+end
+
+-- PUBLISH can be refused by an ACL; that must not undo half of a grant. So it is
+-- the last thing a script does, and its result is of no interest: a waiter that
+-- hears nothing learns of its grant from its next heartbeat.
+local function tell(client, message)
+  if client ~= '-' then
+    redis.pcall('PUBLISH', ARGV[2] .. client, message)
+  end
+end
+
+-- A waiter must ask again within this time or lose its place. A grant may be
+-- pushed until then, and still leaves it a third of its TTL to act on.
+local function patience(ttl)
+  return math.floor(ttl * 2 / 3)
+end
+
+local function waiter_write(place, ask, ttl, fences, alive, vote, client, holder)
+  redis.call('HSET', KEYS[1], 'w:' .. int(place), table.concat({ token, int(ask), int(ttl),
+    int(fences), int(alive), vote, client, holder }, ' '))
+end
+
+local function waiter_read(place)
+  local record = redis.call('HGET', KEYS[1], 'w:' .. int(place))
+  if not record then
+    return nil
+  end
+  local w = {}
+  w.token, w.ask, w.ttl, w.fences, w.alive, w.vote, w.client, w.holder =
+    string.match(record, '^(%S+) (%d+) (%d+) (%d+) (%d+) (%d) (%S+) (.*)$')
+  w.ttl, w.fences, w.alive = tonumber(w.ttl), tonumber(w.fences), tonumber(w.alive)
+  return w
+end
+
+local function waiter_drop(place, who)
+  redis.call('HDEL', KEYS[1], 'w:' .. int(place), 's:' .. who)
+end
+
+-- head and skip are numbers or nil; write what changed.
+local function mark(field, was, is)
+  if is and is ~= was then
+    redis.call('HSET', KEYS[1], field, int(is))
+  elseif was and not is then
+    redis.call('HDEL', KEYS[1], field)
+  end
+  return is
+end
+
+-- Join the queue, or say again that one is waiting. A waiter whose record was
+-- dropped while it was cut off comes back to its old place, if the key is still the
+-- one that gave the place out.
+local function waiter_ask(ask, ttl, fences, client, holder, old_birth, old_place)
+  keep(patience(ttl) + retention)
+  local alive, vote = now + patience(ttl), (listeners(client) or 0) > 0 and '2' or '1'
+  if mine then
+    local w = waiter_read(mine)
+    if tonumber(w.ask) > ask then
+      return
+    end
+    if skip and mine < skip then
+      vote = '3'
+      skip = mark('skip', skip, nil)
+    elseif w.vote == '3' then
+      vote = '3'
+    end
+    waiter_write(mine, ask, ttl, fences, alive, vote, client, holder)
+    return
+  end
+  if old_place > 0 and old_birth == birth and old_place <= tail then
+    mine = old_place
+    if skip and mine < skip then
+      skip = mark('skip', skip, nil)
+    end
+  else
+    if birth == 0 then
+      birth = now_us
+      redis.call('HSET', KEYS[1], 'birth', int(birth))
+    end
+    tail = tail + 1
+    mine = tail
+    redis.call('HSET', KEYS[1], 'tail', int(tail))
+  end
+  waiter_write(mine, ask, ttl, fences, alive, vote, client, holder)
+  redis.call('HSET', KEYS[1], 's:' .. token, int(mine))
+  if not head or mine < head then
+    head = mark('head', head, mine)
+  end
+end
+
+-- Walk the queue and give each waiter to admit, until that returns nil for "no" or
+-- says, with its second result, that the lock is full now. The first result is what
+-- to tell the waiter. Waiters whose heartbeat is overdue are dropped. Those whose
+-- client seems to have gone are passed over, but keep their place until they are
+-- overdue too: a count of subscribers may be wrong, a missing heartbeat is not.
+--
+-- At most 256 places are looked at, so that no call holds up the server for long.
+-- Returns 1 if there may be more to do, and whom to tell what.
+local function serve(admit)
+  local place, passed, news, gone, left, full = head, nil, {}, {}, 256, false
+  while place <= tail and left > 0 and not full do
+    local w = waiter_read(place)
+    left = left - 1
+    if w and w.alive < now then
+      waiter_drop(place, w.token)
+    elseif w and skip and place < skip then
+      passed, place = place, skip - 1
+    elseif w then
+      if w.vote == '2' and gone[w.client] == nil then
+        gone[w.client] = w.token ~= token and listeners(w.client) == 0
+      end
+      if w.vote == '2' and gone[w.client] then
+        passed = passed or place
+      else
+        local message
+        message, full = admit(w)
+        if not message then
+          break
+        end
+        waiter_drop(place, w.token)
+        if w.token ~= token then
+          news[#news + 1] = { w.client, message }
+        end
+      end
+    end
+    place = place + 1
+  end
+  local more = left == 0 and place <= tail and not full
+  head = mark('head', head, passed or (place <= tail and place or nil))
+  skip = mark('skip', skip, passed and place or nil)
+  return more and 1 or 0, news
+end
+
+local function spread(news)
+  for i = 1, #news do
+    tell(news[i][1], news[i][2])
+  end
+end

@@ -1,0 +1,272 @@
+package redisdriver
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	mathrand "math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// While anybody waits, the subscription must hear a message that we send ourselves
+// every second. Two are missed before it is given up: go-redis would not notice a
+// connection that is open but dead.
+const (
+	pingEvery  = time.Second
+	pingMissed = 2500 * time.Millisecond
+)
+
+// wakes is where news for waiters comes in: one channel and one subscription for
+// the whole client, however many locks it waits for. The subscription is made when
+// somebody first has to wait.
+//
+// Nothing depends on it. While there is no acknowledged subscription, or if the user
+// of the client may not subscribe at all, waiters ask every 50 to 250 ms instead.
+type wakes struct {
+	rdb    redis.UniversalClient
+	prefix string // of all wake channels
+	id     string // of this client; its channel is prefix + id
+
+	mu      sync.Mutex
+	tokens  map[string]*watch
+	waiting int           // tokens that were last answered Queued
+	live    bool          // the subscription is acknowledged
+	heard   time.Time     // when the last of our own pings came in
+	stop    func()        // ends the listener, nil if none was started
+	stopped chan struct{} // closed when it has ended
+	closed  bool
+}
+
+// watch is what the client knows of one token.
+type watch struct {
+	wake   func(driver.Grant)
+	sent   atomic.Bool // an ask may have reached Redis
+	queued bool        // under wakes.mu
+
+	birth, place atomic.Int64 // the token's seat in the queue
+}
+
+func newWakes(rdb redis.UniversalClient, prefix string) *wakes {
+	var id [8]byte
+	_, _ = rand.Read(id[:]) // never fails
+	return &wakes{rdb: rdb, prefix: prefix, id: hex.EncodeToString(id[:]), tokens: map[string]*watch{}}
+}
+
+// client is what other clients call to wake this request, - for nothing.
+func (w *wakes) client(r *driver.Request) string {
+	if r.Wake == nil {
+		return "-"
+	}
+	return w.id
+}
+
+// expect makes ready for news of the token. It comes before the first ask is sent.
+func (w *wakes) expect(r *driver.Request) *watch {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	t := w.tokens[r.Token]
+	if t == nil {
+		t = &watch{wake: r.Wake}
+		if t.wake == nil {
+			t.wake = func(driver.Grant) {}
+		}
+		w.tokens[r.Token] = t
+	}
+	return t
+}
+
+// forget ends the news of a token.
+func (w *wakes) forget(token string) *watch {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	t := w.tokens[token]
+	if t != nil {
+		w.grantedLocked(t)
+		delete(w.tokens, token)
+	}
+	return t
+}
+
+// granted notes that a token waits no more. It still wants to hear of a loss.
+func (w *wakes) granted(t *watch) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.grantedLocked(t)
+}
+
+func (w *wakes) grantedLocked(t *watch) {
+	if t.queued {
+		t.queued = false
+		w.waiting--
+	}
+}
+
+func (t *watch) seat() (birth, place int64) { return t.birth.Load(), t.place.Load() }
+
+func (t *watch) sit(birth, place int64) {
+	t.birth.Store(birth)
+	t.place.Store(place)
+}
+
+// queued notes that a token waits, and says when it should ask again. n is the time
+// in ms that the script named, 0 for none.
+func (w *wakes) queued(t *watch, n int64) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !t.queued {
+		t.queued = true
+		if w.waiting++; w.waiting == 1 {
+			w.heard = time.Now() // nobody listened for pings until now
+		}
+	}
+	if w.stop == nil && !w.closed {
+		ctx, cancel := context.WithCancel(context.Background())
+		w.stop, w.stopped = cancel, make(chan struct{})
+		go w.listen(ctx)
+	}
+	after := time.Duration(n) * time.Millisecond
+	if poll := 50*time.Millisecond + mathrand.N(200*time.Millisecond); !w.live && (after == 0 || poll < after) {
+		after = poll
+	}
+	return after
+}
+
+// listen keeps a subscription until the client is closed.
+func (w *wakes) listen(ctx context.Context) {
+	defer close(w.stopped)
+	for pause := 50 * time.Millisecond; ctx.Err() == nil; pause = min(2*pause, 5*time.Second) {
+		began := time.Now()
+		w.subscribe(ctx)
+		w.alive(false)
+		if time.Since(began) > time.Minute {
+			pause = 50 * time.Millisecond
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause/2 + mathrand.N(pause)):
+		}
+	}
+}
+
+// subscribe makes one subscription and passes its messages on until it breaks.
+func (w *wakes) subscribe(ctx context.Context) {
+	ps := w.rdb.Subscribe(ctx)
+	var pinging sync.WaitGroup
+	defer pinging.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	// Receive does not look at its context. Closing is what wakes it.
+	defer context.AfterFunc(ctx, func() { _ = ps.Close() })()
+	defer func() { _ = ps.Close() }()
+
+	w.alive(false)
+	if err := ps.Subscribe(ctx, w.prefix+w.id); err != nil {
+		return
+	}
+	pinging.Go(func() { w.ping(ctx, cancel) })
+	for {
+		msg, err := ps.Receive(ctx)
+		switch msg := msg.(type) {
+		case *redis.Subscription:
+			w.alive(true)
+		case *redis.Message:
+			w.dispatch(msg.Payload)
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// alive notes whether there is a subscription, and makes every waiter ask when that
+// changes: news may have been missed before it was there, or while it was broken.
+func (w *wakes) alive(live bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.heard = time.Now()
+	if live == w.live && !live {
+		return
+	}
+	w.live = live
+	for _, t := range w.tokens {
+		if t.queued {
+			t.wake(driver.Grant{Status: driver.Queued})
+		}
+	}
+}
+
+// ping publishes to ourselves and ends the subscription that does not hear it.
+func (w *wakes) ping(ctx context.Context, end context.CancelFunc) {
+	tick := time.NewTicker(pingEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		w.mu.Lock()
+		waiting, missed := w.waiting > 0, time.Since(w.heard) > pingMissed
+		w.mu.Unlock()
+		if !waiting {
+			continue
+		}
+		if missed {
+			end()
+			return
+		}
+		sent, cancel := context.WithTimeout(ctx, pingEvery)
+		err := w.rdb.Publish(sent, w.prefix+w.id, "ping").Err()
+		cancel()
+		if err != nil {
+			// It was not the subscription that failed, or not it alone.
+			w.mu.Lock()
+			w.heard = time.Now()
+			// Who may not publish gets no pushes from others of its kind either.
+			w.live = w.live && !redis.HasErrorPrefix(err, "NOPERM")
+			w.mu.Unlock()
+		}
+	}
+}
+
+// dispatch passes one message on: "granted token ask fence", "lost token" or "ping".
+func (w *wakes) dispatch(payload string) {
+	word := strings.Split(payload, " ")
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case word[0] == "ping":
+		w.heard = time.Now()
+	case word[0] == "granted" && len(word) == 4:
+		ask, err1 := strconv.ParseUint(word[2], 10, 64)
+		fence, err2 := strconv.ParseInt(word[3], 10, 64)
+		if t := w.tokens[word[1]]; t != nil && errors.Join(err1, err2) == nil {
+			w.grantedLocked(t)
+			t.wake(driver.Grant{Status: driver.Granted, Ask: ask, Fence: fence})
+		}
+	case word[0] == "lost" && len(word) == 2:
+		if t := w.tokens[word[1]]; t != nil {
+			t.wake(driver.Grant{Status: driver.Lost})
+		}
+	}
+}
+
+func (w *wakes) close() {
+	w.mu.Lock()
+	w.closed = true
+	stop, stopped := w.stop, w.stopped
+	w.mu.Unlock()
+	if stop != nil {
+		stop()
+		<-stopped
+	}
+}

@@ -1,0 +1,69 @@
+package holdfast
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+)
+
+// What can be wrong. Errors of this package match one of these with [errors.Is], the
+// cause of a context, or an error of the store, or several of them; most are wrapped
+// in a [*LockError].
+var (
+	// ErrLocked says that another holds the lock.
+	ErrLocked error = &sentinel{"locked", "held by another"}
+	// ErrLost says that the lease ended before it was released: it could not be
+	// renewed in time, or it was taken away. Another may hold the lock now.
+	ErrLost error = &sentinel{"lock_lost", "lock lost"}
+	// ErrNotHeld says that the lock is not held: the lease was released before.
+	ErrNotHeld error = &sentinel{"not_held", "lock not held"}
+	// ErrClosed says that the client is closed.
+	ErrClosed error = &sentinel{"closed", "client closed"}
+	// ErrDeadlock says that the context already carries a lease on the lock, for
+	// which the caller would wait for ever.
+	ErrDeadlock error = &sentinel{"deadlock", "already held by this context"}
+	// ErrInvalidName says that a name is empty or longer than 512 bytes.
+	ErrInvalidName error = &sentinel{"invalid_name", "name must have 1 to 512 bytes"}
+)
+
+type sentinel struct{ kind, text string }
+
+func (e *sentinel) Error() string { return "holdfast: " + e.text }
+
+// LockError says which operation failed on which lock. It never contains a token.
+type LockError struct {
+	Op   string // such as "acquire mutex"
+	Name string // of the lock
+	Err  error
+}
+
+// Error returns "holdfast: <op> <name>: <cause>". Of a name longer than 64 bytes it
+// shows the beginning.
+func (e *LockError) Error() string {
+	name := e.Name
+	if len(name) > 64 {
+		name = name[:64] + "…"
+	}
+	cause := strings.ReplaceAll(e.Err.Error(), "holdfast: ", "")
+	return "holdfast: " + e.Op + " " + strconv.Quote(name) + ": " + cause
+}
+
+// Unwrap returns the cause.
+func (e *LockError) Unwrap() error { return e.Err }
+
+// ErrorType returns a word for the cause that is fit for the OpenTelemetry attribute
+// error.type: locked, lock_lost, not_held, closed, deadlock, invalid_name, timeout,
+// canceled or, for anything the store said, store.
+func (e *LockError) ErrorType() string {
+	var known *sentinel
+	switch {
+	case errors.Is(e.Err, context.DeadlineExceeded):
+		return "timeout"
+	case errors.Is(e.Err, context.Canceled):
+		return "canceled"
+	case errors.As(e.Err, &known):
+		return known.kind
+	}
+	return "store"
+}

@@ -1,0 +1,242 @@
+package holdfast
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/keepalive"
+)
+
+// Lease is the right to hold a lock until a deadline, which is moved on while the
+// lease is renewed. It ends when it is released, or when it is lost. Its methods may
+// be called from any goroutine.
+type Lease struct {
+	c      *Client
+	a      *acquisition
+	fence  int64
+	log    func(cause error) // of a loss
+	entry  *keepalive.Entry
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+
+	mu  sync.Mutex
+	end error // nil while held, then ErrLost or ErrNotHeld
+}
+
+// heldKey finds, in a context, the lease on a lock.
+type heldKey struct {
+	c    *Client
+	kind driver.Kind
+	name string
+}
+
+func newLease(ctx context.Context, a *acquisition, fence int64, cfg config) *Lease {
+	l := &Lease{c: a.c, a: a, fence: fence}
+	l.entry = &keepalive.Entry{Lease: a.driverLease(), Fixed: cfg.fixed, Lost: func(err error) { l.lose(err) }}
+	l.log = func(cause error) {
+		cfg.log().Warn("holdfast: lock lost", "kind", a.req.Kind, "lock", a.req.Name, "fence", fence, "cause", cause)
+	}
+	ctx = context.WithValue(context.WithoutCancel(ctx), heldKey{a.c, a.req.Kind, a.req.Name}, l)
+	l.ctx, l.cancel = context.WithCancelCause(ctx)
+	return l
+}
+
+// start puts the lease in the care of the client.
+func (l *Lease) start(trust keepalive.Trust) error {
+	l.c.mu.Lock()
+	if l.c.closed {
+		l.c.mu.Unlock()
+		l.cancel(ErrClosed)
+		return ErrClosed
+	}
+	l.c.leases[l] = struct{}{}
+	l.c.mu.Unlock()
+	l.c.keeper.Add(l.entry, trust)
+	l.a.lease.Store(l)
+	if l.a.gone.Load() { // before we were there to hear it
+		l.lose(driver.ErrNotHeld)
+	}
+	return nil
+}
+
+// Context returns a context that ends when the lease does: with cause [ErrLost] when
+// it is lost, before another can get the lock. It has the values of the context that
+// the lease was acquired with, but neither its deadline nor its cancellation.
+func (l *Lease) Context() context.Context { return l.ctx }
+
+// WithContext returns a context that ends when ctx or the lease does, whichever comes
+// first. It has the values of ctx.
+func (l *Lease) WithContext(ctx context.Context) context.Context {
+	ctx = context.WithValue(ctx, heldKey{l.c, l.a.req.Kind, l.a.req.Name}, l)
+	ctx, cancel := context.WithCancelCause(ctx)
+	// The lease is certain to end, so this needs no stopping.
+	context.AfterFunc(l.ctx, func() { cancel(context.Cause(l.ctx)) })
+	return ctx
+}
+
+// Done returns a channel that is closed when the lease ends.
+func (l *Lease) Done() <-chan struct{} { return l.ctx.Done() }
+
+// Err returns nil while the lease is held, [ErrLost] when it was lost and
+// [ErrNotHeld] after it was released. It looks at the clock itself, so it is right
+// also just after the process was suspended. The process can be suspended between the
+// check and what follows it, however; only a fence protects against that.
+func (l *Lease) Err() error {
+	l.mu.Lock()
+	end := l.end
+	l.mu.Unlock()
+	if end == nil && l.c.keeper.Trust(l.entry).Left() <= 0 {
+		if l.c.keeper.Remove(l.entry) {
+			l.lose(nil)
+		}
+		end = ErrLost
+	}
+	return end
+}
+
+// Fence returns the fencing token: a number that is larger for every new lease on the
+// lock. A resource that remembers the largest it has seen, and refuses smaller ones,
+// is safe from a holder who does not know yet that its lease is over.
+func (l *Lease) Fence() int64 { return l.fence }
+
+// Token returns the identity of the lease, which contains the kind and name of its
+// lock. Who knows it can end the lease, so it does not belong in logs.
+func (l *Lease) Token() string {
+	return string(l.a.req.Kind) + ":" + l.a.req.Token + ":" + l.a.req.Name
+}
+
+// Name returns the name of the lock.
+func (l *Lease) Name() string { return l.a.req.Name }
+
+// Deadline returns when the lease ends if it is not renewed until then, by the clock
+// of this process. The store lets it last a little longer.
+func (l *Lease) Deadline() time.Time { return l.c.keeper.Trust(l.entry).Deadline() }
+
+// Renew lets the lease last its whole TTL again. Only leases made [WithoutRenewal]
+// need it. The error matches [ErrLost] if the lease is lost; after any other it is
+// still held until its [Lease.Deadline].
+func (l *Lease) Renew(ctx context.Context) error {
+	op := "renew"
+	if err := l.Err(); err != nil {
+		return l.error(op, err)
+	}
+	_, err := await(l.c, ctx, op, l.a.req.Kind, l.a.req.Name, true, func() (any, error) {
+		sent := keepalive.Now()
+		err := l.c.d.Renew(context.WithoutCancel(ctx), []driver.Lease{l.entry.Lease})[0]
+		switch {
+		case err == nil:
+			l.c.keeper.Renewed(l.entry, sent)
+		case errors.Is(err, driver.ErrNotHeld):
+			if l.c.keeper.Remove(l.entry) {
+				l.lose(err)
+			}
+			err = ErrLost
+		}
+		return nil, err
+	})
+	return err
+}
+
+// Release gives the lock up and ends the lease's context. The error matches [ErrLost]
+// if the lease had been lost, and [ErrNotHeld] if it was released before; the lock of
+// another is never touched.
+//
+// Release works with a ctx that has ended. It waits for the store until ctx ends, but
+// at least 1 s; it then goes on in the background, and the error matches the cause of
+// ctx.
+func (l *Lease) Release(ctx context.Context) error {
+	const op = "release"
+	done := l.release()
+	select {
+	case err := <-done:
+		return l.error(op, err)
+	case <-ctx.Done():
+	}
+	select {
+	case err := <-done:
+		return l.error(op, err)
+	case <-time.After(unlockWait):
+		return l.error(op, fmt.Errorf("%w: it goes on in the background", context.Cause(ctx)))
+	}
+}
+
+// release ends the lease and tells the store in the background. The channel gets the
+// outcome: nil, ErrLost, ErrNotHeld, ErrClosed or an error of the store.
+func (l *Lease) release() <-chan error { return l.giveUp(l.c.begin()) }
+
+// giveUp is release. The operation that it is part of has begun, or could not.
+func (l *Lease) giveUp(begun bool) <-chan error {
+	done := make(chan error, 1)
+	_ = l.Err() // the lease may be lost without anybody having noticed yet
+	l.mu.Lock()
+	before := l.end
+	l.end = ErrNotHeld
+	l.mu.Unlock()
+	if before == nil {
+		// The holder stops to believe, and renewal stops, before the store is told.
+		l.c.keeper.Remove(l.entry)
+		l.cancel(context.Canceled)
+		l.c.forget(l)
+	}
+	switch {
+	case before == ErrNotHeld || !begun:
+		if begun {
+			l.c.wg.Done()
+		}
+		if before == nil {
+			before = ErrClosed
+		}
+		done <- before
+	default:
+		go func() {
+			defer l.c.wg.Done()
+			err := l.c.settle(l.entry.Lease, &l.a.open)
+			if before != nil || errors.Is(err, driver.ErrNotHeld) {
+				err = ErrLost
+			}
+			done <- err
+		}()
+	}
+	return done
+}
+
+// lose ends a lease that the store does not keep for us any more, or may not. It must
+// not block: it is called with locks of the driver held, and on the timer goroutine.
+func (l *Lease) lose(cause error) {
+	l.c.keeper.Remove(l.entry)
+	l.mu.Lock()
+	if l.end != nil {
+		l.mu.Unlock()
+		return
+	}
+	l.end = ErrLost
+	l.mu.Unlock()
+	l.c.forget(l)
+	if cause == nil {
+		cause = errors.New("not renewed in time")
+	}
+	l.cancel(l.error("hold", fmt.Errorf("%w: %w", ErrLost, cause)))
+	go l.log(cause)
+}
+
+// do is what Do of every primitive does with its lease.
+func (l *Lease) do(ctx context.Context, f func(context.Context) error) (err error) {
+	defer func() {
+		released := l.Release(ctx)
+		if released != nil {
+			err = errors.Join(err, released)
+		}
+	}()
+	return f(l.WithContext(ctx))
+}
+
+func (l *Lease) error(op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &LockError{Op: op + " " + string(l.a.req.Kind), Name: l.a.req.Name, Err: err}
+}

@@ -1,0 +1,177 @@
+package holdfast
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// unlockWait is how long Unlock waits for the store, and TryLock too.
+const unlockWait = time.Second
+
+// Mutex is a lock with one holder at a time among all processes that use the same
+// store. It can replace a [sync.Mutex]; use [Mutex.Lease] or [Mutex.Do] where code
+// must know if the lock is lost.
+//
+// A Mutex is a handle and cheap. All handles of one name are the same lock, also for
+// Unlock, which any goroutine may call. It is not reentrant.
+type Mutex struct {
+	_      noCopy
+	c      *Client
+	name   string
+	config config
+}
+
+var _ sync.Locker = (*Mutex)(nil)
+
+// Info tells who holds a lock and who waits for it.
+type Info = driver.Info
+
+// Holder is who holds a lock; Waiter is who waits.
+type (
+	Holder = driver.Holder
+	Waiter = driver.Waiter
+)
+
+// Mutex returns the mutex with that name, any 1 to 512 bytes. A name that is empty or
+// longer makes Lock and its like panic, and the others return [ErrInvalidName].
+func (c *Client) Mutex(name string, opts ...LockOption) *Mutex {
+	return &Mutex{c: c, name: name, config: c.config.with(opts)}
+}
+
+// Lease waits for the lock until ctx ends, and returns the lease under which it is
+// held. ctx bounds the waiting only, not the holding. Waiters are served first come,
+// first served.
+//
+// If the store refuses for good, such as for lack of permission, the error is
+// returned at once. What may pass, such as a broken connection, is tried again. When
+// ctx ends first, the error matches its cause and either the last error of the store
+// or [ErrLocked]. Lease returns then within 10 ms, even if Redis does not answer, and
+// what was under way is undone in the background. A ctx that has ended before never
+// gets the lock.
+//
+// If ctx comes from a lease on this lock that is still held, the error is
+// [ErrDeadlock].
+func (m *Mutex) Lease(ctx context.Context) (*Lease, error) {
+	return m.c.acquire(ctx, driver.Mutex, m.name, m.config, true)
+}
+
+// TryLease returns the lease if the lock is free and nobody waits for it, else an
+// error that matches [ErrLocked].
+func (m *Mutex) TryLease(ctx context.Context) (*Lease, error) {
+	return m.c.acquire(ctx, driver.Mutex, m.name, m.config, false)
+}
+
+// Do waits for the lock as [Mutex.Lease] does, calls f, and releases the lock, also
+// if f panics. The context for f ends when ctx ends and when the lock is lost; then
+// the error matches [ErrLost], whatever f returned.
+func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context) error) error {
+	l, err := m.Lease(ctx)
+	if err != nil {
+		return err
+	}
+	return l.do(ctx, f)
+}
+
+// Inspect tells who holds the lock and who waits, as the store sees it now.
+func (m *Mutex) Inspect(ctx context.Context) (Info, error) {
+	return m.c.inspect(ctx, driver.Mutex, m.name)
+}
+
+// ForceUnlock takes the lock from its holder, whoever that is, and lets the next
+// waiter have it. The holder loses its lease at once if it listens to the store, as
+// clients do that had to wait for a lock before, else when it tries to renew it.
+// Until then there are two who believe that they hold it. The error matches
+// [ErrNotHeld] if nobody does.
+func (m *Mutex) ForceUnlock(ctx context.Context) error {
+	return m.c.force(ctx, driver.Mutex, m.name)
+}
+
+// Lock waits for the lock. It waits out outages of the store, and logs them.
+//
+// It panics on misuse (a bad name, a client that is closed) and if the store refuses
+// for good (no permission, wrong password, a key of another type) before it has ever
+// carried out a command of this client. Later such a refusal is waited out, too: a
+// password that is rotated must not crash a fleet.
+//
+// Lock has no way to tell that the lock was lost; the loss is logged. In this process
+// the lock stays locked nevertheless until Unlock, so that the Unlock of one goroutine
+// never unlocks what another has locked since.
+func (m *Mutex) Lock() {
+	entered := m.c.enter(driver.Mutex, m.name, true)
+	if !entered {
+		m.misuse(ErrClosed)
+	}
+	cfg := m.config
+	cfg.wait = 0
+	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		l, err := m.c.acquire(context.Background(), driver.Mutex, m.name, cfg, true)
+		if err == nil {
+			m.c.hold(driver.Mutex, m.name, l)
+			return
+		}
+		m.check(err)
+		m.config.log().Warn("holdfast: cannot lock, trying again", "lock", m.name, "error", err)
+		select {
+		case <-m.c.closing:
+		case <-time.After(pause):
+		}
+	}
+}
+
+// TryLock tries to lock without waiting for others and reports whether it succeeded.
+// It waits for the store at most 1 s, and reports false if that does not answer. It
+// panics when [Mutex.Lock] would.
+func (m *Mutex) TryLock() bool {
+	if !m.c.enter(driver.Mutex, m.name, false) {
+		select {
+		case <-m.c.closing:
+			m.misuse(ErrClosed)
+		default:
+		}
+		return false
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), unlockWait)
+	defer cancel()
+	l, err := m.TryLease(ctx)
+	if err != nil {
+		m.check(err)
+		m.c.leave(driver.Mutex, m.name)
+		return false
+	}
+	m.c.hold(driver.Mutex, m.name, l)
+	return true
+}
+
+// Unlock unlocks what Lock or TryLock has locked, also from another goroutine or
+// handle, and panics if nothing is. It never touches a hold made with Lease. It waits
+// for the store at most 1 s and finishes in the background then.
+func (m *Mutex) Unlock() {
+	l := m.c.unhold(driver.Mutex, m.name)
+	if l == nil {
+		panic("holdfast: unlock of unlocked mutex")
+	}
+	select {
+	case <-l.release():
+	case <-time.After(unlockWait):
+	}
+	m.c.leave(driver.Mutex, m.name)
+}
+
+// check panics if err is one that Lock and TryLock cannot live with. It leaves the
+// doorway first, should somebody recover.
+func (m *Mutex) check(err error) {
+	refused := !errors.Is(err, driver.ErrTransient) && !errors.Is(err, ErrLocked) &&
+		!errors.Is(err, context.DeadlineExceeded) && !m.c.accepted.Load()
+	if refused || errors.Is(err, ErrInvalidName) || errors.Is(err, ErrClosed) {
+		m.c.leave(driver.Mutex, m.name)
+		m.misuse(err)
+	}
+}
+
+func (m *Mutex) misuse(err error) {
+	panic("holdfast: lock mutex: " + err.Error())
+}
