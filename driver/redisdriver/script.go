@@ -3,40 +3,23 @@ package redisdriver
 import (
 	"context"
 	"crypto/sha1"
-	_ "embed"
+	"embed"
 	"encoding/hex"
 	"fmt"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 )
 
-//go:embed script/queue.lua
-var queueLua string
-
-//go:embed script/mutex.lua
-var mutexLua string
-
-//go:embed script/mutex_acquire.lua
-var acquireLua string
-
-//go:embed script/mutex_release.lua
-var releaseLua string
-
-//go:embed script/mutex_renew.lua
-var renewLua string
-
-//go:embed script/mutex_force.lua
-var forceLua string
-
-//go:embed script/mutex_inspect.lua
-var inspectLua string
+//go:embed script
+var files embed.FS
 
 var (
-	acquireScript = newScript(acquireLua, 5)
-	releaseScript = newScript(releaseLua, 2)
-	renewScript   = newScript(renewLua, 1)
-	forceScript   = newScript(forceLua, 2)
-	inspectScript = newScript(inspectLua, 2)
+	acquireScript = newScript(5, "mutex_acquire", "mutex_acquire_slow")
+	releaseScript = newScript(2, "mutex_release", "mutex_release_slow")
+	renewScript   = newScript(1, "", "mutex_renew")
+	forceScript   = newScript(2, "", "mutex_force")
+	inspectScript = newScript(2, "", "mutex_inspect")
 )
 
 // script is a Lua script with all it builds on, and the number of integers in its
@@ -46,10 +29,22 @@ type script struct {
 	answer    int
 }
 
-func newScript(body string, answer int) *script {
-	text := queueLua + mutexLua + body
-	sum := sha1.Sum([]byte(text))
-	return &script{text: text, sha: hex.EncodeToString(sum[:]), answer: answer}
+// newScript puts a script together from its two parts, the first of which it may not
+// have, and what they build on. See script/lock.lua.
+func newScript(answer int, fast, slow string) *script {
+	var text strings.Builder
+	for _, name := range []string{"lock", "mutex", fast, "queue", "mutex_grant", slow} {
+		if name == "" {
+			continue
+		}
+		part, err := files.ReadFile("script/" + name + ".lua")
+		if err != nil {
+			panic(err) // not in the binary: cannot be
+		}
+		text.Write(part)
+	}
+	sum := sha1.Sum([]byte(text.String()))
+	return &script{text: text.String(), sha: hex.EncodeToString(sum[:]), answer: answer}
 }
 
 // once keeps go-redis from sending a command again by itself after it lost the

@@ -15,36 +15,10 @@
 -- to look again, 0 for no special time. more is 1 if the script should be run
 -- again at once, because it stopped in the middle of a long queue.
 
-local ask, ttl, fences = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
-local wait, client, holder = ARGV[7] == '1', ARGV[8], ARGV[9]
+local ttl, fences = tonumber(ARGV[5]), tonumber(ARGV[6])
+local client, holder = ARGV[8], ARGV[9]
 
-if buried() then
-  return { 0, 0, 0, 0, 0 }
-end
-expire()
-if owner == token then
-  extend(ttl)
+if not owner and not head and dead == '' then
+  hold(token, ttl, fences, client, holder)
   return { 3, fence, 0, 0, 0 }
 end
-
-local more, news = 0, {}
-if wait and (owner or head) then
-  waiter_ask(ask, ttl, fences, client, holder, tonumber(ARGV[10]), tonumber(ARGV[11]))
-  more, news = grant()
-else
-  -- Who does not wait has no place, so it must not overtake those who have.
-  more, news = grant()
-  if not owner and not head then
-    hold(token, ttl, fences, client, holder)
-  end
-end
-spread(news)
-if owner == token then
-  return { 3, fence, 0, 0, 0 }
-end
-if not wait then
-  return { 1, owner and expires - now + 1 or 0, more, 0, 0 }
-end
--- Nobody is told when a lease runs out. Who is next looks again at that time.
-local next = owner and mine == (skip or head)
-return { 2, next and expires - now + 1 or 0, more, birth, mine }

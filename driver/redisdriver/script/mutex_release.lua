@@ -7,30 +7,9 @@
 -- 2 it waited. more is 1 if the script should be run again, because it stopped in
 -- the middle of a long queue.
 
-local status = 0
-
--- Each branch begins with HDEL, see keep.
-if owner == token then
+if owner == token and not head and ARGV[4] == '0' then
+  -- Nobody waits: nobody counts on the key for longer than this.
   free()
-  status = 1
-elseif mine then
-  waiter_drop(mine, token)
-  status = 2
-else
-  redis.call('HDEL', KEYS[1], 's:' .. token)
-end
-if ARGV[4] == '1' then
-  bury(token)
-end
-expire()
-local more, news = grant()
-if owner and head and mine == head then
-  -- The head left a hole; find the next one, without granting anything.
-  serve(function() return nil end)
-end
-if not owner and not head then
-  -- Nobody holds, nobody waits: nobody counts on more than this.
   redis.call('PEXPIRE', KEYS[1], int(lifetime(0)))
+  return { 1, 0 }
 end
-spread(news)
-return { status, more }

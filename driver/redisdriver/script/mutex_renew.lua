@@ -5,12 +5,12 @@
 --
 -- Returns 1 renewed, 0 not held by this token.
 
-if owner == token and expires >= now then
+expire()
+if owner == token then
   extend(tonumber(ARGV[4]))
   return 1
 end
 -- An expired lease is over, even if nobody wanted the lock meanwhile.
-expire()
 local _, news = grant()
 spread(news)
 return 0

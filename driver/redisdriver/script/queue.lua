@@ -1,7 +1,6 @@
--- queue.lua: the clock, the life of the key, and the waiters of a lock.
+-- queue.lua: those who wait for a lock.
 --
--- Prepended to every script. A lock is one hash; of its fields these are shared
--- by all kinds of locks:
+-- Comes before the second part of every script. Its fields of the hash:
 --
 --   head       first place that may have a waiter; absent when nobody waits
 --   tail       last place given out; never goes back while the key lives
@@ -12,38 +11,23 @@
 --   s:<token>  its place
 --   dead       tombstones, "\ntoken until" each
 --
--- All times are ms of the server's clock. vote says what it means if nobody listens
--- on the client's channel: 1 nothing (this node never saw anybody listen there),
--- 2 that the client is gone, 3 nothing, and never again (it was passed over once,
--- and turned out to be alive).
+-- vote says what it means if nobody listens on the client's channel: 1 nothing (this
+-- node never saw anybody listen there), 2 that the client is gone, 3 nothing, and
+-- never again (it was passed over once, and turned out to be alive).
 --
 -- KEYS[1]  lock
--- ARGV[1]  token
 -- ARGV[2]  wake channels are called this followed by the client's id
--- ARGV[3]  retention: how long, in ms, the key outlives its last use
 
-local token = ARGV[1]
-local retention = tonumber(ARGV[3])
-local clock = redis.call('TIME')
-local now_us = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
-local now = math.floor(now_us / 1000)
+local tail, birth, skip, mine, lease
 
-local function int(n)
-  return string.format('%.0f', n)
+-- Read the rest: the line of waiters, this token's place in it, and the fields of
+-- the kind of lock that are named.
+local function look(...)
+  local v = redis.call('HMGET', KEYS[1], 'tail', 'birth', 'skip', 's:' .. token, ...)
+  tail, birth = tonumber(v[1] or 0), tonumber(v[2] or 0)
+  skip, mine = v[3] and tonumber(v[3]), v[4] and tonumber(v[4])
+  lease = { v[5], v[6] }
 end
-
--- Let the key live ms from now or as long as it would anyway: somebody else may
--- count on more. It writes even when nothing changes, because a script whose first
--- write is one that needs no memory may write anything when memory is full.
-local function keep(ms)
-  redis.call('PEXPIRE', KEYS[1], int(math.max(ms, redis.call('PTTL', KEYS[1]))))
-end
-
-local state = redis.call('HMGET', KEYS[1], 'head', 'tail', 'birth', 'skip', 'dead',
-  's:' .. token, 'token', 'expires', 'ttl', 'fence', 'reserved')
-local head, tail, birth, skip = tonumber(state[1] or nil), tonumber(state[2] or 0),
-  tonumber(state[3] or 0), tonumber(state[4] or nil)
-local dead, mine = state[5] or '', tonumber(state[6] or nil)
 
 -- A token that was released while one of its asks was still under way. That ask
 -- must not take the lock when it arrives: nobody would ever release it.
@@ -51,20 +35,29 @@ local function buried()
   return string.find(dead, '\n' .. token .. ' ', 1, true) ~= nil
 end
 
--- The tombstone lasts as long as the key. A straggler that comes later still costs
--- the others a TTL of waiting, no more; so 500 tombstones are enough, and a storm
--- of cancellations stays cheap.
-local function bury(who)
+-- Throw away old tombstones, and that of one token. Returns how many are left.
+local function clear(who)
   local kept, count = '', 0
   for old, till in string.gmatch(dead, '\n(%S+) (%d+)') do
     if tonumber(till) > now and old ~= who then
       kept, count = kept .. '\n' .. old .. ' ' .. till, count + 1
     end
   end
-  if count >= 500 then
-    kept = string.gsub(kept, '^\n[^\n]+', '')
+  if kept == '' and dead ~= '' then
+    redis.call('HDEL', KEYS[1], 'dead')
   end
-  dead = kept .. '\n' .. who .. ' ' .. int(now + retention)
+  dead = kept
+  return count
+end
+
+-- The tombstone lasts as long as the key. A straggler that comes later still costs
+-- the others a TTL of waiting, no more; so 500 tombstones are enough, and a storm
+-- of cancellations stays cheap.
+local function bury(who)
+  if clear(who) >= 500 then
+    dead = string.gsub(dead, '^\n[^\n]+', '')
+  end
+  dead = dead .. '\n' .. who .. ' ' .. int(now + retention)
   redis.call('HSET', KEYS[1], 'dead', dead)
   keep(retention)
 end
@@ -111,7 +104,7 @@ local function waiter_drop(place, who)
   redis.call('HDEL', KEYS[1], 'w:' .. int(place), 's:' .. who)
 end
 
--- head and skip are numbers or nil; write what changed.
+-- head and skip are numbers or false; write what changed.
 local function mark(field, was, is)
   if is and is ~= was then
     redis.call('HSET', KEYS[1], field, int(is))
@@ -134,7 +127,7 @@ local function waiter_ask(ask, ttl, fences, client, holder, old_birth, old_place
     end
     if skip and mine < skip then
       vote = '3'
-      skip = mark('skip', skip, nil)
+      skip = mark('skip', skip, false)
     elseif w.vote == '3' then
       vote = '3'
     end
@@ -144,7 +137,7 @@ local function waiter_ask(ask, ttl, fences, client, holder, old_birth, old_place
   if old_place > 0 and old_birth == birth and old_place <= tail then
     mine = old_place
     if skip and mine < skip then
-      skip = mark('skip', skip, nil)
+      skip = mark('skip', skip, false)
     end
   else
     if birth == 0 then
@@ -171,7 +164,7 @@ end
 -- At most 256 places are looked at, so that no call holds up the server for long.
 -- Returns 1 if there may be more to do, and whom to tell what.
 local function serve(admit)
-  local place, passed, news, gone, left, full = head, nil, {}, {}, 256, false
+  local place, passed, news, gone, left, full = head, false, {}, {}, 256, false
   while place <= tail and left > 0 and not full do
     local w = waiter_read(place)
     left = left - 1
@@ -200,8 +193,8 @@ local function serve(admit)
     place = place + 1
   end
   local more = left == 0 and place <= tail and not full
-  head = mark('head', head, passed or (place <= tail and place or nil))
-  skip = mark('skip', skip, passed and place or nil)
+  head = mark('head', head, passed or place <= tail and place)
+  skip = mark('skip', skip, passed and place)
   return more and 1 or 0, news
 end
 
