@@ -21,7 +21,7 @@ const (
 )
 
 // acquisition is one attempt to get a lock, from the first ask to the grant or the
-// end of patience. All fields but open and lease belong to the goroutine in run.
+// end of patience. Fields up to open belong to the goroutine in run.
 type acquisition struct {
 	c    *Client
 	req  driver.Request
@@ -32,9 +32,9 @@ type acquisition struct {
 	asking  int        // asks that are not answered
 	replies chan reply // has room for all of them
 	news    chan driver.Grant
-	timer   *time.Timer // when to ask again
-	err     error       // why it takes so long: ErrLocked or an error of the store
-	clean   bool        // the last answer left nothing behind in the store
+	due     time.Time // when to ask again
+	err     error     // why it takes so long: ErrLocked or an error of the store
+	clean   bool      // the last answer left nothing behind in the store
 	pause   time.Duration
 
 	// open counts the asks of which it is not known whether the store has carried
@@ -76,7 +76,6 @@ func (c *Client) acquire(ctx context.Context, k driver.Kind, name string, cfg co
 		return fail(context.Cause(waitCtx))
 	}
 	a := newAcquisition(c, k, name, cfg, wait)
-	defer a.timer.Stop()
 	trust, fence, err := a.run(waitCtx)
 	if err == nil {
 		l := newLease(ctx, a, fence, cfg)
@@ -96,7 +95,6 @@ func newAcquisition(c *Client, k driver.Kind, name string, cfg config, wait bool
 		first:   1,
 		replies: make(chan reply, maxAsking),
 		news:    make(chan driver.Grant, 1),
-		timer:   time.NewTimer(cfg.ttl / 3),
 	}
 	a.req = driver.Request{
 		Kind: k, Name: name, Token: c.newToken(), TTL: cfg.ttl, Wait: wait, Holder: c.holder, Wake: a.wake,
@@ -123,24 +121,15 @@ func (a *acquisition) wake(g driver.Grant) {
 // run is the wait loop. It asks, and asks again every TTL/3, which is the heartbeat
 // of a waiter, until the lock is granted or there is a reason to give up.
 func (a *acquisition) run(ctx context.Context) (keepalive.Trust, int64, error) {
-	a.ask(ctx)
+	if ctx.Done() == nil {
+		// Nobody can call this off, so there is no need to wait for the answer on a
+		// goroutine of its own; the detour would double the time a free lock takes.
+		a.send(ctx, a.number())
+	} else {
+		a.ask(ctx)
+	}
 	for {
-		var g driver.Grant
-		var err error
-		select {
-		case <-ctx.Done():
-			err = a.because(context.Cause(ctx))
-		case <-a.c.closing:
-			err = ErrClosed
-		case g = <-a.news:
-			if g.Status != driver.Granted {
-				a.ask(ctx)
-			}
-		case r := <-a.replies:
-			g, err = a.answer(ctx, r)
-		case <-a.timer.C:
-			a.ask(ctx)
-		}
+		g, err := a.event(ctx)
 		if err != nil {
 			return keepalive.Trust{}, 0, err
 		}
@@ -155,32 +144,73 @@ func (a *acquisition) run(ctx context.Context) (keepalive.Trust, int64, error) {
 	}
 }
 
+// event waits for the next thing to happen and returns what came of it: a grant, a
+// reason to give up, or neither.
+func (a *acquisition) event(ctx context.Context) (driver.Grant, error) {
+	select {
+	case r := <-a.replies: // a timer costs more than looking first
+		return a.answer(ctx, r)
+	default:
+	}
+	timer := time.NewTimer(time.Until(a.due))
+	defer timer.Stop()
+	select {
+	case r := <-a.replies:
+		return a.answer(ctx, r)
+	case g := <-a.news:
+		if g.Status != driver.Granted {
+			a.ask(ctx)
+		}
+		return g, nil
+	case <-timer.C:
+		a.ask(ctx)
+		return driver.Grant{}, nil
+	case <-ctx.Done():
+		return driver.Grant{}, a.because(context.Cause(ctx))
+	case <-a.c.closing:
+		return driver.Grant{}, ErrClosed
+	}
+}
+
 // ask sends the next ask, unless too many are under way.
 func (a *acquisition) ask(ctx context.Context) {
-	a.timer.Reset(a.req.TTL / 3)
 	if a.asking == maxAsking {
+		a.due = time.Now().Add(a.req.TTL / 3)
 		return
 	}
-	a.asking++
-	a.last++
-	a.sent = append(a.sent, keepalive.Now())
-	// A grant that rests on an ask older than the TTL is worth nothing.
-	for len(a.sent) > 1 && a.sent[len(a.sent)-1].Sub(a.sent[0]) > a.req.TTL {
-		a.sent = a.sent[1:]
-		a.first++
-	}
-	r := a.req
-	r.Ask = a.last
-	a.open.Add(1)
+	r := a.number()
 	a.c.wg.Add(1) // the operation that we are part of has not ended, so it may grow
 	go func() {
 		defer a.c.wg.Done()
-		g, err := a.c.d.Acquire(ctx, &r)
-		if err == nil || errors.Is(err, driver.ErrNotExecuted) || errors.Is(err, driver.ErrNotHeld) {
-			a.open.Add(-1)
-		}
-		a.replies <- reply{r.Ask, g, err}
+		a.send(ctx, r)
 	}()
+}
+
+// number makes the next ask and notes when it is sent.
+func (a *acquisition) number() driver.Request {
+	now := keepalive.Now()
+	a.asking++
+	a.last++
+	a.sent = append(a.sent, now)
+	// A grant that rests on an ask older than the TTL is worth nothing.
+	for now.Sub(a.sent[0]) > a.req.TTL {
+		a.sent = a.sent[1:]
+		a.first++
+	}
+	a.due = time.Now().Add(a.req.TTL / 3)
+	a.open.Add(1)
+	r := a.req
+	r.Ask = a.last
+	return r
+}
+
+// send carries an ask to the store and puts the reply where there is room for it.
+func (a *acquisition) send(ctx context.Context, r driver.Request) {
+	g, err := a.c.d.Acquire(ctx, &r)
+	if err == nil || errors.Is(err, driver.ErrNotExecuted) || errors.Is(err, driver.ErrNotHeld) {
+		a.open.Add(-1)
+	}
+	a.replies <- reply{r.Ask, g, err}
 }
 
 // trust returns the trust that follows from a grant resting on that ask.
@@ -198,7 +228,7 @@ func (a *acquisition) answer(ctx context.Context, r reply) (driver.Grant, error)
 	if r.err != nil {
 		return driver.Grant{}, a.failed(r.err)
 	}
-	a.c.accepted.Store(true)
+	a.c.answer()
 	a.pause = 0
 	a.clean = r.grant.Status == driver.Busy
 	switch r.grant.Status {
@@ -214,7 +244,7 @@ func (a *acquisition) answer(ctx context.Context, r reply) (driver.Grant, error)
 	case driver.Queued:
 		a.err = ErrLocked
 		if r.grant.RetryAfter > 0 && r.grant.RetryAfter < a.req.TTL/3 {
-			a.timer.Reset(r.grant.RetryAfter)
+			a.due = time.Now().Add(r.grant.RetryAfter)
 		}
 	}
 	return driver.Grant{}, nil
@@ -233,7 +263,7 @@ func (a *acquisition) failed(err error) error {
 
 // again sets the next ask to a random time around d from now.
 func (a *acquisition) again(d time.Duration) {
-	a.timer.Reset(d/2 + rand.N(d))
+	a.due = time.Now().Add(d/2 + rand.N(d))
 }
 
 // because adds to the end of a context what was waited for.
@@ -263,12 +293,11 @@ func (a *acquisition) driverLease() driver.Lease {
 // when the first release arrived: after a release whose answer was lost, "not held"
 // is what one expects to hear.
 func (c *Client) settle(l driver.Lease, open *atomic.Int32) error {
-	ctx, cancel := context.WithTimeout(c.life, l.TTL+time.Second)
-	defer cancel()
+	deadline := time.Now().Add(l.TTL + time.Second)
 	maybe := false
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, time.Second, l.TTL/3) {
 		l.Unsettled = open.Load() > 0
-		err := c.d.Release(ctx, l)
+		err := c.d.Release(c.life, l)
 		switch {
 		case err == nil, errors.Is(err, driver.ErrNotHeld) && maybe:
 			return nil
@@ -276,8 +305,11 @@ func (c *Client) settle(l driver.Lease, open *atomic.Int32) error {
 			return err
 		}
 		maybe = maybe || !errors.Is(err, driver.ErrNotExecuted)
+		if time.Now().After(deadline) {
+			return err
+		}
 		select {
-		case <-ctx.Done():
+		case <-c.life.Done():
 			return err
 		case <-time.After(pause/2 + rand.N(pause)):
 		}

@@ -27,6 +27,9 @@ type Lease struct {
 	end error // nil while held, then ErrLost or ErrNotHeld
 }
 
+// releaseWait is how long Release waits for the store in any case, and Unlock at most.
+const releaseWait = time.Second
+
 // heldKey finds, in a context, the lease on a lock.
 type heldKey struct {
 	c    *Client
@@ -150,7 +153,15 @@ func (l *Lease) Renew(ctx context.Context) error {
 // ctx.
 func (l *Lease) Release(ctx context.Context) error {
 	const op = "release"
-	done := l.release()
+	settle, err := l.giveUp(l.c.begin())
+	if settle == nil {
+		return l.error(op, err)
+	}
+	if ctx.Done() == nil { // as in run
+		return l.error(op, settle())
+	}
+	done := background(settle)
+	atLeast := time.After(releaseWait)
 	select {
 	case err := <-done:
 		return l.error(op, err)
@@ -159,18 +170,38 @@ func (l *Lease) Release(ctx context.Context) error {
 	select {
 	case err := <-done:
 		return l.error(op, err)
-	case <-time.After(unlockWait):
+	case <-atLeast:
 		return l.error(op, fmt.Errorf("%w: it goes on in the background", context.Cause(ctx)))
 	}
 }
 
-// release ends the lease and tells the store in the background. The channel gets the
-// outcome: nil, ErrLost, ErrNotHeld, ErrClosed or an error of the store.
-func (l *Lease) release() <-chan error { return l.giveUp(l.c.begin()) }
+// unlock is Release for those who cannot be told of an error.
+func (l *Lease) unlock() {
+	settle, _ := l.giveUp(l.c.begin())
+	switch {
+	case settle == nil:
+	case l.c.brisk():
+		_ = settle()
+	default:
+		timer := time.NewTimer(releaseWait)
+		defer timer.Stop()
+		select {
+		case <-background(settle):
+		case <-timer.C:
+		}
+	}
+}
 
-// giveUp is release. The operation that it is part of has begun, or could not.
-func (l *Lease) giveUp(begun bool) <-chan error {
+func background(settle func() error) <-chan error {
 	done := make(chan error, 1)
+	go func() { done <- settle() }()
+	return done
+}
+
+// giveUp ends the lease in this process and returns how to end it in the store. If
+// there is nothing more to do, it returns instead what to say. It is part of an
+// operation that has begun, or could not; settle ends that.
+func (l *Lease) giveUp(begun bool) (settle func() error, err error) {
 	_ = l.Err() // the lease may be lost without anybody having noticed yet
 	l.mu.Lock()
 	before := l.end
@@ -182,26 +213,23 @@ func (l *Lease) giveUp(begun bool) <-chan error {
 		l.cancel(context.Canceled)
 		l.c.forget(l)
 	}
-	switch {
-	case before == ErrNotHeld || !begun:
-		if begun {
-			l.c.wg.Done()
-		}
-		if before == nil {
-			before = ErrClosed
-		}
-		done <- before
-	default:
-		go func() {
+	if begun && before != ErrNotHeld {
+		return func() error {
 			defer l.c.wg.Done()
 			err := l.c.settle(l.entry.Lease, &l.a.open)
 			if before != nil || errors.Is(err, driver.ErrNotHeld) {
 				err = ErrLost
 			}
-			done <- err
-		}()
+			return err
+		}, nil
 	}
-	return done
+	if begun {
+		l.c.wg.Done()
+	}
+	if before == nil {
+		before = ErrClosed
+	}
+	return nil, before
 }
 
 // lose ends a lease that the store does not keep for us any more, or may not. It must

@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// unlockWait is how long Unlock waits for the store, and TryLock too.
-const unlockWait = time.Second
+// tryWait is how long TryLock waits for the store.
+const tryWait = time.Second
 
 // Mutex is a lock with one holder at a time among all processes that use the same
 // store. It can replace a [sync.Mutex]; use [Mutex.Lease] or [Mutex.Do] where code
@@ -134,7 +134,7 @@ func (m *Mutex) TryLock() bool {
 		}
 		return false
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), unlockWait)
+	ctx, cancel := context.WithTimeout(context.Background(), tryWait)
 	defer cancel()
 	l, err := m.TryLease(ctx)
 	if err != nil {
@@ -148,16 +148,15 @@ func (m *Mutex) TryLock() bool {
 
 // Unlock unlocks what Lock or TryLock has locked, also from another goroutine or
 // handle, and panics if nothing is. It never touches a hold made with Lease. It waits
-// for the store at most 1 s and finishes in the background then.
+// for the store at most 1 s and finishes in the background then; but if the store
+// falls silent in the middle of a burst of commands, one Unlock may wait for as long as
+// the Redis client's ReadTimeout.
 func (m *Mutex) Unlock() {
 	l := m.c.unhold(driver.Mutex, m.name)
 	if l == nil {
 		panic("holdfast: unlock of unlocked mutex")
 	}
-	select {
-	case <-l.release():
-	case <-time.After(unlockWait):
-	}
+	l.unlock()
 	m.c.leave(driver.Mutex, m.name)
 }
 
