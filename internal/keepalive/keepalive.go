@@ -229,6 +229,9 @@ func (k *Keeper) work(name string, n *node) {
 				batch = append(batch, e)
 			}
 		}
+		if len(batch) == 0 {
+			break
+		}
 		n.free--
 		k.mu.Unlock()
 		k.renew(batch)

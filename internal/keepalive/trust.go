@@ -1,6 +1,9 @@
 package keepalive
 
-import "time"
+import (
+	"sync/atomic"
+	"time"
+)
 
 // Trust is how long a holder may believe that it holds its lease.
 //
@@ -18,8 +21,10 @@ type Trust struct {
 	duration time.Duration
 }
 
-// wall reads the wall clock. Tests replace it.
-var wall = func() time.Time { return time.Now().Round(0) }
+// step is by how much tests set the wall clock forward.
+var step atomic.Int64
+
+func wall() time.Time { return time.Now().Round(0).Add(time.Duration(step.Load())) }
 
 // Stamp is the moment just before a request is sent.
 type Stamp struct{ sent, wall time.Time }

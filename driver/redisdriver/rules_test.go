@@ -1,0 +1,456 @@
+package redisdriver_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/redisdriver"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+)
+
+// The rules of the native protocol that can be seen at the driver. Each test is named
+// after what goes wrong without its rule; the numbers are those of the design. Those
+// about trust are in the tests of the parent package and of keepalive, those about
+// faults of the network in fault_test.go of the parent package.
+
+// party is one client of a lock, with its news.
+type party struct {
+	t    *testing.T
+	d    *redisdriver.Driver
+	req  driver.Request
+	news chan driver.Grant
+}
+
+func join(t *testing.T, d *redisdriver.Driver, token string, ttl time.Duration) *party {
+	p := &party{t: t, d: d, news: make(chan driver.Grant, 16)}
+	p.req = driver.Request{
+		Kind: driver.Mutex, Name: "rule", Token: token, TTL: ttl, Wait: true, Holder: token,
+		Wake: func(g driver.Grant) { p.news <- g },
+	}
+	return p
+}
+
+func (p *party) ask() driver.Grant {
+	p.t.Helper()
+	p.req.Ask++
+	g, err := p.d.Acquire(context.Background(), &p.req)
+	require.NoError(p.t, err)
+	return g
+}
+
+func (p *party) must(want driver.Status) driver.Grant {
+	p.t.Helper()
+	g := p.ask()
+	require.Equal(p.t, want, g.Status, "answer to %s", p.req.Token)
+	return g
+}
+
+func (p *party) lease() driver.Lease {
+	return driver.Lease{Kind: p.req.Kind, Name: p.req.Name, Token: p.req.Token, TTL: p.req.TTL}
+}
+
+func (p *party) release() {
+	p.t.Helper()
+	require.NoError(p.t, p.d.Release(context.Background(), p.lease()))
+}
+
+// pushed waits for a grant and returns it.
+func (p *party) pushed() driver.Grant {
+	p.t.Helper()
+	for {
+		select {
+		case g := <-p.news:
+			if g.Status == driver.Granted {
+				return g
+			}
+		case <-time.After(5 * time.Second):
+			require.FailNow(p.t, "not granted", p.req.Token)
+		}
+	}
+}
+
+func open(t *testing.T, rdb redis.UniversalClient, s *redistest.Server) *redisdriver.Driver {
+	d := redisdriver.New(rdb, redisdriver.WithPrefix(s.Prefix()))
+	t.Cleanup(func() { require.NoError(t, d.Close()) })
+	return d
+}
+
+func key(s *redistest.Server) string { return s.Prefix() + ":1:mutex:rule" }
+
+// queue returns the waiters in order.
+func queue(t *testing.T, d *redisdriver.Driver) []string {
+	t.Helper()
+	info, err := d.Inspect(context.Background(), driver.Mutex, "rule")
+	require.NoError(t, err)
+	var names []string
+	for _, w := range info.Queue {
+		names = append(names, w.Holder)
+	}
+	return names
+}
+
+func holder(t *testing.T, d *redisdriver.Driver) *driver.Holder {
+	t.Helper()
+	info, err := d.Inspect(context.Background(), driver.Mutex, "rule")
+	require.NoError(t, err)
+	return info.Holder
+}
+
+// subscribed waits until somebody listens on a wake channel of this test, n in all.
+func subscribed(t *testing.T, rdb *redis.Client, s *redistest.Server, n int) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		channels, err := rdb.PubSubChannels(context.Background(), s.Prefix()+":1:wake:*").Result()
+		return err == nil && len(channels) == n
+	}, 10*time.Second, time.Millisecond)
+}
+
+const ttl = 9 * time.Second
+
+// Rule 2. A waiter that has been silent for more than 2/3 of its TTL could not use the
+// grant for long enough; it is skipped. Until then it gets the grant.
+func TestSilentWaiterIsSkippedAfterTwoThirdsOfItsTTL(t *testing.T) {
+	for _, silent := range []struct {
+		fraction float64
+		served   bool
+	}{{0.65, true}, {0.68, false}} {
+		t.Run(fmt.Sprint(silent.fraction), func(t *testing.T) {
+			redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
+				d := open(t, s.Client(t), s)
+				a, b := join(t, d, "a", ttl), join(t, d, "b", ttl)
+				a.must(driver.Granted)
+				b.must(driver.Queued)
+				time.Sleep(time.Duration(float64(ttl) * silent.fraction))
+				a.release()
+				h := holder(t, d)
+				require.Equal(t, silent.served, h != nil && h.Holder == "b")
+			})
+		})
+	}
+}
+
+// Rule 3. The holder counts its trust from each ask that was answered Granted, so each
+// such answer must give the full TTL again, and more than the holder counts with.
+func TestEveryGrantedAnswerGivesTheFullTTLAndGrace(t *testing.T) {
+	redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
+		d := open(t, s.Client(t), s)
+		a := join(t, d, "a", ttl)
+		first := a.must(driver.Granted)
+		grace := ttl / 20
+		require.InDelta(t, ttl+grace, holder(t, d).TimeLeft, float64(5*time.Millisecond))
+		time.Sleep(ttl * 9 / 10)
+		again := a.must(driver.Granted)
+		require.Equal(t, first.Fence, again.Fence)
+		require.InDelta(t, ttl+grace, holder(t, d).TimeLeft, float64(5*time.Millisecond))
+		time.Sleep(ttl * 9 / 10)
+		require.NoError(t, d.Renew(context.Background(), []driver.Lease{a.lease()})[0])
+		require.InDelta(t, ttl+grace, holder(t, d).TimeLeft, float64(5*time.Millisecond))
+	})
+}
+
+// Rule 3. What has expired stays expired, also if nobody wanted it meanwhile: the
+// holder has lost its trust and may have stopped its work in the middle.
+func TestNothingRevivesAnExpiredLease(t *testing.T) {
+	redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
+		d := open(t, s.Client(t), s)
+		a := join(t, d, "a", ttl)
+		first := a.must(driver.Granted)
+		time.Sleep(2 * ttl)
+		require.ErrorIs(t, d.Renew(context.Background(), []driver.Lease{a.lease()})[0], driver.ErrNotHeld)
+		require.Nil(t, holder(t, d))
+		require.Greater(t, a.must(driver.Granted).Fence, first.Fence, "a new grant, not the old one")
+	})
+}
+
+// Rule 5. go-redis repeats commands by itself when their answer is lost. Of such a
+// repeat we would not know, so it could arrive when nobody expects it any more.
+func TestNoAskIsRepeatedBehindOurBack(t *testing.T) {
+	s := redistest.Real(t)
+	p := redistest.NewProxy(t, s)
+	d := open(t, p.Client(t), s)
+	join(t, d, "warm", ttl).must(driver.Granted) // the script is loaded now
+	before := s.CommandStats(t)["evalsha"]
+
+	dropped := p.DropReply(redistest.Containing("evalsha", "a"))
+	a := join(t, d, "a", ttl)
+	a.req.Ask++
+	_, err := d.Acquire(context.Background(), &a.req)
+	require.ErrorIs(t, err, driver.ErrTransient)
+	require.NotErrorIs(t, err, driver.ErrNotExecuted)
+	<-dropped
+	require.EqualValues(t, before+1, s.CommandStats(t)["evalsha"])
+}
+
+// Rule 5. Tombstones are thrown away when they are old, and there is a bound on them.
+func TestTombstonesDoNotPileUp(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		rdb := s.Client(t)
+		d := open(t, rdb, s)
+		for i := range 700 {
+			l := join(t, d, fmt.Sprint("t", i), ttl).lease()
+			l.Unsettled = true
+			require.ErrorIs(t, d.Release(context.Background(), l), driver.ErrNotHeld)
+		}
+		dead := rdb.HGet(context.Background(), key(s), "dead").Val()
+		require.Equal(t, 500, strings.Count(dead, "\n"))
+		require.Contains(t, dead, "\nt699 ")
+		require.NotContains(t, dead, "\nt0 ")
+		s.RequireTTLs(t, s.Prefix())
+	})
+	redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
+		rdb := s.Client(t)
+		d := open(t, rdb, s)
+		l := join(t, d, "old", ttl).lease()
+		l.Unsettled = true
+		require.ErrorIs(t, d.Release(context.Background(), l), driver.ErrNotHeld)
+		a := join(t, d, "a", 10*time.Minute)
+		a.must(driver.Granted) // keeps the key beyond the tombstone's time
+		time.Sleep(2 * time.Minute)
+		join(t, d, "b", ttl).must(driver.Queued)
+		require.False(t, rdb.HExists(context.Background(), key(s), "dead").Val())
+	})
+}
+
+// flaky is a client whose subscription can be taken away.
+func flaky(t *testing.T, s *redistest.Server) (*redisdriver.Driver, *redistest.Proxy) {
+	p := redistest.NewProxy(t, s)
+	return open(t, p.Client(t), s), p
+}
+
+// Rule 7. A waiter that only seems to have gone loses its turn but neither its place
+// nor, having shown that it is alive, another turn.
+func TestWaiterThatSeemsGoneIsPassedOverOnceAndKeepsItsPlace(t *testing.T) {
+	s := redistest.Real(t)
+	direct := s.Client(t)
+	steady := open(t, s.Client(t), s)
+	d, proxy := flaky(t, s)
+
+	a, b, c, e := join(t, steady, "a", ttl), join(t, d, "b", ttl), join(t, steady, "c", ttl), join(t, steady, "e", ttl)
+	a.must(driver.Granted)
+	b.must(driver.Queued)
+	c.must(driver.Queued)
+	e.must(driver.Queued)
+	subscribed(t, direct, s, 2)
+	b.must(driver.Queued) // the server sees now that b's client listens
+	lose := func() {
+		proxy.Refuse(true)
+		proxy.Cut()
+		subscribed(t, direct, s, 1)
+	}
+
+	lose()
+	a.release()
+	c.pushed()
+	require.Equal(t, []string{"b", "e"}, queue(t, steady), "b keeps its place")
+
+	proxy.Refuse(false)
+	subscribed(t, direct, s, 2)
+	b.must(driver.Queued)
+	require.Equal(t, []string{"b", "e"}, queue(t, steady))
+
+	lose()
+	c.release() // b is not passed over again, although nobody listens
+	proxy.Refuse(false)
+	b.must(driver.Granted)
+	b.release()
+	e.pushed()
+}
+
+// Rule 7. A waiter that was never heard of on the wake channel cannot be missed there.
+func TestWaiterWithoutSubscriptionIsNotPassedOver(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		d := open(t, s.Client(t), s)
+		a, b, c := join(t, d, "a", ttl), join(t, d, "b", ttl), join(t, d, "c", ttl)
+		b.req.Wake = nil
+		a.must(driver.Granted)
+		b.must(driver.Queued)
+		c.must(driver.Queued)
+		a.release()
+		b.must(driver.Granted)
+	})
+}
+
+// Rule 8. However many dead waiters stand before a live one, it is served by the
+// release; and no single run of a script looks at more than 256 of them.
+func TestLiveWaiterBehindManyDeadOnesIsServedPiecemeal(t *testing.T) {
+	const crowd = 700
+	s := redistest.Real(t)
+	d := open(t, s.Client(t), s)
+	a := join(t, d, "a", time.Minute)
+	a.must(driver.Granted)
+	a.release() // the scripts are loaded now
+	a = join(t, d, "a2", time.Minute)
+	a.must(driver.Granted)
+	for i := range crowd {
+		p := join(t, d, fmt.Sprint("dead", i), 100*time.Millisecond)
+		p.req.Wake = nil
+		p.must(driver.Queued)
+	}
+	b := join(t, d, "b", time.Minute)
+	b.must(driver.Queued)
+	// All of the crowd is overdue 2/3 of its TTL after its last ask.
+	require.Eventually(t, func() bool { return len(queue(t, d)) == 1 }, 5*time.Second, 10*time.Millisecond)
+
+	before := s.CommandStats(t)
+	a.release()
+	require.Equal(t, "b", holder(t, d).Holder)
+	after := s.CommandStats(t)
+	runs := after["evalsha"] - before["evalsha"] - 1 // one is Inspect
+	looks := after["hget"] - before["hget"]
+	require.EqualValues(t, crowd+1, looks)
+	require.EqualValues(t, (crowd+1+255)/256, runs)
+}
+
+// Rule 9. Those who never wait are not locked out by the dead.
+func TestTryOnlyUsersAreNotBlockedByDeadWaiters(t *testing.T) {
+	redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
+		rdb := s.Client(t)
+		d := open(t, rdb, s)
+		a := join(t, d, "a", ttl)
+		a.must(driver.Granted)
+		for i := range 300 {
+			join(t, d, fmt.Sprint("dead", i), ttl).must(driver.Queued)
+		}
+		time.Sleep(2 * ttl) // the holder has crashed, too
+		b := join(t, d, "b", ttl)
+		b.req.Wait = false
+		b.must(driver.Granted)
+		b.release()
+		require.Zero(t, rdb.HExists(context.Background(), key(s), "head").Val())
+	})
+}
+
+// Rule 10. Who was cut off and dropped comes back to the place it had.
+func TestWaiterReturnsToItsPlace(t *testing.T) {
+	redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
+		d := open(t, s.Client(t), s)
+		a, b, c, e := join(t, d, "a", ttl), join(t, d, "b", ttl), join(t, d, "c", ttl), join(t, d, "e", ttl)
+		a.must(driver.Granted)
+		b.must(driver.Queued)
+		time.Sleep(ttl * 7 / 10) // b is silent
+		c.must(driver.Queued)
+		a.release() // drops b, serves c
+		require.Equal(t, "c", holder(t, d).Holder)
+		e.must(driver.Queued)
+		b.must(driver.Queued)
+		require.Equal(t, []string{"b", "e"}, queue(t, d))
+	})
+}
+
+// Rule 10. A place of an earlier life of the key is worth nothing: its number belongs
+// to somebody else now.
+func TestPlaceOfAnEarlierLifeDoesNotCollide(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		rdb := s.Client(t)
+		d := open(t, rdb, s)
+		a, b, c, e := join(t, d, "a", ttl), join(t, d, "b", ttl), join(t, d, "c", ttl), join(t, d, "e", ttl)
+		a.must(driver.Granted)
+		b.must(driver.Queued)
+		require.NoError(t, rdb.Del(context.Background(), key(s)).Err())
+		c.must(driver.Granted)
+		e.must(driver.Queued)
+		b.must(driver.Queued)
+		require.Equal(t, []string{"e", "b"}, queue(t, d))
+	})
+}
+
+// Rule 10. Numbers are not used again while the key lives, or two could have one place.
+func TestPlacesAreNotReused(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		d := open(t, s.Client(t), s)
+		a, b, c, e := join(t, d, "a", 300*time.Millisecond), join(t, d, "b", 300*time.Millisecond), join(t, d, "c", ttl), join(t, d, "e", ttl)
+		a.must(driver.Granted)
+		b.must(driver.Queued)
+		gone := func() bool { return holder(t, d) == nil && len(queue(t, d)) == 0 }
+		require.Eventually(t, gone, 5*time.Second, 10*time.Millisecond)
+		c.must(driver.Granted) // b is dropped, and the queue is empty
+		e.must(driver.Queued)
+		b.must(driver.Queued)
+		require.Equal(t, []string{"b", "e"}, queue(t, d), "b came first, and each has a place of its own")
+	})
+}
+
+// Rule 11. Somebody with a short lease or heartbeat must not shorten the life of a key
+// that others count on.
+func TestNobodyShortensTheLifeOfTheKey(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		rdb := s.Client(t)
+		d := open(t, rdb, s)
+		life := func() time.Duration { return rdb.PTTL(context.Background(), key(s)).Val() }
+		a, b := join(t, d, "a", time.Hour), join(t, d, "b", time.Second)
+		a.must(driver.Granted)
+		require.Greater(t, life(), time.Hour)
+		b.must(driver.Queued)
+		b.must(driver.Queued)
+		require.Greater(t, life(), time.Hour)
+		unsettled := b.lease()
+		unsettled.Unsettled = true
+		require.NoError(t, d.Release(context.Background(), unsettled))
+		require.Greater(t, life(), time.Hour)
+		a.release()
+		require.LessOrEqual(t, life(), time.Minute, "nobody counts on it any more")
+	})
+}
+
+// Rule 12. A fence ahead of the clock must not be forgotten before the clock is there:
+// the next would be smaller.
+func TestFenceAheadOfTheClockIsRemembered(t *testing.T) {
+	redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
+		d := open(t, s.Client(t), s)
+		a := join(t, d, "a", ttl)
+		a.req.Fences = (10 * time.Minute).Microseconds()
+		first := a.must(driver.Granted).Fence
+		a.release()
+		b := join(t, d, "b", ttl)
+		second := b.must(driver.Granted).Fence
+		require.GreaterOrEqual(t, second, first+a.req.Fences)
+		b.release()
+		time.Sleep(5 * time.Minute) // longer than the key is kept otherwise
+		require.Greater(t, join(t, d, "c", ttl).must(driver.Granted).Fence, second)
+	})
+}
+
+// Rule 13. Nobody is told when a lease expires, so the first in the queue is told when
+// to look, and gets the lock then.
+func TestHeadOfTheQueueLooksWhenTheLeaseEnds(t *testing.T) {
+	redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
+		rdb := s.Client(t)
+		d := open(t, rdb, s)
+		a, b, c := join(t, d, "a", 3*time.Second), join(t, d, "b", ttl), join(t, d, "c", ttl)
+		a.must(driver.Granted)
+		b.must(driver.Queued)
+		subscribed(t, rdb, s, 1)
+		after := b.must(driver.Queued).RetryAfter
+		require.InDelta(t, 3*time.Second+150*time.Millisecond, after, float64(20*time.Millisecond))
+		require.Zero(t, c.must(driver.Queued).RetryAfter, "only the head")
+		time.Sleep(after)
+		b.must(driver.Granted)
+	})
+}
+
+// Rule 13. Without a subscription waiters have to ask often.
+func TestWaitersPollUntilTheSubscriptionIsThere(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		rdb := s.Client(t)
+		d := open(t, rdb, s)
+		join(t, d, "a", ttl).must(driver.Granted)
+		b := join(t, d, "b", ttl)
+		after := b.must(driver.Queued).RetryAfter
+		require.GreaterOrEqual(t, after, 50*time.Millisecond)
+		require.LessOrEqual(t, after, 250*time.Millisecond)
+		subscribed(t, rdb, s, 1)
+		select {
+		case g := <-b.news:
+			require.Equal(t, driver.Queued, g.Status, "asked to ask again")
+		case <-time.After(5 * time.Second):
+			require.FailNow(t, "nobody said that the subscription is there")
+		}
+	})
+}

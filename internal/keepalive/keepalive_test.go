@@ -1,0 +1,333 @@
+package keepalive_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/keepalive"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// store is a driver that can only renew, as told.
+type store struct {
+	driver.Driver
+	renew func(leases []driver.Lease) []error
+	node  func(name string) string
+
+	mu    sync.Mutex
+	times []time.Time // of renewals
+	sizes []int
+}
+
+func (s *store) Renew(_ context.Context, leases []driver.Lease) []error {
+	s.mu.Lock()
+	s.times = append(s.times, time.Now())
+	s.sizes = append(s.sizes, len(leases))
+	s.mu.Unlock()
+	return s.renew(leases)
+}
+
+func (s *store) Node(_ driver.Kind, name string) string {
+	if s.node == nil {
+		return ""
+	}
+	return s.node(name)
+}
+
+func (s *store) renewals() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.times)
+}
+
+func all(err error) func([]driver.Lease) []error {
+	return func(leases []driver.Lease) []error {
+		errs := make([]error, len(leases))
+		for i := range errs {
+			errs[i] = err
+		}
+		return errs
+	}
+}
+
+const ttl = 9 * time.Second
+
+// held is a lease in care, and when and why it was lost.
+type held struct {
+	keepalive.Entry
+	lost  chan error
+	since time.Time
+}
+
+func hold(k *keepalive.Keeper, name string, sent keepalive.Stamp) *held {
+	h := &held{lost: make(chan error, 1), since: time.Now()}
+	h.Lease = driver.Lease{Kind: driver.Mutex, Name: name, Token: name, TTL: ttl}
+	h.Lost = func(err error) { h.lost <- err }
+	k.Add(&h.Entry, keepalive.NewTrust(sent, ttl))
+	return h
+}
+
+// bubble runs a test in virtual time with a keeper of the store.
+func bubble(t *testing.T, s *store, body func(t *testing.T, k *keepalive.Keeper)) {
+	synctest.Test(t, func(t *testing.T) {
+		k := keepalive.New(s)
+		body(t, k)
+		k.Close()
+	})
+}
+
+// trusted is how long a lease may be believed in: less than the TTL by 1 % and 2 ms.
+const trusted = ttl - ttl/100 - 2*time.Millisecond
+
+func TestLeaseIsRenewedEveryThirdOfItsTTL(t *testing.T) {
+	s := &store{renew: all(nil)}
+	bubble(t, s, func(t *testing.T, k *keepalive.Keeper) {
+		h := hold(k, "a", keepalive.Now())
+		time.Sleep(10*ttl + ttl/6)
+		require.Equal(t, 30, s.renewals())
+		require.Greater(t, k.Trust(&h.Entry).Left(), ttl/3)
+		require.True(t, k.Remove(&h.Entry))
+		time.Sleep(10 * ttl)
+		require.Equal(t, 30, s.renewals(), "no renewal after Remove")
+		require.Empty(t, h.lost)
+	})
+}
+
+func TestTrustEndsInTimeWhileARenewalHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		s := &store{renew: func(l []driver.Lease) []error { <-release; return all(nil)(l) }}
+		k := keepalive.New(s)
+		h := hold(k, "a", keepalive.Now())
+		<-h.lost
+		require.Equal(t, trusted, time.Since(h.since))
+		close(release) // a late success changes nothing
+		synctest.Wait()
+		require.False(t, k.Remove(&h.Entry))
+		k.Close()
+	})
+}
+
+func TestFailedRenewalsAreRepeatedUntilTrustEnds(t *testing.T) {
+	broken := errors.New("broken")
+	s := &store{renew: all(broken)}
+	bubble(t, s, func(t *testing.T, k *keepalive.Keeper) {
+		h := hold(k, "a", keepalive.Now())
+		require.ErrorIs(t, <-h.lost, broken)
+		require.Equal(t, trusted, time.Since(h.since))
+		require.Greater(t, s.renewals(), 4)
+		require.Less(t, s.renewals(), 40)
+	})
+}
+
+func TestRenewalThatSucceedsInTheEndKeepsTheLease(t *testing.T) {
+	s := &store{}
+	failures := 3
+	s.renew = func(l []driver.Lease) []error {
+		if failures--; failures >= 0 {
+			return all(errors.New("broken"))(l)
+		}
+		return all(nil)(l)
+	}
+	bubble(t, s, func(t *testing.T, k *keepalive.Keeper) {
+		h := hold(k, "a", keepalive.Now())
+		time.Sleep(3 * ttl)
+		require.Empty(t, h.lost)
+		require.True(t, k.Remove(&h.Entry))
+	})
+}
+
+func TestLeaseThatTheStoreDoesNotKnowIsLostAtOnce(t *testing.T) {
+	s := &store{renew: all(fmt.Errorf("renew: %w", driver.ErrNotHeld))}
+	bubble(t, s, func(t *testing.T, k *keepalive.Keeper) {
+		h := hold(k, "a", keepalive.Now())
+		require.ErrorIs(t, <-h.lost, driver.ErrNotHeld)
+		require.Equal(t, ttl/3, time.Since(h.since))
+	})
+}
+
+// Rule 2. A push may rest on an ask that was sent a while ago.
+func TestGrantThatUsedUpMuchTimeIsRenewedAtOnce(t *testing.T) {
+	s := &store{renew: all(nil)}
+	bubble(t, s, func(t *testing.T, k *keepalive.Keeper) {
+		sent := keepalive.Now()
+		time.Sleep(ttl / 2)
+		h := hold(k, "a", sent)
+		synctest.Wait()
+		require.Equal(t, 1, s.renewals())
+		require.Equal(t, trusted, k.Trust(&h.Entry).Left())
+		k.Remove(&h.Entry)
+	})
+}
+
+func TestFixedLeaseIsNotRenewed(t *testing.T) {
+	s := &store{renew: all(nil)}
+	bubble(t, s, func(t *testing.T, k *keepalive.Keeper) {
+		h := &held{lost: make(chan error, 1), since: time.Now()}
+		h.Lease.TTL, h.Fixed, h.Lost = ttl, true, func(err error) { h.lost <- err }
+		k.Add(&h.Entry, keepalive.NewTrust(keepalive.Now(), ttl))
+		require.NoError(t, <-h.lost)
+		require.Equal(t, trusted, time.Since(h.since))
+		require.Zero(t, s.renewals())
+	})
+}
+
+// Rule 4. The monotonic clock stands still while a virtual machine is suspended; only
+// the wall clock shows that the lease is over.
+func TestTrustEndsByTheWallClockToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := keepalive.New(&store{renew: all(nil)})
+		h := hold(k, "a", keepalive.Now())
+		trust := k.Trust(&h.Entry)
+		require.Positive(t, trust.Left())
+		keepalive.StepWallClock(t, ttl)
+		require.LessOrEqual(t, trust.Left(), time.Duration(0))
+		<-h.lost
+		require.LessOrEqual(t, time.Since(h.since), time.Second)
+		k.Close()
+	})
+}
+
+func TestWallClockSetBackChangesNothing(t *testing.T) {
+	s := &store{renew: all(nil)}
+	bubble(t, s, func(t *testing.T, k *keepalive.Keeper) {
+		trust := keepalive.NewTrust(keepalive.Now(), ttl)
+		keepalive.StepWallClock(t, -time.Hour)
+		require.Equal(t, trusted, trust.Left())
+		time.Sleep(trusted)
+		require.Zero(t, trust.Left())
+	})
+}
+
+func TestRenewalsGoInBatches(t *testing.T) {
+	s := &store{renew: all(nil)}
+	bubble(t, s, func(t *testing.T, k *keepalive.Keeper) {
+		var leases []*held
+		for i := range 1000 {
+			leases = append(leases, hold(k, fmt.Sprint(i), keepalive.Now()))
+		}
+		time.Sleep(ttl / 2)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		total := 0
+		for _, n := range s.sizes {
+			require.LessOrEqual(t, n, 256)
+			total += n
+		}
+		require.Equal(t, 1000, total)
+		require.LessOrEqual(t, len(s.sizes), 8)
+		for _, h := range leases {
+			require.True(t, k.Remove(&h.Entry))
+		}
+	})
+}
+
+func TestFrozenNodeDelaysOnlyItsOwnLeases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		thaw := make(chan struct{})
+		s := &store{node: func(name string) string { return name[:1] }}
+		s.renew = func(l []driver.Lease) []error {
+			for _, lease := range l {
+				require.Equal(t, l[0].Name[:1], lease.Name[:1], "one node in a batch")
+			}
+			if l[0].Name[0] == 'x' {
+				<-thaw
+			}
+			return all(nil)(l)
+		}
+		k := keepalive.New(s)
+		var frozen, fine []*held
+		for i := range 300 {
+			frozen = append(frozen, hold(k, fmt.Sprint("x", i), keepalive.Now()))
+			fine = append(fine, hold(k, fmt.Sprint("y", i), keepalive.Now()))
+		}
+		for _, h := range frozen {
+			<-h.lost
+			require.Equal(t, trusted, time.Since(h.since))
+		}
+		time.Sleep(3 * ttl)
+		for _, h := range fine {
+			require.True(t, k.Remove(&h.Entry), "renewed all the time")
+		}
+		close(thaw)
+		k.Close()
+	})
+}
+
+// A batch can hang on one dead connection although the node is well.
+func TestHangingBatchDoesNotStopTheNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		thaw := make(chan struct{})
+		first := true
+		s := &store{}
+		s.renew = func(l []driver.Lease) []error {
+			s.mu.Lock()
+			hangs := first
+			first = false
+			s.mu.Unlock()
+			if hangs {
+				<-thaw
+			}
+			return all(nil)(l)
+		}
+		k := keepalive.New(s)
+		a := hold(k, "a", keepalive.Now())
+		time.Sleep(ttl / 6)
+		b := hold(k, "b", keepalive.Now())
+		time.Sleep(5 * ttl)
+		require.True(t, k.Remove(&a.Entry), "asked for again beside the batch that hangs")
+		require.True(t, k.Remove(&b.Entry))
+		close(thaw)
+		k.Close()
+	})
+}
+
+func TestManyLeasesNeedFewGoroutinesAndLittleMemory(t *testing.T) {
+	const n = 10_000
+	s := &store{renew: all(nil)}
+	before := runtime.NumGoroutine()
+	k := keepalive.New(s)
+	var m1, m2 runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m1)
+	leases := make([]*held, n)
+	for i := range leases {
+		leases[i] = hold(k, "a", keepalive.Now())
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&m2)
+	require.LessOrEqual(t, runtime.NumGoroutine()-before, 4)
+	require.Less(t, (m2.HeapAlloc-m1.HeapAlloc)/n, uint64(1024))
+	for _, h := range leases {
+		require.True(t, k.Remove(&h.Entry))
+	}
+	k.Close()
+}
+
+func TestRemoveDuringARenewalLosesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answer := make(chan struct{})
+		s := &store{renew: func(l []driver.Lease) []error { <-answer; return all(driver.ErrNotHeld)(l) }}
+		k := keepalive.New(s)
+		h := hold(k, "a", keepalive.Now())
+		time.Sleep(ttl / 3)
+		synctest.Wait()
+		require.Equal(t, 1, s.renewals())
+		require.True(t, k.Remove(&h.Entry)) // released while the renewal was on its way
+		close(answer)
+		synctest.Wait()
+		require.Empty(t, h.lost)
+		k.Close()
+	})
+}
