@@ -148,7 +148,7 @@ func (d *Driver) Release(ctx context.Context, l driver.Lease) error {
 	if w := d.wakes.forget(l.Token); w != nil && !w.sent.Load() {
 		return driver.ErrNotHeld // none of its asks reached Redis
 	}
-	status, err := d.untilDone(ctx, releaseScript, d.key(l.Kind, l.Name), d.args(l.Token, flag(l.Unsettled)))
+	status, err := d.untilDone(ctx, releaseScript, d.key(l.Kind, l.Name), d.args(l.Token, flag(l.Unsettled), ms(l.TTL)))
 	if err != nil {
 		return err
 	}
@@ -168,7 +168,7 @@ func (d *Driver) ForceRelease(ctx context.Context, k driver.Kind, name string) e
 		return driver.ErrNotHeld
 	}
 	if reply[1] == 1 {
-		_, err = d.untilDone(ctx, releaseScript, d.key(k, name), d.args("-", "0"))
+		_, err = d.untilDone(ctx, releaseScript, d.key(k, name), d.args("-", "0", 0))
 	}
 	return err
 }

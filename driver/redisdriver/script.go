@@ -15,11 +15,11 @@ import (
 var files embed.FS
 
 var (
-	acquireScript = newScript(5, "mutex_acquire", "mutex_acquire_slow")
-	releaseScript = newScript(2, "mutex_release", "mutex_release_slow")
-	renewScript   = newScript(1, "", "mutex_renew")
-	forceScript   = newScript(2, "", "mutex_force")
-	inspectScript = newScript(2, "", "mutex_inspect")
+	acquireScript = newScript(5, "lock", "mutex", "mutex_acquire", "queue", "mutex_grant", "mutex_acquire_slow")
+	releaseScript = newScript(2, "mutex_release", "lock", "mutex", "queue", "mutex_grant", "mutex_release_slow")
+	renewScript   = newScript(1, "lock", "mutex", "queue", "mutex_grant", "mutex_renew")
+	forceScript   = newScript(2, "lock", "mutex", "queue", "mutex_grant", "mutex_force")
+	inspectScript = newScript(2, "lock", "mutex_inspect")
 )
 
 // script is a Lua script with all it builds on, and the number of integers in its
@@ -29,14 +29,10 @@ type script struct {
 	answer    int
 }
 
-// newScript puts a script together from its two parts, the first of which it may not
-// have, and what they build on. See script/lock.lua.
-func newScript(answer int, fast, slow string) *script {
+// newScript puts a script together from files in the folder script.
+func newScript(answer int, names ...string) *script {
 	var text strings.Builder
-	for _, name := range []string{"lock", "mutex", fast, "queue", "mutex_grant", slow} {
-		if name == "" {
-			continue
-		}
+	for _, name := range names {
 		part, err := files.ReadFile("script/" + name + ".lua")
 		if err != nil {
 			panic(err) // not in the binary: cannot be

@@ -5,7 +5,7 @@
 --
 -- Scripts come in two parts, as sync.Mutex has Lock and lockSlow: what is needed
 -- when nobody else is there, and, after queue.lua, the rest. Redis runs a script
--- from its first line, so the first part costs nothing for what the second defines.
+-- from its first line, so the first part does not pay for what the second defines.
 --
 -- KEYS[1]  lock
 -- ARGV[1]  token

@@ -19,10 +19,14 @@ local function grace(ttl)
   return math.min(500, math.max(5, math.floor(ttl / 20)))
 end
 
--- Fences must not repeat although the key is forgotten after a while. So it lives
--- until the clock has passed its fence, should the fence be ahead of the clock.
+-- How long the key lives if its lease, or a wait, lasts ms: for longer than that, and
+-- for the retention from now on, so that a short lease need not be followed by a look
+-- at the key's life when it is released.
+--
+-- Fences must not repeat although the key is forgotten after a while. So it outlives
+-- its fence by the retention, should that be ahead of the clock.
 local function lifetime(ms)
-  return math.max(ms, math.floor(fence / 1000) - now) + retention
+  return math.max(ms + retention / 2, retention + math.max(0, math.floor(fence / 1000) - now))
 end
 
 local function hold(who, ttl, fences, client, holder)

@@ -1,0 +1,82 @@
+// Package holdfast gives the locks of package sync to programs that run as many
+// processes, on the Redis they already have.
+//
+//	locks := holdfast.New(rdb)
+//	mu := locks.Mutex("orders:42")
+//
+//	mu.Lock()
+//	defer mu.Unlock()
+//
+// # A lock is a lease
+//
+// No lock between processes is held for as long as one likes to believe. A process
+// can be paused, cut off or killed while it holds one, and the others must go on. So
+// the store grants a lock for a limited time, the TTL, and the holder renews it three
+// times as often. If it cannot, its lease ends: first for the holder, who stops to
+// believe in it, and a little later in the store, which then lets the next one have it.
+//
+//	          Lease                   Release
+//	(free) ----------> held, renewed ----------> (free)
+//	                        |
+//	                        | not renewed in time, or taken away
+//	                        v
+//	                      lost: Context ends with cause ErrLost
+//
+// Lock and Unlock hide that, as sync does; they fit where a lost lock is a nuisance.
+// Where it would do damage, use [Mutex.Lease] or [Mutex.Do] and pass on the context of
+// the lease, which ends when the lease is lost:
+//
+//	err := mu.Do(ctx, func(ctx context.Context) error {
+//		return rebuild(ctx) // ctx ends with cause ErrLost if the lock is lost
+//	})
+//
+// # Fencing
+//
+// A context cannot reach a process that is paused. It may wake up long after its lease
+// has ended, between a check and a write, and write nevertheless. Only the resource
+// can refuse that: each lease has a fence, a number larger than that of every earlier
+// lease on the lock, and a resource that remembers the largest it has seen refuses
+// smaller ones.
+//
+//	db.ExecContext(lease.Context(), `UPDATE orders SET state = $1, fence = $2
+//		WHERE id = 42 AND fence <= $2`, state, lease.Fence())
+//
+// # Promises
+//
+//  1. At most one holder believes in its lease at a time, provided that the clocks of
+//     holder and server advance at the same rate within 1 %, and that the server's
+//     clock is not set forward by more than the grace, TTL/20 within 5 and 500 ms.
+//     The clocks of clients may show any time.
+//  2. A holder that crashed, or a waiter that crashed just as it was granted the lock,
+//     keeps it from the others for no longer than TTL + grace + one heartbeat of
+//     TTL/3. A waiter that crashed before delays nobody.
+//  3. Waiters are served in the order in which they came, as long as nothing fails.
+//     After a failure every waiter that lives is served.
+//  4. The context of a lease that is lost ends, with cause [ErrLost], before another
+//     can be granted the lock.
+//  5. Fences of one name strictly increase, also over restarts of Redis and failovers
+//     that lost data.
+//  6. After [Client.Close] no goroutine is left, and one minute after its last use a
+//     lock leaves nothing in Redis.
+//
+// # What it does not promise
+//
+// Promises 1 and 4 do not hold when Redis loses data: a failover to a replica that had
+// not received the grant, an eviction (use maxmemory-policy noeviction), FLUSHALL, a
+// restart without persistence; nor when an operator calls [Mutex.ForceUnlock]. The old
+// holder finds out when it renews, within TTL/3. Its fence is smaller than that of
+// the new holder even then.
+//
+// A paused process cannot see its own pause. See Fencing.
+//
+// # Redis
+//
+// It takes Redis 6.2 or later, or Valkey. A user of Redis needs these rights, where
+// holdfast is the prefix of the keys:
+//
+//	~holdfast:* &holdfast:* +eval +evalsha +time +hmget +hget +hgetall +hset +hdel
+//	+pttl +pexpire +publish +subscribe +unsubscribe +pubsub|numsub
+//
+// Without the last four all works, but waiters have to poll: they ask every 50 to
+// 250 ms.
+package holdfast
