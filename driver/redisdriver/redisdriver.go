@@ -114,17 +114,17 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 		return driver.Grant{}, err
 	}
 	w := d.wakes.expect(r)
+	w.sent.Add(1)
 	for {
 		birth, place := w.seat()
 		reply, err := acquireScript.ints(ctx, d.rdb, d.key(r.Kind, r.Name), d.args(r.Token,
 			r.Ask, ms(r.TTL), max(r.Fences, 1), flag(r.Wait), d.wakes.client(r), r.Holder, birth, place)...)
 		if err != nil {
-			if !isNotExecuted(err) {
-				w.sent.Store(true)
+			if isNotExecuted(err) {
+				w.sent.Add(-1)
 			}
 			return driver.Grant{}, err
 		}
-		w.sent.Store(true)
 		status, n, more := reply[0], reply[1], reply[2] == 1
 		switch {
 		case status == 0:
@@ -145,8 +145,8 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 
 // Release implements [driver.Driver].
 func (d *Driver) Release(ctx context.Context, l driver.Lease) error {
-	if w := d.wakes.forget(l.Token); w != nil && !w.sent.Load() {
-		return driver.ErrNotHeld // none of its asks reached Redis
+	if w := d.wakes.forget(l.Token); w != nil && w.sent.Load() == 0 {
+		return driver.ErrNotHeld // no ask reached Redis, nor will one
 	}
 	status, err := d.untilDone(ctx, releaseScript, d.key(l.Kind, l.Name), d.args(l.Token, flag(l.Unsettled), ms(l.TTL)))
 	if err != nil {

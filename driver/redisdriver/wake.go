@@ -49,8 +49,8 @@ type wakes struct {
 // watch is what the client knows of one token.
 type watch struct {
 	wake   func(driver.Grant)
-	sent   atomic.Bool // an ask may have reached Redis
-	queued bool        // under wakes.mu
+	sent   atomic.Int32 // asks that may have reached Redis, or may yet
+	queued bool         // under wakes.mu
 
 	birth, place atomic.Int64 // the token's seat in the queue
 }
