@@ -1,0 +1,135 @@
+package drivertest
+
+import (
+	"slices"
+	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// Ability is something that the contract leaves to a driver.
+type Ability string
+
+// The abilities.
+const (
+	Queue   Ability = "queue"   // requests that Wait are Queued, and served in order
+	Push    Ability = "push"    // a grant to a waiter is told through Wake
+	Hint    Ability = "hint"    // Queued answers say when to RetryAfter
+	Fences  Ability = "fences"  // grants have a fence
+	Inspect Ability = "inspect" // driver.Inspector
+	Force   Ability = "force"   // driver.Forcer
+)
+
+// needs ends the test if the driver lacks one of the abilities.
+func (t *test) needs(abilities ...Ability) {
+	t.Helper()
+	for _, a := range abilities {
+		why := probes[a](t)
+		switch {
+		case why == "":
+		case slices.Contains(t.must, a):
+			t.Fatalf("drivertest: the driver must have the ability %q, but %s", a, why)
+		default:
+			t.Skipf("drivertest: needs the ability %q, but %s", a, why)
+		}
+		t.push = t.push || a == Push
+	}
+}
+
+// has reports whether the driver has the ability, for a check beside the point of
+// a test; the point itself is a case that needs it.
+func (t *test) has(a Ability) bool {
+	t.Helper()
+	return probes[a](t) == ""
+}
+
+// probes say what is wrong if the driver lacks the ability, each on a lock of its
+// own.
+var probes = map[Ability]func(*test) string{
+	Queue: func(t *test) string {
+		_, _, g := t.probe()
+		if g.Status == driver.Busy {
+			return "a request that waits is answered Busy"
+		}
+		return ""
+	},
+	Push: func(t *test) string {
+		if !t.listens(t.driver()) {
+			return "Wake never tells that a waiter was granted the lock"
+		}
+		return ""
+	},
+	Hint: func(t *test) string {
+		if _, _, g := t.probe(); g.RetryAfter == 0 {
+			return "RetryAfter of the first waiter is 0"
+		}
+		return ""
+	},
+	Fences: func(t *test) string {
+		if holder, _, _ := t.probe(); holder.grant.Fence == 0 {
+			return "a grant has Fence 0"
+		}
+		return ""
+	},
+	Inspect: func(t *test) string {
+		if _, ok := driver.As[driver.Inspector](t.driver()); !ok {
+			return "it is no driver.Inspector"
+		}
+		return ""
+	},
+	Force: func(t *test) string {
+		if _, ok := driver.As[driver.Forcer](t.driver()); !ok {
+			return "it is no driver.Forcer"
+		}
+		return ""
+	},
+}
+
+// probe returns a holder, a token that would like to wait for it, and the answer
+// to that.
+func (t *test) probe() (holder, waiter *contender, answer driver.Grant) {
+	t.Helper()
+	d := t.driver()
+	name := t.unique()
+	holder, waiter = t.contender(d, named(name)), t.contender(d, named(name), waiting)
+	holder.lock()
+	return holder, waiter, waiter.askOnce()
+}
+
+// listens makes sure that d has been told of a grant. The first calls of Wake can be
+// missing because a driver may begin to listen only when somebody waits.
+func (t *test) listens(d driver.Driver) bool {
+	t.Helper()
+	for start := time.Now(); time.Since(start) < patience; {
+		name := t.unique()
+		holder, waiter := t.contender(d, named(name)), t.contender(d, named(name), waiting)
+		holder.lock()
+		if waiter.askOnce().Status == driver.Busy {
+			return false // It does not even have a queue.
+		}
+		holder.release()
+		_, ok := waiter.woken(driver.Granted, 50*time.Millisecond)
+		waiter.release()
+		if ok {
+			return true
+		}
+	}
+	return false
+}
+
+// woken waits for a Wake with that status.
+func (c *contender) woken(s driver.Status, within time.Duration) (driver.Grant, bool) {
+	c.t.Helper()
+	timeout := time.NewTimer(within)
+	defer timeout.Stop()
+	for {
+		select {
+		case g := <-c.wakes:
+			if g.Status == s {
+				return g, true
+			}
+		case <-timeout.C:
+			return driver.Grant{}, false
+		}
+	}
+}

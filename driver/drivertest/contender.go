@@ -1,0 +1,244 @@
+package drivertest
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// contender is one token and what a client must remember for it. It belongs to
+// one goroutine.
+type contender struct {
+	t     *test
+	d     driver.Driver
+	req   driver.Request
+	wakes chan driver.Grant // every call of Wake
+
+	sent  []time.Time  // when each ask was sent
+	grant driver.Grant // the last one
+
+	// The lease ends between these two, if nobody ends it: not before, because its
+	// holder trusts it until then, nor after, because others wait.
+	trusted time.Time
+	overdue time.Time
+}
+
+// contender returns a new token that wants the lock of the test, for a long time
+// and without waiting unless mods say otherwise.
+func (t *test) contender(d driver.Driver, mods ...func(*driver.Request)) *contender {
+	c := &contender{t: t, d: d, wakes: make(chan driver.Grant, 64)}
+	c.req = driver.Request{
+		Kind:   driver.Mutex,
+		Name:   t.name,
+		Token:  fmt.Sprintf("drivertest-%016x%016x", rand.Uint64(), rand.Uint64()),
+		TTL:    long,
+		Holder: "drivertest",
+		Wake: func(g driver.Grant) {
+			select {
+			case c.wakes <- g:
+			default: // It must not block; nobody counts that many.
+			}
+		},
+	}
+	for _, mod := range mods {
+		mod(&c.req)
+	}
+	return c
+}
+
+// pair returns two tokens that want the lock of the test from different drivers.
+func (t *test) pair(mods ...func(*driver.Request)) (a, b *contender) {
+	t.Helper()
+	return t.contender(t.driver(), mods...), t.contender(t.driver(), mods...)
+}
+
+func waiting(r *driver.Request) { r.Wait = true }
+
+func named(name string) func(*driver.Request) {
+	return func(r *driver.Request) { r.Name = name }
+}
+
+func lasting(ttl time.Duration) func(*driver.Request) {
+	return func(r *driver.Request) { r.TTL = ttl }
+}
+
+func reserving(n int64) func(*driver.Request) {
+	return func(r *driver.Request) { r.Fences = n }
+}
+
+func heldBy(text string) func(*driver.Request) {
+	return func(r *driver.Request) { r.Holder = text }
+}
+
+// ask sends the request with the next number. An answer that makes no sense is an
+// error too.
+func (c *contender) ask(ctx context.Context) (driver.Grant, error) {
+	r := c.req // Drivers may keep the request.
+	c.sent = append(c.sent, time.Now())
+	r.Ask = uint64(len(c.sent))
+	g, err := c.d.Acquire(ctx, &r)
+	if err != nil {
+		return g, err
+	}
+	switch {
+	case g.RetryAfter < 0:
+		return g, fmt.Errorf("RetryAfter is negative: %+v", g)
+	case g.Status == driver.Granted:
+		return g, c.granted(g)
+	case g.Status == driver.Queued && r.Wait, g.Status == driver.Busy:
+		return g, nil
+	}
+	return g, fmt.Errorf("not an answer to a request with Wait=%v: %+v", r.Wait, g)
+}
+
+// granted takes note of a grant, from an answer or from Wake.
+func (c *contender) granted(g driver.Grant) error {
+	if g.Ask < 1 || g.Ask > uint64(len(c.sent)) {
+		return fmt.Errorf("rests on an ask that was never sent, of %d: %+v", len(c.sent), g)
+	}
+	c.grant = g
+	c.trusted = c.sent[g.Ask-1].Add(c.req.TTL)
+	c.overdue = time.Now().Add(c.req.TTL + grace)
+	return nil
+}
+
+// askOnce asks and has the answer, whatever it is.
+func (c *contender) askOnce() driver.Grant {
+	c.t.Helper()
+	ctx, cancel := c.t.bounded()
+	defer cancel()
+	g, err := c.ask(ctx)
+	require.NoError(c.t, err, "Acquire")
+	return g
+}
+
+// lock asks and must be granted the lock.
+func (c *contender) lock() driver.Grant {
+	c.t.Helper()
+	g := c.askOnce()
+	require.Equal(c.t, driver.Granted, g.Status, "the lock should be granted to this token")
+	return g
+}
+
+// busy asks and must be refused.
+func (c *contender) busy() driver.Grant {
+	c.t.Helper()
+	g := c.askOnce()
+	require.Equal(c.t, driver.Busy, g.Status, "another should hold the lock")
+	return g
+}
+
+// queue asks and must be in the queue after it.
+func (c *contender) queue() driver.Grant {
+	c.t.Helper()
+	require.True(c.t, c.req.Wait, "the test is wrong: this token does not wait")
+	g := c.askOnce()
+	require.Equal(c.t, driver.Queued, g.Status, "the token should wait in the queue")
+	return g
+}
+
+// refused asks, and must be told that the token has been released.
+func (c *contender) refused() {
+	c.t.Helper()
+	ctx, cancel := c.t.bounded()
+	defer cancel()
+	g, err := c.ask(ctx)
+	require.ErrorIs(c.t, err, driver.ErrNotHeld, "a released token acquired again: %+v", g)
+}
+
+// pushed waits for the news that the store granted the lock.
+func (c *contender) pushed() driver.Grant {
+	c.t.Helper()
+	g, ok := c.woken(driver.Granted, patience)
+	require.True(c.t, ok, "Wake did not tell of the grant within %v", patience)
+	require.NoError(c.t, c.granted(g), "Wake")
+	return g
+}
+
+// unwoken requires that Wake has told of no grant and no loss until now.
+func (c *contender) unwoken() {
+	c.t.Helper()
+	for {
+		select {
+		case g := <-c.wakes:
+			// Queued only asks for one more ask, which is never wrong.
+			require.Equal(c.t, driver.Queued, g.Status, "unexpected news: %+v", g)
+		default:
+			return
+		}
+	}
+}
+
+func (c *contender) lease() driver.Lease {
+	return driver.Lease{Kind: c.req.Kind, Name: c.req.Name, Token: c.req.Token, TTL: c.req.TTL}
+}
+
+// releaseOnce gives up what the token has.
+func (c *contender) releaseOnce() error {
+	ctx, cancel := c.t.bounded()
+	defer cancel()
+	return c.d.Release(ctx, c.lease())
+}
+
+// release gives up what the token must have.
+func (c *contender) release() {
+	c.t.Helper()
+	require.NoError(c.t, c.releaseOnce(), "Release")
+}
+
+// settle gives up what the token may have, and may yet get.
+func (c *contender) settle() error {
+	ctx, cancel := c.t.bounded()
+	defer cancel()
+	l := c.lease()
+	l.Unsettled = true
+	return c.d.Release(ctx, l)
+}
+
+// renew renews the lease alone.
+func (c *contender) renew() error {
+	c.t.Helper()
+	ctx, cancel := c.t.bounded()
+	defer cancel()
+	sent := time.Now()
+	errs := c.d.Renew(ctx, []driver.Lease{c.lease()})
+	require.Len(c.t, errs, 1, "Renew returns one error per lease")
+	if errs[0] == nil {
+		c.trusted = sent.Add(c.req.TTL)
+		c.overdue = time.Now().Add(c.req.TTL + grace)
+	}
+	return errs[0]
+}
+
+// outlast asks until the lease of another has come to its end by itself, and
+// checks that this end lies where both sides may expect it.
+func (c *contender) outlast(other *contender) driver.Grant {
+	c.t.Helper()
+	for {
+		g := c.askOnce()
+		if g.Status == driver.Granted {
+			require.False(c.t, time.Now().Before(other.trusted),
+				"granted while another holder may still trust its lease")
+			return g
+		}
+		require.False(c.t, c.sent[len(c.sent)-1].After(other.overdue),
+			"%v after its TTL a silent holder still has the lock", grace)
+		pass(c.t, 10*time.Millisecond)
+	}
+}
+
+// outwait returns when leases of that TTL, taken before this call and neither renewed
+// nor ended by their holders, have come to their end. It does not touch their locks,
+// where a request may be what makes the store notice; another lock tells the time.
+func (t *test) outwait(ttl time.Duration) {
+	t.Helper()
+	d, name := t.driver(), t.unique()
+	last, next := t.contender(d, named(name), lasting(ttl)), t.contender(d, named(name))
+	last.lock()
+	next.outlast(last)
+}

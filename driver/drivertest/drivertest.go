@@ -1,0 +1,129 @@
+// Package drivertest holds a driver to the contract of package driver.
+//
+//	func TestConformance(t *testing.T) {
+//		drivertest.Run(t, func(t *testing.T) driver.Driver {
+//			return mydriver.New(connect(t))
+//		}, drivertest.Queue, drivertest.Fences)
+//	}
+//
+// Each case is one property, and its name says which. The suite finds out by
+// itself what a driver can do: what needs an [Ability] that the driver lacks is
+// skipped, with the reason, or fails if the caller named that ability.
+//
+// Leases of the suite last from 10 ms to a day, most of them a fraction of a
+// second, because a good part of the contract is about their end. Bounds follow
+// the times at which requests were sent and answered, so a machine that stalls
+// for a moment fails no test unless it stalls for about as long as a lease.
+package drivertest
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// Open returns a new driver, as another process would have one. All that it
+// returns for one t lead to the same store. The suite closes them; what they
+// were given is closed by Open, with t.Cleanup.
+//
+// Stores need not be empty nor apart: no two cases, and no two runs of a case,
+// use the same name or token.
+type Open func(t *testing.T) driver.Driver
+
+// Run runs each of [Cases] as a subtest. The driver must have the abilities in
+// must; other abilities may be missing.
+func Run(t *testing.T, open Open, must ...Ability) {
+	t.Helper()
+	for _, c := range Cases() {
+		t.Run(c.Name, func(t *testing.T) { c.Run(t, open, must...) })
+	}
+}
+
+// Case is one property of a driver.
+type Case struct {
+	Name string // the property, such as "SecondTokenIsBusy"
+	body func(*test)
+}
+
+// Run holds the driver to the property. It starts no subtests, so t may be that
+// of a testing/synctest bubble.
+func (c Case) Run(t *testing.T, open Open, must ...Ability) {
+	t.Helper()
+	ts := &test{T: t, open: open, must: must}
+	ts.name = ts.unique()
+	c.body(ts)
+}
+
+// Cases returns all properties, for callers who want to run each in surroundings
+// of its own.
+func Cases() []Case {
+	return slices.Concat(acquireCases, queueCases, pushCases, releaseCases, unsettledCases,
+		renewCases, expiryCases, fenceCases, nameCases, refusalCases, inspectCases, forceCases,
+		contextCases, closeCases, hammerCases)
+}
+
+const (
+	// short is the TTL of leases whose end a test waits for.
+	short = 150 * time.Millisecond
+
+	// long is the TTL of leases that must not end during a test.
+	long = 6 * time.Second
+
+	// grace is how much longer than its TTL a store may keep a lease. Stores add
+	// some of it so that a holder stops before they free the lock.
+	grace = 500 * time.Millisecond
+
+	// patience bounds the wait for what should happen at once.
+	patience = 5 * time.Second
+)
+
+// test is one run of a case.
+type test struct {
+	*testing.T
+	open Open
+	must []Ability
+	name string // of the lock of this case
+	push bool   // needs drivers that hear of grants from the first one on
+}
+
+// driver opens one more driver and closes it when the test ends.
+func (t *test) driver() driver.Driver {
+	t.Helper()
+	d := t.open(t.T)
+	require.NotNil(t, d, "open returned no driver")
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+	if t.push {
+		require.True(t, t.listens(d), "Wake did not tell of a grant within %v", patience)
+	}
+	return d
+}
+
+// unique returns a text that nobody else has, fit for a name.
+func (t *test) unique() string {
+	name := t.Name()
+	return fmt.Sprintf("%s-%016x", name[max(0, len(name)-100):], rand.Uint64())
+}
+
+// bounded returns a context for one request.
+func (t *test) bounded() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(t.Context(), patience)
+}
+
+// pass lets time pass on the store's clock. It is for the one thing that cannot
+// be waited for in another way: a store tells nobody that a lease, or the patience
+// with a silent waiter, has come to its end.
+func pass(t *test, d time.Duration) {
+	t.Helper()
+	time.Sleep(d)
+}

@@ -1,0 +1,88 @@
+package drivertest
+
+import (
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+var expiryCases = []Case{
+	{"SilentHolderIsReplacedAfterItsTTL", func(t *test) {
+		a, b := t.pair(lasting(short))
+		a.lock()
+		b.outlast(a)
+	}},
+	{"SilentHolderIsReplacedByTheNextWaiter", func(t *test) {
+		t.needs(Queue)
+		a := t.contender(t.driver(), lasting(short))
+		b := t.contender(t.driver(), waiting)
+		c := t.contender(t.driver(), waiting)
+		a.lock()
+		b.queue()
+		c.queue()
+		b.outlast(a)
+		c.queue()
+	}},
+	{"RetryAfterLeadsTheFirstWaiterToTheLock", func(t *test) {
+		t.needs(Queue, Hint)
+		t.push = t.has(Push) // Who does not listen yet polls, and would get there anyway.
+		a := t.contender(t.driver(), lasting(short))
+		b := t.contender(t.driver(), waiting) // whose heartbeat would be far too late
+		a.lock()
+		for asks := 1; ; asks++ {
+			g := b.askOnce()
+			if g.Status == driver.Granted {
+				require.False(t, time.Now().Before(a.trusted))
+				break
+			}
+			require.LessOrEqual(t, asks, 5, "RetryAfter makes the waiter poll")
+			require.Positive(t, g.RetryAfter)
+			require.False(t, time.Now().Add(g.RetryAfter).After(a.overdue),
+				"RetryAfter %v leads beyond the end of the lease", g.RetryAfter)
+			pass(t, g.RetryAfter)
+		}
+	}},
+	{"RepeatRevivesNoExpiredLease", func(t *test) {
+		a := t.contender(t.driver(), lasting(short))
+		first := a.lock()
+		t.outwait(short)
+		// The repeat may find the lock free and get it, but not the old lease: others
+		// may have had the lock since.
+		g := a.askOnce()
+		if g.Status == driver.Granted && t.has(Fences) {
+			require.Greater(t, g.Fence, first.Fence)
+			require.Equal(t, uint64(len(a.sent)), g.Ask, "a new grant rests on a new ask")
+		}
+	}},
+	{"RepeatTakesNothingFromTheNextHolder", func(t *test) {
+		a := t.contender(t.driver(), lasting(short))
+		b := t.contender(t.driver())
+		a.lock()
+		b.outlast(a)
+		a.busy()
+		require.NoError(t, b.renew())
+		require.ErrorIs(t, a.releaseOnce(), driver.ErrNotHeld)
+	}},
+	{"RepeatAfterExpiryQueuesBehindAWaiter", func(t *test) {
+		t.needs(Queue)
+		a := t.contender(t.driver(), lasting(short), waiting)
+		b := t.contender(t.driver(), waiting)
+		a.lock()
+		b.queue()
+		t.outwait(short)
+		a.queue()
+		b.lock()
+	}},
+	{"EachHoldExpires", func(t *test) {
+		d := t.driver()
+		last := t.contender(d, lasting(short))
+		last.lock()
+		for range 3 {
+			next := t.contender(d, lasting(short))
+			next.outlast(last)
+			last = next
+		}
+	}},
+}

@@ -1,0 +1,163 @@
+package drivertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+var hammerCases = []Case{
+	{"ManyTokensExcludeEachOther", func(t *test) { t.hammer(waiting) }},
+	{"ManyTokensThatDoNotWaitExcludeEachOther", func(t *test) { t.hammer() }},
+	{"ManyTokensThatGiveUpExcludeEachOther", func(t *test) {
+		t.needs(Queue)
+		t.hammer(waiting, func(r *driver.Request) { r.Holder = impatient })
+	}},
+}
+
+// impatient marks the tokens of whom every second gives up after a moment.
+const impatient = "impatient"
+
+// hammer has goroutines of three drivers contend for the lock, each round with a
+// token of its own, and requires that all get through, one at a time.
+func (t *test) hammer(mods ...func(*driver.Request)) {
+	t.Helper()
+	const goroutines, rounds = 8, 12
+	fences := t.has(Fences)
+	drivers := []driver.Driver{t.driver(), t.driver(), t.driver()}
+	ctx, cancel := context.WithTimeout(t.Context(), 6*patience)
+	defer cancel()
+
+	r := &room{fences: fences}
+	errs := make(chan error, goroutines)
+	var wg sync.WaitGroup
+	for i := range goroutines {
+		wg.Go(func() {
+			for range rounds {
+				if err := r.visit(ctx, t.contender(drivers[i%len(drivers)], mods...)); err != nil {
+					errs <- err
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	close(errs)
+	for err := range errs {
+		require.NoError(t, err)
+	}
+	require.EqualValues(t, goroutines*rounds, r.visits.Load()+r.gaveUp.Load())
+	require.Equal(t, r.visits.Load(), r.count.Load(), "two were in the room and wrote the same number")
+	t.contender(drivers[0]).lock() // Nothing is left of all those tokens.
+}
+
+// room is what the lock protects. Its fields are atomic because the race detector
+// does not know that a store orders accesses, but no step in it is: two visitors
+// at a time would lose a count.
+type room struct {
+	fences bool
+
+	inside atomic.Int64
+	count  atomic.Int64
+	fence  atomic.Int64
+
+	visits, gaveUp atomic.Int64
+}
+
+// visit acquires, enters, and releases.
+func (r *room) visit(ctx context.Context, c *contender) error {
+	wait := ctx
+	if c.req.Holder == impatient && rand.IntN(2) == 0 {
+		var cancel context.CancelFunc
+		wait, cancel = context.WithTimeout(ctx, rand.N(4*time.Millisecond))
+		defer cancel()
+	}
+	if err := c.acquire(wait); err != nil {
+		if ctx.Err() != nil || wait.Err() == nil {
+			return fmt.Errorf("acquire: %w", err)
+		}
+		r.gaveUp.Add(1)
+		l := c.lease()
+		l.Unsettled = true
+		if err := c.d.Release(ctx, l); err != nil && !errors.Is(err, driver.ErrNotHeld) {
+			return fmt.Errorf("release of a token that gave up: %w", err)
+		}
+		return nil
+	}
+	if err := r.enter(c); err != nil {
+		return err
+	}
+	if err := c.d.Release(ctx, c.lease()); err != nil {
+		return fmt.Errorf("release: %w", err)
+	}
+	return nil
+}
+
+// enter is the critical section.
+func (r *room) enter(c *contender) error {
+	if r.inside.Add(1) != 1 {
+		return errors.New("another is in the room")
+	}
+	n := r.count.Load()
+	last := r.fence.Load()
+	runtime.Gosched()
+	if r.fences && c.grant.Fence <= last {
+		return fmt.Errorf("entered with fence %d after %d", c.grant.Fence, last)
+	}
+	r.fence.Store(c.grant.Fence)
+	r.count.Store(n + 1)
+	if time.Now().After(c.trusted) {
+		return errors.New("the lease ended within the room; the machine is too slow for this test")
+	}
+	r.visits.Add(1)
+	if r.inside.Add(-1) != 0 {
+		return errors.New("another came into the room")
+	}
+	return nil
+}
+
+// acquire waits for the lock as the contract wants a client to do.
+func (c *contender) acquire(ctx context.Context) error {
+	for {
+		g, err := c.ask(ctx)
+		if err != nil || g.Status == driver.Granted {
+			return err
+		}
+		pause := time.NewTimer(c.pause(g))
+		select {
+		case g := <-c.wakes:
+			// The answer that says so may still be on its way, but it need not be waited for.
+			if g.Status == driver.Granted {
+				pause.Stop()
+				return c.granted(g)
+			}
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return ctx.Err()
+		}
+		pause.Stop()
+	}
+}
+
+// pause is how long to wait for news after an answer.
+func (c *contender) pause(g driver.Grant) time.Duration {
+	if g.Status == driver.Busy {
+		// Nobody will wake it. RetryAfter is the end of the lease, much too far.
+		return rand.N(3*time.Millisecond) + 1
+	}
+	heartbeat := c.req.TTL / 3
+	if g.RetryAfter > 0 {
+		heartbeat = min(heartbeat, g.RetryAfter)
+	}
+	return heartbeat
+}

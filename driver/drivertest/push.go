@@ -1,0 +1,140 @@
+package drivertest
+
+import (
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+var pushCases = []Case{
+	{"GrantIsPushed", func(t *test) {
+		t.needs(Push)
+		a, b := t.pair(waiting)
+		before := a.lock()
+		b.queue()
+		a.release()
+		g := b.pushed()
+		require.EqualValues(t, 1, g.Ask)
+		if t.has(Fences) {
+			require.Greater(t, g.Fence, before.Fence)
+		}
+	}},
+	{"RepeatAfterAPushIsTheSameGrant", func(t *test) {
+		t.needs(Push)
+		a, b := t.pair(waiting)
+		a.lock()
+		b.queue()
+		a.release()
+		require.Equal(t, b.pushed().Fence, b.lock().Fence)
+	}},
+	{"PushNamesTheLastAskThatWasHandled", func(t *test) {
+		t.needs(Push)
+		a, b := t.pair(waiting)
+		a.lock()
+		for range 3 {
+			b.queue()
+		}
+		a.release()
+		require.EqualValues(t, 3, b.pushed().Ask)
+	}},
+	{"PushedGrantLastsFromTheAskItNames", func(t *test) {
+		t.needs(Push)
+		a := t.contender(t.driver())
+		b := t.contender(t.driver(), waiting, lasting(3*short))
+		c := t.contender(t.driver())
+		a.lock()
+		b.queue()
+		pass(t, short) // Some of the time that the ask is worth is used up.
+		a.release()
+		b.pushed()
+		c.outlast(b)
+	}},
+	{"PushesComeInOrder", func(t *test) {
+		t.needs(Push)
+		holder, waiters := t.line(6)
+		for i, w := range waiters {
+			holder.release()
+			w.pushed()
+			for _, later := range waiters[i+1:] {
+				later.unwoken()
+			}
+			holder = w
+		}
+	}},
+	{"PushToTheSameDriver", func(t *test) {
+		t.needs(Push)
+		d := t.driver()
+		a, b := t.contender(d), t.contender(d, waiting)
+		a.lock()
+		b.queue()
+		a.release()
+		b.pushed()
+	}},
+	{"PushFindsTokenOfAnyPrintableCharacters", func(t *test) {
+		t.needs(Push)
+		a, b := t.pair(waiting)
+		for c := '!'; c <= '~'; c++ {
+			b.req.Token += string(c)
+		}
+		a.lock()
+		b.queue()
+		a.release()
+		b.pushed()
+	}},
+	{"ReleasedWaiterIsNotWoken", func(t *test) {
+		t.needs(Push)
+		d := t.driver()
+		a, b, c := t.contender(d), t.contender(d, waiting), t.contender(d, waiting)
+		a.lock()
+		b.queue()
+		c.queue()
+		b.release()
+		a.release()
+		c.pushed() // By now the news for b would have come, too.
+		b.unwoken()
+	}},
+	{"NewsOfAReleasedTokenStops", func(t *test) {
+		t.needs(Push)
+		a, d := t.driver(), t.driver()
+		for range 30 {
+			t.name = t.unique()
+			holder, b, c := t.contender(a), t.contender(d, waiting), t.contender(d, waiting)
+			holder.lock()
+			b.queue()
+			c.queue()
+			// The grant to b is on its way, perhaps, while b is released.
+			released := make(chan error, 1)
+			go func() { released <- holder.releaseOnce() }()
+			b.release()
+			for len(b.wakes) > 0 {
+				<-b.wakes // came before the release returned
+			}
+			require.NoError(t, <-released)
+			c.pushed() // By now the news for b would have come.
+			b.unwoken()
+		}
+	}},
+	{"ReleaseRightAfterAPushPassesOn", func(t *test) {
+		t.needs(Push)
+		a, b := t.pair(waiting)
+		c := t.contender(t.driver(), waiting)
+		a.lock()
+		b.queue()
+		c.queue()
+		a.release()
+		b.release() // It does not know yet that it was granted the lock.
+		c.pushed()
+	}},
+	{"PushAfterAnotherTokenOfTheDriverExpired", func(t *test) {
+		t.needs(Push)
+		d := t.driver()
+		gone := t.contender(d, lasting(short))
+		b, c := t.contender(d, waiting), t.contender(t.driver(), waiting)
+		gone.lock()
+		b.queue()
+		c.queue()
+		b.outlast(gone)
+		b.release()
+		require.Equal(t, driver.Granted, c.pushed().Status)
+	}},
+}

@@ -1,0 +1,214 @@
+package drivertest
+
+import (
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+var releaseCases = []Case{
+	{"ReleaseFreesTheLock", func(t *test) {
+		a, b := t.pair()
+		a.lock()
+		a.release()
+		b.lock()
+	}},
+	{"ReleaseOfAnUnknownToken", func(t *test) {
+		a := t.contender(t.driver())
+		require.ErrorIs(t, a.releaseOnce(), driver.ErrNotHeld)
+	}},
+	{"SecondReleaseIsNotHeld", func(t *test) {
+		a := t.contender(t.driver())
+		a.lock()
+		a.release()
+		for range 2 {
+			require.ErrorIs(t, a.releaseOnce(), driver.ErrNotHeld)
+		}
+	}},
+	{"ReleaseNeverTouchesAnotherHold", func(t *test) {
+		a, b := t.pair()
+		other := t.contender(t.driver())
+		a.lock()
+		a.release()
+		b.lock()
+		require.ErrorIs(t, a.releaseOnce(), driver.ErrNotHeld)
+		require.ErrorIs(t, a.settle(), driver.ErrNotHeld)
+		require.ErrorIs(t, other.releaseOnce(), driver.ErrNotHeld)
+		t.contender(t.driver()).busy()
+		require.NoError(t, b.renew())
+	}},
+	{"ReleaseAfterExpiryNeverTouchesAnotherHold", func(t *test) {
+		a := t.contender(t.driver(), lasting(short))
+		b := t.contender(t.driver())
+		a.lock()
+		b.outlast(a)
+		require.ErrorIs(t, a.releaseOnce(), driver.ErrNotHeld)
+		t.contender(t.driver()).busy()
+		require.NoError(t, b.renew())
+	}},
+	{"ReleaseOfAnExpiredLease", func(t *test) {
+		a, b := t.pair(lasting(short))
+		a.lock()
+		t.outwait(short)
+		require.ErrorIs(t, a.releaseOnce(), driver.ErrNotHeld)
+		b.lock()
+	}},
+	{"ReleaseNeverTouchesAnotherWaiter", func(t *test) {
+		t.needs(Queue)
+		a, b := t.pair(waiting)
+		other := t.contender(b.d, waiting)
+		a.lock()
+		b.queue()
+		require.ErrorIs(t, other.releaseOnce(), driver.ErrNotHeld)
+		a.release()
+		b.lock()
+	}},
+	{"ReleaseWithdrawsAWaiter", func(t *test) {
+		t.needs(Queue)
+		a, b := t.pair(waiting)
+		a.lock()
+		b.queue()
+		b.release()
+		require.ErrorIs(t, b.releaseOnce(), driver.ErrNotHeld)
+		a.release()
+		t.contender(t.driver()).lock()
+	}},
+	{"WithdrawnWaiterIsSkipped", func(t *test) {
+		t.needs(Queue)
+		for i, which := range []string{"first", "middle", "last"} {
+			t.name = t.unique()
+			holder, waiters := t.line(3)
+			waiters[i].release()
+			for j, w := range waiters {
+				if j == i {
+					continue
+				}
+				holder.release()
+				require.Equal(t, driver.Granted, w.askOnce().Status,
+					"waiter %d of 3, after the %s was withdrawn", j+1, which)
+				holder = w
+			}
+			holder.release()
+			t.contender(holder.d).lock()
+		}
+	}},
+	{"ReleaseOfANewlyGrantedWaiterPassesOn", func(t *test) {
+		t.needs(Queue)
+		holder, waiters := t.line(2)
+		holder.release()
+		waiters[0].release()
+		waiters[1].lock()
+	}},
+	{"ReleaseNeedNotKnowTheTTL", func(t *test) {
+		a, b := t.pair()
+		a.lock()
+		a.req.TTL = 0
+		a.release()
+		b.lock()
+	}},
+}
+
+var unsettledCases = []Case{
+	{"StragglerOfATokenNeverSeenAcquiresNothing", func(t *test) {
+		a, b := t.pair()
+		require.ErrorIs(t, a.settle(), driver.ErrNotHeld)
+		a.refused()
+		b.lock()
+	}},
+	{"StragglerAfterAHoldAcquiresNothing", func(t *test) {
+		a, b := t.pair()
+		a.lock()
+		require.NoError(t, a.settle())
+		a.refused()
+		b.lock()
+		a.refused()
+		require.ErrorIs(t, a.releaseOnce(), driver.ErrNotHeld)
+		t.contender(a.d).busy()
+	}},
+	{"StragglerAfterAnExpiredHoldAcquiresNothing", func(t *test) {
+		a := t.contender(t.driver(), lasting(short))
+		a.lock()
+		t.outwait(short)
+		a.settled()
+		a.refused()
+		t.contender(t.driver()).lock()
+	}},
+	{"StragglerOfAWaiterDoesNotQueue", func(t *test) {
+		t.needs(Queue)
+		a, b := t.pair(waiting)
+		a.lock()
+		b.queue()
+		require.NoError(t, b.settle())
+		b.refused()
+		a.release()
+		b.refused()
+		t.contender(t.driver()).lock()
+	}},
+	{"StragglerOfAGrantedWaiterAcquiresNothing", func(t *test) {
+		t.needs(Queue)
+		a, b := t.pair(waiting)
+		a.lock()
+		b.queue()
+		a.release()
+		require.NoError(t, b.settle())
+		b.refused()
+		t.contender(t.driver()).lock()
+	}},
+	{"StragglerAfterATTLAcquiresNothing", func(t *test) {
+		a := t.contender(t.driver(), lasting(short))
+		a.lock()
+		require.NoError(t, a.settle())
+		t.outwait(short)
+		a.refused()
+	}},
+	{"StragglerThroughAnotherDriverAcquiresNothing", func(t *test) {
+		a, b := t.pair()
+		a.lock()
+		require.NoError(t, a.settle())
+		a.d = b.d
+		a.refused()
+	}},
+	{"UnsettledCountsAfterAPlainRelease", func(t *test) {
+		a := t.contender(t.driver())
+		a.lock()
+		a.release()
+		require.ErrorIs(t, a.settle(), driver.ErrNotHeld)
+		a.refused()
+	}},
+	{"UnsettledStaysAfterAPlainRelease", func(t *test) {
+		a := t.contender(t.driver())
+		a.lock()
+		require.NoError(t, a.settle())
+		require.ErrorIs(t, a.releaseOnce(), driver.ErrNotHeld)
+		a.refused()
+	}},
+	{"UnsettledIsOfOneTokenOnly", func(t *test) {
+		d := t.driver()
+		var gone []*contender
+		for range 10 {
+			a := t.contender(d)
+			a.lock()
+			require.NoError(t, a.settle())
+			gone = append(gone, a)
+		}
+		for _, a := range gone {
+			a.refused()
+		}
+		t.contender(d).lock()
+	}},
+	{"UnsettledIsOfOneNameOnly", func(t *test) {
+		a := t.contender(t.driver())
+		require.ErrorIs(t, a.settle(), driver.ErrNotHeld)
+		a.req.Name = t.unique()
+		a.lock()
+	}},
+	{"UnsettledReleaseLetsTheNextWaiterHaveIt", func(t *test) {
+		t.needs(Queue)
+		holder, waiters := t.line(3)
+		require.NoError(t, waiters[0].settle())
+		require.NoError(t, holder.settle())
+		waiters[1].lock()
+		require.NoError(t, waiters[1].settle())
+		waiters[2].lock()
+	}},
+}

@@ -1,0 +1,155 @@
+package redistest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// daemon is a redis-server process that can be started more than once, at the
+// same address and in the same directory.
+type daemon struct {
+	addr string
+	dir  string
+	args []string
+	env  []string
+
+	mu     sync.Mutex // held while the process starts or ends
+	cmd    *exec.Cmd
+	exited chan struct{}
+}
+
+// newDaemon starts a redis-server on a free port of the loopback interface. args
+// come after those that it sets itself, so they win; so do env.
+func newDaemon(args, env []string) (*daemon, error) {
+	dir, err := os.MkdirTemp("", "holdfast-redis-")
+	if err != nil {
+		return nil, err
+	}
+	d := &daemon{dir: dir, args: args, env: env}
+	for range 10 {
+		d.addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(randomPort()))
+		if err = d.start(); !errors.Is(err, syscall.EADDRINUSE) {
+			break
+		}
+	}
+	if err != nil {
+		_ = os.RemoveAll(dir)
+		return nil, err
+	}
+	return d, nil
+}
+
+// randomPort stays below the ports that the kernel gives to connecting sockets
+// (32768 and up on Linux): one of those could take the server's place between a
+// stop and a restart.
+func randomPort() int { return 10000 + rand.IntN(22000) }
+
+// start returns when the server is ready, or has said why it is not.
+func (d *daemon) start() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, port, _ := net.SplitHostPort(d.addr)
+	logName := filepath.Join(d.dir, "redis.log")
+	logFile, err := os.Create(logName)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = logFile.Close() }()
+
+	cmd := exec.Command("redis-server", slices.Concat([]string{
+		"--bind", "127.0.0.1", "--port", port, "--dir", d.dir,
+		"--save", "", "--appendonly", "no", "--enable-debug-command", "yes",
+	}, d.args)...)
+	cmd.Env = append(os.Environ(), d.env...)
+	cmd.Stdout, cmd.Stderr = logFile, logFile
+	if err := startProcess(cmd); err != nil {
+		return err
+	}
+	d.cmd, d.exited = cmd, make(chan struct{})
+	go waitFor(cmd, d.exited)
+	return d.awaitReady(logName)
+}
+
+func waitFor(cmd *exec.Cmd, exited chan<- struct{}) {
+	_ = cmd.Wait() // it is always we who end it, or its log says why it ended
+	close(exited)
+}
+
+// awaitReady reads the log rather than asking the port: another process may have
+// the port, and would answer.
+func (d *daemon) awaitReady(logName string) error {
+	for deadline := time.Now().Add(20 * time.Second); ; {
+		exited := isClosed(d.exited)
+		text, err := os.ReadFile(logName)
+		switch {
+		case err != nil:
+			return err
+		case exited && bytes.Contains(text, []byte("Address already in use")):
+			return fmt.Errorf("redis-server on %s: %w", d.addr, syscall.EADDRINUSE)
+		case exited:
+			return fmt.Errorf("redis-server did not start:\n%s", text)
+		case bytes.Contains(text, []byte("Ready to accept connections")):
+			return nil
+		case time.Now().After(deadline):
+			d.endLocked(syscall.SIGKILL)
+			return fmt.Errorf("redis-server is not ready after 20s:\n%s", text)
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+}
+
+// signal sends sig to the process if it runs.
+func (d *daemon) signal(sig os.Signal) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.cmd == nil || isClosed(d.exited) {
+		return os.ErrProcessDone
+	}
+	return d.cmd.Process.Signal(sig)
+}
+
+// end sends sig, SIGTERM or SIGKILL, and returns when the process is gone.
+func (d *daemon) end(sig os.Signal) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.endLocked(sig)
+}
+
+func (d *daemon) endLocked(sig os.Signal) {
+	if d.cmd == nil {
+		return
+	}
+	if err := d.cmd.Process.Signal(sig); err != nil {
+		_ = d.cmd.Process.Kill()
+	}
+	// A frozen process would keep SIGTERM pending for ever.
+	_ = d.cmd.Process.Signal(resume)
+	<-d.exited
+	d.cmd = nil
+}
+
+// remove ends the process for good and deletes its files.
+func (d *daemon) remove() {
+	d.end(syscall.SIGKILL)
+	_ = os.RemoveAll(d.dir)
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}

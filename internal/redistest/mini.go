@@ -1,0 +1,49 @@
+package redistest
+
+import (
+	"net"
+	"testing"
+	"testing/synctest"
+
+	"github.com/alicebob/miniredis/v2"
+)
+
+// Mini returns a miniredis of its own. Its keys expire as time passes.
+func Mini(tb testing.TB) *Server {
+	tb.Helper()
+	m := miniredis.NewMiniRedis()
+	// Off by default: TTLs would stand still and nothing would ever expire.
+	m.ClockTTL(true)
+	if err := m.Start(); err != nil {
+		tb.Fatalf("redistest: miniredis: %v", err)
+	}
+	tb.Cleanup(m.Close)
+	return &Server{endpoint: at(m.Addr()), tb: tb, prefix: prefixOf(tb), private: true, mini: m}
+}
+
+// bubbleAddr is an IP literal because go-redis looks a host name up, also when it
+// has a Dialer. The resolver keeps channels from one bubble to the next, and the
+// second bubble of a process then dies.
+const bubbleAddr = "127.0.0.1:6379"
+
+// Bubble runs body in a [synctest] bubble together with a miniredis, so that
+// TTLs, TIME, timeouts and sleeps all follow one virtual clock. Its clients are
+// connected by pipes. See [synctest.Test] for what body must not do.
+func Bubble(t *testing.T, body func(*testing.T, *Server)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		m := miniredis.NewMiniRedis()
+		m.ClockTTL(true)
+		// Registered before any client, so closed after all of them: its
+		// goroutines wait for their connections, and the bubble for them.
+		t.Cleanup(m.Close)
+		dial := func() (net.Conn, error) {
+			conn, err := m.Dial()
+			return pipeEnd{conn}, err
+		}
+		body(t, &Server{
+			endpoint: endpoint{network: "tcp", addr: bubbleAddr, dial: dial},
+			tb:       t, prefix: prefixOf(t), private: true, mini: m,
+		})
+	})
+}

@@ -1,0 +1,38 @@
+package redistest
+
+import (
+	"os/exec"
+	"runtime"
+	"sync"
+)
+
+// startProcess starts cmd so that it dies with this process, whatever ends it:
+// a test binary that was killed, or panicked in a timeout, runs no cleanup.
+//
+// On Linux the kernel does that (see tieToParent), but by "parent" it means the
+// thread that forked, and Go ends threads when it likes. So all processes are
+// started by one goroutine that keeps its thread until the end of the process.
+func startProcess(cmd *exec.Cmd) error {
+	startStarter()
+	tieToParent(cmd)
+	result := make(chan error)
+	starts <- start{cmd, result}
+	return <-result
+}
+
+type start struct {
+	cmd    *exec.Cmd
+	result chan<- error
+}
+
+var (
+	starts       = make(chan start)
+	startStarter = sync.OnceFunc(func() { go starter() })
+)
+
+func starter() {
+	runtime.LockOSThread() // and never unlock
+	for s := range starts {
+		s.result <- s.cmd.Start()
+	}
+}

@@ -1,0 +1,11 @@
+package redistest
+
+import (
+	"os/exec"
+	"syscall"
+)
+
+// tieToParent has the kernel kill the process when the thread that starts it ends.
+func tieToParent(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+}
