@@ -45,8 +45,12 @@ func (e *LockError) Error() string {
 	if len(name) > 64 {
 		name = name[:64] + "…"
 	}
-	cause := strings.ReplaceAll(e.Err.Error(), "holdfast: ", "")
-	return "holdfast: " + e.Op + " " + strconv.Quote(name) + ": " + cause
+	cause := e.Err
+	if inner, ok := cause.(*LockError); ok && inner.Name == e.Name {
+		cause = inner.Err
+	}
+	return "holdfast: " + e.Op + " " + strconv.Quote(name) + ": " +
+		strings.ReplaceAll(cause.Error(), "holdfast: ", "")
 }
 
 // Unwrap returns the cause.

@@ -172,5 +172,5 @@ func (m *Mutex) check(err error) {
 }
 
 func (m *Mutex) misuse(err error) {
-	panic("holdfast: lock mutex: " + err.Error())
+	panic(&LockError{Op: "lock mutex", Name: m.name, Err: err})
 }

@@ -1,0 +1,223 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/urfave/cli/v3"
+)
+
+const demoHelp = `Starts processes that contend for one lock and shows who holds it and who
+waits. The lock protects a counter in a file, to which each holder adds 1 in a
+way that needs a lock: it reads, takes its time, and writes.
+
+At the end stands what was measured, and the number of violations: turns that
+overlap in time, fencing tokens that did not increase, increments that were
+lost. None of that is asked of the lock library. With any of them, the exit
+code is 70.
+
+Without --redis the demo has a small Redis of its own (miniredis). On a real
+one its keys vanish by themselves a minute after the end.`
+
+// demo is one run of holdfast demo.
+type demo struct {
+	lock     string
+	url      string // of Redis, for the workers
+	server   string // the same for people, without its password
+	prefix   string
+	duration time.Duration
+	workers  int
+	unlocked bool
+}
+
+func demoCommand() *cli.Command {
+	return &cli.Command{
+		Name:            "demo",
+		Usage:           "watch processes contend for a lock",
+		Description:     demoHelp,
+		HideHelpCommand: true,
+		OnUsageError:    onUsageError,
+		ArgValidator:    noArguments,
+		Commands:        []*cli.Command{workerCommand()},
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "kind", Value: "mutex", Usage: "`KIND` of lock: mutex", Local: true, Validator: oneOf("mutex")},
+			&cli.StringFlag{Name: "redis", Usage: "`URL` of a Redis, such as redis://127.0.0.1:6379 (default: an embedded one)", Local: true},
+			&cli.DurationFlag{Name: "duration", Value: 5 * time.Second, Usage: "`TIME` until it ends", Local: true, Validator: positive},
+			&cli.IntFlag{Name: "workers", Value: 4, Usage: "`NUMBER` of processes, 1 to 32", Local: true, Validator: between(1, 32)},
+			&cli.StringFlag{Name: "name", Usage: "`NAME` of the lock (default: a new one)", Local: true},
+			prefixFlag(),
+			&cli.BoolFlag{Name: "no-lock", Hidden: true, Usage: "let everybody in, to see violations", Local: true},
+		},
+		Action: func(ctx context.Context, cmd *cli.Command) error {
+			d := &demo{
+				lock:     cmd.String("name"),
+				url:      cmd.String("redis"),
+				prefix:   cmd.String("prefix"),
+				duration: cmd.Duration("duration"),
+				workers:  cmd.Int("workers"),
+				unlocked: cmd.Bool("no-lock"),
+			}
+			if d.lock == "" {
+				d.lock = "demo-" + strings.ToLower(rand.Text()[:6])
+			}
+			return d.run(ctx)
+		},
+	}
+}
+
+func oneOf(words ...string) func(string) error {
+	return func(s string) error {
+		for _, w := range words {
+			if s == w {
+				return nil
+			}
+		}
+		return fmt.Errorf("%q is not one of: %s", s, strings.Join(words, ", "))
+	}
+}
+
+func positive(d time.Duration) error {
+	if d <= 0 {
+		return errors.New("must be more than 0")
+	}
+	return nil
+}
+
+func between(low, high int) func(int) error {
+	return func(n int) error {
+		if n < low || n > high {
+			return fmt.Errorf("must be %d to %d", low, high)
+		}
+		return nil
+	}
+}
+
+func (d *demo) run(ctx context.Context) error {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends us at once
+
+	closeRedis, err := d.openRedis(ctx)
+	if err != nil {
+		return err
+	}
+	defer closeRedis()
+	dir, err := os.MkdirTemp("", "holdfast-demo-")
+	if err != nil {
+		return &failure{exitFailure, err}
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	counter := filepath.Join(dir, "counter")
+	if err := os.WriteFile(counter, make([]byte, 8), 0o600); err != nil {
+		return &failure{exitFailure, err}
+	}
+
+	c, err := hire(d, counter)
+	if err != nil {
+		return &failure{exitFailure, err}
+	}
+	l, took := d.watch(ctx, c)
+	count, err := readCounter(counter)
+	if err != nil {
+		return &failure{exitFailure, err}
+	}
+	s := &summary{demo: d, ledger: l, took: took, count: count, verdict: inspect(l.turns), cut: ctx.Err() != nil}
+	s.verdict.counts = miscounts(count, len(l.turns), l.open())
+	fmt.Print(s)
+	c.printNotes(os.Stderr)
+	return s.failure()
+}
+
+// openRedis starts the embedded Redis, or asks the given one whether it is there.
+func (d *demo) openRedis(ctx context.Context) (closeRedis func(), err error) {
+	if d.url == "" {
+		m := miniredis.NewMiniRedis()
+		m.ClockTTL(true)
+		if err := m.Start(); err != nil {
+			return nil, &failure{exitFailure, fmt.Errorf("embedded Redis: %w", err)}
+		}
+		d.url = "redis://" + m.Addr()
+		d.server = "embedded Redis, " + m.Addr()
+		return m.Close, nil
+	}
+	rdb, err := connect(ctx, d.url)
+	if err != nil {
+		return nil, err
+	}
+	d.server = "Redis at " + rdb.Options().Addr
+	// The workers have connections of their own; this one has served its purpose.
+	return func() {}, closeClient(rdb)
+}
+
+func closeClient(rdb *redis.Client) error {
+	if err := rdb.Close(); err != nil {
+		return &failure{exitFailure, err}
+	}
+	return nil
+}
+
+// watch follows the workers until the time is over or ctx ends, and then until
+// they have finished. It returns what happened and how long it took.
+func (d *demo) watch(ctx context.Context, c *crew) (l *ledger, took time.Duration) {
+	l = newLedger(d.workers)
+	for i, cmd := range c.cmds {
+		l.members[i].pid = cmd.Process.Pid
+	}
+	c.assemble(ctx, l)
+	start := clock()
+	c.begin()
+	v := newView(d, start)
+	defer v.close()
+	tick := time.NewTicker(v.every())
+	defer tick.Stop()
+	over := time.NewTimer(d.duration)
+	defer over.Stop()
+
+	finish, interrupted, draw := over.C, ctx.Done(), tick.C
+	dismiss := func() {
+		finish, interrupted, draw = nil, nil, nil
+		took = time.Duration(clock() - start)
+		c.dismiss()
+	}
+	for {
+		select {
+		case e, ok := <-c.events:
+			if !ok {
+				if took == 0 { // they all ended by themselves
+					took = time.Duration(clock() - start)
+				}
+				v.show(l, clock())
+				return l, took
+			}
+			if e.What == gone && finish == nil {
+				e.What = left
+			}
+			l.apply(e)
+		case <-draw:
+			v.show(l, clock())
+		case <-finish:
+			dismiss()
+		case <-interrupted:
+			dismiss()
+		}
+	}
+}
+
+func readCounter(name string) (int, error) {
+	b, err := os.ReadFile(name)
+	if err != nil {
+		return 0, err
+	}
+	return int(binary.BigEndian.Uint64(b)), nil
+}

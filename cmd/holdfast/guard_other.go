@@ -1,0 +1,12 @@
+//go:build !unix
+
+package main
+
+import (
+	"context"
+	"errors"
+)
+
+func (g *guard) run(context.Context) error {
+	return &failure{exitFailure, errors.New("holdfast run needs process groups, which only Unix has")}
+}

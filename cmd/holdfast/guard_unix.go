@@ -1,0 +1,203 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
+	"golang.org/x/sys/unix"
+)
+
+// releaseTimeout bounds the last words to a Redis that does not answer: the lease
+// ends by itself then, and the command's exit code should not have to wait for it.
+const releaseTimeout = 3 * time.Second
+
+// passedOn are the signals that go to the command. The first four end the waiting
+// if they come before there is one.
+var passedOn = []os.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2}
+
+func (g *guard) run(ctx context.Context) error {
+	// On Linux the command is told of our death, by which the kernel means that of
+	// the thread that started it. This one now lives as long as we do.
+	runtime.LockOSThread()
+
+	signals := make(chan os.Signal, 16)
+	notify(signals, passedOn...)
+	waiting, end := endOnSignal(ctx, signals)
+	defer end()
+	rdb, err := connect(waiting, g.url)
+	if err != nil {
+		return g.refusal(waiting, err)
+	}
+	defer func() { _ = rdb.Close() }()
+	locks := holdfast.New(rdb, holdfast.WithPrefix(g.prefix), holdfast.WithTTL(g.ttl), holdfast.WithLogger(warnings()))
+	defer closeLocks(locks)
+	defer signal.Stop(signals) // from then on they end us, should Redis not answer
+
+	lease, err := g.acquire(waiting, locks.Mutex(g.lock))
+	if err == nil {
+		// A signal that arrived with the lock, but before there was a command.
+		end()
+		err = context.Cause(waiting)
+		if !errors.As(err, new(interrupted)) {
+			return g.hold(lease, signals)
+		}
+		g.release(lease)
+	}
+	return g.refusal(waiting, err)
+}
+
+// closeLocks returns when also what a waiter that gave up left in the queue is
+// gone, if Redis answers.
+func closeLocks(locks *holdfast.Client) {
+	closed := make(chan struct{})
+	go func() {
+		_ = locks.Close()
+		close(closed)
+	}()
+	select {
+	case <-closed:
+	case <-time.After(releaseTimeout):
+	}
+}
+
+// notify is signal.Notify without those signals that we were started to ignore,
+// as nohup does: to ask for them would end the ignoring.
+func notify(c chan<- os.Signal, sigs ...os.Signal) {
+	for _, sig := range sigs {
+		if !signal.Ignored(sig) {
+			signal.Notify(c, sig)
+		}
+	}
+}
+
+// interrupted is the cause of a context that a signal ended.
+type interrupted struct{ sig syscall.Signal }
+
+func (i interrupted) Error() string { return fmt.Sprintf("%v while waiting for the lock", i.sig) }
+
+// endOnSignal returns a context that ends with the first signal that asks to end.
+// After end returns, it leaves the signals to others.
+func endOnSignal(ctx context.Context, signals <-chan os.Signal) (_ context.Context, end func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case sig := <-signals:
+				if sig == unix.SIGUSR1 || sig == unix.SIGUSR2 {
+					continue // they are for the command, which is not there yet
+				}
+				cancel(interrupted{sig.(syscall.Signal)})
+			case <-stop:
+				return
+			}
+		}
+	}()
+	return ctx, sync.OnceFunc(func() {
+		close(stop)
+		<-stopped
+		cancel(nil)
+	})
+}
+
+var errTimeout = errors.New("--timeout is over")
+
+// acquire waits for the lock as the command line says.
+func (g *guard) acquire(ctx context.Context, m *holdfast.Mutex) (lease *holdfast.Lease, err error) {
+	switch {
+	case g.noWait:
+		ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+		defer cancel()
+		lease, err = m.TryLease(ctx)
+	case g.timeout > 0:
+		ctx, cancel := context.WithTimeoutCause(ctx, g.timeout, errTimeout)
+		defer cancel()
+		lease, err = m.Lease(ctx)
+	default:
+		lease, err = m.Lease(ctx)
+	}
+	// Time can also run out while Redis is away; then the error tells of that.
+	busy := errors.Is(err, errTimeout) && !errors.Is(err, driver.ErrTransient)
+	if busy || errors.Is(err, holdfast.ErrLocked) {
+		err = &failure{exitNotAcquired, g.busy(ctx, m)}
+	}
+	return lease, err
+}
+
+// busy says who holds the lock.
+func (g *guard) busy(ctx context.Context, m *holdfast.Mutex) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	info, err := m.Inspect(ctx)
+	if err != nil || info.Holder == nil {
+		return fmt.Errorf("%q is locked", g.lock)
+	}
+	h := info.Holder
+	return fmt.Errorf("%q is held by %s since %s", g.lock, h.Holder, h.Since.Local().Format(time.DateTime))
+}
+
+// refusal says why there is no lease.
+func (g *guard) refusal(waiting context.Context, err error) error {
+	var by interrupted
+	switch {
+	case errors.As(context.Cause(waiting), &by):
+		return &failure{exitSignal + int(by.sig), by}
+	case errors.Is(err, holdfast.ErrInvalidName):
+		return usage(err)
+	case errors.As(err, new(*failure)):
+		return err
+	}
+	return &failure{exitUnavailable, err}
+}
+
+// hold runs the command while it holds the lease.
+func (g *guard) hold(lease *holdfast.Lease, signals chan os.Signal) error {
+	j, err := startJob(g.command, []string{
+		"HOLDFAST_LOCK=" + g.lock,
+		fmt.Sprintf("HOLDFAST_FENCE=%d", lease.Fence()),
+	})
+	if err != nil {
+		g.release(lease)
+		return err
+	}
+	status, lost := j.supervise(lease, g, signals)
+	held := g.release(lease)
+	switch {
+	case lost: // and has been told
+		return &failure{code: exitLost}
+	case !held:
+		return &failure{exitLost, fmt.Errorf("the lease on %q was lost before the command ended", g.lock)}
+	case status.Signaled():
+		return &failure{code: exitSignal + int(status.Signal())}
+	case status.ExitStatus() != 0:
+		return &failure{code: status.ExitStatus()}
+	}
+	return nil
+}
+
+// release gives the lease back. It returns false if it was no longer ours.
+func (g *guard) release(lease *holdfast.Lease) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
+	defer cancel()
+	err := lease.Release(ctx)
+	if errors.Is(err, holdfast.ErrLost) || errors.Is(err, holdfast.ErrNotHeld) {
+		return false
+	}
+	if err != nil {
+		// The command has done its work under the lock; only the next one has to wait.
+		say(fmt.Errorf("%q stays locked for up to %v: %w", g.lock, g.ttl, err))
+	}
+	return true
+}

@@ -1,0 +1,109 @@
+// Command holdfast shows and uses locks of the holdfast library.
+//
+//	holdfast demo
+//
+// starts a Redis of its own and four processes that contend for one lock, shows
+// live who holds it and who waits, and checks that no two ever held it at once.
+//
+//	holdfast run --lock nightly -- ./report.sh --all
+//
+// runs a command while it holds a lock, as flock(1) does on one machine: on any
+// number of machines that share a Redis, one copy runs at a time. The command
+// sees the fencing token as HOLDFAST_FENCE. If the lease is lost, the command is
+// ended. See holdfast run --help for the exit codes.
+//
+// The Redis of holdfast run is that of --redis or of the environment variable
+// HOLDFAST_REDIS, a URL such as redis://user:password@host:6379/0.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v3"
+)
+
+func main() { os.Exit(execute(os.Args)) }
+
+// execute runs the command line args and returns the exit code.
+func execute(args []string) int {
+	args, command := split(args)
+	return report(root(command).Run(context.Background(), args))
+}
+
+// split parts a command line at its first "--". What comes after it belongs to
+// somebody else's program and must reach it byte for byte, so package cli does
+// not get to see it: it would take away a second "--".
+func split(args []string) (own, command []string) {
+	if i := slices.Index(args, "--"); i >= 0 {
+		return args[:i], args[i+1:]
+	}
+	return args, nil
+}
+
+func root(command []string) *cli.Command {
+	return &cli.Command{
+		Name:    "holdfast",
+		Usage:   "distributed locks on Redis",
+		Version: version(),
+		// A wrong word would otherwise be taken for a help topic.
+		Action: func(_ context.Context, cmd *cli.Command) error {
+			if cmd.Args().Present() {
+				return usage(fmt.Errorf("no command %q; see holdfast --help", cmd.Args().First()))
+			}
+			return cli.ShowRootCommandHelp(cmd)
+		},
+		OnUsageError: onUsageError,
+		Commands:     []*cli.Command{demoCommand(), runCommand(command)},
+	}
+}
+
+func onUsageError(_ context.Context, cmd *cli.Command, err error, _ bool) error {
+	return usage(fmt.Errorf("%w; see %s --help", err, cmd.FullName()))
+}
+
+// noArguments refuses words that a command has no use for: most often they are
+// a flag without its dashes.
+func noArguments(_ context.Context, cmd *cli.Command) error {
+	if cmd.Args().Present() {
+		return usage(fmt.Errorf("unexpected argument %q; see %s --help", cmd.Args().First(), cmd.FullName()))
+	}
+	return nil
+}
+
+func usage(err error) error { return &failure{exitUsage, err} }
+
+// report prints err, if it has something to say, and returns its exit code.
+func report(err error) int {
+	if err == nil {
+		return 0
+	}
+	var f *failure
+	if !errors.As(err, &f) {
+		// All our own errors carry a code; what is left was found by package cli
+		// while it read flags and environment.
+		f = &failure{exitUsage, err}
+	}
+	if f.err != nil {
+		say(f.err)
+	}
+	return f.code
+}
+
+// say prints err after the name of the program, which the errors of the library
+// have already.
+func say(err error) {
+	fmt.Fprintln(os.Stderr, "holdfast:", strings.TrimPrefix(err.Error(), "holdfast: "))
+}
+
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "(devel)"
+}

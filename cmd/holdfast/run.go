@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/urfave/cli/v3"
+)
+
+const runHelp = `Waits for the lock, runs the command, and gives the lock back when the command
+has ended. Several holdfast run with one lock name, on any machines that share
+the Redis, run one at a time, in the order in which they came.
+
+The command gets HOLDFAST_LOCK, the name, and HOLDFAST_FENCE, the fencing token:
+a number that is larger for each holder than for all before it. Have what you
+write to refuse a smaller number than it has seen; that also stops a command
+that was paused, or cut off, for longer than its lease.
+
+While the command runs the lease is renewed. If it is lost all the same (Redis
+was away for longer than --ttl, somebody forced the lock) the command gets TERM,
+and after --grace KILL.
+
+The command runs in a process group of its own; TERM and KILL go to all of it.
+INT, TERM, HUP, QUIT, USR1 and USR2 are passed on to the group. While holdfast
+still waits for the lock the first four end the waiting. The lock is given back
+when the command itself has ended; a process that it left behind in the
+background no longer has it.
+
+On a terminal the command is in the foreground: Ctrl-C and Ctrl-Z reach it as
+ever. That is so from the start if input and output are the terminal, else from
+when it first asks for it. Ctrl-Z stops holdfast, too. A command that is stopped
+for longer than --ttl loses the lock, and gets TERM when it is continued.
+
+Exit codes: that of the command, or 128+n if signal n ended it (or the waiting);
+   64   wrong command line
+   69   no answer from Redis, or a refusal
+   75   the lock was not acquired: within --timeout, or at once with --no-wait
+   76   the lease was lost while the command ran
+   126  the command cannot be executed
+   127  there is no such command`
+
+// guard is one run of holdfast run.
+type guard struct {
+	lock    string
+	url     string
+	prefix  string
+	ttl     time.Duration
+	timeout time.Duration // of the waiting; 0 waits for ever
+	noWait  bool
+	grace   time.Duration // between TERM and KILL
+	command []string
+}
+
+func runCommand(command []string) *cli.Command {
+	return &cli.Command{
+		Name:            "run",
+		Usage:           "run a command under a lock",
+		UsageText:       "holdfast run --lock NAME [options] -- COMMAND [ARGUMENT...]",
+		Description:     runHelp,
+		HideHelpCommand: true,
+		OnUsageError:    onUsageError,
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "lock", Usage: "`NAME` of the lock", Required: true, Local: true},
+			&cli.DurationFlag{Name: "ttl", Value: 10 * time.Second, Usage: "`TIME` after which the lock of a dead holder is free", Local: true, Validator: isTTL},
+			&cli.DurationFlag{Name: "timeout", Usage: "longest `TIME` to wait for the lock; 0 waits for ever", Local: true, Validator: notNegative},
+			&cli.BoolFlag{Name: "no-wait", Aliases: []string{"n"}, Usage: "fail at once if somebody holds the lock", Local: true},
+			&cli.DurationFlag{Name: "grace", Value: 5 * time.Second, Usage: "`TIME` between TERM and KILL when the lease is lost", Local: true, Validator: notNegative},
+			&cli.StringFlag{Name: "redis", Value: "redis://127.0.0.1:6379", Usage: "`URL` of Redis", Sources: cli.EnvVars(redisEnv), Local: true},
+			prefixFlag(),
+		},
+		Action: func(ctx context.Context, cmd *cli.Command) error {
+			g := &guard{
+				lock:    cmd.String("lock"),
+				url:     cmd.String("redis"),
+				prefix:  cmd.String("prefix"),
+				ttl:     cmd.Duration("ttl"),
+				timeout: cmd.Duration("timeout"),
+				noWait:  cmd.Bool("no-wait"),
+				grace:   cmd.Duration("grace"),
+				command: command,
+			}
+			switch {
+			case cmd.Args().Present() || len(command) == 0:
+				return usage(errors.New(`the command stands behind "--": holdfast run --lock NAME -- COMMAND`))
+			case g.noWait && g.timeout > 0:
+				return usage(errors.New("--no-wait and --timeout exclude each other"))
+			}
+			return g.run(ctx)
+		},
+	}
+}
+
+func isTTL(d time.Duration) error {
+	if d < driver.MinTTL || d > driver.MaxTTL {
+		return fmt.Errorf("must be %v to %v", driver.MinTTL, driver.MaxTTL)
+	}
+	return nil
+}
+
+func notNegative(d time.Duration) error {
+	if d < 0 {
+		return errors.New("must not be negative")
+	}
+	return nil
+}

@@ -1,0 +1,269 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+)
+
+// under prepares holdfast run with that lock.
+func under(t *testing.T, s *redistest.Server, lock string, args ...string) *process {
+	t.Helper()
+	return command(t, s, append([]string{"run", "--lock", lock}, args...)...)
+}
+
+// locksOf returns a client that shares its locks with the calls of command.
+func locksOf(t *testing.T, s *redistest.Server) *holdfast.Client {
+	t.Helper()
+	locks := holdfast.New(s.Client(t), holdfast.WithPrefix(s.Prefix()))
+	t.Cleanup(func() { require.NoError(t, locks.Close()) })
+	return locks
+}
+
+// held returns a lock that another client holds.
+func held(t *testing.T, s *redistest.Server, lock string) *holdfast.Mutex {
+	t.Helper()
+	m := locksOf(t, s).Mutex(lock)
+	lease, err := m.TryLease(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = lease.Release(context.Background()) })
+	return m
+}
+
+func inspected(t *testing.T, m *holdfast.Mutex) holdfast.Info {
+	t.Helper()
+	info, err := m.Inspect(t.Context())
+	require.NoError(t, err)
+	return info
+}
+
+func awaitWaiter(t *testing.T, m *holdfast.Mutex) {
+	t.Helper()
+	eventually(t, func() bool { return len(inspected(t, m).Queue) == 1 }, "a waiter in the queue")
+}
+
+func TestRunReturnsTheExitCodeOfTheCommand(t *testing.T) {
+	notExecutable := filepath.Join(t.TempDir(), "script")
+	require.NoError(t, os.WriteFile(notExecutable, []byte("#!/bin/sh\n"), 0o600))
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		for _, c := range []struct {
+			code int
+			argv []string
+		}{
+			{0, []string{"true"}},
+			{1, []string{"false"}},
+			{75, []string{"sh", "-c", "exit 75"}},
+			{exitSignal + 9, []string{"sh", "-c", "kill -KILL $$"}},
+			{exitSignal + 15, []string{"sh", "-c", "kill -TERM $$"}},
+			{exitNotFound, []string{"holdfast-has-no-such-command"}},
+			{exitNotFound, []string{"./holdfast-has-no-such-command"}},
+			{exitCannotExecute, []string{notExecutable}},
+		} {
+			p := under(t, s, "codes", append([]string{"--"}, c.argv...)...)
+			assert.Equal(t, c.code, p.run(), "%q", c.argv)
+			ours := c.code == exitNotFound || c.code == exitCannotExecute
+			assert.Equal(t, ours, p.stderr.String() != "", "stderr of %q: %s", c.argv, &p.stderr)
+		}
+		assert.Nil(t, inspected(t, locksOf(t, s).Mutex("codes")).Holder)
+	})
+}
+
+func TestCommandSeesItsLockAndLargerFenceEachTime(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		var fences []int64
+		for range 3 {
+			p := under(t, s, "my lock", "--", "sh", "-c", `echo "$HOLDFAST_LOCK=$HOLDFAST_FENCE"`)
+			require.Equal(t, 0, p.run())
+			fence, ok := strings.CutPrefix(strings.TrimSpace(p.stdout.String()), "my lock=")
+			require.True(t, ok)
+			n, err := strconv.ParseInt(fence, 10, 64)
+			require.NoError(t, err)
+			fences = append(fences, n)
+		}
+		assert.Positive(t, fences[0])
+		assert.IsIncreasing(t, fences)
+	})
+}
+
+func TestCommandGetsItsArgumentsAndInputAsTheyAre(t *testing.T) {
+	s := redistest.Mini(t)
+	p := under(t, s, "args", "--", "printf", `[%s]`, "--", "--help", "", " a  b ", "-n")
+	require.Equal(t, 0, p.run())
+	assert.Equal(t, "[--][--help][][ a  b ][-n]", p.stdout.String())
+
+	p = under(t, s, "args", "--", "cat")
+	p.cmd.Stdin = strings.NewReader("in\x00put")
+	require.Equal(t, 0, p.run())
+	assert.Equal(t, "in\x00put", p.stdout.String())
+}
+
+func TestCommandsUnderOneLockRunOneAtATime(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		log := filepath.Join(t.TempDir(), "log")
+		var running []*process
+		for range 5 {
+			// Nobody but one can be between its two lines.
+			p := under(t, s, "one", "--", "sh", "-c", `echo in >> "$0"; sleep 0.02; echo out >> "$0"`, log)
+			running = append(running, p.start())
+		}
+		for _, p := range running {
+			assert.Equal(t, 0, p.wait())
+		}
+		text, err := os.ReadFile(log)
+		require.NoError(t, err)
+		assert.Equal(t, strings.Repeat("in\nout\n", 5), string(text))
+	})
+}
+
+func TestRunGivesUpWhenTheLockIsHeld(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		m := held(t, s, "busy")
+		for _, args := range [][]string{{"-n"}, {"--no-wait"}, {"--timeout", "50ms"}} {
+			p := under(t, s, "busy", append(args, "--", "echo", "ran")...)
+			assert.Equal(t, exitNotAcquired, p.run(), "%q", args)
+			assert.Empty(t, p.stdout.String(), "%q", args)
+			holder := inspected(t, m).Holder
+			require.NotNil(t, holder)
+			assert.Contains(t, p.stderr.String(), fmt.Sprintf(`"busy" is held by %s since`, holder.Holder), "%q", args)
+			assert.Empty(t, inspected(t, m).Queue, "%q left a waiter behind", args)
+		}
+	})
+}
+
+func TestSignalEndsTheWaitingAndLeavesNoWaiter(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		m := held(t, s, "busy")
+		for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {
+			p := under(t, s, "busy", "--", "echo", "ran").start()
+			awaitWaiter(t, m)
+			p.signal(syscall.SIGUSR1) // ends nothing
+			p.signal(sig)
+			assert.Equal(t, exitSignal+int(sig), p.wait(), "%v", sig)
+			assert.Empty(t, p.stdout.String(), "%v", sig)
+			assert.Empty(t, inspected(t, m).Queue, "%v left a waiter behind", sig)
+		}
+	})
+}
+
+func TestSignalsReachTheCommand(t *testing.T) {
+	s := redistest.Mini(t)
+	for name, sig := range map[string]syscall.Signal{
+		"INT": syscall.SIGINT, "TERM": syscall.SIGTERM, "HUP": syscall.SIGHUP,
+		"QUIT": syscall.SIGQUIT, "USR1": syscall.SIGUSR1, "USR2": syscall.SIGUSR2,
+	} {
+		t.Run(name, func(t *testing.T) {
+			// The loop's sleep is in the group as well, so the shell gets to its trap.
+			p := under(t, s, name, "--", "sh", "-c",
+				`trap 'echo got $0; exit 9' $0; echo ready; while :; do sleep 1; done`, name).start()
+			p.awaitOutput("ready")
+			p.signal(sig)
+			assert.Equal(t, 9, p.wait())
+			assert.Contains(t, p.stdout.String(), "got "+name)
+		})
+	}
+}
+
+func TestCommandThatDiesOfASignalPassedOn(t *testing.T) {
+	s := redistest.Mini(t)
+	p := under(t, s, "dies", "--", "sh", "-c", `echo ready; exec sleep 100`).start()
+	p.awaitOutput("ready")
+	p.signal(syscall.SIGTERM)
+	assert.Equal(t, exitSignal+15, p.wait())
+	assert.Nil(t, inspected(t, locksOf(t, s).Mutex("dies")).Holder)
+}
+
+// lose takes the lease of a command away behind its back.
+func lose(t *testing.T, s *redistest.Server, lock string) {
+	t.Helper()
+	n, err := s.Client(t).Del(t.Context(), s.Prefix()+":1:mutex:"+lock).Result()
+	require.NoError(t, err)
+	require.EqualValues(t, 1, n)
+}
+
+func TestLostLeaseEndsTheCommand(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		t.Run("with TERM", func(t *testing.T) {
+			p := under(t, s, "lost", "--ttl", "300ms", "--grace", "1h", "--", "sh", "-c",
+				`trap 'echo got TERM; exit 0' TERM; echo ready; while :; do sleep 1; done`).start()
+			p.awaitOutput("ready")
+			lose(t, s, "lost")
+			assert.Equal(t, exitLost, p.wait(), "although the command returned 0")
+			assert.Contains(t, p.stdout.String(), "got TERM")
+			assert.Contains(t, p.stderr.String(), `the lease on "lost" was lost`)
+		})
+		t.Run("with KILL if it ignores TERM", func(t *testing.T) {
+			p := under(t, s, "lost", "--ttl", "300ms", "--grace", "200ms", "--", "sh", "-c",
+				`trap 'echo got TERM' TERM; echo group $$; while :; do sleep 0.01; done`).start()
+			group := groupOf(t, p)
+			lose(t, s, "lost")
+			assert.Equal(t, exitLost, p.wait())
+			assert.Contains(t, p.stdout.String(), "got TERM", "TERM comes before KILL")
+			awaitGroupGone(t, group)
+		})
+		t.Run("and what it left in its group", func(t *testing.T) {
+			p := under(t, s, "lost", "--ttl", "300ms", "--grace", "200ms", "--", "sh", "-c",
+				`(trap '' TERM; echo group $$; while :; do sleep 0.01; done) & wait`).start()
+			group := groupOf(t, p)
+			lose(t, s, "lost")
+			assert.Equal(t, exitLost, p.wait())
+			awaitGroupGone(t, group)
+		})
+	})
+}
+
+// groupOf reads which process group the command of p leads.
+func groupOf(t *testing.T, p *process) int {
+	t.Helper()
+	line := p.awaitOutput(`group \d+\n`)
+	group, err := strconv.Atoi(strings.Fields(string(line))[1])
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = syscall.Kill(-group, syscall.SIGKILL) })
+	return group
+}
+
+func TestLossThatTheReleaseFindsIsALossToo(t *testing.T) {
+	s := redistest.Mini(t)
+	p := under(t, s, "late", "--ttl", "1h", "--", "sh", "-c", `echo ready; read line`)
+	stdin, err := p.cmd.StdinPipe()
+	require.NoError(t, err)
+	p.start().awaitOutput("ready")
+	lose(t, s, "late")
+	require.NoError(t, stdin.Close()) // long before the next renewal
+	assert.Equal(t, exitLost, p.wait())
+	assert.Contains(t, p.stderr.String(), "before the command ended")
+}
+
+func TestRunWithoutRedisEndsWith69(t *testing.T) {
+	p := under(t, nil, "any", "--redis", "redis://"+closedPort(t), "--", "echo", "ran")
+	assert.Equal(t, exitUnavailable, p.run())
+	assert.Empty(t, p.stdout.String())
+}
+
+func TestExitCodeDoesNotWaitForARedisThatIsGone(t *testing.T) {
+	s := redistest.Real(t)
+	p := under(t, s, "gone", "--ttl", "1m", "--", "sh", "-c", `echo ready; read line; exit 5`)
+	stdin, err := p.cmd.StdinPipe()
+	require.NoError(t, err)
+	p.start().awaitOutput("ready")
+	s.Pause()
+	t.Cleanup(s.Resume)
+	begun := time.Now()
+	require.NoError(t, stdin.Close())
+	assert.Equal(t, 5, p.wait())
+	assert.Less(t, time.Since(begun), 2*releaseTimeout+5*time.Second)
+	assert.Contains(t, p.stderr.String(), "stays locked for up to 1m0s")
+}

@@ -1,0 +1,192 @@
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/urfave/cli/v3"
+)
+
+// How long a worker holds the lock, and how long it does something else.
+const (
+	minHold = 5 * time.Millisecond
+	maxHold = 40 * time.Millisecond
+	maxRest = 30 * time.Millisecond
+)
+
+// demoTTL is short so that the others soon go on after a worker was killed.
+const demoTTL = 2 * time.Second
+
+// worker is one of the processes that contend for the lock of a demo.
+type worker struct {
+	id      int
+	enter   func(context.Context) (permit, error)
+	counter *os.File
+	out     *json.Encoder
+}
+
+// permit is what a worker needs of a lease.
+type permit interface {
+	Context() context.Context
+	Err() error
+	Fence() int64
+	Release(context.Context) error
+}
+
+func workerCommand() *cli.Command {
+	return &cli.Command{
+		Name:   "worker",
+		Hidden: true,
+		Flags: []cli.Flag{
+			&cli.IntFlag{Name: "id"},
+			&cli.StringFlag{Name: "name"},
+			&cli.StringFlag{Name: "counter"},
+			&cli.BoolFlag{Name: "no-lock"},
+			// From the environment, because ps shows command lines to everybody.
+			&cli.StringFlag{Name: "redis", Sources: cli.EnvVars(redisEnv)},
+			prefixFlag(),
+		},
+		Action: func(ctx context.Context, cmd *cli.Command) error {
+			if err := work(ctx, cmd); err != nil {
+				return &failure{exitFailure, err}
+			}
+			return nil
+		},
+	}
+}
+
+func work(ctx context.Context, cmd *cli.Command) error {
+	// Ctrl-C reaches all processes of the terminal; the parent decides what it means.
+	signal.Ignore(os.Interrupt)
+	rdb, err := connect(ctx, cmd.String("redis"))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rdb.Close() }()
+	locks := holdfast.New(rdb,
+		holdfast.WithPrefix(cmd.String("prefix")), holdfast.WithTTL(demoTTL), holdfast.WithLogger(warnings()))
+	defer func() { _ = locks.Close() }()
+
+	counter, err := os.OpenFile(cmd.String("counter"), os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = counter.Close() }()
+
+	w := &worker{
+		id:      int(cmd.Int("id")),
+		counter: counter,
+		out:     json.NewEncoder(os.Stdout),
+	}
+	mutex := locks.Mutex(cmd.String("name"))
+	w.enter = func(ctx context.Context) (permit, error) { return mutex.Lease(ctx) }
+	if cmd.Bool("no-lock") {
+		w.enter = func(ctx context.Context) (permit, error) { return noLock{ctx}, nil }
+	}
+	return w.run(ctx, os.Stdin)
+}
+
+// run takes turns from the first byte on standard input until its end. So the
+// workers also end if the parent is killed.
+func (w *worker) run(ctx context.Context, stdin io.Reader) error {
+	if err := w.tell(ready, 0); err != nil {
+		return err
+	}
+	if _, err := stdin.Read(make([]byte, 1)); err != nil {
+		return nil // the demo was over before it began
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		_, _ = io.Copy(io.Discard, stdin)
+		cancel()
+	}()
+	for {
+		pause(ctx, rand.N(maxRest))
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err := w.turn(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+func (w *worker) turn(ctx context.Context) error {
+	if err := w.tell(requested, 0); err != nil {
+		return err
+	}
+	p, err := w.enter(ctx)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	if err := w.tell(acquired, p.Fence()); err != nil {
+		return err
+	}
+	outcome, err := w.increment(p)
+	if err != nil {
+		return err
+	}
+	if err := w.tell(outcome, p.Fence()); err != nil {
+		return err
+	}
+	// A turn under way is finished when the demo ends: its release, too.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), demoTTL)
+	defer cancel()
+	if err := p.Release(ctx); err != nil && outcome == released {
+		fmt.Fprintln(os.Stderr, "release:", err)
+	}
+	return nil
+}
+
+// increment adds 1 to the counter in the way that needs a lock: it reads, takes its
+// time, and writes. If the lease is lost meanwhile it leaves the counter alone.
+func (w *worker) increment(p permit) (what, error) {
+	var buf [8]byte
+	if _, err := w.counter.ReadAt(buf[:], 0); err != nil && !errors.Is(err, io.EOF) {
+		return "", err
+	}
+	pause(p.Context(), minHold+rand.N(maxHold-minHold))
+	if p.Err() != nil {
+		return lost, nil
+	}
+	binary.BigEndian.PutUint64(buf[:], binary.BigEndian.Uint64(buf[:])+1)
+	if _, err := w.counter.WriteAt(buf[:], 0); err != nil {
+		return "", err
+	}
+	return released, nil
+}
+
+func (w *worker) tell(what what, fence int64) error {
+	return w.out.Encode(event{Worker: w.id, What: what, At: clock(), Fence: fence})
+}
+
+// pause returns after d, or when ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// noLock lets everybody in, so that one can see the demo find violations.
+type noLock struct{ ctx context.Context }
+
+func (n noLock) Context() context.Context    { return context.WithoutCancel(n.ctx) }
+func (noLock) Err() error                    { return nil }
+func (noLock) Fence() int64                  { return 0 }
+func (noLock) Release(context.Context) error { return nil }
