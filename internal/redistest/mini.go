@@ -39,7 +39,10 @@ func Bubble(t *testing.T, body func(*testing.T, *Server)) {
 		t.Cleanup(m.Close)
 		dial := func() (net.Conn, error) {
 			conn, err := m.Dial()
-			return pipeEnd{conn}, err
+			if err != nil {
+				return nil, err
+			}
+			return newPipeEnd(conn), nil
 		}
 		body(t, &Server{
 			endpoint: endpoint{network: "tcp", addr: bubbleAddr, dial: dial},

@@ -193,7 +193,7 @@ func (p *Proxy) pipe() (net.Conn, error) {
 	}
 	client, far := net.Pipe()
 	p.join(far)
-	return pipeEnd{client}, nil
+	return newPipeEnd(client), nil
 }
 
 // join connects a client to the server. If that is not there the client's
