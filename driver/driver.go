@@ -15,7 +15,17 @@
 // is simply repeated and answers what it answered, with the same fence; a release
 // that is repeated, or that comes too late, touches nobody else.
 //
-// Nothing revives a lease that has expired, neither a renewal nor a repeat.
+// A lease lasts at least its TTL and at most half a second longer: the holder, who
+// counts from an earlier moment, stops to believe before the store gives the lock
+// away. Nothing revives a lease that has expired, neither a renewal nor a repeat.
+//
+// A driver with a queue serves it first in, first out. Nobody overtakes a token that
+// waits and keeps asking, neither who waits nor who does not. A token that has not
+// asked for 2/3 of its TTL may be skipped and dropped; it comes back by asking.
+//
+// A driver refuses what it cannot serve, such as an unknown [Kind] or a name or TTL
+// outside the limits, with an error that matches [ErrNotExecuted] and not
+// [ErrTransient].
 //
 // Every request of one token carries a number, [Request.Ask], that grows by one.
 // Whenever the store tells of a grant it says which ask the grant rests on. The
@@ -57,7 +67,9 @@ type Driver interface {
 	// the same request, with the next Ask, at least every r.TTL/3: that is the
 	// waiter's heartbeat, and the answer may be Granted at any of them.
 	//
-	// A token that was released cannot acquire again: the error matches ErrNotHeld.
+	// A token that was released, or from whom the lock was taken by force, is not used
+	// again. If it is, or if an ask of it arrives late, the error matches ErrNotHeld;
+	// a driver need not know that for ever, see Lease.Unsettled.
 	Acquire(ctx context.Context, r *Request) (Grant, error)
 
 	// Renew lets each lease last its TTL from now on, and returns one error (or
@@ -67,16 +79,19 @@ type Driver interface {
 
 	// Release gives the lock up, or the token's place in the queue, and lets the
 	// next waiter have it. It returns ErrNotHeld if the token neither held nor
-	// waited; that is no news to a caller who repeats a release. Once Release has
+	// waited; that is no news to a caller who repeats a release. If the lease has
+	// expired but nobody had the lock since, either answer will do. Once Release has
 	// returned nil or ErrNotHeld, no Wake of that token is called any more.
 	Release(ctx context.Context, l Lease) error
 
 	// Close ends what the driver itself started, such as subscriptions. It does
-	// not release leases, and it does not close what the driver was given.
+	// not release leases, and it does not close what the driver was given. It is
+	// called once, after all other calls have returned.
 	Close() error
 }
 
-// Request asks for a lock.
+// Request asks for a lock. It does not change from one ask of a token to the next,
+// but for Ask.
 type Request struct {
 	Kind Kind
 	Name string // 1 to MaxName bytes, any bytes
@@ -148,7 +163,7 @@ type Lease struct {
 
 	// Unsettled tells Release that some ask of this token was never answered, so
 	// that it might still arrive. The driver must see to it that such a straggler
-	// acquires nothing.
+	// acquires nothing, for as long as a network may hold it up, such as a minute.
 	Unsettled bool
 }
 

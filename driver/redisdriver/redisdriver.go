@@ -114,11 +114,11 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 		return driver.Grant{}, err
 	}
 	w := d.wakes.expect(r)
-	w.sent.Add(1)
+	wait := r.Wait && d.wakes.tried()
 	for {
 		birth, place := w.seat()
 		reply, err := acquireScript.ints(ctx, d.rdb, d.key(r.Kind, r.Name), d.args(r.Token,
-			r.Ask, ms(r.TTL), max(r.Fences, 1), flag(r.Wait), d.wakes.client(r), r.Holder, birth, place)...)
+			r.Ask, ms(r.TTL), max(r.Fences, 1), flag(wait), d.wakes.client(r), r.Holder, birth, place)...)
 		if err != nil {
 			if isNotExecuted(err) {
 				w.sent.Add(-1)
@@ -128,6 +128,7 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 		status, n, more := reply[0], reply[1], reply[2] == 1
 		switch {
 		case status == 0:
+			d.wakes.forget(r.Token)
 			return driver.Grant{}, fmt.Errorf("%w: the token was released before", driver.ErrNotHeld)
 		case status == 3:
 			d.wakes.granted(w)
@@ -137,6 +138,10 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 		case status == 2:
 			w.sit(reply[3], reply[4])
 			return driver.Grant{Status: driver.Queued, RetryAfter: d.wakes.queued(w, n)}, nil
+		case r.Wait && !wait:
+			d.wakes.prepare(ctx) // before the first wait
+			wait = true
+			continue
 		}
 		d.wakes.forget(r.Token)
 		return driver.Grant{Status: driver.Busy, RetryAfter: time.Duration(n) * time.Millisecond}, nil

@@ -237,8 +237,6 @@ func TestWaiterThatSeemsGoneIsPassedOverOnceAndKeepsItsPlace(t *testing.T) {
 	b.must(driver.Queued)
 	c.must(driver.Queued)
 	e.must(driver.Queued)
-	subscribed(t, direct, s, 2)
-	b.must(driver.Queued) // the server sees now that b's client listens
 	lose := func() {
 		proxy.Refuse(true)
 		proxy.Cut()
@@ -417,6 +415,51 @@ func TestFenceAheadOfTheClockIsRemembered(t *testing.T) {
 	})
 }
 
+// Rule 12. Fences increase although everything is forgotten, as in a restart without
+// persistence or a failover that lost the last writes.
+func TestFencesIncreaseAlthoughTheKeyIsLost(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		rdb := s.Client(t)
+		d := open(t, rdb, s)
+		var last int64
+		for i := range 5 {
+			fence := join(t, d, fmt.Sprint("t", i), ttl).must(driver.Granted).Fence
+			require.Greater(t, fence, last)
+			last = fence
+			require.NoError(t, rdb.Del(context.Background(), key(s)).Err())
+		}
+	})
+}
+
+// Rule 11. When memory is full, those who are there can still renew, ask, withdraw and
+// give up, and the next one gets the lock.
+func TestFullMemoryStopsNobodyWhoIsThere(t *testing.T) {
+	s := redistest.Real(t)
+	rdb := s.Client(t)
+	d := open(t, rdb, s)
+	a, b, c, e := join(t, d, "a", ttl), join(t, d, "b", ttl), join(t, d, "c", ttl), join(t, d, "e", ttl)
+	a.must(driver.Granted)
+	b.must(driver.Queued)
+	c.must(driver.Queued)
+	require.NoError(t, rdb.ConfigSet(context.Background(), "maxmemory", "1").Err())
+
+	e.req.Ask, e.req.Name = 1, "another lock"
+	_, err := d.Acquire(context.Background(), &e.req)
+	require.ErrorContains(t, err, "OOM", "memory is full indeed")
+	require.ErrorIs(t, err, driver.ErrNotExecuted)
+	a.must(driver.Granted)
+	require.NoError(t, d.Renew(context.Background(), []driver.Lease{a.lease()})[0])
+	c.must(driver.Queued)
+	unsettled := b.lease()
+	unsettled.Unsettled = true
+	require.NoError(t, d.Release(context.Background(), unsettled))
+	unsettled.Token = "unheard of"
+	require.ErrorIs(t, d.Release(context.Background(), unsettled), driver.ErrNotHeld)
+	a.release()
+	c.pushed()
+	c.release()
+}
+
 // Rule 13. Nobody is told when a lease expires, so the first in the queue is told when
 // to look, and gets the lock then.
 func TestHeadOfTheQueueLooksWhenTheLeaseEnds(t *testing.T) {
@@ -435,22 +478,55 @@ func TestHeadOfTheQueueLooksWhenTheLeaseEnds(t *testing.T) {
 	})
 }
 
-// Rule 13. Without a subscription waiters have to ask often.
+// Rule 13. Without a subscription waiters have to ask often; and when there is one
+// again, at once, since news may have been missed.
 func TestWaitersPollUntilTheSubscriptionIsThere(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
 		rdb := s.Client(t)
-		d := open(t, rdb, s)
+		d, proxy := flaky(t, s)
 		join(t, d, "a", ttl).must(driver.Granted)
 		b := join(t, d, "b", ttl)
+		b.must(driver.Queued)
+		told := func() {
+			t.Helper()
+			select {
+			case g := <-b.news:
+				require.Equal(t, driver.Queued, g.Status, "asked to ask again")
+			case <-time.After(5 * time.Second):
+				require.FailNow(t, "nobody said that the subscription has changed")
+			}
+		}
+		proxy.Cut()
+		told()
+		told()
+		subscribed(t, rdb, s, 1)
+		b.must(driver.Queued)
+	})
+}
+
+// Rule 13, and the design's promise 2. From its very first wait on, a client that
+// nobody can hear is one that has gone.
+func TestClientIsHeardBeforeItsFirstWait(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		rdb := s.Client(t)
+		join(t, open(t, rdb, s), "a", ttl).must(driver.Granted)
+		join(t, open(t, rdb, s), "b", ttl).must(driver.Queued)
+		record := strings.Fields(rdb.HGet(context.Background(), key(s), "w:1").Val())
+		require.Equal(t, "2", record[5], "vote")
+	})
+}
+
+// Rule 13. Who may not subscribe still waits, and asks often.
+func TestWaitersPollWithoutASubscription(t *testing.T) {
+	s := redistest.Real(t)
+	rdb := s.Client(t)
+	require.NoError(t, rdb.Do(context.Background(), "acl", "setuser", "mute", "on", "nopass", "~*", "&*", "+@all", "-subscribe").Err())
+	d := open(t, s.Client(t, func(o *redis.Options) { o.Username, o.Password = "mute", "any" }), s)
+	join(t, d, "a", ttl).must(driver.Granted)
+	b := join(t, d, "b", ttl)
+	for range 3 {
 		after := b.must(driver.Queued).RetryAfter
 		require.GreaterOrEqual(t, after, 50*time.Millisecond)
 		require.LessOrEqual(t, after, 250*time.Millisecond)
-		subscribed(t, rdb, s, 1)
-		select {
-		case g := <-b.news:
-			require.Equal(t, driver.Queued, g.Status, "asked to ask again")
-		case <-time.After(5 * time.Second):
-			require.FailNow(t, "nobody said that the subscription is there")
-		}
-	})
+	}
 }

@@ -23,14 +23,18 @@ import (
 const (
 	pingEvery  = time.Second
 	pingMissed = 2500 * time.Millisecond
+
+	// A waiter goes without a subscription if there is no answer by then.
+	prepareTimeout = 500 * time.Millisecond
 )
 
 // wakes is where news for waiters comes in: one channel and one subscription for
 // the whole client, however many locks it waits for. The subscription is made when
-// somebody first has to wait.
+// somebody first has to wait, and before the store learns that they do: from then on
+// a client that nobody can hear is one that has gone.
 //
-// Nothing depends on it. While there is no acknowledged subscription, or if the user
-// of the client may not subscribe at all, waiters ask every 50 to 250 ms instead.
+// Nothing else depends on it. While it is broken, or if the user of the client may not
+// subscribe at all, waiters ask every 50 to 250 ms instead.
 type wakes struct {
 	rdb    redis.UniversalClient
 	prefix string // of all wake channels
@@ -41,6 +45,8 @@ type wakes struct {
 	waiting int           // tokens that were last answered Queued
 	live    bool          // the subscription is acknowledged
 	heard   time.Time     // when the last of our own pings came in
+	first   chan struct{} // closed when the first subscription is there, or has failed
+	once    sync.Once     // closes first
 	stop    func()        // ends the listener, nil if none was started
 	stopped chan struct{} // closed when it has ended
 	closed  bool
@@ -48,6 +54,7 @@ type wakes struct {
 
 // watch is what the client knows of one token.
 type watch struct {
+	token  string
 	wake   func(driver.Grant)
 	sent   atomic.Int32 // asks that may have reached Redis, or may yet
 	queued bool         // under wakes.mu
@@ -58,7 +65,7 @@ type watch struct {
 func newWakes(rdb redis.UniversalClient, prefix string) *wakes {
 	var id [8]byte
 	_, _ = rand.Read(id[:]) // never fails
-	return &wakes{rdb: rdb, prefix: prefix, id: hex.EncodeToString(id[:]), tokens: map[string]*watch{}}
+	return &wakes{rdb: rdb, prefix: prefix, id: hex.EncodeToString(id[:]), tokens: map[string]*watch{}, first: make(chan struct{})}
 }
 
 // client is what other clients call to wake this request, - for nothing.
@@ -69,18 +76,19 @@ func (w *wakes) client(r *driver.Request) string {
 	return w.id
 }
 
-// expect makes ready for news of the token. It comes before the first ask is sent.
+// expect makes ready for news of the token, of which an ask is about to be sent.
 func (w *wakes) expect(r *driver.Request) *watch {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	t := w.tokens[r.Token]
 	if t == nil {
-		t = &watch{wake: r.Wake}
+		t = &watch{token: r.Token, wake: r.Wake}
 		if t.wake == nil {
 			t.wake = func(driver.Grant) {}
 		}
 		w.tokens[r.Token] = t
 	}
+	t.sent.Add(1)
 	return t
 }
 
@@ -122,16 +130,11 @@ func (t *watch) sit(birth, place int64) {
 func (w *wakes) queued(t *watch, n int64) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !t.queued {
+	if !t.queued && w.tokens[t.token] == t { // not released meanwhile
 		t.queued = true
 		if w.waiting++; w.waiting == 1 {
 			w.heard = time.Now() // nobody listened for pings until now
 		}
-	}
-	if w.stop == nil && !w.closed {
-		ctx, cancel := context.WithCancel(context.Background())
-		w.stop, w.stopped = cancel, make(chan struct{})
-		go w.listen(ctx)
 	}
 	after := time.Duration(n) * time.Millisecond
 	if poll := 50*time.Millisecond + mathrand.N(200*time.Millisecond); !w.live && (after == 0 || poll < after) {
@@ -140,13 +143,41 @@ func (w *wakes) queued(t *watch, n int64) time.Duration {
 	return after
 }
 
+// tried reports whether a subscription has been made, or found impossible.
+func (w *wakes) tried() bool {
+	select {
+	case <-w.first:
+		return true
+	default:
+		return false
+	}
+}
+
+// prepare makes the first subscription and waits until there is one, or none to be had.
+func (w *wakes) prepare(ctx context.Context) {
+	w.mu.Lock()
+	if w.stop == nil && !w.closed {
+		ctx, cancel := context.WithCancel(context.Background())
+		w.stop, w.stopped = cancel, make(chan struct{})
+		go w.listen(ctx)
+	}
+	w.mu.Unlock()
+	select {
+	case <-w.first:
+	case <-ctx.Done():
+	case <-time.After(prepareTimeout):
+	}
+}
+
 // listen keeps a subscription until the client is closed.
 func (w *wakes) listen(ctx context.Context) {
 	defer close(w.stopped)
+	defer w.once.Do(func() { close(w.first) })
 	for pause := 50 * time.Millisecond; ctx.Err() == nil; pause = min(2*pause, 5*time.Second) {
 		began := time.Now()
 		w.subscribe(ctx)
 		w.alive(false)
+		w.once.Do(func() { close(w.first) })
 		if time.Since(began) > time.Minute {
 			pause = 50 * time.Millisecond
 		}
@@ -178,6 +209,7 @@ func (w *wakes) subscribe(ctx context.Context) {
 		switch msg := msg.(type) {
 		case *redis.Subscription:
 			w.alive(true)
+			w.once.Do(func() { close(w.first) })
 		case *redis.Message:
 			w.dispatch(msg.Payload)
 		}
