@@ -188,6 +188,7 @@ func (d *demo) watch(ctx context.Context, c *crew) (l *ledger, took time.Duratio
 	dismiss := func() {
 		finish, interrupted, draw = nil, nil, nil
 		took = time.Duration(clock() - start)
+		v.close() // a second Ctrl-C would leave no time for it
 		c.dismiss()
 	}
 	for {

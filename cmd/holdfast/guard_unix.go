@@ -48,8 +48,7 @@ func (g *guard) run(ctx context.Context) error {
 	if err == nil {
 		// A signal that arrived with the lock, but before there was a command.
 		end()
-		err = context.Cause(waiting)
-		if !errors.As(err, new(interrupted)) {
+		if _, ok := errors.AsType[interrupted](context.Cause(waiting)); !ok {
 			return g.hold(lease, signals)
 		}
 		g.release(lease)
@@ -150,13 +149,13 @@ func (g *guard) busy(ctx context.Context, m *holdfast.Mutex) error {
 
 // refusal says why there is no lease.
 func (g *guard) refusal(waiting context.Context, err error) error {
-	var by interrupted
-	switch {
-	case errors.As(context.Cause(waiting), &by):
+	if by, ok := errors.AsType[interrupted](context.Cause(waiting)); ok {
 		return &failure{exitSignal + int(by.sig), by}
-	case errors.Is(err, holdfast.ErrInvalidName):
+	}
+	if errors.Is(err, holdfast.ErrInvalidName) {
 		return usage(err)
-	case errors.As(err, new(*failure)):
+	}
+	if _, ok := errors.AsType[*failure](err); ok {
 		return err
 	}
 	return &failure{exitUnavailable, err}

@@ -83,8 +83,8 @@ func report(err error) int {
 	if err == nil {
 		return 0
 	}
-	var f *failure
-	if !errors.As(err, &f) {
+	f, ok := errors.AsType[*failure](err)
+	if !ok {
 		// All our own errors carry a code; what is left was found by package cli
 		// while it read flags and environment.
 		f = &failure{exitUsage, err}

@@ -167,6 +167,7 @@ func TestSplitLeavesWhatComesAfterTheFirstDashesAlone(t *testing.T) {
 }
 
 func TestWrongCommandLinesEndWith64(t *testing.T) {
+	t.Parallel()
 	for _, args := range [][]string{
 		{"frobnicate"},
 		{"--frobnicate"},
@@ -192,12 +193,14 @@ func TestWrongCommandLinesEndWith64(t *testing.T) {
 }
 
 func TestPasswordInAWrongURLIsNotShown(t *testing.T) {
+	t.Parallel()
 	p := command(t, nil, "demo", "--redis", "redis://:secret/word@localhost")
 	assert.Equal(t, exitUsage, p.run())
 	assert.NotContains(t, p.stderr.String(), "secret")
 }
 
 func TestHelpTellsTheExitCodes(t *testing.T) {
+	t.Parallel()
 	p := command(t, nil, "run", "--help")
 	assert.Equal(t, 0, p.run())
 	for _, code := range []string{"64", "69", "75", "76", "126", "127", "128+n"} {

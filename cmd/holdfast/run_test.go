@@ -57,6 +57,7 @@ func awaitWaiter(t *testing.T, m *holdfast.Mutex) {
 }
 
 func TestRunReturnsTheExitCodeOfTheCommand(t *testing.T) {
+	t.Parallel()
 	notExecutable := filepath.Join(t.TempDir(), "script")
 	require.NoError(t, os.WriteFile(notExecutable, []byte("#!/bin/sh\n"), 0o600))
 	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
@@ -83,6 +84,7 @@ func TestRunReturnsTheExitCodeOfTheCommand(t *testing.T) {
 }
 
 func TestCommandSeesItsLockAndLargerFenceEachTime(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
 		var fences []int64
 		for range 3 {
@@ -100,6 +102,7 @@ func TestCommandSeesItsLockAndLargerFenceEachTime(t *testing.T) {
 }
 
 func TestCommandGetsItsArgumentsAndInputAsTheyAre(t *testing.T) {
+	t.Parallel()
 	s := redistest.Mini(t)
 	p := under(t, s, "args", "--", "printf", `[%s]`, "--", "--help", "", " a  b ", "-n")
 	require.Equal(t, 0, p.run())
@@ -112,6 +115,7 @@ func TestCommandGetsItsArgumentsAndInputAsTheyAre(t *testing.T) {
 }
 
 func TestCommandsUnderOneLockRunOneAtATime(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
 		log := filepath.Join(t.TempDir(), "log")
 		var running []*process
@@ -130,6 +134,7 @@ func TestCommandsUnderOneLockRunOneAtATime(t *testing.T) {
 }
 
 func TestRunGivesUpWhenTheLockIsHeld(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
 		m := held(t, s, "busy")
 		for _, args := range [][]string{{"-n"}, {"--no-wait"}, {"--timeout", "50ms"}} {
@@ -145,6 +150,7 @@ func TestRunGivesUpWhenTheLockIsHeld(t *testing.T) {
 }
 
 func TestSignalEndsTheWaitingAndLeavesNoWaiter(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
 		m := held(t, s, "busy")
 		for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {
@@ -160,6 +166,7 @@ func TestSignalEndsTheWaitingAndLeavesNoWaiter(t *testing.T) {
 }
 
 func TestSignalsReachTheCommand(t *testing.T) {
+	t.Parallel()
 	s := redistest.Mini(t)
 	for name, sig := range map[string]syscall.Signal{
 		"INT": syscall.SIGINT, "TERM": syscall.SIGTERM, "HUP": syscall.SIGHUP,
@@ -178,6 +185,7 @@ func TestSignalsReachTheCommand(t *testing.T) {
 }
 
 func TestCommandThatDiesOfASignalPassedOn(t *testing.T) {
+	t.Parallel()
 	s := redistest.Mini(t)
 	p := under(t, s, "dies", "--", "sh", "-c", `echo ready; exec sleep 100`).start()
 	p.awaitOutput("ready")
@@ -195,9 +203,10 @@ func lose(t *testing.T, s *redistest.Server, lock string) {
 }
 
 func TestLostLeaseEndsTheCommand(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
 		t.Run("with TERM", func(t *testing.T) {
-			p := under(t, s, "lost", "--ttl", "300ms", "--grace", "1h", "--", "sh", "-c",
+			p := under(t, s, "lost", "--ttl", "1s", "--grace", "1h", "--", "sh", "-c",
 				`trap 'echo got TERM; exit 0' TERM; echo ready; while :; do sleep 1; done`).start()
 			p.awaitOutput("ready")
 			lose(t, s, "lost")
@@ -206,7 +215,7 @@ func TestLostLeaseEndsTheCommand(t *testing.T) {
 			assert.Contains(t, p.stderr.String(), `the lease on "lost" was lost`)
 		})
 		t.Run("with KILL if it ignores TERM", func(t *testing.T) {
-			p := under(t, s, "lost", "--ttl", "300ms", "--grace", "200ms", "--", "sh", "-c",
+			p := under(t, s, "lost", "--ttl", "1s", "--grace", "200ms", "--", "sh", "-c",
 				`trap 'echo got TERM' TERM; echo group $$; while :; do sleep 0.01; done`).start()
 			group := groupOf(t, p)
 			lose(t, s, "lost")
@@ -215,7 +224,7 @@ func TestLostLeaseEndsTheCommand(t *testing.T) {
 			awaitGroupGone(t, group)
 		})
 		t.Run("and what it left in its group", func(t *testing.T) {
-			p := under(t, s, "lost", "--ttl", "300ms", "--grace", "200ms", "--", "sh", "-c",
+			p := under(t, s, "lost", "--ttl", "1s", "--grace", "200ms", "--", "sh", "-c",
 				`(trap '' TERM; echo group $$; while :; do sleep 0.01; done) & wait`).start()
 			group := groupOf(t, p)
 			lose(t, s, "lost")
@@ -236,6 +245,7 @@ func groupOf(t *testing.T, p *process) int {
 }
 
 func TestLossThatTheReleaseFindsIsALossToo(t *testing.T) {
+	t.Parallel()
 	s := redistest.Mini(t)
 	p := under(t, s, "late", "--ttl", "1h", "--", "sh", "-c", `echo ready; read line`)
 	stdin, err := p.cmd.StdinPipe()
@@ -248,12 +258,14 @@ func TestLossThatTheReleaseFindsIsALossToo(t *testing.T) {
 }
 
 func TestRunWithoutRedisEndsWith69(t *testing.T) {
-	p := under(t, nil, "any", "--redis", "redis://"+closedPort(t), "--", "echo", "ran")
+	t.Parallel()
+	p := under(t, nil, "any", "--redis", nowhere(t), "--", "echo", "ran")
 	assert.Equal(t, exitUnavailable, p.run())
 	assert.Empty(t, p.stdout.String())
 }
 
 func TestExitCodeDoesNotWaitForARedisThatIsGone(t *testing.T) {
+	t.Parallel()
 	s := redistest.Real(t)
 	p := under(t, s, "gone", "--ttl", "1m", "--", "sh", "-c", `echo ready; read line; exit 5`)
 	stdin, err := p.cmd.StdinPipe()

@@ -107,6 +107,7 @@ const (
 )
 
 func TestCommandHasTheTerminal(t *testing.T) {
+	t.Parallel()
 	c := atShell(t, redistest.Mini(t), "", "--", "sh", "-c", "stty -echo; echo ready; exec cat")
 	c.awaitOutput("ready")
 	c.types("one\n")
@@ -126,6 +127,7 @@ func TestCommandHasTheTerminal(t *testing.T) {
 // Its input is not the terminal, so it starts in the background: a pager behind it
 // in a pipeline can have the terminal.
 func TestCommandGetsTheTerminalWhenItAsksForIt(t *testing.T) {
+	t.Parallel()
 	c := atShell(t, redistest.Mini(t), "< /dev/null", "--", "sh", "-c",
 		"ps -o stat= -p $$; stty -echo < /dev/tty; ps -o stat= -p $$; read x < /dev/tty; echo got $x")
 	c.awaitOutput(`\bS\r\n`)
@@ -136,6 +138,7 @@ func TestCommandGetsTheTerminalWhenItAsksForIt(t *testing.T) {
 }
 
 func TestKeysReachACommandInTheBackground(t *testing.T) {
+	t.Parallel()
 	c := atShell(t, redistest.Mini(t), "< /dev/null", "--", "sh", "-c", "echo ready; exec sleep 1000")
 	c.awaitOutput("ready")
 	c.types(ctrlZ)
@@ -147,8 +150,9 @@ func TestKeysReachACommandInTheBackground(t *testing.T) {
 }
 
 func TestCommandThatWasStoppedForTooLongIsEnded(t *testing.T) {
+	t.Parallel()
 	s := redistest.Mini(t)
-	c := atShell(t, s, "", "--ttl", "200ms", "--", "sh", "-c", "echo ready; exec cat")
+	c := atShell(t, s, "", "--ttl", "1s", "--", "sh", "-c", "echo ready; exec cat")
 	c.awaitOutput("ready")
 	c.types(ctrlZ)
 	c.awaitOutput("shell: stopped")
@@ -162,6 +166,7 @@ func TestCommandThatWasStoppedForTooLongIsEnded(t *testing.T) {
 
 // Without a shell with job control nobody could continue what is stopped.
 func TestStopIsDiscardedWithoutJobControl(t *testing.T) {
+	t.Parallel()
 	p := under(t, redistest.Mini(t), "terminal", "--", "sh", "-c", "stty -echo; echo ready; exec cat")
 	c := p.onTerminal(80, 24)
 	c.awaitOutput("ready")
@@ -173,6 +178,7 @@ func TestStopIsDiscardedWithoutJobControl(t *testing.T) {
 }
 
 func TestDemoDrawsOnATerminal(t *testing.T) {
+	t.Parallel()
 	c := command(t, nil, "demo", "--duration", "1s").onTerminal(80, 30)
 	require.Equal(t, 0, c.wait())
 	c.awaitOutput("violations 0:")

@@ -83,6 +83,8 @@ func (j *job) stopped(sig syscall.Signal, l lease) {
 	case sig != unix.SIGTSTP && j.terminal.isOurs():
 		j.terminal.give(j.group)
 		j.signal(unix.SIGCONT)
+	case l.Err() != nil:
+		// It has got TERM, and will get KILL, for which we must be awake.
 	default:
 		j.suspend(l)
 	}

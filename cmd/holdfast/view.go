@@ -14,7 +14,7 @@ import (
 type view interface {
 	every() time.Duration // how often to call show
 	show(l *ledger, now int64)
-	close()
+	close() // can be called again
 }
 
 // newView returns a picture for a terminal that has room for it, lines otherwise.

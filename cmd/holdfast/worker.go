@@ -83,7 +83,7 @@ func work(ctx context.Context, cmd *cli.Command) error {
 	defer func() { _ = counter.Close() }()
 
 	w := &worker{
-		id:      int(cmd.Int("id")),
+		id:      cmd.Int("id"),
 		counter: counter,
 		out:     json.NewEncoder(os.Stdout),
 	}
