@@ -24,7 +24,7 @@ type Lease struct {
 	cancel context.CancelCauseFunc
 
 	mu  sync.Mutex
-	end error // nil while held, then ErrLost or ErrNotHeld
+	end error // nil while held, then an error that matches ErrLost or ErrNotHeld
 }
 
 // releaseWait is how long Release waits for the store in any case, and Unlock at most.
@@ -84,21 +84,24 @@ func (l *Lease) WithContext(ctx context.Context) context.Context {
 // Done returns a channel that is closed when the lease ends.
 func (l *Lease) Done() <-chan struct{} { return l.ctx.Done() }
 
-// Err returns nil while the lease is held, [ErrLost] when it was lost and
-// [ErrNotHeld] after it was released. It looks at the clock itself, so it is right
+// Err returns nil while the lease is held. When it was lost the error matches [ErrLost]
+// and says why; after it was released it matches [ErrNotHeld]. Err looks at the clock
+// itself, so it is right
 // also just after the process was suspended. The process can be suspended between the
 // check and what follows it, however; only a fence protects against that.
 func (l *Lease) Err() error {
-	l.mu.Lock()
-	end := l.end
-	l.mu.Unlock()
+	end := l.ended()
 	if end == nil && l.c.keeper.Trust(l.entry).Left() <= 0 {
-		if l.c.keeper.Remove(l.entry) {
-			l.lose(nil)
-		}
-		end = ErrLost
+		l.lose(nil)
+		end = l.ended()
 	}
 	return end
+}
+
+func (l *Lease) ended() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.end
 }
 
 // Fence returns the fencing token: a number that is larger for every new lease on the
@@ -134,9 +137,7 @@ func (l *Lease) Renew(ctx context.Context) error {
 		case err == nil:
 			l.c.keeper.Renewed(l.entry, sent)
 		case errors.Is(err, driver.ErrNotHeld):
-			if l.c.keeper.Remove(l.entry) {
-				l.lose(err)
-			}
+			l.lose(err)
 			err = ErrLost
 		}
 		return nil, err
@@ -213,12 +214,15 @@ func (l *Lease) giveUp(begun bool) (settle func() error, err error) {
 		l.cancel(context.Canceled)
 		l.c.forget(l)
 	}
-	if begun && before != ErrNotHeld {
+	if begun && !errors.Is(before, ErrNotHeld) {
 		return func() error {
 			defer l.c.wg.Done()
 			err := l.c.settle(l.entry.Lease, &l.a.open)
-			if before != nil || errors.Is(err, driver.ErrNotHeld) {
-				err = ErrLost
+			switch {
+			case before != nil:
+				return before
+			case errors.Is(err, driver.ErrNotHeld):
+				return ErrLost
 			}
 			return err
 		}, nil
@@ -235,21 +239,35 @@ func (l *Lease) giveUp(begun bool) (settle func() error, err error) {
 // lose ends a lease that the store does not keep for us any more, or may not. It must
 // not block: it is called with locks of the driver held, and on the timer goroutine.
 func (l *Lease) lose(cause error) {
-	l.c.keeper.Remove(l.entry)
+	switch {
+	case errors.Is(cause, driver.ErrNotHeld):
+		cause = errTakenAway
+	case cause == nil:
+		cause = errNotRenewed
+	default:
+		cause = fmt.Errorf("%w: %w", errNotRenewed, cause)
+	}
+	lost := l.error("hold", fmt.Errorf("%w: %w", ErrLost, cause))
 	l.mu.Lock()
-	if l.end != nil {
-		l.mu.Unlock()
+	before := l.end
+	if before == nil {
+		l.end = lost
+	}
+	l.mu.Unlock()
+	if before != nil {
 		return
 	}
-	l.end = ErrLost
-	l.mu.Unlock()
+	l.c.keeper.Remove(l.entry)
 	l.c.forget(l)
-	if cause == nil {
-		cause = errors.New("not renewed in time")
-	}
-	l.cancel(l.error("hold", fmt.Errorf("%w: %w", ErrLost, cause)))
+	l.cancel(lost)
 	go l.log(cause)
 }
+
+// Why a lease was lost, as far as this process knows.
+var (
+	errNotRenewed = errors.New("not renewed in time")
+	errTakenAway  = errors.New("the store does not know it any more")
+)
 
 // do is what Do of every primitive does with its lease.
 func (l *Lease) do(ctx context.Context, f func(context.Context) error) (err error) {
