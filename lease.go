@@ -86,9 +86,8 @@ func (l *Lease) Done() <-chan struct{} { return l.ctx.Done() }
 
 // Err returns nil while the lease is held. When it was lost the error matches [ErrLost]
 // and says why; after it was released it matches [ErrNotHeld]. Err looks at the clock
-// itself, so it is right
-// also just after the process was suspended. The process can be suspended between the
-// check and what follows it, however; only a fence protects against that.
+// itself, so it is right also just after the process was suspended. The process can be
+// suspended between the check and what follows, however; only a fence helps there.
 func (l *Lease) Err() error {
 	end := l.ended()
 	if end == nil && l.c.keeper.Trust(l.entry).Left() <= 0 {

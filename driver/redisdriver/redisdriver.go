@@ -125,6 +125,7 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 			}
 			return driver.Grant{}, err
 		}
+		reply = append(reply, 0, 0, 0, 0) // what an answer does not have is 0
 		status, n, more := reply[0], reply[1], reply[2] == 1
 		switch {
 		case status == 0:
@@ -133,18 +134,17 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 		case status == 3:
 			d.wakes.granted(w)
 			return driver.Grant{Status: driver.Granted, Ask: r.Ask, Fence: n}, nil
-		case more:
-			continue // the queue is long: the script serves it piecemeal
+		case more: // the queue is long: the script serves it piecemeal
 		case status == 2:
 			w.sit(reply[3], reply[4])
 			return driver.Grant{Status: driver.Queued, RetryAfter: d.wakes.queued(w, n)}, nil
 		case r.Wait && !wait:
 			d.wakes.prepare(ctx) // before the first wait
 			wait = true
-			continue
+		default:
+			d.wakes.forget(r.Token)
+			return driver.Grant{Status: driver.Busy, RetryAfter: time.Duration(n) * time.Millisecond}, nil
 		}
-		d.wakes.forget(r.Token)
-		return driver.Grant{Status: driver.Busy, RetryAfter: time.Duration(n) * time.Millisecond}, nil
 	}
 }
 

@@ -15,14 +15,14 @@ import (
 var files embed.FS
 
 var (
-	acquireScript = newScript(5, "lock", "mutex", "mutex_acquire", "queue", "mutex_grant", "mutex_acquire_slow")
+	acquireScript = newScript(1, "lock", "mutex", "mutex_acquire", "queue", "mutex_grant", "mutex_acquire_slow")
 	releaseScript = newScript(2, "mutex_release", "lock", "mutex", "queue", "mutex_grant", "mutex_release_slow")
 	renewScript   = newScript(1, "lock", "mutex", "queue", "mutex_grant", "mutex_renew")
 	forceScript   = newScript(2, "lock", "mutex", "queue", "mutex_grant", "mutex_force")
 	inspectScript = newScript(2, "lock", "mutex_inspect")
 )
 
-// script is a Lua script with all it builds on, and the number of integers in its
+// script is a Lua script with all it builds on, and the least number of values in its
 // answer. redis.Script is not used because its commands would be retried by go-redis.
 type script struct {
 	text, sha string
@@ -79,8 +79,8 @@ func (s *script) ints(ctx context.Context, rdb redis.UniversalClient, key string
 		return nil, err
 	}
 	reply, err := c.Int64Slice()
-	if err == nil && len(reply) != s.answer {
-		err = fmt.Errorf("redisdriver: %d values from a script, want %d", len(reply), s.answer)
+	if err == nil && len(reply) < s.answer {
+		err = fmt.Errorf("redisdriver: %d values from a script, want at least %d", len(reply), s.answer)
 	}
 	return reply, err
 }

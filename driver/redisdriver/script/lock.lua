@@ -25,10 +25,3 @@ local head, dead = state[1] and tonumber(state[1]), state[2] or ''
 local function int(n)
   return string.format('%.0f', n)
 end
-
--- Let the key live ms from now or as long as it would anyway: somebody else may
--- count on more. It writes even when nothing changes, because a script whose first
--- write is one that needs no memory may write anything when memory is full.
-local function keep(ms)
-  redis.call('PEXPIRE', KEYS[1], int(math.max(ms, redis.call('PTTL', KEYS[1]))))
-end

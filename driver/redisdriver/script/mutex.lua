@@ -29,6 +29,7 @@ local function lifetime(ms)
   return math.max(ms + retention / 2, retention + math.max(0, math.floor(fence / 1000) - now))
 end
 
+-- Make a token the holder. Returns how long the key must live then.
 local function hold(who, ttl, fences, client, holder)
   -- A new grant's fence lies beyond all that the last one may use. It is the time
   -- unless that has been used up, so it grows even when the key was lost.
@@ -42,14 +43,5 @@ local function hold(who, ttl, fences, client, holder)
     redis.call('HDEL', KEYS[1], 'reserved')
   end
   reserved = fences
-  if head then
-    keep(lifetime(ttl + grace(ttl)))
-  else -- nobody else counts on the key, so nothing can be longer
-    redis.call('PEXPIRE', KEYS[1], int(lifetime(ttl + grace(ttl))))
-  end
-end
-
-local function free()
-  redis.call('HDEL', KEYS[1], 'token', 'expires', 'ttl', 'holder')
-  owner = false
+  return lifetime(ttl + grace(ttl))
 end

@@ -10,15 +10,16 @@
 -- ARGV[10]  birth and
 -- ARGV[11]  place that this token was told before, else 0
 --
--- Returns {status, n, more, birth, place}. status 0 the token was released before,
--- 1 busy, 2 queued, 3 granted. n is the fence if granted, else the ms after which
--- to look again, 0 for no special time. more is 1 if the script should be run
--- again at once, because it stopped in the middle of a long queue.
+-- Returns {0} if the token was released before, {1, ms, more} busy, {2, ms, more,
+-- birth, place} queued, {3, fence} granted. ms is the time after which to look again,
+-- 0 for none in particular. more is 1 if the script should be run again at once,
+-- because it stopped in the middle of a long queue.
 
 local ttl, fences = tonumber(ARGV[5]), tonumber(ARGV[6])
 local client, holder = ARGV[8], ARGV[9]
 
 if not owner and not head and dead == '' then
-  hold(token, ttl, fences, client, holder)
-  return { 3, fence, 0, 0, 0 }
+  -- Nobody else counts on the key, so nothing can be longer.
+  redis.call('PEXPIRE', KEYS[1], int(hold(token, ttl, fences, client, holder)))
+  return { 3, fence }
 end

@@ -11,13 +11,13 @@
 local wait = ARGV[7] == '1'
 
 if buried() then
-  return { 0, 0, 0, 0, 0 }
+  return { 0 }
 end
 clear()
 expire()
 if owner == token then
   extend(ttl)
-  return { 3, fence, 0, 0, 0 }
+  return { 3, fence }
 end
 
 local more, news = 0, {}
@@ -28,15 +28,15 @@ else
   -- Who does not wait has no place, so it must not overtake those who have.
   more, news = grant()
   if not owner and not head then
-    hold(token, ttl, fences, client, holder)
+    keep(hold(token, ttl, fences, client, holder))
   end
 end
 spread(news)
 if owner == token then
-  return { 3, fence, 0, 0, 0 }
+  return { 3, fence }
 end
 if not wait then
-  return { 1, owner and expires - now + 1 or 0, more, 0, 0 }
+  return { 1, owner and expires - now + 1 or 0, more }
 end
 -- Nobody is told when a lease runs out. Who is next looks again at that time.
 local next = owner and mine == (skip or head)

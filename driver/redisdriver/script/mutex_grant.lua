@@ -4,6 +4,11 @@
 --
 -- KEYS[1]  lock
 
+local function free()
+  redis.call('HDEL', KEYS[1], 'token', 'expires', 'ttl', 'holder')
+  owner = false
+end
+
 -- Read the rest, and end the lease of a holder whose time is over. No lease can have
 -- more time left than its whole length: if one has, the server's clock was set back,
 -- and the lock must not stay blocked for as long as that.
@@ -39,7 +44,7 @@ local function grant()
     return 0, {}
   end
   return serve(function(w)
-    hold(w.token, w.ttl, w.fences, w.client, w.holder)
+    keep(hold(w.token, w.ttl, w.fences, w.client, w.holder))
     return 'granted ' .. w.token .. ' ' .. w.ask .. ' ' .. int(fence), true
   end)
 end

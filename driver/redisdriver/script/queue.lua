@@ -20,6 +20,13 @@
 
 local tail, birth, skip, mine, lease
 
+-- Let the key live ms from now or as long as it would anyway: somebody else may
+-- count on more. It writes even when nothing changes, because a script whose first
+-- write is one that needs no memory may write anything when memory is full.
+local function keep(ms)
+  redis.call('PEXPIRE', KEYS[1], int(math.max(ms, redis.call('PTTL', KEYS[1]))))
+end
+
 -- Read the rest: the line of waiters, this token's place in it, and the fields of
 -- the kind of lock that are named.
 local function look(...)
