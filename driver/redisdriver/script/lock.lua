@@ -9,7 +9,6 @@
 --
 -- KEYS[1]  lock
 -- ARGV[1]  token
--- ARGV[2]  wake channels are called this followed by the client's id
 -- ARGV[3]  retention: how long, in ms, the key outlives its last use
 
 local token, retention = ARGV[1], tonumber(ARGV[3])
