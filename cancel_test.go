@@ -17,6 +17,7 @@ import (
 
 func TestCancelledWaiterLeavesTheQueue(t *testing.T) {
 	everywhere(t, func(t *testing.T, l *lab) {
+		l.remember()
 		a, b := l.near(), l.near()
 		held := l.lease(a, "x")
 		first := l.wait(b, "x")
@@ -45,7 +46,7 @@ func TestCancelAtTheMomentOfTheHandOver(t *testing.T) {
 	body := func(rounds int) func(*testing.T, *redistest.Server) {
 		return func(t *testing.T, s *redistest.Server) {
 			l := newLab(t, s)
-			l.retention = 500 * time.Millisecond // for some tombstones to pile up
+			l.remember()
 			h := &handOver{lab: l, holder: l.near(), waiter: l.near(), third: l.near(), aim: time.Millisecond}
 			for i := range rounds {
 				h.round(i)
@@ -138,6 +139,7 @@ func spin(until time.Time) {
 
 func TestCancelledWaitersDelayNobody(t *testing.T) {
 	everywhere(t, func(t *testing.T, l *lab) {
+		l.remember()
 		clients := []*holdfast.Client{l.near(), l.near(), l.near()}
 		held := l.lease(clients[0], "x")
 		var leaving []*pending
@@ -173,6 +175,7 @@ func TestCancelledWaitersDelayNobody(t *testing.T) {
 // That all who wait give up at once, and the holder too, must leave a free lock.
 func TestEverybodyGivesUpAtOnce(t *testing.T) {
 	everywhere(t, func(t *testing.T, l *lab) {
+		l.remember()
 		a, b := l.near(), l.near()
 		for range 10 {
 			held := l.lease(a, "x")
@@ -244,6 +247,7 @@ func TestWaitingEndsWithItsDeadline(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			withPatience(t, func(t *testing.T, l *lab) {
+				l.remember()
 				a, b := l.near(), l.near()
 				l.ready(b)
 				held := l.lease(a, "x")
