@@ -199,7 +199,7 @@ func background(settle func() error) <-chan error {
 }
 
 // giveUp ends the lease in this process and returns how to end it in the store. If
-// there is nothing more to do, it returns instead what to say. It is part of an
+// there is no need to wait for that, it returns what to say instead. It is part of an
 // operation that has begun, or could not; settle ends that.
 func (l *Lease) giveUp(begun bool) (settle func() error, err error) {
 	_ = l.Err() // the lease may be lost without anybody having noticed yet
@@ -213,23 +213,24 @@ func (l *Lease) giveUp(begun bool) (settle func() error, err error) {
 		l.cancel(context.Canceled)
 		l.c.forget(l)
 	}
-	if begun && !errors.Is(before, ErrNotHeld) {
-		return func() error {
-			defer l.c.wg.Done()
-			err := l.c.settle(l.entry.Lease, &l.a.open)
-			switch {
-			case before != nil:
-				return before
-			case errors.Is(err, driver.ErrNotHeld):
-				return ErrLost
-			}
-			return err
-		}, nil
+	settle = func() error {
+		defer l.c.wg.Done()
+		err := l.c.settle(l.entry.Lease, &l.a.open)
+		if errors.Is(err, driver.ErrNotHeld) {
+			err = ErrLost
+		}
+		return err
 	}
-	if begun {
+	switch {
+	case begun && before == nil:
+		return settle, nil
+	case begun && errors.Is(before, ErrLost):
+		// The store may still keep the lease for a moment. The next one need not wait
+		// for that, and this one not for the store.
+		background(settle)
+	case begun:
 		l.c.wg.Done()
-	}
-	if before == nil {
+	case before == nil:
 		before = ErrClosed
 	}
 	return nil, before
