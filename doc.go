@@ -55,7 +55,8 @@
 //  4. The context of a lease that is lost ends, with cause [ErrLost], before another
 //     can be granted the lock.
 //  5. Fences of one name strictly increase, also over restarts of Redis and failovers
-//     that lost data.
+//     that lost data. The clock of the server may be set back by up to a minute, but
+//     not just when data are lost.
 //  6. After [Client.Close] no goroutine is left, and one minute after its last use a
 //     lock leaves nothing in Redis.
 //

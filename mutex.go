@@ -48,10 +48,10 @@ func (c *Client) Mutex(name string, opts ...LockOption) *Mutex {
 //
 // If the store refuses for good, such as for lack of permission, the error is
 // returned at once. What may pass, such as a broken connection, is tried again. When
-// ctx ends first, the error matches its cause and either the last error of the store
-// or [ErrLocked]. Lease returns then within 10 ms, even if Redis does not answer, and
-// what was under way is undone in the background. A ctx that has ended before never
-// gets the lock.
+// ctx ends first, the error matches its cause and what the store had answered so far,
+// [ErrLocked] or its last error. Lease returns then within 10 ms, even if Redis does not
+// answer, and what was under way is undone in the background. A ctx that has ended
+// before never gets the lock.
 //
 // If ctx comes from a lease on this lock that is still held, the error is
 // [ErrDeadlock].

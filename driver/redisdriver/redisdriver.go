@@ -75,8 +75,9 @@ func WithPrefix(prefix string) Option {
 
 // WithRetention sets how long a lock's key outlives its last use. Until then it
 // remembers the last fence, in case the server's clock is set back, and the tokens
-// that were released while an ask of theirs was on its way. It panics if r is below
-// 1 ms. The default is 1 minute.
+// that were released while an ask of theirs was on its way: an ask that is later than
+// this takes the lock for a whole TTL, with nobody to release it. Only tests need less
+// than some seconds. It panics if r is below 1 ms. The default is 1 minute.
 func WithRetention(r time.Duration) Option {
 	if r < time.Millisecond {
 		panic("redisdriver: retention below 1 ms")

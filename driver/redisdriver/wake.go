@@ -44,6 +44,7 @@ type wakes struct {
 	tokens  map[string]*watch
 	waiting int           // tokens that were last answered Queued
 	live    bool          // the subscription is acknowledged
+	mute    bool          // the user of the client may not publish
 	heard   time.Time     // when the last of our own pings came in
 	first   chan struct{} // closed when the first subscription is there, or has failed
 	once    sync.Once     // closes first
@@ -137,7 +138,7 @@ func (w *wakes) queued(t *watch, n int64) time.Duration {
 		}
 	}
 	after := time.Duration(n) * time.Millisecond
-	if poll := 50*time.Millisecond + mathrand.N(200*time.Millisecond); !w.live && (after == 0 || poll < after) {
+	if poll := 50*time.Millisecond + mathrand.N(200*time.Millisecond); (!w.live || w.mute) && (after == 0 || poll < after) {
 		after = poll
 	}
 	return after
@@ -240,34 +241,38 @@ func (w *wakes) alive(live bool) {
 func (w *wakes) ping(ctx context.Context, end context.CancelFunc) {
 	tick := time.NewTicker(pingEvery)
 	defer tick.Stop()
-	for {
+	for first := true; ; first = false {
+		w.mu.Lock()
+		waiting, missed := w.waiting > 0, time.Since(w.heard) > pingMissed
+		w.mu.Unlock()
+		switch {
+		case waiting && missed:
+			end()
+			return
+		case waiting || first:
+			w.publish(ctx)
+		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
-		w.mu.Lock()
-		waiting, missed := w.waiting > 0, time.Since(w.heard) > pingMissed
-		w.mu.Unlock()
-		if !waiting {
-			continue
-		}
-		if missed {
-			end()
-			return
-		}
-		sent, cancel := context.WithTimeout(ctx, pingEvery)
-		err := w.rdb.Publish(sent, w.prefix+w.id, "ping").Err()
-		cancel()
-		if err != nil {
-			// It was not the subscription that failed, or not it alone.
-			w.mu.Lock()
-			w.heard = time.Now()
-			// Who may not publish gets no pushes from others of its kind either.
-			w.live = w.live && !redis.HasErrorPrefix(err, "NOPERM")
-			w.mu.Unlock()
-		}
 	}
+}
+
+func (w *wakes) publish(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, pingEvery)
+	defer cancel()
+	err := w.rdb.Publish(ctx, w.prefix+w.id, "ping").Err()
+	if err == nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	// It was not the subscription that failed, or not it alone.
+	w.heard = time.Now()
+	// Who may not publish gets no pushes from others of its kind either.
+	w.mute = w.mute || redis.HasErrorPrefix(err, "NOPERM")
 }
 
 // dispatch passes one message on: "granted token ask fence", "lost token" or "ping".
