@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"sync/atomic"
 	"time"
@@ -18,7 +19,12 @@ const (
 	maxAsking = 3
 	// maxTries bounds how often TryLease repeats an ask that failed.
 	maxTries = 3
+	// maxLate bounds how many grants may come too late. Each keeps the lock from the
+	// others for a TTL.
+	maxLate = 10
 )
+
+var errTooSlow = errors.New("the store takes longer to answer than a lease lasts")
 
 // acquisition is one attempt to get a lock, from the first ask to the grant or the
 // end of patience. Fields up to open belong to the goroutine in run.
@@ -36,6 +42,9 @@ type acquisition struct {
 	err     error     // why it takes so long: ErrLocked or an error of the store
 	clean   bool      // the last answer left nothing behind in the store
 	pause   time.Duration
+	late    int          // grants that came too late to be of use
+	loud    bool         // say in the log why it takes so long: nobody gets an error
+	log     *slog.Logger // for that
 
 	// open counts the asks of which it is not known whether the store has carried
 	// them out or still will. As long as there are any, giving the token up must leave
@@ -75,23 +84,31 @@ func (c *Client) acquire(ctx context.Context, k driver.Kind, name string, cfg co
 	if waitCtx.Err() != nil {
 		return fail(context.Cause(waitCtx))
 	}
-	a := newAcquisition(c, k, name, cfg, wait)
-	trust, fence, err := a.run(waitCtx)
-	if err == nil {
-		l := newLease(ctx, a, fence, cfg)
-		if err = l.start(trust); err == nil {
-			return l, nil
+	for {
+		a := newAcquisition(c, k, name, cfg, wait)
+		trust, fence, err := a.run(waitCtx)
+		if err == nil {
+			l := newLease(ctx, a, fence, cfg)
+			if err = l.start(trust); err == nil {
+				return l, nil
+			}
+		}
+		if !a.clean || a.asking > 0 || a.open.Load() > 0 {
+			a.undo()
+		}
+		// Granted, and taken away by force before we heard of it: a new token begins
+		// again at the end of the queue.
+		if !errors.Is(err, driver.ErrNotHeld) || !wait || waitCtx.Err() != nil {
+			return fail(err)
 		}
 	}
-	if !a.clean || a.open.Load() > 0 {
-		a.undo()
-	}
-	return fail(err)
 }
 
 func newAcquisition(c *Client, k driver.Kind, name string, cfg config, wait bool) *acquisition {
 	a := &acquisition{
 		c:       c,
+		loud:    cfg.loud,
+		log:     cfg.log(),
 		first:   1,
 		replies: make(chan reply, maxAsking),
 		news:    make(chan driver.Grant, 1),
@@ -137,8 +154,11 @@ func (a *acquisition) run(ctx context.Context) (keepalive.Trust, int64, error) {
 			if trust, ok := a.trust(g.Ask); ok && trust.Left() > 0 {
 				return trust, g.Fence, nil
 			}
-			// The push came so late that the lease it tells of is over, and somebody
+			// The news came so late that the lease it tells of is over, and somebody
 			// else may hold the lock. Whether we do, a new ask will tell.
+			if a.late++; a.late == maxLate {
+				return keepalive.Trust{}, 0, errTooSlow
+			}
 			a.ask(ctx)
 		}
 	}
@@ -252,8 +272,11 @@ func (a *acquisition) answer(ctx context.Context, r reply) (driver.Grant, error)
 
 // failed decides whether an error ends the acquisition.
 func (a *acquisition) failed(err error) error {
-	if !errors.Is(err, driver.ErrTransient) || !a.req.Wait && a.last == maxTries {
+	if !errors.Is(err, driver.ErrTransient) || !a.req.Wait && a.last >= maxTries {
 		return err
+	}
+	if a.loud && a.err == nil {
+		a.log.Warn("holdfast: cannot lock yet", "lock", a.req.Name, "error", err)
 	}
 	a.err = err
 	a.pause = min(max(2*a.pause, 5*time.Millisecond), time.Second, a.req.TTL/6)
@@ -280,7 +303,7 @@ func (a *acquisition) undo() {
 	a.c.wg.Add(1)
 	go func() {
 		defer a.c.wg.Done()
-		_ = a.c.settle(a.driverLease(), &a.open)
+		_ = a.settlement().run()
 	}()
 }
 
@@ -288,30 +311,49 @@ func (a *acquisition) driverLease() driver.Lease {
 	return driver.Lease{Kind: a.req.Kind, Name: a.req.Name, Token: a.req.Token, TTL: a.req.TTL}
 }
 
-// settle releases a token, trying until the store has answered or the lease would
-// have ended by itself. It returns driver.ErrNotHeld only if the token was not held
-// when the first release arrived: after a release whose answer was lost, "not held"
-// is what one expects to hear.
-func (c *Client) settle(l driver.Lease, open *atomic.Int32) error {
-	deadline := time.Now().Add(l.TTL + time.Second)
-	maybe := false
-	for pause := 5 * time.Millisecond; ; pause = min(2*pause, time.Second, l.TTL/3) {
-		l.Unsettled = open.Load() > 0
-		err := c.d.Release(c.life, l)
-		switch {
-		case err == nil, errors.Is(err, driver.ErrNotHeld) && maybe:
-			return nil
-		case errors.Is(err, driver.ErrNotHeld), !errors.Is(err, driver.ErrTransient):
+// settlement is the release of a token, which is tried until the store has answered or
+// the lease would have ended by itself.
+type settlement struct {
+	c        *Client
+	lease    driver.Lease
+	open     *atomic.Int32 // of the acquisition
+	deadline time.Time
+	pause    time.Duration
+	maybe    bool // a release may have been carried out without our hearing of it
+}
+
+func (a *acquisition) settlement() *settlement {
+	return &settlement{c: a.c, lease: a.driverLease(), open: &a.open, deadline: time.Now().Add(a.req.TTL + time.Second)}
+}
+
+// try makes one attempt. If it is final, err is what to say: driver.ErrNotHeld only if
+// the token was not held when the first release arrived, since after a release whose
+// answer was lost that is what one expects to hear.
+func (s *settlement) try() (err error, final bool) {
+	s.lease.Unsettled = s.open.Load() > 0
+	err = s.c.d.Release(s.c.life, s.lease)
+	switch {
+	case err == nil, errors.Is(err, driver.ErrNotHeld) && s.maybe:
+		return nil, true
+	case errors.Is(err, driver.ErrNotHeld), !errors.Is(err, driver.ErrTransient):
+		return err, true
+	}
+	s.maybe = s.maybe || !errors.Is(err, driver.ErrNotExecuted)
+	return err, time.Now().After(s.deadline)
+}
+
+// run tries until it is done.
+func (s *settlement) run() error {
+	for {
+		err, final := s.try()
+		if final {
 			return err
 		}
-		maybe = maybe || !errors.Is(err, driver.ErrNotExecuted)
-		if time.Now().After(deadline) {
-			return err
-		}
+		s.pause = min(max(2*s.pause, 5*time.Millisecond), time.Second, s.lease.TTL/3)
 		select {
-		case <-c.life.Done():
+		case <-s.c.life.Done():
 			return err
-		case <-time.After(pause/2 + rand.N(pause)):
+		case <-time.After(s.pause/2 + rand.N(s.pause)):
 		}
 	}
 }

@@ -105,7 +105,8 @@ func open(d driver.Driver, c config) *Client {
 // Close ends the client. Those who wait for a lease get [ErrClosed], leases that are
 // held are released, and their contexts end. It returns when all that is done, or
 // with an error after 10 s if Redis does not answer; leases that could not be
-// released end with their TTL. Closing again does nothing.
+// released end with their TTL, and goroutines end when their commands do, after the
+// Redis client's ReadTimeout. Closing again does nothing.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	if c.closed {
@@ -118,31 +119,26 @@ func (c *Client) Close() error {
 	c.wg.Add(len(held))
 	c.mu.Unlock()
 	defer c.die()
-	var failed []error
-	var results []<-chan error
-	for _, l := range held {
-		if settle, _ := l.giveUp(true); settle != nil {
-			results = append(results, background(settle))
-		}
-	}
 
-	timeout := time.NewTimer(closeTimeout)
-	defer timeout.Stop()
-	for _, r := range results {
-		select {
-		case err := <-r:
-			failed = append(failed, err)
-		case <-timeout.C:
-			return errors.New("holdfast: close: the store does not answer")
-		}
-	}
+	var failed []error
 	finished := make(chan struct{})
 	go func() {
 		defer close(finished)
+		var results []<-chan error
+		for _, l := range held {
+			if settle, _ := l.giveUp(true); settle != nil {
+				results = append(results, l.background(settle))
+			}
+		}
 		c.wg.Wait() // waiters withdraw before the driver is closed
 		c.keeper.Close()
 		failed = append(failed, c.d.Close())
+		for _, r := range results {
+			failed = append(failed, <-r)
+		}
 	}()
+	timeout := time.NewTimer(closeTimeout)
+	defer timeout.Stop()
 	select {
 	case <-finished:
 		return errors.Join(failed...)

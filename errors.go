@@ -61,12 +61,15 @@ func (e *LockError) Unwrap() error { return e.Err }
 // canceled or, for anything the store said, store.
 func (e *LockError) ErrorType() string {
 	var known *sentinel
+	isKnown := errors.As(e.Err, &known)
 	switch {
+	case isKnown && known != ErrLocked: // that only says what was waited for
+		return known.kind
 	case errors.Is(e.Err, context.DeadlineExceeded):
 		return "timeout"
 	case errors.Is(e.Err, context.Canceled):
 		return "canceled"
-	case errors.As(e.Err, &known):
+	case isKnown:
 		return known.kind
 	}
 	return "store"

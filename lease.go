@@ -50,18 +50,24 @@ func newLease(ctx context.Context, a *acquisition, fence int64, cfg config) *Lea
 
 // start puts the lease in the care of the client.
 func (l *Lease) start(trust keepalive.Trust) error {
+	l.c.keeper.Add(l.entry, trust)
 	l.c.mu.Lock()
-	if l.c.closed {
-		l.c.mu.Unlock()
+	closed := l.c.closed
+	if !closed {
+		l.c.leases[l] = struct{}{}
+	}
+	l.c.mu.Unlock()
+	if closed {
+		l.c.keeper.Remove(l.entry)
 		l.cancel(ErrClosed)
 		return ErrClosed
 	}
-	l.c.leases[l] = struct{}{}
-	l.c.mu.Unlock()
-	l.c.keeper.Add(l.entry, trust)
 	l.a.lease.Store(l)
 	if l.a.gone.Load() { // before we were there to hear it
 		l.lose(driver.ErrNotHeld)
+	}
+	if l.ended() != nil { // before Close could have known of it
+		l.c.forget(l)
 	}
 	return nil
 }
@@ -76,8 +82,14 @@ func (l *Lease) Context() context.Context { return l.ctx }
 func (l *Lease) WithContext(ctx context.Context) context.Context {
 	ctx = context.WithValue(ctx, heldKey{l.c, l.a.req.Kind, l.a.req.Name}, l)
 	ctx, cancel := context.WithCancelCause(ctx)
-	// The lease is certain to end, so this needs no stopping.
-	context.AfterFunc(l.ctx, func() { cancel(context.Cause(l.ctx)) })
+	if l.ctx.Err() != nil {
+		cancel(context.Cause(l.ctx))
+		return ctx
+	}
+	// The lease is certain to end, and cancel will be called. But if ctx ends before, a
+	// long lease should not remember it.
+	forget := context.AfterFunc(l.ctx, func() { cancel(context.Cause(l.ctx)) })
+	context.AfterFunc(ctx, func() { forget() })
 	return ctx
 }
 
@@ -135,9 +147,10 @@ func (l *Lease) Renew(ctx context.Context) error {
 		switch {
 		case err == nil:
 			l.c.keeper.Renewed(l.entry, sent)
+			err = l.Err() // the answer may have come too late
 		case errors.Is(err, driver.ErrNotHeld):
-			l.lose(err)
-			err = ErrLost
+			l.lose(err) // unless it was released meanwhile
+			err = l.Err()
 		}
 		return nil, err
 	})
@@ -158,9 +171,9 @@ func (l *Lease) Release(ctx context.Context) error {
 		return l.error(op, err)
 	}
 	if ctx.Done() == nil { // as in run
-		return l.error(op, settle())
+		return l.error(op, l.finish(settle))
 	}
-	done := background(settle)
+	done := l.background(settle)
 	atLeast := time.After(releaseWait)
 	select {
 	case err := <-done:
@@ -178,60 +191,67 @@ func (l *Lease) Release(ctx context.Context) error {
 // unlock is Release for those who cannot be told of an error.
 func (l *Lease) unlock() {
 	settle, _ := l.giveUp(l.c.begin())
-	switch {
-	case settle == nil:
-	case l.c.brisk():
-		_ = settle()
-	default:
-		timer := time.NewTimer(releaseWait)
-		defer timer.Stop()
-		select {
-		case <-background(settle):
-		case <-timer.C:
+	if settle == nil {
+		return
+	}
+	if l.c.brisk() {
+		if _, final := settle.try(); final {
+			l.c.wg.Done()
+			return
 		}
+	}
+	timer := time.NewTimer(releaseWait)
+	defer timer.Stop()
+	select {
+	case <-l.background(settle):
+	case <-timer.C:
 	}
 }
 
-func background(settle func() error) <-chan error {
+// finish ends the lease in the store, and the operation that this is part of.
+func (l *Lease) finish(s *settlement) error {
+	defer l.c.wg.Done()
+	err := s.run()
+	if errors.Is(err, driver.ErrNotHeld) {
+		err = ErrLost
+	}
+	return err
+}
+
+func (l *Lease) background(s *settlement) <-chan error {
 	done := make(chan error, 1)
-	go func() { done <- settle() }()
+	go func() { done <- l.finish(s) }()
 	return done
 }
 
-// giveUp ends the lease in this process and returns how to end it in the store. If
-// there is no need to wait for that, it returns what to say instead. It is part of an
-// operation that has begun, or could not; settle ends that.
-func (l *Lease) giveUp(begun bool) (settle func() error, err error) {
+// giveUp ends the lease in this process and returns what has still to be done in the
+// store, or if one need not wait for that, what to say instead. It is part of an
+// operation that has begun, or could not; finish ends that.
+func (l *Lease) giveUp(begun bool) (*settlement, error) {
 	_ = l.Err() // the lease may be lost without anybody having noticed yet
 	l.mu.Lock()
 	before := l.end
-	l.end = ErrNotHeld
+	if begun {
+		l.end = ErrNotHeld
+	}
 	l.mu.Unlock()
-	if before == nil {
+	switch {
+	case !begun && before == nil:
+		return nil, ErrClosed // Close releases it
+	case !begun:
+		return nil, before
+	case before == nil:
 		// The holder stops to believe, and renewal stops, before the store is told.
 		l.c.keeper.Remove(l.entry)
 		l.cancel(context.Canceled)
 		l.c.forget(l)
-	}
-	settle = func() error {
-		defer l.c.wg.Done()
-		err := l.c.settle(l.entry.Lease, &l.a.open)
-		if errors.Is(err, driver.ErrNotHeld) {
-			err = ErrLost
-		}
-		return err
-	}
-	switch {
-	case begun && before == nil:
-		return settle, nil
-	case begun && errors.Is(before, ErrLost):
+		return l.a.settlement(), nil
+	case errors.Is(before, ErrLost):
 		// The store may still keep the lease for a moment. The next one need not wait
 		// for that, and this one not for the store.
-		background(settle)
-	case begun:
+		l.background(l.a.settlement())
+	default:
 		l.c.wg.Done()
-	case before == nil:
-		before = ErrClosed
 	}
 	return nil, before
 }
@@ -261,6 +281,21 @@ func (l *Lease) lose(cause error) {
 	l.c.forget(l)
 	l.cancel(lost)
 	go l.log(cause)
+	if l.c.begin() {
+		go l.tidy()
+	}
+}
+
+// tidy lets the driver forget a lost lease that nobody may ever release. There is no
+// hurry: who works under the lease has just been told to stop, and as long as the store
+// keeps it nobody else begins.
+func (l *Lease) tidy() {
+	defer l.c.wg.Done()
+	select {
+	case <-l.c.closing:
+	case <-time.After(releaseWait):
+	}
+	_, _ = l.a.settlement().try()
 }
 
 // Why a lease was lost, as far as this process knows.

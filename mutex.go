@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/holdfast-go/holdfast/driver"
 )
 
@@ -92,10 +94,11 @@ func (m *Mutex) ForceUnlock(ctx context.Context) error {
 
 // Lock waits for the lock. It waits out outages of the store, and logs them.
 //
-// It panics on misuse (a bad name, a client that is closed) and if the store refuses
-// for good (no permission, wrong password, a key of another type) before it has ever
-// carried out a command of this client. Later such a refusal is waited out, too: a
-// password that is rotated must not crash a fleet.
+// It panics on misuse (a bad name, a client that is closed, also that of Redis) and if
+// the store refuses for good (no permission, wrong password, a key of another type, an
+// error of the user's own dialer or hook) before it has ever carried out a command of
+// this client. Later such a refusal is waited out, too: a password that is rotated must
+// not crash a fleet.
 //
 // Lock has no way to tell that the lock was lost; the loss is logged. In this process
 // the lock stays locked nevertheless until Unlock, so that the Unlock of one goroutine
@@ -106,7 +109,7 @@ func (m *Mutex) Lock() {
 		m.misuse(ErrClosed)
 	}
 	cfg := m.config
-	cfg.wait = 0
+	cfg.wait, cfg.loud = 0, true
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		l, err := m.c.acquire(context.Background(), driver.Mutex, m.name, cfg, true)
 		if err == nil {
@@ -165,7 +168,7 @@ func (m *Mutex) Unlock() {
 func (m *Mutex) check(err error) {
 	refused := !errors.Is(err, driver.ErrTransient) && !errors.Is(err, ErrLocked) &&
 		!errors.Is(err, context.DeadlineExceeded) && !m.c.accepted.Load()
-	if refused || errors.Is(err, ErrInvalidName) || errors.Is(err, ErrClosed) {
+	if refused || errors.Is(err, ErrInvalidName) || errors.Is(err, ErrClosed) || errors.Is(err, redis.ErrClosed) {
 		m.c.leave(driver.Mutex, m.name)
 		m.misuse(err)
 	}

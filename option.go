@@ -21,6 +21,7 @@ type config struct {
 	ttl    time.Duration
 	fixed  bool
 	wait   time.Duration // 0: as long as the context allows
+	loud   bool          // log what keeps a lock from being acquired
 	prefix string
 	logger *slog.Logger // nil: slog.Default(), as it is when something is logged
 }

@@ -5,13 +5,12 @@ import (
 	"errors"
 	"io"
 	"net"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/driver"
 )
-
-var errUnsupported = errors.ErrUnsupported
 
 // storeError adds to an error what is known of it: the sentinels it matches.
 type storeError struct {
@@ -29,7 +28,14 @@ func (e *storeError) Is(target error) bool {
 // refusal is an error that the driver itself returns, having sent nothing.
 func refusal(err error) error { return &storeError{err: err, notExecuted: true} }
 
-func isNotExecuted(err error) bool { return errors.Is(err, driver.ErrNotExecuted) }
+// unknown takes from an error the certainty that nothing was done.
+func unknown(err error) error {
+	var e *storeError
+	if errors.As(err, &e) {
+		return &storeError{err: e.err, transient: e.transient}
+	}
+	return err
+}
 
 // Answers of a server that cannot serve now but may soon. It says so before a
 // script has written anything: before it starts, or at its first write.
@@ -42,9 +48,16 @@ var passing = []string{
 // not here: it can come in the middle of a script.)
 var refusing = []string{"NOAUTH", "WRONGPASS", "CROSSSLOT", "WRONGTYPE"}
 
+// hasPrefix reports whether a server's answer begins with one of the prefixes. Before
+// version 7 an error in a script arrived wrapped: "ERR Error running script (call to
+// f_…): @user_script:5: @user_script: 5: -READONLY You can't write …".
 func hasPrefix(err error, prefixes []string) bool {
+	text := err.Error()
+	if strings.HasPrefix(text, "ERR Error running script") {
+		text = text[strings.LastIndex(text, ": -")+len(": -"):]
+	}
 	for _, p := range prefixes {
-		if redis.HasErrorPrefix(err, p) {
+		if strings.HasPrefix(text, p) || redis.HasErrorPrefix(err, p) {
 			return true
 		}
 	}

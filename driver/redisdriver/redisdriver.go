@@ -31,6 +31,7 @@ package redisdriver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 	"strings"
@@ -114,16 +115,17 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 	if err := valid(r); err != nil {
 		return driver.Grant{}, err
 	}
-	w := d.wakes.expect(r)
-	wait := r.Wait && d.wakes.tried()
+	t := d.wakes.expect(r)
+	wait, seated := r.Wait && d.wakes.tried(), false
 	for {
-		birth, place := w.seat()
+		birth, place := d.wakes.seat(t)
 		reply, err := acquireScript.ints(ctx, d.rdb, d.key(r.Kind, r.Name), d.args(r.Token,
 			r.Ask, ms(r.TTL), max(r.Fences, 1), flag(wait), d.wakes.client(r), r.Holder, birth, place)...)
 		if err != nil {
-			if isNotExecuted(err) {
-				w.sent.Add(-1)
+			if seated {
+				err = unknown(err) // by the run before
 			}
+			d.wakes.failed(t, !errors.Is(err, driver.ErrNotExecuted), ctx.Err() != nil)
 			return driver.Grant{}, err
 		}
 		reply = append(reply, 0, 0, 0, 0) // what an answer does not have is 0
@@ -133,12 +135,12 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 			d.wakes.forget(r.Token)
 			return driver.Grant{}, fmt.Errorf("%w: the token was released before", driver.ErrNotHeld)
 		case status == 3:
-			d.wakes.granted(w)
+			d.wakes.granted(t, r.Ask)
 			return driver.Grant{Status: driver.Granted, Ask: r.Ask, Fence: n}, nil
 		case more: // the queue is long: the script serves it piecemeal
+			seated = status == 2
 		case status == 2:
-			w.sit(reply[3], reply[4])
-			return driver.Grant{Status: driver.Queued, RetryAfter: d.wakes.queued(w, n)}, nil
+			return driver.Grant{Status: driver.Queued, RetryAfter: d.wakes.queued(t, r.Ask, reply[3], reply[4], n)}, nil
 		case r.Wait && !wait:
 			d.wakes.prepare(ctx) // before the first wait
 			wait = true
@@ -151,7 +153,7 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 
 // Release implements [driver.Driver].
 func (d *Driver) Release(ctx context.Context, l driver.Lease) error {
-	if w := d.wakes.forget(l.Token); w != nil && w.sent.Load() == 0 {
+	if sent := d.wakes.forget(l.Token); !sent && !l.Unsettled {
 		return driver.ErrNotHeld // no ask reached Redis, nor will one
 	}
 	status, err := d.untilDone(ctx, releaseScript, d.key(l.Kind, l.Name), d.args(l.Token, flag(l.Unsettled), ms(l.TTL)))
@@ -236,7 +238,7 @@ func flag(b bool) string {
 func valid(r *driver.Request) error {
 	switch {
 	case r.Kind != driver.Mutex:
-		return refusal(fmt.Errorf("redisdriver: locks of kind %q: %w", r.Kind, errUnsupported))
+		return refusal(fmt.Errorf("redisdriver: locks of kind %q: %w", r.Kind, errors.ErrUnsupported))
 	case r.Name == "" || len(r.Name) > driver.MaxName:
 		return refusal(fmt.Errorf("redisdriver: a name of %d bytes", len(r.Name)))
 	case r.Token == "" || strings.ContainsFunc(r.Token, func(c rune) bool { return c <= ' ' }):

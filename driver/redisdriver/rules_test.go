@@ -199,7 +199,7 @@ func TestTombstonesDoNotPileUp(t *testing.T) {
 			require.ErrorIs(t, d.Release(context.Background(), l), driver.ErrNotHeld)
 		}
 		dead := rdb.HGet(context.Background(), key(s), "dead").Val()
-		require.Equal(t, 500, strings.Count(dead, "\n"))
+		require.Equal(t, 128, strings.Count(dead, "\n"))
 		require.Contains(t, dead, "\nt699 ")
 		require.NotContains(t, dead, "\nt0 ")
 		s.RequireTTLs(t, s.Prefix())

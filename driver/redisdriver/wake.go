@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -55,12 +54,15 @@ type wakes struct {
 
 // watch is what the client knows of one token.
 type watch struct {
-	token  string
-	wake   func(driver.Grant)
-	sent   atomic.Int32 // asks that may have reached Redis, or may yet
-	queued bool         // under wakes.mu
+	token string
+	wake  func(driver.Grant)
 
-	birth, place atomic.Int64 // the token's seat in the queue
+	// The rest is guarded by wakes.mu.
+	asking       int    // asks under way
+	sent         bool   // an ask may have reached Redis
+	queued       bool   // last answered Queued
+	granted      uint64 // the ask that the last grant rests on, 0 for none
+	birth, place int64  // its seat in the queue
 }
 
 func newWakes(rdb redis.UniversalClient, prefix string) *wakes {
@@ -89,59 +91,84 @@ func (w *wakes) expect(r *driver.Request) *watch {
 		}
 		w.tokens[r.Token] = t
 	}
-	t.sent.Add(1)
+	t.asking++
 	return t
 }
 
-// forget ends the news of a token.
-func (w *wakes) forget(token string) *watch {
+// failed notes that an ask came to nothing that we know of. reached says whether it may
+// have reached Redis, over that nobody will ask again with this context. If there is
+// nothing to wait for any more, the token is forgotten: a release that knows nothing of
+// it asks Redis.
+func (w *wakes) failed(t *watch, reached, over bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	t.asking--
+	t.sent = t.sent || reached
+	if t.asking == 0 && !t.queued && t.granted == 0 && (reached || over) && w.tokens[t.token] == t {
+		delete(w.tokens, t.token)
+	}
+}
+
+// forget ends the news of a token. It reports whether an ask of it may have reached
+// Redis, or may yet: true if nothing is known of it.
+func (w *wakes) forget(token string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	t := w.tokens[token]
-	if t != nil {
-		w.grantedLocked(t)
-		delete(w.tokens, token)
+	if t == nil {
+		return true
 	}
-	return t
+	w.wait(t, false)
+	delete(w.tokens, token)
+	return t.sent || t.asking > 0
 }
 
 // granted notes that a token waits no more. It still wants to hear of a loss.
-func (w *wakes) granted(t *watch) {
+func (w *wakes) granted(t *watch, ask uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.grantedLocked(t)
+	t.asking--
+	t.sent, t.granted = true, max(t.granted, ask)
+	w.wait(t, false)
 }
 
-func (w *wakes) grantedLocked(t *watch) {
-	if t.queued {
-		t.queued = false
-		w.waiting--
-	}
-}
-
-func (t *watch) seat() (birth, place int64) { return t.birth.Load(), t.place.Load() }
-
-func (t *watch) sit(birth, place int64) {
-	t.birth.Store(birth)
-	t.place.Store(place)
-}
-
-// queued notes that a token waits, and says when it should ask again. n is the time
-// in ms that the script named, 0 for none.
-func (w *wakes) queued(t *watch, n int64) time.Duration {
+// seat returns the place of a token in the queue, 0 if it never had one.
+func (w *wakes) seat(t *watch) (birth, place int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !t.queued && w.tokens[t.token] == t { // not released meanwhile
-		t.queued = true
-		if w.waiting++; w.waiting == 1 {
-			w.heard = time.Now() // nobody listened for pings until now
-		}
+	return t.birth, t.place
+}
+
+// queued notes that a token waits in a place, as the answer to an ask, and says when it
+// should ask again. n is the time in ms that the script named, 0 for none.
+func (w *wakes) queued(t *watch, ask uint64, birth, place, n int64) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	t.asking--
+	t.sent, t.birth, t.place = true, birth, place
+	// The answer may be late: the token may have been granted the lock since, or
+	// released.
+	if ask > t.granted && w.tokens[t.token] == t {
+		w.wait(t, true)
 	}
 	after := time.Duration(n) * time.Millisecond
 	if poll := 50*time.Millisecond + mathrand.N(200*time.Millisecond); (!w.live || w.mute) && (after == 0 || poll < after) {
 		after = poll
 	}
 	return after
+}
+
+// wait sets whether a token waits. The caller holds mu.
+func (w *wakes) wait(t *watch, waits bool) {
+	switch {
+	case waits && !t.queued:
+		if w.waiting++; w.waiting == 1 {
+			w.heard = time.Now() // nobody listened for pings until now
+		}
+	case !waits && t.queued:
+		w.waiting--
+	}
+	t.queued = waits
 }
 
 // tried reports whether a subscription has been made, or found impossible.
@@ -287,7 +314,8 @@ func (w *wakes) dispatch(payload string) {
 		ask, err1 := strconv.ParseUint(word[2], 10, 64)
 		fence, err2 := strconv.ParseInt(word[3], 10, 64)
 		if t := w.tokens[word[1]]; t != nil && errors.Join(err1, err2) == nil {
-			w.grantedLocked(t)
+			t.granted = max(t.granted, ask)
+			w.wait(t, false)
 			t.wake(driver.Grant{Status: driver.Granted, Ask: ask, Fence: fence})
 		}
 	case word[0] == "lost" && len(word) == 2:

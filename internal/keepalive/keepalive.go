@@ -73,7 +73,7 @@ type Entry struct {
 	pause time.Duration // before that, if renewals fail
 	err   error         // of the last renewal
 	node  string
-	index int // in the heap, -1 when not in care
+	place int // in the heap, counted from 1; 0 when not in care
 
 	queued bool // in the queue of its node
 }
@@ -225,7 +225,7 @@ func (k *Keeper) work(name string, n *node) {
 			e := n.queue[0]
 			n.queue = n.queue[1:]
 			e.queued = false
-			if e.index >= 0 { // not released meanwhile
+			if e.place > 0 { // not released meanwhile
 				batch = append(batch, e)
 			}
 		}
@@ -261,7 +261,7 @@ func (k *Keeper) renew(batch []*Entry) {
 	k.mu.Lock()
 	for i, e := range batch {
 		switch err := errs[i]; {
-		case e.index < 0: // released or lost meanwhile
+		case e.place == 0: // released or lost meanwhile
 		case err == nil:
 			k.renewed(e, sent)
 		case errors.Is(err, driver.ErrNotHeld):
@@ -283,7 +283,7 @@ func (k *Keeper) renew(batch []*Entry) {
 
 // renewed notes a renewal that was sent at s. The caller holds mu.
 func (k *Keeper) renewed(e *Entry, s Stamp) {
-	if e.index < 0 {
+	if e.place == 0 {
 		return
 	}
 	if trust := NewTrust(s, e.Lease.TTL); trust.Deadline().After(e.trust.Deadline()) {
@@ -296,7 +296,7 @@ func (k *Keeper) renewed(e *Entry, s Stamp) {
 // plan puts e where it belongs in the heap and wakes the timer goroutine if it would
 // look too late. The caller holds mu.
 func (k *Keeper) plan(e *Entry) {
-	heap.Fix(&k.heap, e.index)
+	heap.Fix(&k.heap, e.place-1)
 	if due := e.due(); due.Before(k.planned) {
 		k.planned = due
 		select {
@@ -308,10 +308,10 @@ func (k *Keeper) plan(e *Entry) {
 
 // remove takes e out of the heap. The caller holds mu.
 func (k *Keeper) remove(e *Entry) bool {
-	if e.index < 0 {
+	if e.place == 0 {
 		return false
 	}
-	heap.Remove(&k.heap, e.index)
+	heap.Remove(&k.heap, e.place-1)
 	return true
 }
 
@@ -321,13 +321,13 @@ func (h entries) Len() int           { return len(h) }
 func (h entries) Less(i, j int) bool { return h[i].due().Before(h[j].due()) }
 func (h entries) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
-	h[i].index, h[j].index = i, j
+	h[i].place, h[j].place = i+1, j+1
 }
 
 func (h *entries) Push(x any) {
 	e := x.(*Entry)
-	e.index = len(*h)
 	*h = append(*h, e)
+	e.place = len(*h)
 }
 
 func (h *entries) Pop() any {
@@ -335,6 +335,6 @@ func (h *entries) Pop() any {
 	e := old[len(old)-1]
 	old[len(old)-1] = nil
 	*h = old[:len(old)-1]
-	e.index = -1
+	e.place = 0
 	return e
 }

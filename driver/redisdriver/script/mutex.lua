@@ -24,9 +24,10 @@ end
 -- at the key's life when it is released.
 --
 -- Fences must not repeat although the key is forgotten after a while. So it outlives
--- its fence by the retention, should that be ahead of the clock.
+-- them by the retention, should they be ahead of the clock.
 local function lifetime(ms)
-  return math.max(ms + retention / 2, retention + math.max(0, math.floor(fence / 1000) - now))
+  local ahead = math.floor((fence + reserved) / 1000) - now
+  return math.max(ms + retention / 2, retention + math.max(0, ahead))
 end
 
 -- Make a token the holder. Returns how long the key must live then.

@@ -23,7 +23,7 @@ local function expire()
   if expires < now then
     free()
   elseif expires > longest then
-    keep(0)
+    keep(retention)
     expires = longest
     redis.call('HSET', KEYS[1], 'expires', int(expires))
   end

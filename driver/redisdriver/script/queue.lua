@@ -44,24 +44,24 @@ end
 
 -- Throw away old tombstones, and that of one token. Returns how many are left.
 local function clear(who)
-  local kept, count = '', 0
+  local kept = {}
   for old, till in string.gmatch(dead, '\n(%S+) (%d+)') do
     if tonumber(till) > now and old ~= who then
-      kept, count = kept .. '\n' .. old .. ' ' .. till, count + 1
+      kept[#kept + 1] = '\n' .. old .. ' ' .. till
     end
   end
-  if kept == '' and dead ~= '' then
+  if #kept == 0 and dead ~= '' then
     redis.call('HDEL', KEYS[1], 'dead')
   end
-  dead = kept
-  return count
+  dead = table.concat(kept)
+  return #kept
 end
 
 -- The tombstone lasts as long as the key. A straggler that comes later still costs
--- the others a TTL of waiting, no more; so 500 tombstones are enough, and a storm
+-- the others a TTL of waiting, no more; so 128 tombstones are enough, and a storm
 -- of cancellations stays cheap.
 local function bury(who)
-  if clear(who) >= 500 then
+  if clear(who) >= 128 then
     dead = string.gsub(dead, '^\n[^\n]+', '')
   end
   dead = dead .. '\n' .. who .. ' ' .. int(now + retention)
@@ -175,7 +175,9 @@ local function serve(admit)
   while place <= tail and left > 0 and not full do
     local w = waiter_read(place)
     left = left - 1
-    if w and w.alive < now then
+    if w and (w.alive < now or w.alive > now + patience(w.ttl)) then
+      -- Overdue; or written before the clock was set back, which nobody can tell from
+      -- overdue. Who is alive comes back to its place.
       waiter_drop(place, w.token)
     elseif w and skip and place < skip then
       passed, place = place, skip - 1
