@@ -1,0 +1,278 @@
+package holdfast_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+)
+
+// slowRouter takes its time between the grant and the care for the lease.
+type slowRouter struct {
+	play
+	asked, answer chan struct{}
+}
+
+func (s *slowRouter) Node(driver.Kind, string) string {
+	close(s.asked)
+	<-s.answer
+	return ""
+}
+
+func TestGrantThatArrivesDuringCloseIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &slowRouter{play: play{asks: make(chan *ask, 16)}, asked: make(chan struct{}), answer: make(chan struct{})}
+		c := holdfast.Open(p, holdfast.WithTTL(playTTL))
+		w := wait(t.Context(), c.Mutex("x"))
+		(<-p.asks).granted(1)
+		<-p.asked
+		closed := make(chan error)
+		go func() { closed <- c.Close() }()
+		synctest.Wait()
+		close(p.answer)
+		require.NoError(t, <-closed)
+		<-w.done
+		require.ErrorIs(t, w.err, holdfast.ErrClosed)
+		require.Equal(t, []string{"acquire", "release", "close"}, p.log)
+	})
+}
+
+// counting grants everything and counts what is given back.
+type counting struct {
+	instant
+	released sync.Map
+}
+
+func (c *counting) Release(_ context.Context, l driver.Lease) error {
+	c.released.Store(l.Token, true)
+	return nil
+}
+
+func TestReleaseBesideCloseLeavesNothingHeld(t *testing.T) {
+	const leases = 2000
+	d := &counting{}
+	c := holdfast.Open(d)
+	var held []*holdfast.Lease
+	for range leases {
+		l, err := c.Mutex("x").Lease(t.Context())
+		require.NoError(t, err)
+		held = append(held, l)
+	}
+	var wg sync.WaitGroup
+	for _, l := range held {
+		wg.Go(func() { _ = l.Release(context.Background()) })
+	}
+	require.NoError(t, c.Close())
+	wg.Wait()
+	n := 0
+	d.released.Range(func(any, any) bool { n++; return true })
+	require.Equal(t, leases, n)
+}
+
+// silent answers nothing but acquires until it is told to.
+type silent struct {
+	instant
+	speak  chan struct{}
+	closed atomic.Bool
+}
+
+func (s *silent) Release(context.Context, driver.Lease) error { <-s.speak; return nil }
+func (s *silent) Close() error                                { s.closed.Store(true); return nil }
+
+func TestCloseThatGaveUpStillClosesTheDriverInTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &silent{speak: make(chan struct{})}
+		c := holdfast.Open(d)
+		_, err := c.Mutex("x").Lease(t.Context())
+		require.NoError(t, err)
+		began := time.Now()
+		require.Error(t, c.Close())
+		require.Equal(t, 10*time.Second, time.Since(began))
+		require.False(t, d.closed.Load())
+		close(d.speak)
+		synctest.Wait()
+		require.True(t, d.closed.Load())
+	})
+}
+
+// A try whose first ask hung. Both answers arrive, "busy" is read first.
+func TestTryThatWasAnsweredBusyAndGrantedGivesBack(t *testing.T) {
+	stage(t, func(t *testing.T, p *play, c *holdfast.Client) {
+		w := &waiter{done: make(chan struct{})}
+		go func() {
+			defer close(w.done)
+			w.lease, w.err = c.Mutex("x").TryLease(t.Context())
+		}()
+		first, second := <-p.asks, <-p.asks
+		second.answer <- result{driver.Grant{Status: driver.Busy}, nil}
+		require.True(t, w.returned())
+		require.ErrorIs(t, w.err, holdfast.ErrLocked)
+		first.granted(1)
+		synctest.Wait()
+		require.Len(t, p.lease, 1, "somebody must give back what nobody took")
+		require.True(t, p.lease[0].Unsettled)
+	})
+}
+
+// ForceUnlock can hit a waiter that does not know yet that it was granted the lock.
+func TestWaiterThatWasForcedOutUnawaresQueuesAgain(t *testing.T) {
+	stage(t, func(t *testing.T, p *play, c *holdfast.Client) {
+		w := wait(t.Context(), c.Mutex("x"))
+		first := <-p.asks
+		first.answer <- result{error: driver.ErrNotHeld}
+		again := <-p.asks
+		require.NotEqual(t, first.Token, again.Token)
+		again.granted(1)
+		require.True(t, w.returned())
+		require.NoError(t, w.err)
+		require.NoError(t, w.lease.Release(t.Context()))
+	})
+}
+
+// A store that is too slow for the TTL must not have the lock held for nobody for ever.
+func TestStoreThatIsTooSlowForTheTTLIsAnError(t *testing.T) {
+	stage(t, func(t *testing.T, p *play, c *holdfast.Client) {
+		w := wait(t.Context(), c.Mutex("x"))
+		stop := make(chan struct{})
+		go func() {
+			for {
+				select {
+				case a := <-p.asks:
+					time.AfterFunc(playTTL, func() { a.granted(1) })
+				case <-stop:
+					return
+				}
+			}
+		}()
+		<-w.done
+		require.ErrorContains(t, w.err, "longer to answer than a lease lasts")
+		time.Sleep(2 * playTTL)
+		close(stop)
+	})
+}
+
+// lateRenewal succeeds when the lease is over.
+type lateRenewal struct{ instant }
+
+func (lateRenewal) Renew(_ context.Context, l []driver.Lease) []error {
+	time.Sleep(2 * playTTL)
+	return make([]error, len(l))
+}
+
+func TestRenewalThatComesTooLateIsALoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := holdfast.Open(lateRenewal{}, holdfast.WithTTL(playTTL), holdfast.WithoutRenewal())
+		l, err := c.Mutex("x").Lease(t.Context())
+		require.NoError(t, err)
+		require.ErrorIs(t, l.Renew(t.Context()), holdfast.ErrLost)
+		require.NoError(t, c.Close())
+	})
+}
+
+func TestWithContextForgetsContextsThatHaveEnded(t *testing.T) {
+	c := holdfast.Open(instant{})
+	defer c.Close()
+	l, err := c.Mutex("x").Lease(t.Context())
+	require.NoError(t, err)
+	const n = 20_000
+	heap := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before := heap()
+	for range n {
+		ctx, cancel := context.WithCancel(t.Context())
+		request := l.WithContext(ctx)
+		cancel()
+		<-request.Done()
+	}
+	require.Eventually(t, func() bool { return heap() < before+n*100 }, 10*time.Second, 50*time.Millisecond)
+	require.NoError(t, l.Release(t.Context()))
+	require.ErrorIs(t, context.Cause(l.WithContext(t.Context())), context.Canceled, "over already")
+}
+
+func TestErrorTypeNamesTheCause(t *testing.T) {
+	for want, err := range map[string]error{
+		"locked":       holdfast.ErrLocked,
+		"not_held":     holdfast.ErrNotHeld,
+		"closed":       holdfast.ErrClosed,
+		"deadlock":     holdfast.ErrDeadlock,
+		"invalid_name": holdfast.ErrInvalidName,
+		"timeout":      errors.Join(context.DeadlineExceeded, holdfast.ErrLocked),
+		"canceled":     errors.Join(context.Canceled, driver.ErrTransient),
+		"lock_lost":    errors.Join(holdfast.ErrLost, context.DeadlineExceeded),
+		"store":        errors.New("NOPERM"),
+	} {
+		require.Equal(t, want, (&holdfast.LockError{Err: err}).ErrorType())
+	}
+}
+
+// Redis goes away in the middle of a burst, and every attempt to release fails fast.
+func TestUnlockAfterABurstWaitsNoLongerThanASecond(t *testing.T) {
+	s := redistest.Real(t)
+	locks := holdfast.New(s.Client(t), holdfast.WithPrefix(s.Prefix()), holdfast.WithTTL(5*time.Second))
+	defer locks.Close()
+	mu := locks.Mutex("x")
+	for range 100 {
+		mu.Lock()
+		mu.Unlock()
+	}
+	mu.Lock()
+	s.Kill()
+	began := time.Now()
+	mu.Unlock()
+	require.Less(t, time.Since(began), 3*time.Second)
+}
+
+// lines is a log for a test.
+type lines struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func TestLockSaysInTheLogThatItWaitsForTheStore(t *testing.T) {
+	s := redistest.Real(t)
+	log := &lines{}
+	locks := holdfast.New(s.Client(t), holdfast.WithPrefix(s.Prefix()),
+		holdfast.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
+	defer locks.Close()
+	s.Kill()
+	locked := make(chan struct{})
+	go func() {
+		defer close(locked)
+		locks.Mutex("orders").Lock()
+	}()
+	require.Eventually(t, func() bool { return strings.Contains(log.String(), "lock=orders") }, 10*time.Second, 10*time.Millisecond)
+	s.Restart()
+	<-locked
+	locks.Mutex("orders").Unlock()
+	require.Equal(t, 1, strings.Count(log.String(), "\n"), "once, not at every attempt")
+}
