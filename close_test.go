@@ -108,22 +108,31 @@ func TestCloseThatGaveUpStillClosesTheDriverInTheEnd(t *testing.T) {
 	})
 }
 
-// A try whose first ask hung. Both answers arrive, "busy" is read first.
+// A try whose first ask hung. Both answers arrive; whichever is read first, what was
+// granted is used or given back.
 func TestTryThatWasAnsweredBusyAndGrantedGivesBack(t *testing.T) {
 	stage(t, func(t *testing.T, p *play, c *holdfast.Client) {
-		w := &waiter{done: make(chan struct{})}
-		go func() {
-			defer close(w.done)
-			w.lease, w.err = c.Mutex("x").TryLease(t.Context())
-		}()
-		first, second := <-p.asks, <-p.asks
-		second.answer <- result{driver.Grant{Status: driver.Busy}, nil}
-		require.True(t, w.returned())
-		require.ErrorIs(t, w.err, holdfast.ErrLocked)
-		first.granted(1)
-		synctest.Wait()
-		require.Len(t, p.lease, 1, "somebody must give back what nobody took")
-		require.True(t, p.lease[0].Unsettled)
+		for i := range 300 {
+			w := &waiter{done: make(chan struct{})}
+			go func() {
+				defer close(w.done)
+				w.lease, w.err = c.Mutex("x").TryLease(t.Context())
+			}()
+			first, second := <-p.asks, <-p.asks
+			if i%2 == 0 { // the scheduler likes to run first who was woken last
+				first, second = second, first
+			}
+			first.answer <- result{driver.Grant{Status: driver.Granted, Ask: 2, Fence: 1}, nil}
+			second.answer <- result{driver.Grant{Status: driver.Busy}, nil}
+			require.True(t, w.returned())
+			if w.err == nil {
+				require.NoError(t, w.lease.Release(t.Context()))
+			} else {
+				require.ErrorIs(t, w.err, holdfast.ErrLocked)
+			}
+			synctest.Wait()
+			require.Equal(t, first.Token, p.lease[len(p.lease)-1].Token, "given back")
+		}
 	})
 }
 
@@ -223,21 +232,34 @@ func TestErrorTypeNamesTheCause(t *testing.T) {
 	}
 }
 
-// Redis goes away in the middle of a burst, and every attempt to release fails fast.
+// breaking answers quickly until it is broken, and then fails quickly.
+type breaking struct {
+	instant
+	broken atomic.Bool
+}
+
+func (b *breaking) Release(context.Context, driver.Lease) error {
+	if b.broken.Load() {
+		return driver.ErrTransient
+	}
+	return nil
+}
+
 func TestUnlockAfterABurstWaitsNoLongerThanASecond(t *testing.T) {
-	s := redistest.Real(t)
-	locks := holdfast.New(s.Client(t), holdfast.WithPrefix(s.Prefix()), holdfast.WithTTL(5*time.Second))
-	defer locks.Close()
-	mu := locks.Mutex("x")
-	for range 100 {
+	d := &breaking{}
+	c := holdfast.Open(d, holdfast.WithTTL(4*time.Second))
+	defer c.Close()
+	mu := c.Mutex("x")
+	for range 1000 {
 		mu.Lock()
 		mu.Unlock()
 	}
 	mu.Lock()
-	s.Kill()
+	d.broken.Store(true)
 	began := time.Now()
 	mu.Unlock()
 	require.Less(t, time.Since(began), 3*time.Second)
+	d.broken.Store(false)
 }
 
 // lines is a log for a test.
