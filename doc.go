@@ -49,7 +49,10 @@
 //     The clocks of clients may show any time.
 //  2. A holder that crashed, or a waiter that crashed just as it was granted the lock,
 //     keeps it from the others for no longer than TTL + grace + one heartbeat of
-//     TTL/3. A waiter that crashed before delays nobody.
+//     TTL/3. A waiter that crashed before delays nobody, if Redis knows: if it has
+//     closed the connection that the waiter was to be called on, or, at the latest,
+//     2/3 TTL after the waiter last asked. On a Cluster only the node that has that
+//     connection knows.
 //  3. Waiters are served in the order in which they came, as long as nothing fails.
 //     After a failure every waiter that lives is served.
 //  4. The context of a lease that is lost ends, with cause [ErrLost], before another
