@@ -31,7 +31,7 @@ var errTooSlow = errors.New("the store takes longer to answer than a lease lasts
 type acquisition struct {
 	c    *Client
 	req  driver.Request
-	sent []keepalive.Stamp // when the asks were sent; sent[0] is ask number first
+	sent []time.Time // when the asks were sent; sent[0] is ask number first
 	first,
 	last uint64 // numbers of the oldest ask that is remembered, and of the newest
 
@@ -208,7 +208,7 @@ func (a *acquisition) ask(ctx context.Context) {
 
 // number makes the next ask and notes when it is sent.
 func (a *acquisition) number() driver.Request {
-	now := keepalive.Now()
+	now := time.Now()
 	a.asking++
 	a.last++
 	a.sent = append(a.sent, now)
@@ -217,7 +217,7 @@ func (a *acquisition) number() driver.Request {
 		a.sent = a.sent[1:]
 		a.first++
 	}
-	a.due = time.Now().Add(a.req.TTL / 3)
+	a.due = now.Add(a.req.TTL / 3)
 	a.open.Add(1)
 	r := a.req
 	r.Ask = a.last
@@ -317,13 +317,13 @@ type settlement struct {
 	c        *Client
 	lease    driver.Lease
 	open     *atomic.Int32 // of the acquisition
-	deadline time.Time
+	deadline time.Time     // set when the first attempt fails
 	pause    time.Duration
 	maybe    bool // a release may have been carried out without our hearing of it
 }
 
 func (a *acquisition) settlement() *settlement {
-	return &settlement{c: a.c, lease: a.driverLease(), open: &a.open, deadline: time.Now().Add(a.req.TTL + time.Second)}
+	return &settlement{c: a.c, lease: a.driverLease(), open: &a.open}
 }
 
 // try makes one attempt. If it is final, err is what to say: driver.ErrNotHeld only if
@@ -339,6 +339,9 @@ func (s *settlement) try() (err error, final bool) {
 		return err, true
 	}
 	s.maybe = s.maybe || !errors.Is(err, driver.ErrNotExecuted)
+	if s.deadline.IsZero() {
+		s.deadline = time.Now().Add(s.lease.TTL + time.Second)
+	}
 	return err, time.Now().After(s.deadline)
 }
 

@@ -142,7 +142,7 @@ func (l *Lease) Renew(ctx context.Context) error {
 		return l.error(op, err)
 	}
 	_, err := await(l.c, ctx, op, l.a.req.Kind, l.a.req.Name, true, func() (any, error) {
-		sent := keepalive.Now()
+		sent := time.Now()
 		err := l.c.d.Renew(context.WithoutCancel(ctx), []driver.Lease{l.entry.Lease})[0]
 		switch {
 		case err == nil:

@@ -119,11 +119,11 @@ func (k *Keeper) Trust(e *Entry) Trust {
 	return e.trust
 }
 
-// Renewed notes that somebody else renewed e, with a request sent at s.
-func (k *Keeper) Renewed(e *Entry, s Stamp) {
+// Renewed notes that somebody else renewed e, with a request sent at that moment.
+func (k *Keeper) Renewed(e *Entry, sent time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.renewed(e, s)
+	k.renewed(e, sent)
 }
 
 // Close stops renewing and waits for what is under way. What is still in care is
@@ -254,7 +254,7 @@ func (k *Keeper) renew(batch []*Entry) {
 	}
 	ctx, cancel := context.WithTimeout(k.done, longest)
 	defer cancel()
-	sent := Now()
+	sent := time.Now()
 	errs := k.d.Renew(ctx, leases)
 
 	var lost []*Entry
@@ -281,13 +281,13 @@ func (k *Keeper) renew(batch []*Entry) {
 	}
 }
 
-// renewed notes a renewal that was sent at s. The caller holds mu.
-func (k *Keeper) renewed(e *Entry, s Stamp) {
+// renewed notes a renewal. The caller holds mu.
+func (k *Keeper) renewed(e *Entry, sent time.Time) {
 	if e.place == 0 {
 		return
 	}
-	if trust := NewTrust(s, e.Lease.TTL); trust.Deadline().After(e.trust.Deadline()) {
-		e.trust, e.next = trust, s.sent.Add(e.Lease.TTL/3)
+	if trust := NewTrust(sent, e.Lease.TTL); trust.Deadline().After(e.trust.Deadline()) {
+		e.trust, e.next = trust, sent.Add(e.Lease.TTL/3)
 	}
 	e.pause, e.err = 0, nil
 	k.plan(e)

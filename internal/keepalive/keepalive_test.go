@@ -70,7 +70,7 @@ type held struct {
 	since time.Time
 }
 
-func hold(k *keepalive.Keeper, name string, sent keepalive.Stamp) *held {
+func hold(k *keepalive.Keeper, name string, sent time.Time) *held {
 	h := &held{lost: make(chan error, 1), since: time.Now()}
 	h.Lease = driver.Lease{Kind: driver.Mutex, Name: name, Token: name, TTL: ttl}
 	h.Lost = func(err error) { h.lost <- err }
@@ -93,7 +93,7 @@ const trusted = ttl - ttl/100 - 2*time.Millisecond
 func TestLeaseIsRenewedEveryThirdOfItsTTL(t *testing.T) {
 	s := &store{renew: all(nil)}
 	bubble(t, s, func(t *testing.T, k *keepalive.Keeper) {
-		h := hold(k, "a", keepalive.Now())
+		h := hold(k, "a", time.Now())
 		time.Sleep(10*ttl + ttl/6)
 		require.Equal(t, 30, s.renewals())
 		require.Greater(t, k.Trust(&h.Entry).Left(), ttl/3)
@@ -109,7 +109,7 @@ func TestTrustEndsInTimeWhileARenewalHangs(t *testing.T) {
 		release := make(chan struct{})
 		s := &store{renew: func(l []driver.Lease) []error { <-release; return all(nil)(l) }}
 		k := keepalive.New(s)
-		h := hold(k, "a", keepalive.Now())
+		h := hold(k, "a", time.Now())
 		<-h.lost
 		require.Equal(t, trusted, time.Since(h.since))
 		close(release) // a late success changes nothing
@@ -123,7 +123,7 @@ func TestFailedRenewalsAreRepeatedUntilTrustEnds(t *testing.T) {
 	broken := errors.New("broken")
 	s := &store{renew: all(broken)}
 	bubble(t, s, func(t *testing.T, k *keepalive.Keeper) {
-		h := hold(k, "a", keepalive.Now())
+		h := hold(k, "a", time.Now())
 		require.ErrorIs(t, <-h.lost, broken)
 		require.Equal(t, trusted, time.Since(h.since))
 		require.Greater(t, s.renewals(), 4)
@@ -141,7 +141,7 @@ func TestRenewalThatSucceedsInTheEndKeepsTheLease(t *testing.T) {
 		return all(nil)(l)
 	}
 	bubble(t, s, func(t *testing.T, k *keepalive.Keeper) {
-		h := hold(k, "a", keepalive.Now())
+		h := hold(k, "a", time.Now())
 		time.Sleep(3 * ttl)
 		require.Empty(t, h.lost)
 		require.True(t, k.Remove(&h.Entry))
@@ -151,7 +151,7 @@ func TestRenewalThatSucceedsInTheEndKeepsTheLease(t *testing.T) {
 func TestLeaseThatTheStoreDoesNotKnowIsLostAtOnce(t *testing.T) {
 	s := &store{renew: all(fmt.Errorf("renew: %w", driver.ErrNotHeld))}
 	bubble(t, s, func(t *testing.T, k *keepalive.Keeper) {
-		h := hold(k, "a", keepalive.Now())
+		h := hold(k, "a", time.Now())
 		require.ErrorIs(t, <-h.lost, driver.ErrNotHeld)
 		require.Equal(t, ttl/3, time.Since(h.since))
 	})
@@ -161,7 +161,7 @@ func TestLeaseThatTheStoreDoesNotKnowIsLostAtOnce(t *testing.T) {
 func TestGrantThatUsedUpMuchTimeIsRenewedAtOnce(t *testing.T) {
 	s := &store{renew: all(nil)}
 	bubble(t, s, func(t *testing.T, k *keepalive.Keeper) {
-		sent := keepalive.Now()
+		sent := time.Now()
 		time.Sleep(ttl / 2)
 		h := hold(k, "a", sent)
 		synctest.Wait()
@@ -176,7 +176,7 @@ func TestFixedLeaseIsNotRenewed(t *testing.T) {
 	bubble(t, s, func(t *testing.T, k *keepalive.Keeper) {
 		h := &held{lost: make(chan error, 1), since: time.Now()}
 		h.Lease.TTL, h.Fixed, h.Lost = ttl, true, func(err error) { h.lost <- err }
-		k.Add(&h.Entry, keepalive.NewTrust(keepalive.Now(), ttl))
+		k.Add(&h.Entry, keepalive.NewTrust(time.Now(), ttl))
 		require.NoError(t, <-h.lost)
 		require.Equal(t, trusted, time.Since(h.since))
 		require.Zero(t, s.renewals())
@@ -188,7 +188,7 @@ func TestFixedLeaseIsNotRenewed(t *testing.T) {
 func TestTrustEndsByTheWallClockToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := keepalive.New(&store{renew: all(nil)})
-		h := hold(k, "a", keepalive.Now())
+		h := hold(k, "a", time.Now())
 		trust := k.Trust(&h.Entry)
 		require.Positive(t, trust.Left())
 		keepalive.StepWallClock(t, ttl)
@@ -202,7 +202,7 @@ func TestTrustEndsByTheWallClockToo(t *testing.T) {
 func TestWallClockSetBackChangesNothing(t *testing.T) {
 	s := &store{renew: all(nil)}
 	bubble(t, s, func(t *testing.T, k *keepalive.Keeper) {
-		trust := keepalive.NewTrust(keepalive.Now(), ttl)
+		trust := keepalive.NewTrust(time.Now(), ttl)
 		keepalive.StepWallClock(t, -time.Hour)
 		require.Equal(t, trusted, trust.Left())
 		time.Sleep(trusted)
@@ -215,7 +215,7 @@ func TestRenewalsGoInBatches(t *testing.T) {
 	bubble(t, s, func(t *testing.T, k *keepalive.Keeper) {
 		var leases []*held
 		for i := range 1000 {
-			leases = append(leases, hold(k, fmt.Sprint(i), keepalive.Now()))
+			leases = append(leases, hold(k, fmt.Sprint(i), time.Now()))
 		}
 		time.Sleep(ttl / 2)
 		s.mu.Lock()
@@ -249,8 +249,8 @@ func TestFrozenNodeDelaysOnlyItsOwnLeases(t *testing.T) {
 		k := keepalive.New(s)
 		var frozen, fine []*held
 		for i := range 300 {
-			frozen = append(frozen, hold(k, fmt.Sprint("x", i), keepalive.Now()))
-			fine = append(fine, hold(k, fmt.Sprint("y", i), keepalive.Now()))
+			frozen = append(frozen, hold(k, fmt.Sprint("x", i), time.Now()))
+			fine = append(fine, hold(k, fmt.Sprint("y", i), time.Now()))
 		}
 		for _, h := range frozen {
 			<-h.lost
@@ -282,9 +282,9 @@ func TestHangingBatchDoesNotStopTheNext(t *testing.T) {
 			return all(nil)(l)
 		}
 		k := keepalive.New(s)
-		a := hold(k, "a", keepalive.Now())
+		a := hold(k, "a", time.Now())
 		time.Sleep(ttl / 6)
-		b := hold(k, "b", keepalive.Now())
+		b := hold(k, "b", time.Now())
 		time.Sleep(5 * ttl)
 		require.True(t, k.Remove(&a.Entry), "asked for again beside the batch that hangs")
 		require.True(t, k.Remove(&b.Entry))
@@ -303,7 +303,7 @@ func TestManyLeasesNeedFewGoroutinesAndLittleMemory(t *testing.T) {
 	runtime.ReadMemStats(&m1)
 	leases := make([]*held, n)
 	for i := range leases {
-		leases[i] = hold(k, "a", keepalive.Now())
+		leases[i] = hold(k, "a", time.Now())
 	}
 	runtime.GC()
 	runtime.ReadMemStats(&m2)
@@ -320,7 +320,7 @@ func TestRemoveDuringARenewalLosesNothing(t *testing.T) {
 		answer := make(chan struct{})
 		s := &store{renew: func(l []driver.Lease) []error { <-answer; return all(driver.ErrNotHeld)(l) }}
 		k := keepalive.New(s)
-		h := hold(k, "a", keepalive.Now())
+		h := hold(k, "a", time.Now())
 		time.Sleep(ttl / 3)
 		synctest.Wait()
 		require.Equal(t, 1, s.renewals())
