@@ -1,7 +1,6 @@
 package holdfast_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -262,27 +261,9 @@ func TestUnlockAfterABurstWaitsNoLongerThanASecond(t *testing.T) {
 	d.broken.Store(false)
 }
 
-// lines is a log for a test.
-type lines struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
 func TestLockSaysInTheLogThatItWaitsForTheStore(t *testing.T) {
 	s := redistest.Real(t)
-	log := &lines{}
+	log := &labLog{}
 	locks := holdfast.New(s.Client(t), holdfast.WithPrefix(s.Prefix()),
 		holdfast.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
 	defer locks.Close()

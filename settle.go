@@ -1,0 +1,60 @@
+package holdfast
+
+import (
+	"errors"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// settlement is the release of a token, which is tried until the store has answered or
+// the lease would have ended by itself.
+type settlement struct {
+	c        *Client
+	lease    driver.Lease
+	open     *atomic.Int32 // of the acquisition
+	deadline time.Time     // set when the first attempt fails
+	pause    time.Duration
+	maybe    bool // a release may have been carried out without our hearing of it
+}
+
+func (a *acquisition) settlement() *settlement {
+	return &settlement{c: a.c, lease: a.driverLease(), open: &a.open}
+}
+
+// try makes one attempt. If it is final, err is what to say: driver.ErrNotHeld only if
+// the token was not held when the first release arrived, since after a release whose
+// answer was lost that is what one expects to hear.
+func (s *settlement) try() (err error, final bool) {
+	s.lease.Unsettled = s.open.Load() > 0
+	err = s.c.d.Release(s.c.life, s.lease)
+	switch {
+	case err == nil, errors.Is(err, driver.ErrNotHeld) && s.maybe:
+		return nil, true
+	case errors.Is(err, driver.ErrNotHeld), !errors.Is(err, driver.ErrTransient):
+		return err, true
+	}
+	s.maybe = s.maybe || !errors.Is(err, driver.ErrNotExecuted)
+	if s.deadline.IsZero() {
+		s.deadline = time.Now().Add(s.lease.TTL + time.Second)
+	}
+	return err, time.Now().After(s.deadline)
+}
+
+// run tries until it is done.
+func (s *settlement) run() error {
+	for {
+		err, final := s.try()
+		if final {
+			return err
+		}
+		s.pause = min(max(2*s.pause, 5*time.Millisecond), time.Second, s.lease.TTL/3)
+		select {
+		case <-s.c.life.Done():
+			return err
+		case <-time.After(s.pause/2 + rand.N(s.pause)):
+		}
+	}
+}
