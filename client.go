@@ -164,7 +164,7 @@ func (c *Client) begin() bool {
 // long can wait for the answer itself; to have another goroutine wait for it would be
 // what takes the time.
 func (c *Client) brisk() bool {
-	return c.streak.Load() >= 16 && time.Since(c.began)-time.Duration(c.answered.Load()) < time.Millisecond
+	return c.streak.Load() >= 8 && time.Since(c.began)-time.Duration(c.answered.Load()) < time.Millisecond
 }
 
 // answer notes that the store has answered.

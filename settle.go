@@ -30,6 +30,9 @@ func (a *acquisition) settlement() *settlement {
 func (s *settlement) try() (err error, final bool) {
 	s.lease.Unsettled = s.open.Load() > 0
 	err = s.c.d.Release(s.c.life, s.lease)
+	if err == nil {
+		s.c.answer()
+	}
 	switch {
 	case err == nil, errors.Is(err, driver.ErrNotHeld) && s.maybe:
 		return nil, true
