@@ -169,14 +169,14 @@ func (a *acquisition) run(ctx context.Context) (keepalive.Trust, int64, error) {
 func (a *acquisition) event(ctx context.Context) (driver.Grant, error) {
 	select {
 	case r := <-a.replies: // a timer costs more than looking first
-		return a.answer(ctx, r)
+		return a.answer(r)
 	default:
 	}
 	timer := time.NewTimer(time.Until(a.due))
 	defer timer.Stop()
 	select {
 	case r := <-a.replies:
-		return a.answer(ctx, r)
+		return a.answer(r)
 	case g := <-a.news:
 		if g.Status != driver.Granted {
 			a.ask(ctx)
@@ -243,7 +243,7 @@ func (a *acquisition) trust(ask uint64) (keepalive.Trust, bool) {
 
 // answer looks at the reply to an ask. It returns a grant if there is one, or an
 // error if it is no use to go on, and otherwise sets the time of the next ask.
-func (a *acquisition) answer(ctx context.Context, r reply) (driver.Grant, error) {
+func (a *acquisition) answer(r reply) (driver.Grant, error) {
 	a.asking--
 	if r.err != nil {
 		return driver.Grant{}, a.failed(r.err)

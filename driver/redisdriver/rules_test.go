@@ -306,6 +306,37 @@ func TestLiveWaiterBehindManyDeadOnesIsServedPiecemeal(t *testing.T) {
 	require.EqualValues(t, (crowd+1+255)/256, runs)
 }
 
+// Rule 8. So it is by whatever else finds the lock free.
+func TestForceAndAskServeThoseBehindManyDeadOnes(t *testing.T) {
+	const crowd = 600
+	for name, free := range map[string]func(d *redisdriver.Driver, b *party){
+		"force": func(d *redisdriver.Driver, b *party) {
+			require.NoError(t, d.ForceRelease(context.Background(), driver.Mutex, "rule"))
+		},
+		"ask": func(d *redisdriver.Driver, b *party) {
+			time.Sleep(ttl) // the holder has crashed, too
+			b.must(driver.Granted)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
+				d := open(t, s.Client(t), s)
+				join(t, d, "a", ttl).must(driver.Granted)
+				for i := range crowd {
+					p := join(t, d, fmt.Sprint("dead", i), time.Second)
+					p.req.Wake = nil
+					p.must(driver.Queued)
+				}
+				b := join(t, d, "b", time.Hour)
+				b.must(driver.Queued)
+				time.Sleep(time.Second)
+				free(d, b)
+				require.Equal(t, "b", holder(t, d).Holder)
+			})
+		})
+	}
+}
+
 // Rule 9. Those who never wait are not locked out by the dead.
 func TestTryOnlyUsersAreNotBlockedByDeadWaiters(t *testing.T) {
 	redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {

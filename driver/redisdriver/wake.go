@@ -200,12 +200,10 @@ func (w *wakes) prepare(ctx context.Context) {
 // listen keeps a subscription until the client is closed.
 func (w *wakes) listen(ctx context.Context) {
 	defer close(w.stopped)
-	defer w.once.Do(func() { close(w.first) })
 	for pause := 50 * time.Millisecond; ctx.Err() == nil; pause = min(2*pause, 5*time.Second) {
 		began := time.Now()
 		w.subscribe(ctx)
 		w.alive(false)
-		w.once.Do(func() { close(w.first) })
 		if time.Since(began) > time.Minute {
 			pause = 50 * time.Millisecond
 		}
@@ -227,7 +225,6 @@ func (w *wakes) subscribe(ctx context.Context) {
 	defer context.AfterFunc(ctx, func() { _ = ps.Close() })()
 	defer func() { _ = ps.Close() }()
 
-	w.alive(false)
 	if err := ps.Subscribe(ctx, w.prefix+w.id); err != nil {
 		return
 	}
@@ -237,7 +234,6 @@ func (w *wakes) subscribe(ctx context.Context) {
 		switch msg := msg.(type) {
 		case *redis.Subscription:
 			w.alive(true)
-			w.once.Do(func() { close(w.first) })
 		case *redis.Message:
 			w.dispatch(msg.Payload)
 		}
@@ -247,16 +243,16 @@ func (w *wakes) subscribe(ctx context.Context) {
 	}
 }
 
-// alive notes whether there is a subscription, and makes every waiter ask when that
+// alive notes that there is a subscription, or that one has ended, and makes every waiter ask when that
 // changes: news may have been missed before it was there, or while it was broken.
 func (w *wakes) alive(live bool) {
+	w.once.Do(func() { close(w.first) })
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.heard = time.Now()
 	if live == w.live && !live {
 		return
 	}
-	w.live = live
+	w.live, w.heard = live, time.Now()
 	for _, t := range w.tokens {
 		if t.queued {
 			t.wake(driver.Grant{Status: driver.Queued})
@@ -268,6 +264,9 @@ func (w *wakes) alive(live bool) {
 func (w *wakes) ping(ctx context.Context, end context.CancelFunc) {
 	tick := time.NewTicker(pingEvery)
 	defer tick.Stop()
+	w.mu.Lock()
+	w.heard = time.Now() // nothing was missed yet: the subscription is new
+	w.mu.Unlock()
 	for first := true; ; first = false {
 		w.mu.Lock()
 		waiting, missed := w.waiting > 0, time.Since(w.heard) > pingMissed
