@@ -156,7 +156,7 @@ func (d *Driver) Release(ctx context.Context, l driver.Lease) error {
 	if sent := d.wakes.forget(l.Token); !sent && !l.Unsettled {
 		return driver.ErrNotHeld // no ask reached Redis, nor will one
 	}
-	status, err := d.untilDone(ctx, releaseScript, d.key(l.Kind, l.Name), d.args(l.Token, flag(l.Unsettled), ms(l.TTL)))
+	status, err := d.untilDone(ctx, releaseScript, d.key(l.Kind, l.Name), d.args(l.Token, flag(l.Unsettled)))
 	if err != nil {
 		return err
 	}
@@ -176,7 +176,7 @@ func (d *Driver) ForceRelease(ctx context.Context, k driver.Kind, name string) e
 		return driver.ErrNotHeld
 	}
 	if reply[1] == 1 {
-		_, err = d.untilDone(ctx, releaseScript, d.key(k, name), d.args("-", "0", 0))
+		_, err = d.untilDone(ctx, releaseScript, d.key(k, name), d.args("-", "0"))
 	}
 	return err
 }

@@ -428,6 +428,21 @@ func TestNobodyShortensTheLifeOfTheKey(t *testing.T) {
 	})
 }
 
+// Promise 6. It is the last use that counts, and not the longest.
+func TestKeyIsForgottenInTimeAlsoAfterALongLease(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		rdb := s.Client(t)
+		d := open(t, rdb, s)
+		a, b := join(t, d, "a", time.Hour), join(t, d, "b", ttl)
+		a.must(driver.Granted)
+		b.must(driver.Queued)
+		a.release()
+		b.must(driver.Granted)
+		b.release()
+		require.LessOrEqual(t, rdb.PTTL(context.Background(), key(s)).Val(), time.Minute)
+	})
+}
+
 // Rule 12. A fence ahead of the clock must not be forgotten before the clock is there:
 // the next would be smaller.
 func TestFenceAheadOfTheClockIsRemembered(t *testing.T) {
