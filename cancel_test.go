@@ -124,7 +124,7 @@ func (h *handOver) round(i int) {
 		h.soonFree(h.third, "x")
 	}
 	h.untilQueue("x", 0)
-	require.Nil(t, h.inspect("x").Holder)
+	require.Empty(t, h.inspect("x").Holders)
 	if i%100 == 0 {
 		h.s.RequireTTLs(t, h.s.Prefix())
 	}

@@ -106,6 +106,6 @@ func ExampleMutex_Inspect() {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println("held by this lease:", info.Holder.Fence == lease.Fence(), "waiting:", len(info.Queue))
+	fmt.Println("held by this lease:", info.Holders[0].Fence == lease.Fence(), "waiting:", len(info.Queue))
 	// Output: held by this lease: true waiting: 0
 }

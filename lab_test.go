@@ -220,8 +220,8 @@ func (l *lab) holds(lease *holdfast.Lease) {
 	l.t.Helper()
 	require.NoError(l.t, lease.Err())
 	info := l.inspect(lease.Name())
-	require.NotNil(l.t, info.Holder, "nobody holds the lock")
-	require.Equal(l.t, lease.Fence(), info.Holder.Fence, "somebody else holds the lock")
+	require.NotEmpty(l.t, info.Holders, "nobody holds the lock")
+	require.Equal(l.t, lease.Fence(), info.Holders[0].Fence, "somebody else holds the lock")
 }
 
 // keeps checks that a lease is held for as long as d.

@@ -657,7 +657,7 @@ func TestDoReleasesWhateverHappens(t *testing.T) {
 			return c.Mutex("x").Do(ctx, func(inner context.Context) error {
 				cancel(failed)
 				<-inner.Done()
-				assert.NotNil(t, l.inspect("x").Holder)
+				assert.NotEmpty(t, l.inspect("x").Holders)
 				return context.Cause(inner)
 			})
 		})

@@ -78,7 +78,7 @@ func (a *arena) until(lock, what string, good func(holdfast.Info) bool) {
 func (a *arena) untilHeldBy(c *contender, lock string) {
 	a.Helper()
 	a.until(lock, fmt.Sprintf("held by %d", c.Pid()), func(i holdfast.Info) bool {
-		return i.Holder != nil && isFrom(c, i.Holder.Holder)
+		return len(i.Holders) > 0 && isFrom(c, i.Holders[0].Holder)
 	})
 }
 
@@ -98,8 +98,8 @@ func (a *arena) untilRenewed(lock string) {
 	left := a.ttl * 2
 	a.until(lock, "renewal", func(i holdfast.Info) bool {
 		before := left
-		if i.Holder != nil {
-			left = i.Holder.TimeLeft
+		if len(i.Holders) > 0 {
+			left = i.Holders[0].TimeLeft
 		}
 		return left > before
 	})
@@ -124,10 +124,10 @@ func (a *arena) situation(lock string) string {
 	switch {
 	case err != nil:
 		return err.Error()
-	case info.Holder == nil:
+	case len(info.Holders) == 0:
 		return fmt.Sprintf("%s is free, queue %+v", lock, info.Queue)
 	default:
-		return fmt.Sprintf("%s is held by %+v, queue %+v", lock, *info.Holder, info.Queue)
+		return fmt.Sprintf("%s is held by %+v, queue %+v", lock, info.Holders[0], info.Queue)
 	}
 }
 
@@ -336,9 +336,9 @@ func TestHolderSuspendedBeyondItsTTLStopsAtOnceAndTouchesNobody(t *testing.T) {
 			holder.tell(order{Do: "release", Lock: "l"})
 			assert.Contains(t, holder.expect("released", "l").Is, "ErrLost")
 			now := a.inspect("l")
-			require.NotNil(t, now.Holder)
-			assert.True(t, isFrom(next, now.Holder.Holder), a.situation("l"))
-			assert.Equal(t, taken.Fence, now.Holder.Fence)
+			require.NotEmpty(t, now.Holders)
+			assert.True(t, isFrom(next, now.Holders[0].Holder), a.situation("l"))
+			assert.Equal(t, taken.Fence, now.Holders[0].Fence)
 			next.tell(order{Do: "check", Lock: "l"})
 			assert.Empty(t, next.expect("checked", "l").Err)
 			next.release("l")
@@ -433,7 +433,7 @@ func TestCloseHandsOverAllThatAProcessHas(t *testing.T) {
 		assert.LessOrEqual(t, closer.expect("ended", lock).At-closed.Began, atOnce)
 	}
 	info := a.inspect("alone")
-	assert.Nil(t, info.Holder, a.situation("alone"))
+	assert.Empty(t, info.Holders, a.situation("alone"))
 	for i := range held {
 		assert.LessOrEqual(t, behind.expect("leased", held[i]).At-closed.Began, atOnce)
 		assert.Contains(t, closer.expect("refused", busy[i]).Is, "ErrClosed")
@@ -461,7 +461,7 @@ func TestCloseLeavesNothingOfWhatHasJustBegun(t *testing.T) {
 
 	for i := range fresh {
 		info := a.inspect(fmt.Sprint("free", i))
-		assert.Nil(t, info.Holder, a.situation(info.Name))
+		assert.Empty(t, info.Holders, a.situation(info.Name))
 	}
 	assert.Empty(t, a.inspect("busy").Queue, a.situation("busy"))
 	other.release("busy")

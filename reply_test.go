@@ -20,11 +20,11 @@ func TestGrantWhoseReplyIsLostIsTheSameWhenAskedAgain(t *testing.T) {
 		lost := l.link.DropReply(l.askingFirst("x"))
 		w := l.wait(far, "x")
 		l.untilStruck(lost)
-		granted := l.inspect("x").Holder
-		require.NotNil(t, granted)
+		granted := l.inspect("x").Holders
+		require.Len(t, granted, 1)
 
 		lease := w.granted(soon)
-		assert.Equal(t, granted.Fence, lease.Fence())
+		assert.Equal(t, granted[0].Fence, lease.Fence())
 		l.holds(lease)
 		_, err := near.Mutex("x").TryLease(t.Context())
 		require.ErrorIs(t, err, holdfast.ErrLocked)
@@ -107,11 +107,11 @@ func TestHeartbeatThatIsGrantedMayLoseItsReply(t *testing.T) {
 			l.untilQueue("x", 1)
 			require.NoError(t, held.Release(t.Context()))
 			released.Store(true)
-			granted := l.inspect("x").Holder
-			require.NotNil(t, granted)
+			granted := l.inspect("x").Holders
+			require.Len(t, granted, 1)
 			lease := w.granted(900*time.Millisecond/3 + l.slack)
 			l.holds(lease)
-			assert.Equal(t, granted.Fence, lease.Fence())
+			assert.Equal(t, granted[0].Fence, lease.Fence())
 			require.NoError(t, lease.Release(t.Context()))
 			l.free(near, "x")
 			select {
@@ -299,7 +299,7 @@ func TestStragglingAskTakesNothing(t *testing.T) {
 				}
 				l.soonFree(s.near, "x")
 				promptly(t, 2*soon, func() error { s.deliver(); return nil })
-				assert.Nil(t, l.inspect("x").Holder, "the straggler has taken the lock")
+				assert.Empty(t, l.inspect("x").Holders, "the straggler has taken the lock")
 				l.free(s.near, "x")
 				if s.lost != nil {
 					require.ErrorIs(t, s.lost.Release(t.Context()), holdfast.ErrLost)

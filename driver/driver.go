@@ -20,12 +20,13 @@
 // away. Nothing revives a lease that has expired, neither a renewal nor a repeat.
 //
 // A driver with a queue serves it first in, first out. Nobody overtakes a token that
-// waits and keeps asking, neither who waits nor who does not. A token that has not
-// asked for 2/3 of its TTL may be skipped and dropped; it comes back by asking.
+// waits and keeps asking, neither who waits nor who does not, nor who needs less: a
+// shared request behind an exclusive one waits, too. A token that has not asked for 2/3
+// of its TTL may be skipped and dropped; it comes back by asking.
 //
-// A driver refuses what it cannot serve, such as an unknown [Kind] or a name or TTL
-// outside the limits, with an error that matches [ErrNotExecuted] and not
-// [ErrTransient].
+// A driver refuses what it cannot serve, such as a [Kind] it does not know
+// ([errors.ErrUnsupported]) or a name, TTL or weight outside the limits, with an error
+// that matches [ErrNotExecuted] and not [ErrTransient].
 //
 // Every request of one token carries a number, [Request.Ask], that grows by one.
 // Whenever the store tells of a grant it says which ask the grant rests on. The
@@ -44,11 +45,18 @@ import (
 // Kind is a kind of lock. Locks of different kinds never meet, even with one name.
 type Kind string
 
-// Mutex is the kind with one holder at a time.
-const Mutex Kind = "mutex"
+// The kinds of lock.
+const (
+	Mutex     Kind = "mutex"     // one holder at a time
+	RWMutex   Kind = "rwmutex"   // one exclusive holder, or any number of shared ones
+	Semaphore Kind = "semaphore" // holders with a weight each, up to a limit
+)
 
 // MaxName is the length in bytes of the longest name a driver must accept.
 const MaxName = 512
+
+// MaxLimit is the largest limit of a Semaphore.
+const MaxLimit = 1<<53 - 1
 
 // Limits of a lease's TTL.
 const (
@@ -107,6 +115,17 @@ type Request struct {
 	Ask uint64
 
 	TTL time.Duration // MinTTL to MaxTTL
+
+	// Shared asks for a shared hold of an RWMutex, else it is exclusive.
+	Shared bool
+
+	// Weight is how much of a Semaphore to hold, of the Limit that it has in the opinion
+	// of the request; both are at least 1, and Limit at most MaxLimit. The limit is that
+	// of the first holder for as long as anybody holds or waits; a request with another
+	// is refused with ErrLimitConflict, and one with more weight than the limit in force
+	// with ErrLimitExceeded, also if it has waited. Either leaves nothing behind. See
+	// Resizer for who else sets the limit.
+	Weight, Limit int64
 
 	// Wait lets the request queue. A request that does not wait is answered Granted
 	// or Busy, and Busy leaves nothing behind.
@@ -178,6 +197,13 @@ var ErrTransient = errors.New("holdfast: store unavailable")
 // on the request. After any other error it may have.
 var ErrNotExecuted = errors.New("holdfast: not executed")
 
+// ErrLimitConflict says that a semaphore is in use with another limit than that of the
+// request, and ErrLimitExceeded that the request's weight is more than the limit.
+var (
+	ErrLimitConflict = errors.New("holdfast: semaphore in use with another limit")
+	ErrLimitExceeded = errors.New("holdfast: more than the limit of the semaphore")
+)
+
 // Wrapper is a Driver around another. As walks through it.
 type Wrapper interface {
 	Driver
@@ -209,9 +235,27 @@ type Inspector interface {
 
 // Forcer is the ability to take a lock from its holder.
 type Forcer interface {
-	// ForceRelease ends the lease of whoever holds the lock, tells them where it
+	// ForceRelease ends the leases of all who hold the lock, tells them where it
 	// can (Wake with Lost), and lets the next waiter have it. ErrNotHeld if free.
 	ForceRelease(ctx context.Context, k Kind, name string) error
+}
+
+// Downgrader is the ability to give up some of what a lease holds and keep the rest.
+type Downgrader interface {
+	// Downgrade turns the exclusive hold of an RWMutex into a shared one, or lowers the
+	// weight of a hold of a Semaphore to the given one, and lets those waiters have
+	// the rest who fit now. It never raises a weight, so it can be repeated, and come
+	// late. Fence and end of the lease stay. ErrNotHeld if the token does not hold it.
+	Downgrade(ctx context.Context, l Lease, weight int64) error
+}
+
+// Resizer is the ability to change the limit of a Semaphore.
+type Resizer interface {
+	// Resize sets the limit, and lets those waiters have more who fit now. From then
+	// on it is in force whatever requests say, until the semaphore has not been used
+	// for a while. Nothing is taken from holders if it is less than they hold. Waiters
+	// that need more than the new limit are refused with ErrLimitExceeded.
+	Resize(ctx context.Context, name string, limit int64) error
 }
 
 // Router is the ability to tell which node keeps a lock. Renewals that go to
@@ -222,14 +266,17 @@ type Router interface {
 
 // Info is a lock as its store sees it.
 type Info struct {
-	Name   string
-	Holder *Holder  // nil if nobody holds it
-	Queue  []Waiter // in the order in which they will be served
+	Name    string
+	Holders []Holder // in the order of their grants; empty if nobody holds it
+	Queue   []Waiter // in the order in which they will be served
+	Limit   int64    // of a Semaphore that is in use, else 0
 }
 
 // Holder is who holds a lock.
 type Holder struct {
 	Holder   string        // the text given with the request
+	Shared   bool          // of an RWMutex
+	Weight   int64         // of a Semaphore, else 0
 	Since    time.Time     // on the store's clock
 	Fence    int64         // of the grant
 	TimeLeft time.Duration // until the lease ends if it is not renewed
@@ -238,4 +285,6 @@ type Holder struct {
 // Waiter is who waits for a lock.
 type Waiter struct {
 	Holder string // the text given with the request
+	Shared bool   // of an RWMutex
+	Weight int64  // of a Semaphore, else 0
 }

@@ -140,10 +140,10 @@ func (g *guard) busy(ctx context.Context, m *holdfast.Mutex) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	info, err := m.Inspect(ctx)
-	if err != nil || info.Holder == nil {
+	if err != nil || len(info.Holders) == 0 {
 		return fmt.Errorf("%q is locked", g.lock)
 	}
-	h := info.Holder
+	h := info.Holders[0]
 	return fmt.Errorf("%q is held by %s since %s", g.lock, h.Holder, h.Since.Local().Format(time.DateTime))
 }
 

@@ -79,7 +79,7 @@ func TestRunReturnsTheExitCodeOfTheCommand(t *testing.T) {
 			ours := c.code == exitNotFound || c.code == exitCannotExecute
 			assert.Equal(t, ours, p.stderr.String() != "", "stderr of %q: %s", c.argv, &p.stderr)
 		}
-		assert.Nil(t, inspected(t, locksOf(t, s).Mutex("codes")).Holder)
+		assert.Empty(t, inspected(t, locksOf(t, s).Mutex("codes")).Holders)
 	})
 }
 
@@ -141,9 +141,9 @@ func TestRunGivesUpWhenTheLockIsHeld(t *testing.T) {
 			p := under(t, s, "busy", append(args, "--", "echo", "ran")...)
 			assert.Equal(t, exitNotAcquired, p.run(), "%q", args)
 			assert.Empty(t, p.stdout.String(), "%q", args)
-			holder := inspected(t, m).Holder
-			require.NotNil(t, holder)
-			assert.Contains(t, p.stderr.String(), fmt.Sprintf(`"busy" is held by %s since`, holder.Holder), "%q", args)
+			holders := inspected(t, m).Holders
+			require.Len(t, holders, 1)
+			assert.Contains(t, p.stderr.String(), fmt.Sprintf(`"busy" is held by %s since`, holders[0].Holder), "%q", args)
 			assert.Empty(t, inspected(t, m).Queue, "%q left a waiter behind", args)
 		}
 	})
@@ -191,7 +191,7 @@ func TestCommandThatDiesOfASignalPassedOn(t *testing.T) {
 	p.awaitOutput("ready")
 	p.signal(syscall.SIGTERM)
 	assert.Equal(t, exitSignal+15, p.wait())
-	assert.Nil(t, inspected(t, locksOf(t, s).Mutex("dies")).Holder)
+	assert.Empty(t, inspected(t, locksOf(t, s).Mutex("dies")).Holders)
 }
 
 // lose takes the lease of a command away behind its back.

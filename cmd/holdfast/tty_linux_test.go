@@ -157,7 +157,7 @@ func TestCommandThatWasStoppedForTooLongIsEnded(t *testing.T) {
 	c.types(ctrlZ)
 	c.awaitOutput("shell: stopped")
 	m := locksOf(t, s).Mutex("terminal")
-	eventually(t, func() bool { return inspected(t, m).Holder == nil }, "the lease ends")
+	eventually(t, func() bool { return len(inspected(t, m).Holders) == 0 }, "the lease ends")
 	c.types("fg\n")
 	c.awaitOutput("shell: continues")
 	c.awaitOutput(`the lease on "terminal" was lost`)

@@ -1,8 +1,11 @@
 package drivertest
 
 import (
+	"errors"
 	"slices"
 	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/driver"
 )
@@ -18,6 +21,11 @@ const (
 	Fences  Ability = "fences"  // grants have a fence
 	Inspect Ability = "inspect" // driver.Inspector
 	Force   Ability = "force"   // driver.Forcer
+
+	RWMutex   Ability = "rwmutex"   // the kind driver.RWMutex
+	Semaphore Ability = "semaphore" // the kind driver.Semaphore
+	Downgrade Ability = "downgrade" // driver.Downgrader
+	Resize    Ability = "resize"    // driver.Resizer
 )
 
 // needs ends the test if the driver lacks one of the abilities.
@@ -46,6 +54,20 @@ func (t *test) has(a Ability) bool {
 // probes say what is wrong if the driver lacks the ability, each on a lock of its
 // own.
 var probes = map[Ability]func(*test) string{
+	RWMutex:   func(t *test) string { return t.knows(driver.Request{Kind: driver.RWMutex}) },
+	Semaphore: func(t *test) string { return t.knows(driver.Request{Kind: driver.Semaphore, Weight: 1, Limit: 1}) },
+	Downgrade: func(t *test) string {
+		if _, ok := driver.As[driver.Downgrader](t.driver()); !ok {
+			return "it is no driver.Downgrader"
+		}
+		return ""
+	},
+	Resize: func(t *test) string {
+		if _, ok := driver.As[driver.Resizer](t.driver()); !ok {
+			return "it is no driver.Resizer"
+		}
+		return ""
+	},
 	Queue: func(t *test) string {
 		_, _, g := t.probe()
 		if g.Status == driver.Busy {
@@ -83,6 +105,22 @@ var probes = map[Ability]func(*test) string{
 		}
 		return ""
 	},
+}
+
+// knows tells whether the driver has locks of that kind.
+func (t *test) knows(r driver.Request) string {
+	t.Helper()
+	c := t.contender(t.driver(), named(t.unique()))
+	c.req.Kind, c.req.Weight, c.req.Limit = r.Kind, r.Weight, r.Limit
+	ctx, cancel := t.bounded()
+	defer cancel()
+	_, err := c.ask(ctx)
+	if errors.Is(err, errors.ErrUnsupported) {
+		return "locks of kind " + string(r.Kind) + " are refused as unsupported"
+	}
+	require.NoError(t, err, "Acquire")
+	c.release()
+	return ""
 }
 
 // probe returns a holder, a token that would like to wait for it, and the answer

@@ -33,7 +33,6 @@ type contender struct {
 func (t *test) contender(d driver.Driver, mods ...func(*driver.Request)) *contender {
 	c := &contender{t: t, d: d, wakes: make(chan driver.Grant, 64)}
 	c.req = driver.Request{
-		Kind:   driver.Mutex,
 		Name:   t.name,
 		Token:  fmt.Sprintf("drivertest-%016x%016x", rand.Uint64(), rand.Uint64()),
 		TTL:    long,
@@ -45,6 +44,7 @@ func (t *test) contender(d driver.Driver, mods ...func(*driver.Request)) *conten
 			}
 		},
 	}
+	t.shape(&c.req)
 	for _, mod := range mods {
 		mod(&c.req)
 	}

@@ -56,7 +56,7 @@ type Case struct {
 // of a testing/synctest bubble.
 func (c Case) Run(t *testing.T, open Open, must ...Ability) {
 	t.Helper()
-	ts := &test{T: t, open: open, must: must}
+	ts := &test{T: t, open: open, must: must, shape: forms[0].shape}
 	ts.name = ts.unique()
 	c.body(ts)
 }
@@ -64,9 +64,38 @@ func (c Case) Run(t *testing.T, open Open, must ...Ability) {
 // Cases returns all properties, for callers who want to run each in surroundings
 // of its own.
 func Cases() []Case {
-	return slices.Concat(acquireCases, queueCases, pushCases, releaseCases, unsettledCases,
+	alone := slices.Concat(acquireCases, queueCases, pushCases, releaseCases, unsettledCases,
 		renewCases, expiryCases, fenceCases, nameCases, refusalCases, inspectCases, forceCases,
 		contextCases, closeCases, hammerCases)
+	var all []Case
+	for _, f := range forms {
+		for _, c := range alone {
+			all = append(all, c.as(f))
+		}
+	}
+	return all
+}
+
+// form is a way to hold a lock alone. What is true of a mutex is true of each of them.
+type form struct {
+	prefix string // of the names of its cases
+	needs  []Ability
+	shape  func(*driver.Request)
+}
+
+var forms = []form{
+	{"", nil, func(r *driver.Request) { r.Kind = driver.Mutex }},
+	{"Writer", []Ability{RWMutex}, func(r *driver.Request) { r.Kind = driver.RWMutex }},
+	{"AllPermits", []Ability{Semaphore}, func(r *driver.Request) { r.Kind, r.Weight, r.Limit = driver.Semaphore, 5, 5 }},
+}
+
+// as is the same property of another form.
+func (c Case) as(f form) Case {
+	return Case{f.prefix + c.Name, func(t *test) {
+		t.needs(f.needs...)
+		t.shape = f.shape
+		c.body(t)
+	}}
 }
 
 const (
@@ -91,6 +120,8 @@ type test struct {
 	must []Ability
 	name string // of the lock of this case
 	push bool   // needs drivers that hear of grants from the first one on
+
+	shape func(*driver.Request) // the form of the lock of this case
 }
 
 // driver opens one more driver and closes it when the test ends.

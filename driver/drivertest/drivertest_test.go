@@ -2,6 +2,7 @@ package drivertest_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -62,7 +63,10 @@ func (c client) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, e
 	if err := ctx.Err(); err != nil {
 		return driver.Grant{}, fmt.Errorf("%w: %w", driver.ErrNotExecuted, err)
 	}
-	if r.Kind != driver.Mutex || r.Name == "" || len(r.Name) > driver.MaxName || r.Token == "" ||
+	if r.Kind != driver.Mutex {
+		return driver.Grant{}, fmt.Errorf("%w: %w", driver.ErrNotExecuted, errors.ErrUnsupported)
+	}
+	if r.Name == "" || len(r.Name) > driver.MaxName || r.Token == "" ||
 		strings.ContainsAny(r.Token, " \n") || r.TTL < driver.MinTTL || r.TTL > driver.MaxTTL {
 		return driver.Grant{}, driver.ErrNotExecuted
 	}

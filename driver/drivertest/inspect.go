@@ -13,12 +13,12 @@ var inspectCases = []Case{
 		t.needs(Inspect)
 		a := t.contender(t.driver())
 		never := t.inspect(a)
-		require.Nil(t, never.Holder)
+		require.Empty(t, never.Holders)
 		require.Empty(t, never.Queue)
 		a.lock()
 		a.release()
 		released := t.inspect(a)
-		require.Nil(t, released.Holder)
+		require.Empty(t, released.Holders)
 		require.Empty(t, released.Queue)
 	}},
 	{"InspectShowsTheHolder", func(t *test) {
@@ -28,12 +28,12 @@ var inspectCases = []Case{
 			a := t.contender(t.driver(), heldBy(text))
 			g := a.lock()
 			info := t.inspect(t.contender(t.driver()))
-			require.NotNil(t, info.Holder)
-			require.Equal(t, text, info.Holder.Holder)
-			require.Equal(t, g.Fence, info.Holder.Fence)
-			require.Positive(t, info.Holder.TimeLeft)
-			require.LessOrEqual(t, info.Holder.TimeLeft, long+grace)
-			require.False(t, info.Holder.Since.IsZero())
+			require.NotEmpty(t, info.Holders)
+			require.Equal(t, text, info.Holders[0].Holder)
+			require.Equal(t, g.Fence, info.Holders[0].Fence)
+			require.Positive(t, info.Holders[0].TimeLeft)
+			require.LessOrEqual(t, info.Holders[0].TimeLeft, long+grace)
+			require.False(t, info.Holders[0].Since.IsZero())
 			require.Empty(t, info.Queue)
 		}
 	}},
@@ -45,7 +45,7 @@ var inspectCases = []Case{
 		for i := range 12 { // More than nine, in case somebody sorts numbers as texts.
 			text := []string{"two words", "line\nbreak", "", "web-3"}[i%4] + strings.Repeat("!", i/4)
 			t.contender(d, heldBy(text), waiting).queue()
-			want = append(want, driver.Waiter{Holder: text})
+			want = append(want, t.waiter(text))
 		}
 		require.Equal(t, want, t.inspect(t.contender(d)).Queue)
 	}},
@@ -60,9 +60,9 @@ var inspectCases = []Case{
 		c.release()
 		a.release()
 		info := t.inspect(a)
-		require.NotNil(t, info.Holder)
-		require.Equal(t, "b", info.Holder.Holder)
-		require.Equal(t, []driver.Waiter{{Holder: "e"}}, info.Queue)
+		require.NotEmpty(t, info.Holders)
+		require.Equal(t, "b", info.Holders[0].Holder)
+		require.Equal(t, []driver.Waiter{t.waiter("e")}, info.Queue)
 	}},
 	{"InspectFollowsARenewal", func(t *test) {
 		t.needs(Inspect)
@@ -72,17 +72,17 @@ var inspectCases = []Case{
 		a.req.TTL = long
 		require.NoError(t, a.renew())
 		after := t.inspect(a)
-		require.NotNil(t, before.Holder)
-		require.NotNil(t, after.Holder)
-		require.Greater(t, after.Holder.TimeLeft, 4*short+grace)
-		require.True(t, after.Holder.Since.Equal(before.Holder.Since), "a renewal is no new hold")
+		require.NotEmpty(t, before.Holders)
+		require.NotEmpty(t, after.Holders)
+		require.Greater(t, after.Holders[0].TimeLeft, 4*short+grace)
+		require.True(t, after.Holders[0].Since.Equal(before.Holders[0].Since), "a renewal is no new hold")
 	}},
 	{"InspectShowsNoExpiredHolder", func(t *test) {
 		t.needs(Inspect)
 		a := t.contender(t.driver(), lasting(short))
 		a.lock()
 		t.outwait(short)
-		require.Nil(t, t.inspect(a).Holder)
+		require.Empty(t, t.inspect(a).Holders)
 	}},
 	{"InspectChangesNothing", func(t *test) {
 		t.needs(Inspect, Queue)
@@ -100,11 +100,18 @@ var inspectCases = []Case{
 		d := t.driver()
 		for _, name := range t.names() {
 			c := t.contender(d, named(name), heldBy("it"))
-			require.Nil(t, t.inspect(c).Holder, "name %q", name)
+			require.Empty(t, t.inspect(c).Holders, "name %q", name)
 			c.lock()
-			require.NotNil(t, t.inspect(c).Holder, "name %q", name)
+			require.NotEmpty(t, t.inspect(c).Holders, "name %q", name)
 		}
 	}},
+}
+
+// waiter is what is to be seen of one who waits for the lock of the test.
+func (t *test) waiter(text string) driver.Waiter {
+	var r driver.Request
+	t.shape(&r)
+	return driver.Waiter{Holder: text, Shared: r.Shared, Weight: r.Weight}
 }
 
 // inspect looks at the lock of c, with c's driver.

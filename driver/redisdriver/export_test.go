@@ -7,5 +7,18 @@ func (d *Driver) Watches() int {
 	return len(d.wakes.tokens)
 }
 
+// ScriptParts returns, for each script, the files it is made of.
+func ScriptParts() [][]string {
+	var parts [][]string
+	for _, s := range []*script{
+		mutex.acquire, mutex.release, mutex.renew, mutex.force,
+		shared.acquire, shared.release, shared.renew, shared.force,
+		downgradeScript, resizeScript, inspectScript,
+	} {
+		parts = append(parts, s.parts)
+	}
+	return parts
+}
+
 // Classify says what the driver makes of an error of go-redis.
 var Classify = classify

@@ -30,13 +30,20 @@ func (d *Driver) Inspect(ctx context.Context, k driver.Kind, name string) (drive
 		fields[fmt.Sprint(list[i])] = fmt.Sprint(list[i+1])
 	}
 	now := time.UnixMicro(us)
-	info.Holder = holder(fields, now)
-	info.Queue = queue(fields, now)
+	if k == driver.Mutex {
+		info.Holders = holder(fields, now)
+	} else {
+		info.Holders = holders(fields, now, k)
+	}
+	info.Queue = queue(fields, now, k)
+	if k == driver.Semaphore && (len(info.Holders) > 0 || len(info.Queue) > 0 || fields["resized"] != "") {
+		info.Limit, _ = strconv.ParseInt(fields["limit"], 10, 64)
+	}
 	return info, nil
 }
 
 // holder reads the fields of script/mutex.lua.
-func holder(fields map[string]string, now time.Time) *driver.Holder {
+func holder(fields map[string]string, now time.Time) []driver.Holder {
 	left := millis(fields["expires"]).Sub(now)
 	if fields["token"] == "" || left < 0 {
 		return nil
@@ -46,12 +53,44 @@ func holder(fields map[string]string, now time.Time) *driver.Holder {
 		return nil
 	}
 	fence, _ := strconv.ParseInt(fields["fence"], 10, 64)
-	return &driver.Holder{Holder: parts[2], Since: millis(parts[0]), Fence: fence, TimeLeft: left}
+	return []driver.Holder{{Holder: parts[2], Since: millis(parts[0]), Fence: fence, TimeLeft: left}}
+}
+
+// holders reads those that script/shared.lua writes.
+func holders(fields map[string]string, now time.Time, k driver.Kind) []driver.Holder {
+	var all []driver.Holder
+	for field, record := range fields {
+		parts := strings.SplitN(record, " ", 7) // weight expires ttl fence since client text
+		if !strings.HasPrefix(field, "h:") || len(parts) < 7 {
+			continue
+		}
+		h := driver.Holder{Holder: parts[6], Since: millis(parts[4]), TimeLeft: millis(parts[1]).Sub(now)}
+		if h.TimeLeft < 0 {
+			continue
+		}
+		h.Shared, h.Weight = share(k, parts[0])
+		h.Fence, _ = strconv.ParseInt(parts[3], 10, 64)
+		all = append(all, h)
+	}
+	slices.SortFunc(all, func(a, b driver.Holder) int { return cmp.Compare(a.Fence, b.Fence) })
+	return all
+}
+
+// share tells what weight means for a kind.
+func share(k driver.Kind, weight string) (shared bool, permits int64) {
+	n, _ := strconv.ParseInt(weight, 10, 64)
+	switch k {
+	case driver.RWMutex:
+		return n == 1, 0
+	case driver.Semaphore:
+		return false, n
+	}
+	return false, 0
 }
 
 // queue reads the waiters as script/queue.lua writes them, without those that have
 // stopped asking.
-func queue(fields map[string]string, now time.Time) []driver.Waiter {
+func queue(fields map[string]string, now time.Time, k driver.Kind) []driver.Waiter {
 	type seat struct {
 		place int64
 		driver.Waiter
@@ -59,12 +98,14 @@ func queue(fields map[string]string, now time.Time) []driver.Waiter {
 	var seats []seat
 	for field, record := range fields {
 		place, ok := strings.CutPrefix(field, "w:")
-		parts := strings.SplitN(record, " ", 8) // token ask ttl fences alive vote client holder
-		if !ok || len(parts) < 8 || millis(parts[4]).Before(now) {
+		parts := strings.SplitN(record, " ", 9) // token ask weight ttl fences alive vote client holder
+		if !ok || len(parts) < 9 || millis(parts[5]).Before(now) {
 			continue
 		}
+		waiter := driver.Waiter{Holder: parts[8]}
+		waiter.Shared, waiter.Weight = share(k, parts[2])
 		n, _ := strconv.ParseInt(place, 10, 64)
-		seats = append(seats, seat{n, driver.Waiter{Holder: parts[7]}})
+		seats = append(seats, seat{n, waiter})
 	}
 	slices.SortFunc(seats, func(a, b seat) int { return cmp.Compare(a.place, b.place) })
 	var waiters []driver.Waiter

@@ -51,10 +51,12 @@ type Driver struct {
 }
 
 var (
-	_ driver.Driver    = (*Driver)(nil)
-	_ driver.Inspector = (*Driver)(nil)
-	_ driver.Forcer    = (*Driver)(nil)
-	_ driver.Router    = (*Driver)(nil)
+	_ driver.Driver     = (*Driver)(nil)
+	_ driver.Inspector  = (*Driver)(nil)
+	_ driver.Forcer     = (*Driver)(nil)
+	_ driver.Downgrader = (*Driver)(nil)
+	_ driver.Resizer    = (*Driver)(nil)
+	_ driver.Router     = (*Driver)(nil)
 )
 
 // Option changes a Driver.
@@ -119,8 +121,12 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 	wait, seated := r.Wait && d.wakes.tried(), false
 	for {
 		birth, place := d.wakes.seat(t)
-		reply, err := acquireScript.ints(ctx, d.rdb, d.key(r.Kind, r.Name), d.args(r.Token,
-			r.Ask, ms(r.TTL), max(r.Fences, 1), flag(wait), d.wakes.client(r), r.Holder, birth, place)...)
+		args := d.args(r.Token,
+			r.Ask, ms(r.TTL), max(r.Fences, 1), flag(wait), d.wakes.client(r), r.Holder, birth, place)
+		if r.Kind != driver.Mutex {
+			args = append(args, weight(r), limit(r))
+		}
+		reply, err := scriptsOf(r.Kind).acquire.ints(ctx, d.rdb, d.key(r.Kind, r.Name), args...)
 		if err != nil {
 			if seated {
 				err = unknown(err) // by the run before
@@ -139,6 +145,12 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 			return driver.Grant{Status: driver.Granted, Ask: r.Ask, Fence: n}, nil
 		case more: // the queue is long: the script serves it piecemeal
 			seated = status == 2
+		case status == 4:
+			d.wakes.forget(r.Token)
+			return driver.Grant{}, refusal(fmt.Errorf("%w: %d of %d", driver.ErrLimitExceeded, r.Weight, n))
+		case status == 5:
+			d.wakes.forget(r.Token)
+			return driver.Grant{}, refusal(fmt.Errorf("%w: %d, not %d", driver.ErrLimitConflict, n, r.Limit))
 		case status == 2:
 			return driver.Grant{Status: driver.Queued, RetryAfter: d.wakes.queued(t, r.Ask, reply[3], reply[4], n)}, nil
 		case r.Wait && !wait:
@@ -156,7 +168,7 @@ func (d *Driver) Release(ctx context.Context, l driver.Lease) error {
 	if sent := d.wakes.forget(l.Token); !sent && !l.Unsettled {
 		return driver.ErrNotHeld // no ask reached Redis, nor will one
 	}
-	status, err := d.untilDone(ctx, releaseScript, d.key(l.Kind, l.Name), d.args(l.Token, flag(l.Unsettled)))
+	status, err := d.untilDone(ctx, scriptsOf(l.Kind).release, d.key(l.Kind, l.Name), d.args(l.Token, flag(l.Unsettled)))
 	if err != nil {
 		return err
 	}
@@ -168,7 +180,7 @@ func (d *Driver) Release(ctx context.Context, l driver.Lease) error {
 
 // ForceRelease implements [driver.Forcer].
 func (d *Driver) ForceRelease(ctx context.Context, k driver.Kind, name string) error {
-	reply, err := forceScript.ints(ctx, d.rdb, d.key(k, name), d.args("-")...)
+	reply, err := scriptsOf(k).force.ints(ctx, d.rdb, d.key(k, name), d.args("-")...)
 	if err != nil {
 		return err
 	}
@@ -176,8 +188,34 @@ func (d *Driver) ForceRelease(ctx context.Context, k driver.Kind, name string) e
 		return driver.ErrNotHeld
 	}
 	if reply[1] == 1 {
-		_, err = d.untilDone(ctx, releaseScript, d.key(k, name), d.args("-", "0"))
+		_, err = d.untilDone(ctx, scriptsOf(k).release, d.key(k, name), d.args("-", "0"))
 	}
+	return err
+}
+
+// Downgrade implements [driver.Downgrader].
+func (d *Driver) Downgrade(ctx context.Context, l driver.Lease, weight int64) error {
+	switch {
+	case l.Kind == driver.RWMutex:
+		weight = 1
+	case l.Kind != driver.Semaphore:
+		return unsupported(l.Kind)
+	case weight < 1:
+		return refusal(fmt.Errorf("redisdriver: a weight of %d", weight))
+	}
+	status, err := d.untilDone(ctx, downgradeScript, d.key(l.Kind, l.Name), d.args(l.Token, weight))
+	if err == nil && status == 0 {
+		err = driver.ErrNotHeld
+	}
+	return err
+}
+
+// Resize implements [driver.Resizer].
+func (d *Driver) Resize(ctx context.Context, name string, limit int64) error {
+	if limit < 1 || limit > driver.MaxLimit {
+		return refusal(fmt.Errorf("redisdriver: a limit of %d", limit))
+	}
+	_, err := d.untilDone(ctx, resizeScript, d.key(driver.Semaphore, name), d.args("-", limit))
 	return err
 }
 
@@ -235,10 +273,37 @@ func flag(b bool) string {
 	return "0"
 }
 
+// everything is how much there is to hold of an RWMutex: for each reader 1, for a
+// writer all of it.
+const everything = 1 << 30
+
+func weight(r *driver.Request) int64 {
+	switch {
+	case r.Kind == driver.Semaphore:
+		return r.Weight
+	case r.Shared:
+		return 1
+	}
+	return everything
+}
+
+func limit(r *driver.Request) int64 {
+	if r.Kind == driver.Semaphore {
+		return r.Limit
+	}
+	return everything
+}
+
+func unsupported(k driver.Kind) error {
+	return refusal(fmt.Errorf("redisdriver: locks of kind %q: %w", k, errors.ErrUnsupported))
+}
+
 func valid(r *driver.Request) error {
 	switch {
-	case r.Kind != driver.Mutex:
-		return refusal(fmt.Errorf("redisdriver: locks of kind %q: %w", r.Kind, errors.ErrUnsupported))
+	case r.Kind != driver.Mutex && r.Kind != driver.RWMutex && r.Kind != driver.Semaphore:
+		return unsupported(r.Kind)
+	case r.Kind == driver.Semaphore && (r.Limit < 1 || r.Limit > driver.MaxLimit || r.Weight < 1):
+		return refusal(fmt.Errorf("redisdriver: a weight of %d and a limit of %d", r.Weight, r.Limit))
 	case r.Name == "" || len(r.Name) > driver.MaxName:
 		return refusal(fmt.Errorf("redisdriver: a name of %d bytes", len(r.Name)))
 	case r.Token == "" || strings.ContainsFunc(r.Token, func(c rune) bool { return c <= ' ' }):

@@ -51,7 +51,7 @@ func (d *Driver) renewals(ctx context.Context, leases []driver.Lease, which []in
 	pipe := d.rdb.Pipeline()
 	for _, i := range which {
 		l := leases[i]
-		c := renewScript.cmd(ctx, byText, d.key(l.Kind, l.Name), d.args(l.Token, ms(l.TTL)))
+		c := scriptsOf(l.Kind).renew.cmd(ctx, byText, d.key(l.Kind, l.Name), d.args(l.Token, ms(l.TTL)))
 		cmds = append(cmds, c.Cmd)
 		_ = pipe.Process(ctx, c) // queues; the outcome is in c
 	}

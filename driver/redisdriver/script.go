@@ -9,24 +9,47 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 //go:embed script
 var files embed.FS
 
+// scripts are what can be done to the locks of a kind.
+type scripts struct{ acquire, release, renew, force *script }
+
 var (
-	acquireScript = newScript(1, "lock", "mutex", "mutex_acquire", "queue", "mutex_grant", "mutex_acquire_slow")
-	releaseScript = newScript(2, "mutex_release", "lock", "mutex", "queue", "mutex_grant", "mutex_release_slow")
-	renewScript   = newScript(1, "lock", "mutex", "queue", "mutex_grant", "mutex_renew")
-	forceScript   = newScript(2, "lock", "mutex", "queue", "mutex_grant", "mutex_force")
-	inspectScript = newScript(2, "lock", "mutex_inspect")
+	mutex = scripts{
+		acquire: newScript(1, "lock", "mutex", "mutex_acquire", "queue", "mutex_lease", "lock_again", "lock_acquire_slow"),
+		release: newScript(2, "mutex_release", "lock", "mutex", "queue", "mutex_lease", "lock_release_slow"),
+		renew:   newScript(1, "lock", "mutex", "queue", "mutex_lease", "lock_renew"),
+		force:   newScript(2, "lock", "mutex", "queue", "mutex_lease", "mutex_force"),
+	}
+	shared = scripts{
+		acquire: newScript(1, "lock", "shared", "shared_acquire", "queue", "shared_lease", "lock_again", "shared_limit", "lock_acquire_slow"),
+		release: newScript(2, "shared_release", "lock", "shared", "queue", "shared_lease", "lock_release_slow"),
+		renew:   newScript(1, "lock", "shared", "queue", "shared_lease", "lock_renew"),
+		force:   newScript(2, "lock", "shared", "queue", "shared_lease", "shared_force"),
+	}
+	downgradeScript = newScript(2, "lock", "shared", "queue", "shared_lease", "shared_downgrade")
+	resizeScript    = newScript(2, "lock", "shared", "queue", "shared_lease", "shared_resize")
+	inspectScript   = newScript(2, "lock", "lock_inspect")
 )
+
+func scriptsOf(k driver.Kind) scripts {
+	if k == driver.Mutex {
+		return mutex
+	}
+	return shared
+}
 
 // script is a Lua script with all it builds on, and the least number of values in its
 // answer. redis.Script is not used because its commands would be retried by go-redis.
 type script struct {
 	text, sha string
 	answer    int
+	parts     []string
 }
 
 // newScript puts a script together from files in the folder script.
@@ -40,7 +63,7 @@ func newScript(answer int, names ...string) *script {
 		text.Write(part)
 	}
 	sum := sha1.Sum([]byte(text.String()))
-	return &script{text: text.String(), sha: hex.EncodeToString(sum[:]), answer: answer}
+	return &script{text: text.String(), sha: hex.EncodeToString(sum[:]), answer: answer, parts: names}
 }
 
 // once keeps go-redis from sending a command again by itself after it lost the

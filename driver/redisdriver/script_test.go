@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/driver/redisdriver"
 )
 
 var (
@@ -31,19 +33,35 @@ func TestScriptHeadersNameWhatTheirBodiesUse(t *testing.T) {
 
 			names := unique(declared.FindAllStringSubmatch(header, -1))
 			require.Subset(t, names, unique(argument.FindAllStringSubmatch(body, -1)), "all it uses is declared")
-			// What a script with two parts declares may be for the second.
-			slow, err := os.ReadFile(strings.TrimSuffix(file, ".lua") + "_slow.lua")
-			if err == nil {
-				_, more := split(string(slow))
-				body += more
-			}
-			used := append(unique(argument.FindAllStringSubmatch(body, -1)), "KEYS[1]")
+			used := append(unique(argument.FindAllStringSubmatch(body+theRest(t, file), -1)), "KEYS[1]")
 			require.Subset(t, used, names, "all it declares is used")
 			if strings.Contains(body, "\nreturn {") {
 				require.Contains(t, header, "Returns ")
 			}
 		})
 	}
+}
+
+// theRest is what comes after a file in scripts: the first part of a script declares
+// the arguments of the second, too.
+func theRest(t *testing.T, file string) string {
+	t.Helper()
+	name, text, used := strings.TrimSuffix(filepath.Base(file), ".lua"), "", false
+	for _, parts := range redisdriver.ScriptParts() {
+		i := slices.Index(parts, name)
+		if i < 0 {
+			continue
+		}
+		used = true
+		for _, part := range parts[i+1:] {
+			more, err := os.ReadFile("script/" + part + ".lua")
+			require.NoError(t, err)
+			_, body := split(string(more))
+			text += body
+		}
+	}
+	require.True(t, used, "it is in a script")
+	return text
 }
 
 // What servers other than Redis, and proxies in front of it, ask of scripts: the key

@@ -301,11 +301,17 @@ func (w *wakes) publish(ctx context.Context) {
 	w.mute = w.mute || redis.HasErrorPrefix(err, "NOPERM")
 }
 
-// dispatch passes one message on: "granted token ask fence", "lost token" or "ping".
+// dispatch passes on what a message says, a line for each token it is about: "granted
+// token ask fence", "ask token", "lost token" or, about none, "ping".
 func (w *wakes) dispatch(payload string) {
-	word := strings.Split(payload, " ")
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	for line := range strings.Lines(payload) {
+		w.news(strings.Split(strings.TrimSuffix(line, "\n"), " "))
+	}
+}
+
+func (w *wakes) news(word []string) {
 	switch {
 	case word[0] == "ping":
 		w.heard = time.Now()
@@ -316,6 +322,10 @@ func (w *wakes) dispatch(payload string) {
 			t.granted = max(t.granted, ask)
 			w.wait(t, false)
 			t.wake(driver.Grant{Status: driver.Granted, Ask: ask, Fence: fence})
+		}
+	case word[0] == "ask" && len(word) == 2:
+		if t := w.tokens[word[1]]; t != nil {
+			t.wake(driver.Grant{Status: driver.Queued})
 		}
 	case word[0] == "lost" && len(word) == 2:
 		if t := w.tokens[word[1]]; t != nil {

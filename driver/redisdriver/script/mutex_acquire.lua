@@ -1,4 +1,4 @@
--- mutex_acquire.lua: take the lock, wait for it, or say that one still waits.
+-- mutex_acquire.lua: take a mutex, wait for it, or say that one still waits.
 --
 -- KEYS[1]   lock
 -- ARGV[4]   ask: number of this attempt
@@ -15,11 +15,11 @@
 -- 0 for none in particular. more is 1 if the script should be run again at once,
 -- because it stopped in the middle of a long queue.
 
-local ttl, fences = tonumber(ARGV[5]), tonumber(ARGV[6])
+local ttl, fences, weight = tonumber(ARGV[5]), tonumber(ARGV[6]), 1
 local client, holder = ARGV[8], ARGV[9]
 
 if not owner and not head and dead == '' then
   -- Nobody else counts on the key, so nothing can be longer.
-  redis.call('PEXPIRE', KEYS[1], int(hold(token, ttl, fences, client, holder)))
-  return { 3, fence }
+  redis.call('PEXPIRE', KEYS[1], int(hold(token, weight, ttl, fences, client, holder)))
+  return { 3, held }
 end

@@ -1,7 +1,7 @@
--- mutex_release.lua: give up the lock, or one's place in its queue.
+-- mutex_release.lua: give up a mutex, or one's place in its queue.
 --
 -- This part comes before lock.lua, and does not even need to know the time. It leaves
--- the key as it is if that goes soon enough by itself, see lifetime in mutex.lua.
+-- the key as it is if that goes soon enough by itself, see lifetime in lock.lua.
 --
 -- KEYS[1]  lock
 -- ARGV[1]  token

@@ -7,7 +7,7 @@
 --   birth      tells this numbering from that of an earlier life of the key
 --   skip       where the next grant starts to look: whoever waits before it was
 --              passed over; absent when nobody was
---   w:<place>  a waiter: "token ask ttl fences alive vote client holder"
+--   w:<place>  a waiter: "token ask weight ttl fences alive vote client holder"
 --   s:<token>  its place
 --   dead       tombstones, "\ntoken until" each
 --
@@ -18,22 +18,15 @@
 -- KEYS[1]  lock
 -- ARGV[2]  wake channels are called this followed by the client's id
 
-local tail, birth, skip, mine, lease
+local tail, birth, skip, mine
 
--- Let the key live ms from now or as long as it would anyway: somebody else may
--- count on more. It writes even when nothing changes, because a script whose first
--- write is one that needs no memory may write anything when memory is full.
-local function keep(ms)
-  redis.call('PEXPIRE', KEYS[1], int(math.max(ms, redis.call('PTTL', KEYS[1]))))
-end
-
--- Read the rest: the line of waiters, this token's place in it, and the fields of
--- the kind of lock that are named.
+-- Read the rest: the line of waiters, this token's place in it, and up to two fields
+-- of the kind of lock.
 local function look(...)
   local v = redis.call('HMGET', KEYS[1], 'tail', 'birth', 'skip', 's:' .. token, ...)
   tail, birth = tonumber(v[1] or 0), tonumber(v[2] or 0)
   skip, mine = v[3] and tonumber(v[3]), v[4] and tonumber(v[4])
-  lease = { v[5], v[6] }
+  return v[5], v[6]
 end
 
 -- A token that was released while one of its asks was still under way. That ask
@@ -90,9 +83,9 @@ local function patience(ttl)
   return math.floor(ttl * 2 / 3)
 end
 
-local function waiter_write(place, ask, ttl, fences, alive, vote, client, holder)
-  redis.call('HSET', KEYS[1], 'w:' .. int(place), table.concat({ token, int(ask), int(ttl),
-    int(fences), int(alive), vote, client, holder }, ' '))
+local function waiter_write(place, ask, weight, ttl, fences, alive, vote, client, holder)
+  redis.call('HSET', KEYS[1], 'w:' .. int(place), table.concat({ token, int(ask), int(weight),
+    int(ttl), int(fences), int(alive), vote, client, holder }, ' '))
 end
 
 local function waiter_read(place)
@@ -101,9 +94,9 @@ local function waiter_read(place)
     return nil
   end
   local w = {}
-  w.token, w.ask, w.ttl, w.fences, w.alive, w.vote, w.client, w.holder =
-    string.match(record, '^(%S+) (%d+) (%d+) (%d+) (%d+) (%d) (%S+) (.*)$')
-  w.ttl, w.fences, w.alive = tonumber(w.ttl), tonumber(w.fences), tonumber(w.alive)
+  w.token, w.ask, w.weight, w.ttl, w.fences, w.alive, w.vote, w.client, w.holder =
+    string.match(record, '^(%S+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d) (%S+) (.*)$')
+  w.weight, w.ttl, w.fences, w.alive = tonumber(w.weight), tonumber(w.ttl), tonumber(w.fences), tonumber(w.alive)
   return w
 end
 
@@ -124,7 +117,7 @@ end
 -- Join the queue, or say again that one is waiting. A waiter whose record was
 -- dropped while it was cut off comes back to its old place, if the key is still the
 -- one that gave the place out.
-local function waiter_ask(ask, ttl, fences, client, holder, old_birth, old_place)
+local function waiter_ask(ask, weight, ttl, fences, client, holder, old_birth, old_place)
   keep(patience(ttl) + retention)
   local alive, vote = now + patience(ttl), (listeners(client) or 0) > 0 and '2' or '1'
   if mine then
@@ -138,7 +131,7 @@ local function waiter_ask(ask, ttl, fences, client, holder, old_birth, old_place
     elseif w.vote == '3' then
       vote = '3'
     end
-    waiter_write(mine, ask, ttl, fences, alive, vote, client, holder)
+    waiter_write(mine, ask, weight, ttl, fences, alive, vote, client, holder)
     return
   end
   if old_place > 0 and old_birth == birth and old_place <= tail then
@@ -155,24 +148,27 @@ local function waiter_ask(ask, ttl, fences, client, holder, old_birth, old_place
     mine = tail
     redis.call('HSET', KEYS[1], 'tail', int(tail))
   end
-  waiter_write(mine, ask, ttl, fences, alive, vote, client, holder)
+  waiter_write(mine, ask, weight, ttl, fences, alive, vote, client, holder)
   redis.call('HSET', KEYS[1], 's:' .. token, int(mine))
   if not head or mine < head then
     head = mark('head', head, mine)
   end
 end
 
--- Walk the queue and give each waiter to admit, until that returns nil for "no" or
--- says, with its second result, that the lock is full now. The first result is what
--- to tell the waiter. Waiters whose heartbeat is overdue are dropped. Those whose
--- client seems to have gone are passed over, but keep their place until they are
--- overdue too: a count of subscribers may be wrong, a missing heartbeat is not.
+-- Let in those who wait, from the head of the queue on, until the lock is full or the
+-- next one needs more than is left: nobody overtakes, so that who needs much is not
+-- starved by those who need little. This is the push: a waiter is made a holder here
+-- and now, and only told of it.
+--
+-- Waiters whose heartbeat is overdue are dropped. Those whose client seems to have gone
+-- are passed over, but keep their place until they are overdue too: a count of
+-- subscribers may be wrong, a missing heartbeat is not.
 --
 -- At most 256 places are looked at, so that no call holds up the server for long.
 -- Returns 1 if there may be more to do, and whom to tell what.
-local function serve(admit)
-  local place, passed, news, gone, left, full = head, false, {}, {}, 256, false
-  while place <= tail and left > 0 and not full do
+local function grant()
+  local place, passed, news, gone, left = head, false, {}, {}, 256
+  while place and place <= tail and left > 0 do
     local w = waiter_read(place)
     left = left - 1
     if w and (w.alive < now or w.alive > now + patience(w.ttl)) then
@@ -181,34 +177,52 @@ local function serve(admit)
       waiter_drop(place, w.token)
     elseif w and skip and place < skip then
       passed, place = place, skip - 1
+    elseif w and used >= limit then
+      break
     elseif w then
       if w.vote == '2' and gone[w.client] == nil then
         gone[w.client] = w.token ~= token and listeners(w.client) == 0
       end
       if w.vote == '2' and gone[w.client] then
         passed = passed or place
-      else
-        local message
-        message, full = admit(w)
-        if not message then
-          break
-        end
+      elseif w.weight > limit then
+        -- The limit was lowered. It would wait in vain, and the others behind it.
         waiter_drop(place, w.token)
+        news[#news + 1] = { w.client, 'ask ' .. w.token }
+      elseif w.weight > limit - used then
+        break
+      else
+        waiter_drop(place, w.token)
+        keep(hold(w.token, w.weight, w.ttl, w.fences, w.client, w.holder))
         if w.token ~= token then
-          news[#news + 1] = { w.client, message }
+          news[#news + 1] = { w.client, 'granted ' .. w.token .. ' ' .. w.ask .. ' ' .. int(fence) }
+        end
+        if used >= limit then
+          place = place + 1
+          break
         end
       end
     end
     place = place + 1
   end
-  local more = left == 0 and place <= tail and not full
-  head = mark('head', head, passed or place <= tail and place)
+  local more = left == 0 and place <= tail and used < limit
+  head = mark('head', head, passed or place and place <= tail and place)
   skip = mark('skip', skip, passed and place)
   return more and 1 or 0, news
 end
 
+-- One message for each client, with a line for each of its waiters.
 local function spread(news)
+  local clients, lines = {}, {}
   for i = 1, #news do
-    tell(news[i][1], news[i][2])
+    local client, line = news[i][1], news[i][2]
+    if not lines[client] then
+      lines[client] = {}
+      clients[#clients + 1] = client
+    end
+    lines[client][#lines[client] + 1] = line
+  end
+  for i = 1, #clients do
+    tell(clients[i], table.concat(lines[clients[i]], '\n'))
   end
 end

@@ -1,4 +1,4 @@
--- mutex_inspect.lua: all there is to know. Writes nothing.
+-- lock_inspect.lua: all there is to know. Writes nothing.
 --
 -- KEYS[1]  lock
 --

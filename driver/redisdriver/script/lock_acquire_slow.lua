@@ -1,0 +1,34 @@
+-- lock_acquire_slow.lua: the end of <kind>_acquire.lua, when others are there.
+--
+-- KEYS[1]   lock
+-- ARGV[4]   ask
+-- ARGV[7]   1 to queue
+-- ARGV[10]  birth and
+-- ARGV[11]  place
+--
+-- Returns as <kind>_acquire.lua does.
+
+local wait = ARGV[7] == '1'
+local more, news = 0, {}
+if wait and (head or weight > limit - used) then
+  waiter_ask(tonumber(ARGV[4]), weight, ttl, fences, client, holder, tonumber(ARGV[10]), tonumber(ARGV[11]))
+  if used < limit then
+    more, news = grant()
+  end
+else
+  -- Who does not wait has no place, so it must not overtake those who have.
+  more, news = grant()
+  if not head and weight <= limit - used then
+    keep(hold(token, weight, ttl, fences, client, holder))
+  end
+end
+spread(news)
+if held then
+  return { 3, held }
+end
+if not wait then
+  return { 1, used > 0 and ends - now + 1 or 0, more }
+end
+-- Nobody is told when a lease runs out. Who is next looks again at that time.
+local next = used > 0 and mine == (skip or head)
+return { 2, next and ends - now + 1 or 0, more, birth, mine }

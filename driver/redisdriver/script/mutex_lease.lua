@@ -1,0 +1,38 @@
+-- mutex_lease.lua: how the lease of a mutex goes on and ends.
+--
+-- Comes after queue.lua in the scripts of a mutex.
+--
+-- KEYS[1]  lock
+
+-- End the lease of whoever holds it.
+local function free()
+  redis.call('HDEL', KEYS[1], 'token', 'expires', 'ttl', 'holder')
+  owner, used, held = false, 0, false
+end
+
+-- Read the rest, and end the lease of a holder whose time is over. No lease can have
+-- more time left than its whole length: if one has, the server's clock was set back,
+-- and the lock must not stay blocked for as long as that.
+local function expire()
+  local expires, ttl = look('expires', 'ttl')
+  if not owner then
+    return
+  end
+  ends, ttl = tonumber(expires), tonumber(ttl)
+  local longest = now + ttl + grace(ttl)
+  if ends < now then
+    free()
+  elseif ends > longest then
+    keep(retention)
+    ends = longest
+    redis.call('HSET', KEYS[1], 'expires', int(ends))
+  end
+end
+
+-- Every "you hold it" gives the full TTL again, because the holder's trust starts
+-- from the ask that this answers.
+local function extend(ttl)
+  keep(lifetime(ttl + grace(ttl)))
+  ends = math.max(ends, now + ttl + grace(ttl))
+  redis.call('HSET', KEYS[1], 'expires', int(ends))
+end

@@ -1,0 +1,63 @@
+-- shared.lua: what holding a part of a lock means: permits of a semaphore, or a read
+-- or write lock.
+--
+-- Comes after lock.lua in the scripts of these kinds. A reader holds 1, a writer
+-- everything. The fields of the hash:
+--
+--   limit      how much there is to hold, for as long as anybody holds or waits
+--   resized    1 if resize has set the limit: it is no longer for requests to say
+--   used       how much is held; absent when nothing is
+--   earliest   no lease ends before this time
+--   span       no lease that ends then was longer than this
+--   h:<token>  a holder: "weight expires ttl fence since client text"
+--
+-- KEYS[1]  lock
+
+local function holder_read(record)
+  if not record then
+    return nil
+  end
+  local h = {}
+  h.weight, h.expires, h.ttl, h.fence, h.since, h.client, h.text =
+    string.match(record, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (.*)$')
+  h.weight, h.expires, h.ttl, h.fence = tonumber(h.weight), tonumber(h.expires), tonumber(h.ttl), tonumber(h.fence)
+  return h
+end
+
+local function holder_write(who, h)
+  redis.call('HSET', KEYS[1], 'h:' .. who, table.concat({ int(h.weight), int(h.expires), int(h.ttl),
+    int(h.fence), h.since, h.client, h.text }, ' '))
+end
+
+local seen = first_look('used', 'limit', 'resized', 'earliest', 'span', 'h:' .. token)
+local used, limit, resized = tonumber(seen[5] or 0), tonumber(seen[6] or 0), seen[7]
+local ends, span = tonumber(seen[8] or 0), tonumber(seen[9] or 0)
+local me = holder_read(seen[10])
+local held = me and me.fence
+
+-- Whoever finds the lock unused says what its limit is. Returns whether a request
+-- with this limit may be served.
+local function agree(asked)
+  if used == 0 and not head and not resized then
+    limit = asked
+  end
+  return resized or limit == asked
+end
+
+-- Make a token a holder. Returns how long the key must live then.
+local function hold(who, weight, ttl, fences, client, holder)
+  advance(fences)
+  local length = ttl + grace(ttl)
+  local h = { weight = weight, expires = now + length, ttl = ttl, fence = fence, since = int(now), client = client, text = holder }
+  if used == 0 or h.expires < ends then
+    ends, span = h.expires, length
+    redis.call('HSET', KEYS[1], 'limit', int(limit), 'earliest', int(ends), 'span', int(span))
+  end
+  used = used + weight
+  redis.call('HSET', KEYS[1], 'used', int(used), 'fence', int(fence))
+  holder_write(who, h)
+  if who == token then
+    me, held = h, fence
+  end
+  return lifetime(length)
+end

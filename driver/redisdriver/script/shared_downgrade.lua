@@ -1,0 +1,20 @@
+-- shared_downgrade.lua: give up some of what a token holds and keep the rest.
+--
+-- KEYS[1]  lock
+-- ARGV[4]  how much to keep. A script that comes late, or again, changes nothing.
+--
+-- Returns {status, more}: status 1 it holds no more than that now, 0 not held by this
+-- token. more as in mutex_release.lua; run this again then.
+
+-- Whatever comes first is an HDEL, see keep.
+redis.call('HDEL', KEYS[1], 'none')
+expire()
+local excess = held and me.weight - ARGV[4] or 0
+if excess > 0 then
+  me.weight = me.weight - excess
+  holder_write(token, me)
+  lower(excess)
+end
+local more, news = grant()
+spread(news)
+return { held and 1 or 0, more }

@@ -1,0 +1,80 @@
+-- shared_lease.lua: how the leases on parts of a lock go on and end.
+--
+-- Comes after queue.lua in the scripts of such locks.
+--
+-- KEYS[1]  lock
+
+-- Give back some of what is held.
+local function lower(weight)
+  used = used - weight
+  if used > 0 then
+    redis.call('HSET', KEYS[1], 'used', int(used))
+  else
+    redis.call('HDEL', KEYS[1], 'used', 'earliest', 'span')
+  end
+end
+
+-- End the lease of this token.
+local function free()
+  redis.call('HDEL', KEYS[1], 'h:' .. token)
+  lower(me.weight)
+  me, held = nil, nil
+end
+
+-- Call visit with each holder.
+local function holders(visit)
+  local fields = redis.call('HGETALL', KEYS[1])
+  for i = 1, #fields, 2 do
+    local who = string.match(fields[i], '^h:(.*)$')
+    if who then
+      visit(who, holder_read(fields[i + 1]))
+    end
+  end
+end
+
+-- Look at every lease, end those whose time is over, and find out when the next one
+-- may be. As for a mutex, no lease can have more time left than its whole length.
+local function sweep()
+  local sum, first = 0, nil
+  keep(retention)
+  holders(function(who, h)
+    local longest = now + h.ttl + grace(h.ttl)
+    if h.expires < now then
+      redis.call('HDEL', KEYS[1], 'h:' .. who)
+      if who == token then
+        me, held = nil, nil
+      end
+      return
+    end
+    if h.expires > longest then
+      h.expires = longest
+      holder_write(who, h)
+    end
+    sum = sum + h.weight
+    if not first or h.expires < first then
+      first, span = h.expires, longest - now
+    end
+  end)
+  lower(used - sum)
+  if first then
+    ends = first
+    redis.call('HSET', KEYS[1], 'earliest', int(ends), 'span', int(span))
+  end
+end
+
+-- Read the rest, and end the leases of holders whose time is over. To look at them all
+-- takes time, so there is a time before which none can be over. Renewals do not move
+-- it; so there is one sweep in about 2/3 of the shortest TTL, however many they are.
+local function expire()
+  look()
+  if used > 0 and (ends < now or ends > now + span) then
+    sweep()
+  end
+end
+
+-- Every "you hold it" gives the full TTL again, as for a mutex.
+local function extend(ttl)
+  keep(lifetime(ttl + grace(ttl)))
+  me.expires = math.max(me.expires, now + ttl + grace(ttl))
+  holder_write(token, me)
+end

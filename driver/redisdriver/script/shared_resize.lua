@@ -1,0 +1,14 @@
+-- shared_resize.lua: set the limit. It holds until the key ends, whatever requests say.
+--
+-- KEYS[1]  lock
+-- ARGV[4]  limit
+--
+-- Returns {1, more}. more as in mutex_release.lua; run this again then.
+
+expire()
+limit = tonumber(ARGV[4])
+redis.call('HSET', KEYS[1], 'limit', int(limit), 'resized', '1')
+keep(lifetime(0))
+local more, news = grant()
+spread(news)
+return { 1, more }
