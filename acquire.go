@@ -60,20 +60,22 @@ type reply struct {
 	err   error
 }
 
-// acquire gets a lease, waiting for it if wait is set.
-func (c *Client) acquire(ctx context.Context, k driver.Kind, name string, cfg config, wait bool) (*Lease, error) {
+// acquire gets the lease that is wanted.
+func (c *Client) acquire(ctx context.Context, want driver.Request, cfg config) (*Lease, error) {
 	fail := func(err error) (*Lease, error) {
-		return nil, &LockError{Op: "acquire " + string(k), Name: name, Err: err}
+		return nil, &LockError{Op: "acquire " + string(want.Kind), Name: want.Name, Err: err}
 	}
-	if !validName(name) {
+	if !validName(want.Name) {
 		return fail(ErrInvalidName)
 	}
 	if !c.begin() {
 		return fail(ErrClosed)
 	}
 	defer c.wg.Done()
-	if held, ok := ctx.Value(heldKey{c, k, name}).(*Lease); ok && held.Err() == nil {
-		return fail(ErrDeadlock)
+	if want.Kind != driver.Semaphore { // which may have room for more
+		if held, ok := ctx.Value(heldKey{c, want.Kind, want.Name}).(*Lease); ok && held.Err() == nil {
+			return fail(ErrDeadlock)
+		}
 	}
 	waitCtx := ctx
 	if cfg.wait > 0 {
@@ -85,7 +87,7 @@ func (c *Client) acquire(ctx context.Context, k driver.Kind, name string, cfg co
 		return fail(context.Cause(waitCtx))
 	}
 	for {
-		a := newAcquisition(c, k, name, cfg, wait)
+		a := newAcquisition(c, want, cfg)
 		trust, fence, err := a.run(waitCtx)
 		if err == nil {
 			l := newLease(ctx, a, fence, cfg)
@@ -98,24 +100,23 @@ func (c *Client) acquire(ctx context.Context, k driver.Kind, name string, cfg co
 		}
 		// Granted, and taken away by force before we heard of it: a new token begins
 		// again at the end of the queue.
-		if !errors.Is(err, driver.ErrNotHeld) || !wait || waitCtx.Err() != nil {
+		if !errors.Is(err, driver.ErrNotHeld) || !want.Wait || waitCtx.Err() != nil {
 			return fail(err)
 		}
 	}
 }
 
-func newAcquisition(c *Client, k driver.Kind, name string, cfg config, wait bool) *acquisition {
+func newAcquisition(c *Client, want driver.Request, cfg config) *acquisition {
 	a := &acquisition{
 		c:       c,
+		req:     want,
 		loud:    cfg.loud,
 		log:     cfg.log(),
 		first:   1,
 		replies: make(chan reply, maxAsking),
 		news:    make(chan driver.Grant, 1),
 	}
-	a.req = driver.Request{
-		Kind: k, Name: name, Token: c.newToken(), TTL: cfg.ttl, Wait: wait, Holder: c.holder, Wake: a.wake,
-	}
+	a.req.Token, a.req.TTL, a.req.Holder, a.req.Wake = c.newToken(), cfg.ttl, c.holder, a.wake
 	return a
 }
 
@@ -187,7 +188,7 @@ func (a *acquisition) event(ctx context.Context) (driver.Grant, error) {
 		return driver.Grant{}, nil
 	case <-ctx.Done():
 		return driver.Grant{}, a.because(context.Cause(ctx))
-	case <-a.c.closing:
+	case <-a.c.closing.Done():
 		return driver.Grant{}, ErrClosed
 	}
 }
@@ -272,6 +273,9 @@ func (a *acquisition) answer(r reply) (driver.Grant, error) {
 
 // failed decides whether an error ends the acquisition.
 func (a *acquisition) failed(err error) error {
+	if errors.Is(err, ErrLimitConflict) || errors.Is(err, ErrLimitExceeded) {
+		a.c.answer() // it is one, if not what we had hoped for
+	}
 	if !errors.Is(err, driver.ErrTransient) || !a.req.Wait && a.last >= maxTries {
 		return err
 	}

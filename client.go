@@ -43,7 +43,8 @@ type Client struct {
 	answered atomic.Int64 // when the store last answered, after began
 	streak   atomic.Int64 // answers, each within 1 ms of the one before
 
-	closing chan struct{}   // closed when Close begins
+	closing context.Context // ends when Close begins
+	shut    context.CancelFunc
 	life    context.Context // ends when Close has finished, or does not wait any longer
 	die     context.CancelFunc
 	wg      sync.WaitGroup
@@ -87,6 +88,7 @@ func open(d driver.Driver, c config) *Client {
 		host = "unknown"
 	}
 	life, die := context.WithCancel(context.Background())
+	closing, shut := context.WithCancel(life)
 	return &Client{
 		d:       d,
 		began:   time.Now(),
@@ -96,7 +98,8 @@ func open(d driver.Driver, c config) *Client {
 		keeper:  keepalive.New(d),
 		id:      randomHex(),
 		holder:  host + ":" + strconv.Itoa(os.Getpid()),
-		closing: make(chan struct{}),
+		closing: closing,
+		shut:    shut,
 		leases:  map[*Lease]struct{}{},
 		doors:   map[door]*doorway{},
 	}
@@ -114,7 +117,7 @@ func (c *Client) Close() error {
 		return nil
 	}
 	c.closed = true
-	close(c.closing)
+	c.shut()
 	held := slices.Collect(maps.Keys(c.leases))
 	c.wg.Add(len(held))
 	c.mu.Unlock()
@@ -205,15 +208,15 @@ func randomHex() string {
 
 // inspect and force serve the methods of all primitives.
 
-func (c *Client) inspect(ctx context.Context, k driver.Kind, name string) (Info, error) {
-	i, ok := driver.As[driver.Inspector](c.d)
-	return await(c, ctx, "inspect", k, name, ok, func() (Info, error) { return i.Inspect(ctx, k, name) })
+func (h *handle) inspect(ctx context.Context) (Info, error) {
+	i, ok := driver.As[driver.Inspector](h.c.d)
+	return await(h.c, ctx, "inspect", h.door(), ok, func() (Info, error) { return i.Inspect(ctx, h.kind, h.name) })
 }
 
-func (c *Client) force(ctx context.Context, k driver.Kind, name string) error {
-	f, ok := driver.As[driver.Forcer](c.d)
-	_, err := await(c, ctx, "force unlock", k, name, ok, func() (any, error) {
-		err := f.ForceRelease(ctx, k, name)
+func (h *handle) force(ctx context.Context) error {
+	f, ok := driver.As[driver.Forcer](h.c.d)
+	_, err := await(h.c, ctx, "force unlock", h.door(), ok, func() (any, error) {
+		err := f.ForceRelease(ctx, h.kind, h.name)
 		if errors.Is(err, driver.ErrNotHeld) {
 			err = ErrNotHeld
 		}
@@ -224,13 +227,13 @@ func (c *Client) force(ctx context.Context, k driver.Kind, name string) error {
 
 // await calls f and waits for it no longer than ctx, for go-redis cannot be relied on
 // to return when its context ends.
-func await[T any](c *Client, ctx context.Context, op string, k driver.Kind, name string, able bool, f func() (T, error)) (T, error) {
+func await[T any](c *Client, ctx context.Context, op string, d door, able bool, f func() (T, error)) (T, error) {
 	var none T
 	fail := func(err error) (T, error) {
-		return none, &LockError{Op: op + " " + string(k), Name: name, Err: err}
+		return none, &LockError{Op: op + " " + string(d.kind), Name: d.name, Err: err}
 	}
 	switch {
-	case !validName(name):
+	case !validName(d.name):
 		return fail(ErrInvalidName)
 	case !able:
 		return fail(fmt.Errorf("the store cannot do this: %w", errors.ErrUnsupported))

@@ -1,80 +1,143 @@
 package holdfast
 
-import "github.com/holdfast-go/holdfast/driver"
+import (
+	"slices"
 
-// door names the place where the goroutines of a client queue for Lock.
+	"golang.org/x/sync/semaphore"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// door names the place where the goroutines of a client queue for a lock.
 type door struct {
 	kind driver.Kind
 	name string
 }
 
-// doorway lets one goroutine of the client through at a time, first come, first
-// served. Locks that Lock has made are found here by Unlock, which knows no more than
-// the name. It exists only while somebody uses it.
+// doorway is where goroutines that use the forms of package sync come in, first come,
+// first served: one at a time, or readers together. These forms return nothing to
+// release, so the leases stay here until somebody goes out who knows no more than the
+// name. It exists only while somebody uses it.
 type doorway struct {
-	inside chan struct{} // holds one element while somebody is inside
-	users  int           // inside or waiting; under Client.mu, like lease
-	lease  *Lease        // nil until the store granted it
+	room  *semaphore.Weighted
+	users int    // inside or waiting; under Client.mu, like holds
+	holds []hold // in the order of their grants
+}
+
+// everyone is the size of a room: who comes alone takes all of it.
+const everyone = 1 << 30
+
+func width(shared bool) int64 {
+	if shared {
+		return 1
+	}
+	return everyone
+}
+
+// hold is what is left of a lease, in permits. A lock has one.
+type hold struct {
+	lease *Lease
+	left  int64
 }
 
 // enter goes in, waiting if it may, and reports whether it did. It does not when the
 // client is closed.
-func (c *Client) enter(k driver.Kind, name string, wait bool) bool {
-	c.mu.Lock()
-	w := c.doors[door{k, name}]
-	if c.closed || w != nil && !wait {
-		c.mu.Unlock()
+func (c *Client) enter(d door, shared, wait bool) bool {
+	w := c.approach(d)
+	if w == nil {
 		return false
 	}
-	if w == nil {
-		w = &doorway{inside: make(chan struct{}, 1)}
-		c.doors[door{k, name}] = w
+	in := w.room.TryAcquire(width(shared))
+	if !in && wait {
+		in = w.room.Acquire(c.closing, width(shared)) == nil
 	}
-	w.users++
-	c.mu.Unlock()
-
-	select {
-	case w.inside <- struct{}{}:
-		return true
-	case <-c.closing:
-		c.drop(k, name, w)
-		return false
+	if !in {
+		c.withdraw(d)
 	}
+	return in
 }
 
-// leave goes out, and lets the next one in.
-func (c *Client) leave(k driver.Kind, name string) {
-	c.mu.Lock()
-	w := c.doors[door{k, name}]
-	c.mu.Unlock()
-	c.drop(k, name, w)
-	<-w.inside
+// leave goes out, and lets the next ones in.
+func (c *Client) leave(d door, shared bool) {
+	c.withdraw(d).room.Release(width(shared))
 }
 
-func (c *Client) drop(k driver.Kind, name string, w *doorway) {
+// approach returns the doorway, with one more user, unless the client is closed.
+func (c *Client) approach(d door) *doorway {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if w.users--; w.users == 0 {
-		delete(c.doors, door{k, name})
-	}
-}
-
-// hold puts down, and unhold takes away, the lease of who is inside. unhold returns
-// nil if there is none.
-func (c *Client) hold(k driver.Kind, name string, l *Lease) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.doors[door{k, name}].lease = l
-}
-
-func (c *Client) unhold(k driver.Kind, name string) *Lease {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	w := c.doors[door{k, name}]
-	if w == nil {
+	if c.closed {
 		return nil
 	}
-	l := w.lease
-	w.lease = nil
-	return l
+	w := c.doors[d]
+	if w == nil {
+		w = &doorway{room: semaphore.NewWeighted(everyone)}
+		c.doors[d] = w
+	}
+	w.users++
+	return w
+}
+
+func (c *Client) withdraw(d door) *doorway {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	w := c.doors[d]
+	if w.users--; w.users == 0 {
+		delete(c.doors, d)
+	}
+	return w
+}
+
+// hold puts down the lease of somebody inside.
+func (c *Client) hold(d door, l *Lease) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	w := c.doors[d]
+	w.holds = append(w.holds, hold{l, max(1, l.a.req.Weight)})
+}
+
+// unhold takes n away from the holds that are shared, or are not, and returns them as
+// they are then. It reports false, and takes nothing, if there is not as much.
+//
+// Nobody says which lease they mean, and those that are lost are as good as the others.
+// They come first: to end a lease that is still good, for somebody who thinks of one
+// that is lost, would let in a stranger beside its real owner.
+func (c *Client) unhold(d door, shared bool, n int64) ([]hold, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	w := c.doors[d]
+	if w == nil {
+		return nil, false
+	}
+	var lost, same, rest []int
+	var sum int64
+	for i, h := range w.holds {
+		switch {
+		case h.lease.a.req.Shared != shared:
+			continue
+		case h.lease.ended() != nil:
+			lost = append(lost, i)
+		case h.left == n:
+			same = append(same, i)
+		default:
+			rest = append(rest, i)
+		}
+		sum += h.left
+	}
+	if sum < n {
+		return nil, false
+	}
+	var taken []hold
+	for _, i := range slices.Concat(lost, same, rest) {
+		h := &w.holds[i]
+		part := min(n, h.left)
+		if part == 0 {
+			break
+		}
+		h.left -= part
+		n -= part
+		taken = append(taken, *h)
+	}
+	w.holds = slices.DeleteFunc(w.holds, func(h hold) bool { return h.left == 0 })
+	return taken, true
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // What can be wrong. Errors of this package match one of these with [errors.Is], the
@@ -23,6 +25,10 @@ var (
 	// ErrDeadlock says that the context already carries a lease on the lock, for
 	// which the caller would wait for ever.
 	ErrDeadlock error = &sentinel{"deadlock", "already held by this context"}
+	// ErrLimitConflict says that a semaphore is in use with another limit.
+	ErrLimitConflict = driver.ErrLimitConflict
+	// ErrLimitExceeded says that more was asked for than the limit of a semaphore.
+	ErrLimitExceeded = driver.ErrLimitExceeded
 	// ErrInvalidName says that a name is empty or longer than 512 bytes.
 	ErrInvalidName error = &sentinel{"invalid_name", "name must have 1 to 512 bytes"}
 )
@@ -57,8 +63,9 @@ func (e *LockError) Error() string {
 func (e *LockError) Unwrap() error { return e.Err }
 
 // ErrorType returns a word for the cause that is fit for the OpenTelemetry attribute
-// error.type: locked, lock_lost, not_held, closed, deadlock, invalid_name, timeout,
-// canceled or, for anything the store said, store.
+// error.type: locked, lock_lost, not_held, closed, deadlock, invalid_name,
+// limit_conflict, limit_exceeded, timeout, canceled or, for anything else the store
+// said, store.
 func (e *LockError) ErrorType() string {
 	var known *sentinel
 	isKnown := errors.As(e.Err, &known)
@@ -71,6 +78,10 @@ func (e *LockError) ErrorType() string {
 		return "canceled"
 	case isKnown:
 		return known.kind
+	case errors.Is(e.Err, ErrLimitConflict):
+		return "limit_conflict"
+	case errors.Is(e.Err, ErrLimitExceeded):
+		return "limit_exceeded"
 	}
 	return "store"
 }

@@ -141,7 +141,7 @@ func (l *Lease) Renew(ctx context.Context) error {
 	if err := l.Err(); err != nil {
 		return l.error(op, err)
 	}
-	_, err := await(l.c, ctx, op, l.a.req.Kind, l.a.req.Name, true, func() (any, error) {
+	_, err := await(l.c, ctx, op, l.door(), true, func() (any, error) {
 		sent := time.Now()
 		err := l.c.d.Renew(context.WithoutCancel(ctx), []driver.Lease{l.entry.Lease})[0]
 		switch {
@@ -149,6 +149,30 @@ func (l *Lease) Renew(ctx context.Context) error {
 			l.c.keeper.Renewed(l.entry, sent)
 			err = l.Err() // the answer may have come too late
 		case errors.Is(err, driver.ErrNotHeld):
+			l.lose(err) // unless it was released meanwhile
+			err = l.Err()
+		}
+		return nil, err
+	})
+	return err
+}
+
+// Downgrade turns the lease on a write lock into one on a read lock, without letting
+// another writer have it in between. Readers that are next in the queue are let in.
+// The fence stays. From the call on the holder must not rely on being alone, also if
+// there is an error: unless that matches [ErrLost] the lease is held on, for writing or
+// reading, and Downgrade can be called again. On a lease for reading it does nothing.
+// Other locks than an RWMutex cannot be downgraded; the error matches
+// [errors.ErrUnsupported].
+func (l *Lease) Downgrade(ctx context.Context) error {
+	const op = "downgrade"
+	d, able := driver.As[driver.Downgrader](l.c.d)
+	if err := l.Err(); err != nil || l.a.req.Shared {
+		return l.error(op, err)
+	}
+	_, err := await(l.c, ctx, op, l.door(), able && l.a.req.Kind == driver.RWMutex, func() (any, error) {
+		err := d.Downgrade(context.WithoutCancel(ctx), l.entry.Lease, 0)
+		if errors.Is(err, driver.ErrNotHeld) {
 			l.lose(err) // unless it was released meanwhile
 			err = l.Err()
 		}
@@ -190,12 +214,26 @@ func (l *Lease) Release(ctx context.Context) error {
 
 // unlock is Release for those who cannot be told of an error.
 func (l *Lease) unlock() {
-	settle, _ := l.giveUp(l.c.begin())
-	if settle == nil {
-		return
+	if settle, _ := l.giveUp(l.c.begin()); settle != nil {
+		l.hurry(settle)
 	}
+}
+
+// keep gives up all of the lease but a weight, in the same way.
+func (l *Lease) keep(weight int64) {
+	d, able := driver.As[driver.Downgrader](l.c.d)
+	if !able || l.ended() != nil || !l.c.begin() {
+		return // the rest goes with it
+	}
+	s := l.a.settlement()
+	s.send = func(ctx context.Context, to driver.Lease) error { return d.Downgrade(ctx, to, weight) }
+	l.hurry(s)
+}
+
+// hurry is finish for those who do not want to wait for long.
+func (l *Lease) hurry(s *settlement) {
 	if l.c.brisk() {
-		if _, final := settle.try(); final {
+		if _, final := s.try(); final {
 			l.c.wg.Done()
 			return
 		}
@@ -203,7 +241,7 @@ func (l *Lease) unlock() {
 	timer := time.NewTimer(releaseWait)
 	defer timer.Stop()
 	select {
-	case <-l.background(settle):
+	case <-l.background(s):
 	case <-timer.C:
 	}
 }
@@ -292,7 +330,7 @@ func (l *Lease) lose(cause error) {
 func (l *Lease) tidy() {
 	defer l.c.wg.Done()
 	select {
-	case <-l.c.closing:
+	case <-l.c.closing.Done():
 	case <-time.After(releaseWait):
 	}
 	_, _ = l.a.settlement().try()
@@ -304,8 +342,12 @@ var (
 	errTakenAway  = errors.New("the store does not know it any more")
 )
 
-// do is what Do of every primitive does with its lease.
-func (l *Lease) do(ctx context.Context, f func(context.Context) error) (err error) {
+// do is Do of every primitive.
+func do(ctx context.Context, acquire func(context.Context) (*Lease, error), f func(context.Context) error) (err error) {
+	l, err := acquire(ctx)
+	if err != nil {
+		return err
+	}
 	defer func() {
 		released := l.Release(ctx)
 		if released != nil {
@@ -314,6 +356,8 @@ func (l *Lease) do(ctx context.Context, f func(context.Context) error) (err erro
 	}()
 	return f(l.WithContext(ctx))
 }
+
+func (l *Lease) door() door { return door{l.a.req.Kind, l.a.req.Name} }
 
 func (l *Lease) error(op string, err error) error {
 	if err == nil {

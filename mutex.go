@@ -2,17 +2,10 @@ package holdfast
 
 import (
 	"context"
-	"errors"
 	"sync"
-	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/driver"
 )
-
-// tryWait is how long TryLock waits for the store.
-const tryWait = time.Second
 
 // Mutex is a lock with one holder at a time among all processes that use the same
 // store. It can replace a [sync.Mutex]; use [Mutex.Lease] or [Mutex.Do] where code
@@ -20,12 +13,7 @@ const tryWait = time.Second
 //
 // A Mutex is a handle and cheap. All handles of one name are the same lock, also for
 // Unlock, which any goroutine may call. It is not reentrant.
-type Mutex struct {
-	_      noCopy
-	c      *Client
-	name   string
-	config config
-}
+type Mutex struct{ handle }
 
 var _ sync.Locker = (*Mutex)(nil)
 
@@ -41,7 +29,7 @@ type (
 // Mutex returns the mutex with that name, any 1 to 512 bytes. A name that is empty or
 // longer makes Lock and its like panic, and the others return [ErrInvalidName].
 func (c *Client) Mutex(name string, opts ...LockOption) *Mutex {
-	return &Mutex{c: c, name: name, config: c.config.with(opts)}
+	return &Mutex{c.handle(driver.Mutex, name, opts)}
 }
 
 // Lease waits for the lock until ctx ends, and returns the lease under which it is
@@ -58,29 +46,25 @@ func (c *Client) Mutex(name string, opts ...LockOption) *Mutex {
 // If ctx comes from a lease on this lock that is still held, the error is
 // [ErrDeadlock].
 func (m *Mutex) Lease(ctx context.Context) (*Lease, error) {
-	return m.c.acquire(ctx, driver.Mutex, m.name, m.config, true)
+	return m.c.acquire(ctx, m.want(false, true), m.config)
 }
 
 // TryLease returns the lease if the lock is free and nobody waits for it, else an
 // error that matches [ErrLocked].
 func (m *Mutex) TryLease(ctx context.Context) (*Lease, error) {
-	return m.c.acquire(ctx, driver.Mutex, m.name, m.config, false)
+	return m.c.acquire(ctx, m.want(false, false), m.config)
 }
 
 // Do waits for the lock as [Mutex.Lease] does, calls f, and releases the lock, also
 // if f panics. The context for f ends when ctx ends and when the lock is lost; then
 // the error matches [ErrLost], whatever f returned.
 func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context) error) error {
-	l, err := m.Lease(ctx)
-	if err != nil {
-		return err
-	}
-	return l.do(ctx, f)
+	return do(ctx, m.Lease, f)
 }
 
 // Inspect tells who holds the lock and who waits, as the store sees it now.
 func (m *Mutex) Inspect(ctx context.Context) (Info, error) {
-	return m.c.inspect(ctx, driver.Mutex, m.name)
+	return m.inspect(ctx)
 }
 
 // ForceUnlock takes the lock from its holder, whoever that is, and lets the next
@@ -89,7 +73,7 @@ func (m *Mutex) Inspect(ctx context.Context) (Info, error) {
 // Until then there are two who believe that they hold it. The error matches
 // [ErrNotHeld] if nobody does.
 func (m *Mutex) ForceUnlock(ctx context.Context) error {
-	return m.c.force(ctx, driver.Mutex, m.name)
+	return m.force(ctx)
 }
 
 // Lock waits for the lock. It waits out outages of the store, and logs them.
@@ -103,51 +87,12 @@ func (m *Mutex) ForceUnlock(ctx context.Context) error {
 // Lock has no way to tell that the lock was lost; the loss is logged. In this process
 // the lock stays locked nevertheless until Unlock, so that the Unlock of one goroutine
 // never unlocks what another has locked since.
-func (m *Mutex) Lock() {
-	entered := m.c.enter(driver.Mutex, m.name, true)
-	if !entered {
-		m.misuse(ErrClosed)
-	}
-	cfg := m.config
-	cfg.wait, cfg.loud = 0, true
-	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		l, err := m.c.acquire(context.Background(), driver.Mutex, m.name, cfg, true)
-		if err == nil {
-			m.c.hold(driver.Mutex, m.name, l)
-			return
-		}
-		m.check(err)
-		m.config.log().Warn("holdfast: cannot lock, trying again", "lock", m.name, "error", err)
-		select {
-		case <-m.c.closing:
-		case <-time.After(pause):
-		}
-	}
-}
+func (m *Mutex) Lock() { m.lock(false) }
 
 // TryLock tries to lock without waiting for others and reports whether it succeeded.
 // It waits for the store at most 1 s, and reports false if that does not answer. It
 // panics when [Mutex.Lock] would.
-func (m *Mutex) TryLock() bool {
-	if !m.c.enter(driver.Mutex, m.name, false) {
-		select {
-		case <-m.c.closing:
-			m.misuse(ErrClosed)
-		default:
-		}
-		return false
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), tryWait)
-	defer cancel()
-	l, err := m.TryLease(ctx)
-	if err != nil {
-		m.check(err)
-		m.c.leave(driver.Mutex, m.name)
-		return false
-	}
-	m.c.hold(driver.Mutex, m.name, l)
-	return true
-}
+func (m *Mutex) TryLock() bool { return m.tryLock(false) }
 
 // Unlock unlocks what Lock or TryLock has locked, also from another goroutine or
 // handle, and panics if nothing is. It never touches a hold made with Lease. It waits
@@ -155,25 +100,7 @@ func (m *Mutex) TryLock() bool {
 // falls silent in the middle of a burst of commands, one Unlock may wait for as long as
 // the Redis client's ReadTimeout.
 func (m *Mutex) Unlock() {
-	l := m.c.unhold(driver.Mutex, m.name)
-	if l == nil {
+	if !m.unlock(false) {
 		panic("holdfast: unlock of unlocked mutex")
 	}
-	l.unlock()
-	m.c.leave(driver.Mutex, m.name)
-}
-
-// check panics if err is one that Lock and TryLock cannot live with. It leaves the
-// doorway first, should somebody recover.
-func (m *Mutex) check(err error) {
-	refused := !errors.Is(err, driver.ErrTransient) && !errors.Is(err, ErrLocked) &&
-		!errors.Is(err, context.DeadlineExceeded) && !m.c.accepted.Load()
-	if refused || errors.Is(err, ErrInvalidName) || errors.Is(err, ErrClosed) || errors.Is(err, redis.ErrClosed) {
-		m.c.leave(driver.Mutex, m.name)
-		m.misuse(err)
-	}
-}
-
-func (m *Mutex) misuse(err error) {
-	panic(&LockError{Op: "lock mutex", Name: m.name, Err: err})
 }

@@ -1,6 +1,7 @@
 package holdfast
 
 import (
+	"context"
 	"errors"
 	"math/rand/v2"
 	"sync/atomic"
@@ -9,11 +10,12 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// settlement is the release of a token, which is tried until the store has answered or
-// the lease would have ended by itself.
+// settlement is the release of a token, or of a part of what it holds, which is tried
+// until the store has answered or the lease would have ended by itself.
 type settlement struct {
 	c        *Client
 	lease    driver.Lease
+	send     func(context.Context, driver.Lease) error
 	open     *atomic.Int32 // of the acquisition
 	deadline time.Time     // set when the first attempt fails
 	pause    time.Duration
@@ -21,7 +23,7 @@ type settlement struct {
 }
 
 func (a *acquisition) settlement() *settlement {
-	return &settlement{c: a.c, lease: a.driverLease(), open: &a.open}
+	return &settlement{c: a.c, lease: a.driverLease(), send: a.c.d.Release, open: &a.open}
 }
 
 // try makes one attempt. If it is final, err is what to say: driver.ErrNotHeld only if
@@ -29,7 +31,7 @@ func (a *acquisition) settlement() *settlement {
 // answer was lost that is what one expects to hear.
 func (s *settlement) try() (err error, final bool) {
 	s.lease.Unsettled = s.open.Load() > 0
-	err = s.c.d.Release(s.c.life, s.lease)
+	err = s.send(s.c.life, s.lease)
 	if err == nil {
 		s.c.answer()
 	}

@@ -1,0 +1,108 @@
+package holdfast
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// tryWait is how long TryLock waits for the store.
+const tryWait = time.Second
+
+// handle is what Mutex, RWMutex and Semaphore have in common: the name of a lock, and
+// for the first two the forms of package sync.
+type handle struct {
+	_      noCopy
+	c      *Client
+	kind   driver.Kind
+	name   string
+	config config
+}
+
+func (c *Client) handle(k driver.Kind, name string, opts []LockOption) handle {
+	return handle{c: c, kind: k, name: name, config: c.config.with(opts)}
+}
+
+// want is a request for the lock, shared or not. Only an RWMutex can be shared.
+func (h *handle) want(shared, wait bool) driver.Request {
+	return driver.Request{Kind: h.kind, Name: h.name, Shared: shared, Wait: wait}
+}
+
+// lock waits for the lock and leaves the lease in the doorway.
+func (h *handle) lock(shared bool) {
+	if !h.c.enter(h.door(), shared, true) {
+		h.misuse(ErrClosed)
+	}
+	cfg := h.config
+	cfg.wait, cfg.loud = 0, true
+	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		l, err := h.c.acquire(context.Background(), h.want(shared, true), cfg)
+		if err == nil {
+			h.c.hold(h.door(), l)
+			return
+		}
+		if h.fatal(err) {
+			h.c.leave(h.door(), shared) // should somebody recover
+			h.misuse(err)
+		}
+		h.config.log().Warn("holdfast: cannot lock, trying again", "lock", h.name, "error", err)
+		select {
+		case <-h.c.closing.Done():
+		case <-time.After(pause):
+		}
+	}
+}
+
+// tryLock is lock without waiting for others.
+func (h *handle) tryLock(shared bool) bool {
+	if !h.c.enter(h.door(), shared, false) {
+		if h.c.closing.Err() != nil {
+			h.misuse(ErrClosed)
+		}
+		return false
+	}
+	l, err := h.tryLease(h.want(shared, false))
+	if err != nil {
+		h.c.leave(h.door(), shared)
+		if h.fatal(err) {
+			h.misuse(err)
+		}
+		return false
+	}
+	h.c.hold(h.door(), l)
+	return true
+}
+
+func (h *handle) tryLease(r driver.Request) (*Lease, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), tryWait)
+	defer cancel()
+	return h.c.acquire(ctx, r, h.config)
+}
+
+// unlock ends what lock or tryLock has begun, and reports whether there is anything.
+func (h *handle) unlock(shared bool) bool {
+	parts, ok := h.c.unhold(h.door(), shared, 1)
+	if !ok {
+		return false
+	}
+	parts[0].lease.unlock()
+	h.c.leave(h.door(), shared)
+	return true
+}
+
+func (h *handle) door() door { return door{h.kind, h.name} }
+
+// fatal reports whether an error is one that forms without an error cannot live with.
+func (h *handle) fatal(err error) bool {
+	refused := !errors.Is(err, driver.ErrTransient) && !errors.Is(err, ErrLocked) &&
+		!errors.Is(err, context.DeadlineExceeded) && !h.c.accepted.Load()
+	return refused || errors.Is(err, ErrInvalidName) || errors.Is(err, ErrClosed) || errors.Is(err, redis.ErrClosed)
+}
+
+func (h *handle) misuse(err error) {
+	panic(&LockError{Op: "lock " + string(h.kind), Name: h.name, Err: err})
+}

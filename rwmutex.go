@@ -1,0 +1,109 @@
+package holdfast
+
+import (
+	"context"
+	"sync"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// RWMutex is a lock that either one writer holds at a time or any number of readers,
+// among all processes that use the same store. It can replace a [sync.RWMutex]; use
+// [RWMutex.Lease], [RWMutex.RLease] and [RWMutex.Do] where code must know if the lock is
+// lost.
+//
+// Readers and writers wait in one queue, first come, first served. So a writer that
+// waits holds up the readers that come after it, and no stream of readers can starve
+// it. It follows that a reader must not read-lock again: a writer may have come in
+// between, and then each waits for the other.
+//
+// Each reader has a lease of its own. One that crashes keeps writers waiting for a TTL,
+// as a writer does, whatever the other readers do.
+//
+// An RWMutex is a handle and cheap. All handles of one name are the same lock, also for
+// Unlock and RUnlock, which any goroutine may call. A [Mutex] of that name is another
+// lock.
+type RWMutex struct{ handle }
+
+var _ sync.Locker = (*RWMutex)(nil)
+
+// RWMutex returns the read-write lock with that name, as [Client.Mutex] does.
+func (c *Client) RWMutex(name string, opts ...LockOption) *RWMutex {
+	return &RWMutex{c.handle(driver.RWMutex, name, opts)}
+}
+
+// Lease waits for the lock, for writing, as [Mutex.Lease] does. A ctx that comes from a
+// lease on this lock, also one for reading, gets [ErrDeadlock]: a reader cannot become a
+// writer without letting go first.
+func (rw *RWMutex) Lease(ctx context.Context) (*Lease, error) {
+	return rw.c.acquire(ctx, rw.want(false, true), rw.config)
+}
+
+// TryLease returns a lease for writing if nobody holds the lock or waits for it, else
+// an error that matches [ErrLocked].
+func (rw *RWMutex) TryLease(ctx context.Context) (*Lease, error) {
+	return rw.c.acquire(ctx, rw.want(false, false), rw.config)
+}
+
+// RLease waits for the lock, for reading, as [RWMutex.Lease] does for writing.
+func (rw *RWMutex) RLease(ctx context.Context) (*Lease, error) {
+	return rw.c.acquire(ctx, rw.want(true, true), rw.config)
+}
+
+// TryRLease returns a lease for reading if no writer holds the lock and nobody waits
+// for it, else an error that matches [ErrLocked].
+func (rw *RWMutex) TryRLease(ctx context.Context) (*Lease, error) {
+	return rw.c.acquire(ctx, rw.want(true, false), rw.config)
+}
+
+// Do calls f with the lock held for writing, as [Mutex.Do] does.
+func (rw *RWMutex) Do(ctx context.Context, f func(ctx context.Context) error) error {
+	return do(ctx, rw.Lease, f)
+}
+
+// RDo calls f with the lock held for reading, as [Mutex.Do] does.
+func (rw *RWMutex) RDo(ctx context.Context, f func(ctx context.Context) error) error {
+	return do(ctx, rw.RLease, f)
+}
+
+// Inspect tells who holds the lock and who waits, as the store sees it now.
+func (rw *RWMutex) Inspect(ctx context.Context) (Info, error) { return rw.inspect(ctx) }
+
+// ForceUnlock takes the lock from all its holders, readers or writer, as
+// [Mutex.ForceUnlock] does.
+func (rw *RWMutex) ForceUnlock(ctx context.Context) error { return rw.force(ctx) }
+
+// Lock waits for the lock, for writing. Of outages, misuse and a lock that is lost the
+// same is true as of [Mutex.Lock].
+func (rw *RWMutex) Lock() { rw.lock(false) }
+
+// TryLock tries to lock for writing, as [Mutex.TryLock] does.
+func (rw *RWMutex) TryLock() bool { return rw.tryLock(false) }
+
+// Unlock unlocks what Lock or TryLock has locked, as [Mutex.Unlock] does.
+func (rw *RWMutex) Unlock() {
+	if !rw.unlock(false) {
+		panic("holdfast: Unlock of unlocked RWMutex")
+	}
+}
+
+// RLock waits for the lock, for reading, as [RWMutex.Lock] does for writing.
+func (rw *RWMutex) RLock() { rw.lock(true) }
+
+// TryRLock tries to lock for reading, as [Mutex.TryLock] does.
+func (rw *RWMutex) TryRLock() bool { return rw.tryLock(true) }
+
+// RUnlock undoes one RLock or TryRLock, as [Mutex.Unlock] undoes Lock.
+func (rw *RWMutex) RUnlock() {
+	if !rw.unlock(true) {
+		panic("holdfast: RUnlock of unlocked RWMutex")
+	}
+}
+
+// RLocker returns a [sync.Locker] whose Lock and Unlock are RLock and RUnlock.
+func (rw *RWMutex) RLocker() sync.Locker { return (*rlocker)(rw) }
+
+type rlocker RWMutex
+
+func (r *rlocker) Lock()   { (*RWMutex)(r).RLock() }
+func (r *rlocker) Unlock() { (*RWMutex)(r).RUnlock() }
