@@ -167,7 +167,7 @@ end
 -- At most 256 places are looked at, so that no call holds up the server for long.
 -- Returns 1 if there may be more to do, and whom to tell what.
 local function grant()
-  local place, passed, news, gone, left = head, false, {}, {}, 256
+  local place, passed, news, gone, left, life = head, false, {}, {}, 256, 0
   while place and place <= tail and left > 0 do
     local w = waiter_read(place)
     left = left - 1
@@ -193,7 +193,7 @@ local function grant()
         break
       else
         waiter_drop(place, w.token)
-        keep(hold(w.token, w.weight, w.ttl, w.fences, w.client, w.holder))
+        life = math.max(life, hold(w.token, w.weight, w.ttl, w.fences, w.client, w.holder))
         if w.token ~= token then
           news[#news + 1] = { w.client, 'granted ' .. w.token .. ' ' .. w.ask .. ' ' .. int(fence) }
         end
@@ -204,6 +204,9 @@ local function grant()
       end
     end
     place = place + 1
+  end
+  if life > 0 then
+    keep(life)
   end
   local more = left == 0 and place <= tail and used < limit
   head = mark('head', head, passed or place and place <= tail and place)

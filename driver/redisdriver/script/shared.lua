@@ -20,13 +20,18 @@ local function holder_read(record)
   local h = {}
   h.weight, h.expires, h.ttl, h.fence, h.since, h.client, h.text =
     string.match(record, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (.*)$')
-  h.weight, h.expires, h.ttl, h.fence = tonumber(h.weight), tonumber(h.expires), tonumber(h.ttl), tonumber(h.fence)
+  h.weight, h.expires, h.ttl = tonumber(h.weight), tonumber(h.expires), tonumber(h.ttl)
+  h.fence, h.since = tonumber(h.fence), tonumber(h.since)
   return h
 end
 
+local function holder_record(weight, expires, ttl, fence_of, since, client, text)
+  return string.format('%.0f %.0f %.0f %.0f %.0f ', weight, expires, ttl, fence_of, since) .. client .. ' ' .. text
+end
+
 local function holder_write(who, h)
-  redis.call('HSET', KEYS[1], 'h:' .. who, table.concat({ int(h.weight), int(h.expires), int(h.ttl),
-    int(h.fence), h.since, h.client, h.text }, ' '))
+  redis.call('HSET', KEYS[1], 'h:' .. who,
+    holder_record(h.weight, h.expires, h.ttl, h.fence, h.since, h.client, h.text))
 end
 
 local seen = first_look('used', 'limit', 'resized', 'earliest', 'span', 'h:' .. token)
@@ -48,16 +53,16 @@ end
 local function hold(who, weight, ttl, fences, client, holder)
   advance(fences)
   local length = ttl + grace(ttl)
-  local h = { weight = weight, expires = now + length, ttl = ttl, fence = fence, since = int(now), client = client, text = holder }
-  if used == 0 or h.expires < ends then
-    ends, span = h.expires, length
+  local expires = now + length
+  if used == 0 or expires < ends then
+    ends, span = expires, length
     redis.call('HSET', KEYS[1], 'limit', int(limit), 'earliest', int(ends), 'span', int(span))
   end
   used = used + weight
-  redis.call('HSET', KEYS[1], 'used', int(used), 'fence', int(fence))
-  holder_write(who, h)
+  redis.call('HSET', KEYS[1], 'used', int(used), 'fence', int(fence),
+    'h:' .. who, holder_record(weight, expires, ttl, fence, now, client, holder))
   if who == token then
-    me, held = h, fence
+    held = fence
   end
   return lifetime(length)
 end
