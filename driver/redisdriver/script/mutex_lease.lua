@@ -34,5 +34,5 @@ end
 local function extend(ttl)
   keep(lifetime(ttl + grace(ttl)))
   ends = math.max(ends, now + ttl + grace(ttl))
-  redis.call('HSET', KEYS[1], 'expires', int(ends))
+  redis.call('HSET', KEYS[1], 'expires', int(ends), 'ttl', int(ttl))
 end
