@@ -7,6 +7,10 @@
 //	mu.Lock()
 //	defer mu.Unlock()
 //
+// [Mutex] has one holder at a time, [RWMutex] one writer or many readers, and
+// [Semaphore] as many as its permits allow. They have the methods of their models in
+// sync and golang.org/x/sync/semaphore, and beside these some that return a [Lease].
+//
 // # A lock is a lease
 //
 // No lock between processes is held for as long as one likes to believe. A process
@@ -43,10 +47,11 @@
 //
 // # Promises
 //
-//  1. At most one holder believes in its lease at a time, provided that the clocks of
-//     holder and server advance at the same rate within 1 %, and that the server's
-//     clock is not set forward by more than the grace, TTL/20 within 5 and 500 ms.
-//     The clocks of clients may show any time.
+//  1. At most one holder believes in its lease at a time (or one writer and no reader
+//     beside it, or holders of no more permits than the limit), provided that the
+//     clocks of holder and server advance at the same rate within 1 %, and that the
+//     server's clock is not set forward by more than the grace, TTL/20 within 5 and
+//     500 ms. The clocks of clients may show any time.
 //  2. A holder that crashed, or a waiter that crashed just as it was granted the lock,
 //     keeps it from the others for no longer than TTL + grace + one heartbeat of
 //     TTL/3. A waiter that crashed before delays nobody, if Redis knows: if it has
@@ -54,7 +59,8 @@
 //     2/3 TTL after the waiter last asked. On a Cluster only the node that has that
 //     connection knows.
 //  3. Waiters are served in the order in which they came, as long as nothing fails.
-//     After a failure every waiter that lives is served.
+//     Nobody overtakes the first one, be it a writer among readers or a large request
+//     among small ones. After a failure every waiter that lives is served.
 //  4. The context of a lease that is lost ends, with cause [ErrLost], before another
 //     can be granted the lock.
 //  5. Fences of one name strictly increase, also over restarts of Redis and failovers

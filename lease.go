@@ -117,7 +117,9 @@ func (l *Lease) ended() error {
 
 // Fence returns the fencing token: a number that is larger for every new lease on the
 // lock. A resource that remembers the largest it has seen, and refuses smaller ones,
-// is safe from a holder who does not know yet that its lease is over.
+// is safe from a holder who does not know yet that its lease is over. Where several hold
+// at a time, as readers do, a smaller fence is not out of date unless it is smaller than
+// that of the last writer; to holders of a [Semaphore] it only gives an order.
 func (l *Lease) Fence() int64 { return l.fence }
 
 // Token returns the identity of the lease, which contains the kind and name of its

@@ -73,6 +73,12 @@ func Cases() []Case {
 			all = append(all, c.as(f))
 		}
 	}
+	for _, c := range slices.Concat(readerCases, readerExpiryCases, writerCases) {
+		all = append(all, c.of(forms[1]))
+	}
+	for _, c := range slices.Concat(semaphoreCases, limitCases) {
+		all = append(all, c.of(forms[2]))
+	}
 	return all
 }
 
@@ -91,7 +97,12 @@ var forms = []form{
 
 // as is the same property of another form.
 func (c Case) as(f form) Case {
-	return Case{f.prefix + c.Name, func(t *test) {
+	return Case{f.prefix + c.Name, c.of(f).body}
+}
+
+// of is a property of locks whose tokens have that form unless the case says otherwise.
+func (c Case) of(f form) Case {
+	return Case{c.Name, func(t *test) {
 		t.needs(f.needs...)
 		t.shape = f.shape
 		c.body(t)

@@ -3,8 +3,8 @@
 //
 // A lock is one hash, <prefix>:1:<kind>:<name>, so it needs no hash tag on a
 // Cluster and keeps working while its slot moves. HGETALL shows an operator the
-// whole lock; script/queue.lua and script/mutex.lua explain its fields. Every
-// change is one Lua script that uses the server's clock.
+// whole lock; script/lock.lua, queue.lua, mutex.lua and shared.lua explain its fields.
+// Every change is one Lua script that uses the server's clock.
 //
 // # Grant by push
 //
