@@ -1,0 +1,166 @@
+package drivertest
+
+import (
+	"math"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// The limit of a semaphore is for its first holder to say.
+var limitCases = []Case{
+	refusal("ZeroWeightIsRefused", weighing(0, 5)),
+	refusal("NegativeWeightIsRefused", weighing(-1, 5)),
+	refusal("ZeroLimitIsRefused", weighing(1, 0)),
+	refusal("NegativeLimitIsRefused", weighing(1, -5)),
+	refusal("LimitAboveTheLargestIsRefused", weighing(1, driver.MaxLimit+1)),
+	refusal("NoWeightAndNoLimitIsRefused", weighing(0, 0)),
+	{"MoreThanTheLimitIsRefusedAtOnce", func(t *test) {
+		d := t.driver()
+		for _, weight := range []int64{6, 7, driver.MaxLimit, math.MaxInt64} {
+			t.refuses(d, driver.ErrLimitExceeded, weighing(weight, 5)) // of an unused one
+		}
+		t.refuses(d, driver.ErrLimitExceeded, weighing(driver.MaxLimit+1, driver.MaxLimit))
+		t.contender(d, weighing(1, 4)).lock() // None of them has set the limit.
+		t.refuses(d, driver.ErrLimitExceeded, weighing(5, 4))
+		t.contender(d, weighing(3, 4)).lock()
+		t.refuses(d, driver.ErrLimitExceeded, weighing(5, 4))
+	}},
+	{"MoreThanTheLimitHoldsUpNobody", func(t *test) {
+		t.needs(Queue)
+		a, b := t.contender(t.driver(), weighing(3, 5)), t.contender(t.driver(), weighing(3, 5), waiting)
+		c := t.contender(a.d, weighing(2, 5), waiting)
+		a.lock()
+		t.refuses(a.d, driver.ErrLimitExceeded, weighing(6, 5))
+		b.queue()
+		t.refuses(a.d, driver.ErrLimitExceeded, weighing(6, 5))
+		c.queue()
+		a.release()
+		b.lock()
+		c.lock()
+	}},
+	{"OtherLimitIsRefusedWhileOneHolds", func(t *test) {
+		d := t.driver()
+		a := t.contender(d, weighing(2, 5))
+		first := a.lock()
+		for _, limit := range []int64{1, 4, 6, driver.MaxLimit} {
+			t.refuses(d, driver.ErrLimitConflict, weighing(1, limit))
+		}
+		require.Equal(t, first.Fence, a.lock().Fence)
+		require.NoError(t, a.renew())
+		t.contender(d, weighing(4, 5)).busy() // The limit is what it was,
+		b := t.contender(d, weighing(3, 5))
+		b.lock() // and so is what is left.
+		if t.has(Fences) {
+			require.Greater(t, b.grant.Fence, first.Fence)
+		}
+		if t.has(Inspect) {
+			info := t.inspect(a)
+			require.EqualValues(t, 5, info.Limit)
+			require.Len(t, info.Holders, 2)
+			require.Empty(t, info.Queue)
+		}
+		a.release()
+		t.refuses(d, driver.ErrLimitConflict, weighing(1, 6)) // The first one to hold has gone; another is there.
+	}},
+	{"OtherLimitChangesNothingForWaiters", func(t *test) {
+		t.needs(Queue)
+		a, b := t.contender(t.driver(), weighing(2, 5)), t.contender(t.driver(), weighing(4, 5), waiting)
+		c := t.contender(b.d, weighing(1, 5), waiting)
+		a.lock()
+		b.queue()
+		c.queue()
+		t.refuses(a.d, driver.ErrLimitConflict, weighing(1, 9))
+		b.unwoken()
+		b.queue()
+		c.queue()
+		a.release()
+		b.lock()
+		c.lock()
+		t.permits(5, 1)[0].busy()
+	}},
+	{"OtherLimitIsRefusedWhileOneWaits", func(t *test) {
+		t.needs(Queue)
+		dead := t.contender(t.driver(), weighing(5, 5), lasting(short))
+		w := t.contender(t.driver(), weighing(2, 5), waiting)
+		dead.lock()
+		w.queue()
+		t.outwait(short)
+		t.refuses(dead.d, driver.ErrLimitConflict, weighing(1, 6))
+		w.lock()
+		t.permits(5, 4)[0].busy()
+		t.permits(5, 3)[0].lock()
+	}},
+	{"OtherLimitIsFineAfterTheLastLeft", func(t *test) {
+		d := t.driver()
+		for _, limit := range []int64{5, 6, 1, driver.MaxLimit, 2} {
+			c := t.permits(limit, 1, limit)
+			c[0].lock()
+			c[1].busy()
+			c[0].release()
+			c[1].lock()
+			t.refuses(d, driver.ErrLimitConflict, weighing(1, 7))
+			c[1].release()
+		}
+	}},
+	{"OtherLimitIsFineAfterTheLastWithdrew", func(t *test) {
+		t.needs(Queue)
+		a, b := t.contender(t.driver(), weighing(4, 5)), t.contender(t.driver(), weighing(4, 5), waiting)
+		a.lock()
+		b.queue()
+		b.release()
+		t.refuses(a.d, driver.ErrLimitConflict, weighing(1, 2))
+		a.release()
+		c := t.permits(2, 1, 1, 1)
+		c[0].lock()
+		c[1].lock()
+		c[2].busy()
+	}},
+	{"OtherLimitIsFineAfterAllDied", func(t *test) {
+		d := t.driver()
+		t.contender(d, weighing(2, 5), lasting(short)).lock()
+		t.contender(d, weighing(1, 5), lasting(short)).lock()
+		if t.has(Queue) {
+			t.contender(d, weighing(4, 5), lasting(short), waiting).queue()
+		}
+		t.outwait(short)
+		c := t.permits(3, 3, 1)
+		c[0].lock()
+		c[1].busy()
+	}},
+	{"OtherLimitIsRefusedUntilTheLastDied", func(t *test) {
+		d := t.driver()
+		dead, alive := t.contender(d, weighing(4, 5), lasting(short)), t.contender(d, weighing(1, 5))
+		dead.lock()
+		alive.lock()
+		t.outwait(short)
+		t.refuses(d, driver.ErrLimitConflict, weighing(1, 3))
+		t.contender(d, weighing(4, 5)).lock()
+	}},
+}
+
+// refuses requires that requests for the lock of the test are refused for good with
+// that error, whether or not they would wait, and leave nothing.
+func (t *test) refuses(d driver.Driver, want error, mods ...func(*driver.Request)) {
+	t.Helper()
+	for _, wait := range []bool{false, true} {
+		c := t.contender(d, mods...)
+		c.req.Wait = wait
+		c.denied(want)
+		require.ErrorIs(t, c.releaseOnce(), driver.ErrNotHeld)
+		require.ErrorIs(t, c.renew(), driver.ErrNotHeld)
+		c.unwoken()
+	}
+}
+
+// denied asks, and must be refused for good with that error.
+func (c *contender) denied(want error) {
+	c.t.Helper()
+	ctx, cancel := c.t.bounded()
+	defer cancel()
+	g, err := c.ask(ctx)
+	require.ErrorIs(c.t, err, want, "%d of %d was answered %+v", c.req.Weight, c.req.Limit, g)
+	require.ErrorIs(c.t, err, driver.ErrNotExecuted)
+	require.NotErrorIs(c.t, err, driver.ErrTransient, "it would be tried again for ever")
+}

@@ -1,0 +1,188 @@
+package drivertest
+
+import (
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// reading asks for a shared hold of an RWMutex.
+func reading(r *driver.Request) { r.Shared = true }
+
+var readerCases = []Case{
+	{"ReadersHoldTogether", func(t *test) {
+		readers := t.several(10, reading)
+		for _, r := range readers {
+			r.lock()
+		}
+		for _, r := range readers {
+			require.NoError(t, r.renew())
+		}
+	}},
+	{"ReaderThatWouldWaitIsGrantedBesideAReader", func(t *test) {
+		a, b := t.pair(reading, waiting)
+		a.lock()
+		b.lock()
+	}},
+	{"ReaderKeepsWritersOut", func(t *test) {
+		r, w := t.contender(t.driver(), reading), t.contender(t.driver())
+		r.lock()
+		w.busy()
+		require.ErrorIs(t, w.releaseOnce(), driver.ErrNotHeld)
+		require.NoError(t, r.renew())
+		r.release()
+		w.lock()
+	}},
+	{"WriterKeepsReadersOut", func(t *test) {
+		w, r := t.contender(t.driver()), t.contender(t.driver(), reading)
+		w.lock()
+		r.busy()
+		require.ErrorIs(t, r.releaseOnce(), driver.ErrNotHeld)
+		w.release()
+		r.lock()
+	}},
+	{"ReleaseOfAReaderLeavesTheOthers", func(t *test) {
+		a, b := t.pair(reading)
+		w := t.contender(t.driver())
+		a.lock()
+		b.lock()
+		a.release()
+		w.busy()
+		require.ErrorIs(t, a.releaseOnce(), driver.ErrNotHeld)
+		require.ErrorIs(t, a.renew(), driver.ErrNotHeld)
+		w.busy()
+		require.NoError(t, b.renew())
+		b.release()
+		w.lock()
+	}},
+	{"RepeatOfAReaderIsTheSameGrant", func(t *test) {
+		a, b := t.pair(reading)
+		first := a.lock()
+		b.lock()
+		for range 3 {
+			require.Equal(t, first.Fence, a.lock().Fence)
+		}
+		a.release() // One release ends it, however often it was granted.
+		b.release()
+		t.contender(a.d).lock()
+	}},
+	{"StragglerOfAReaderAcquiresNothing", func(t *test) {
+		a, b := t.pair(reading)
+		a.lock()
+		b.lock()
+		require.NoError(t, a.settle())
+		a.refused()
+		require.NoError(t, b.renew())
+		b.release()
+		t.contender(b.d).lock()
+		a.refused()
+	}},
+	{"EveryReaderHasAFenceOfItsOwn", func(t *test) {
+		t.needs(Fences)
+		var last int64
+		for _, r := range t.several(6, reading) {
+			g := r.lock()
+			require.Greater(t, g.Fence, last)
+			require.Equal(t, g.Fence, r.lock().Fence)
+			last = g.Fence
+		}
+	}},
+	{"ReservedFencesOfReadersDoNotOverlap", func(t *test) {
+		t.needs(Fences)
+		a, b := t.pair(reading, reserving(block))
+		first := a.lock().Fence
+		second := b.lock().Fence
+		require.Greater(t, second, first+block-1)
+		require.Equal(t, first, a.lock().Fence)
+		require.Greater(t, t.contender(a.d, reading).lock().Fence, second+block-1)
+	}},
+	{"InspectShowsReadersInOrder", func(t *test) {
+		t.needs(Inspect, Queue)
+		d := t.driver()
+		var fences []int64
+		names := []string{"c", "a", "d", "b"}
+		for _, name := range names {
+			fences = append(fences, t.contender(d, reading, heldBy(name)).lock().Fence)
+		}
+		t.contender(d, waiting, heldBy("writer")).queue()
+		t.contender(d, waiting, reading, heldBy("reader")).queue()
+		info := t.inspect(t.contender(d))
+		require.Len(t, info.Holders, len(names))
+		for i, h := range info.Holders {
+			require.Equal(t, names[i], h.Holder)
+			require.Equal(t, fences[i], h.Fence)
+			require.True(t, h.Shared)
+			require.Zero(t, h.Weight)
+			require.Positive(t, h.TimeLeft)
+		}
+		require.Equal(t, []driver.Waiter{{Holder: "writer"}, {Holder: "reader", Shared: true}}, info.Queue)
+		require.Zero(t, info.Limit)
+	}},
+	{"InspectShowsAWriterAsExclusive", func(t *test) {
+		t.needs(Inspect)
+		w := t.contender(t.driver())
+		w.lock()
+		info := t.inspect(w)
+		require.Len(t, info.Holders, 1)
+		require.False(t, info.Holders[0].Shared)
+	}},
+	{"ForceEndsAllReaders", func(t *test) {
+		t.needs(Force)
+		readers := t.several(5, reading)
+		for _, r := range readers {
+			r.lock()
+		}
+		w := t.contender(t.driver())
+		require.NoError(t, w.force())
+		for _, r := range readers {
+			require.ErrorIs(t, r.renew(), driver.ErrNotHeld)
+			r.refused()
+		}
+		w.lock()
+		for _, r := range readers {
+			require.ErrorIs(t, r.releaseOnce(), driver.ErrNotHeld)
+			r.refused()
+		}
+		require.NoError(t, w.renew())
+	}},
+	{"ForceTellsEachReader", func(t *test) {
+		t.needs(Force, Push)
+		readers := t.several(5, reading)
+		for _, r := range readers {
+			r.lock()
+		}
+		require.NoError(t, readers[0].force())
+		for _, r := range readers {
+			_, ok := r.woken(driver.Lost, patience)
+			require.True(t, ok, "Wake did not tell of the loss within %v", patience)
+		}
+	}},
+	{"ForceLetsTheWriterBehindReadersIn", func(t *test) {
+		t.needs(Force, Queue)
+		t.push = t.has(Push)
+		readers, w := t.several(3, reading), t.contender(t.driver(), waiting)
+		late := t.contender(w.d, waiting, reading)
+		for _, r := range readers {
+			r.lock()
+		}
+		w.queue()
+		late.queue()
+		require.NoError(t, late.force())
+		if t.push {
+			w.pushed()
+		}
+		w.lock()
+		late.queue()
+	}},
+}
+
+// several returns n tokens of three drivers.
+func (t *test) several(n int, mods ...func(*driver.Request)) []*contender {
+	t.Helper()
+	drivers := []driver.Driver{t.driver(), t.driver(), t.driver()}
+	var all []*contender
+	for i := range n {
+		all = append(all, t.contender(drivers[i%len(drivers)], mods...))
+	}
+	return all
+}

@@ -1,0 +1,210 @@
+package drivertest
+
+import (
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// The leases of readers end one by one, and each for itself.
+var readerExpiryCases = []Case{
+	{"SilentReaderIsReplacedAfterItsTTL", func(t *test) {
+		r, w := t.contender(t.driver(), reading, lasting(short)), t.contender(t.driver())
+		r.lock()
+		w.outlast(r)
+	}},
+	{"SilentWriterIsReplacedByAReader", func(t *test) {
+		w, r := t.contender(t.driver(), lasting(short)), t.contender(t.driver(), reading)
+		w.lock()
+		r.outlast(w)
+		t.contender(w.d, reading).lock()
+	}},
+	{"WriterOutlastsTheLongestReader", func(t *test) {
+		d := t.driver()
+		first, second := t.contender(d, reading, lasting(3*short)), t.contender(d, reading, lasting(short))
+		w := t.contender(t.driver())
+		first.lock()
+		second.lock()
+		w.outlast(first)
+	}},
+	{"WriterOutlastsAReaderThatCameLater", func(t *test) {
+		d := t.driver()
+		first, second := t.contender(d, reading, lasting(short)), t.contender(d, reading, lasting(short))
+		w := t.contender(t.driver())
+		first.lock()
+		pass(t, short/2)
+		second.lock()
+		w.outlast(second)
+	}},
+	{"DeadReaderHoldsNothingWhileOthersRenew", func(t *test) {
+		a, b := t.pair(reading)
+		dead := t.contender(a.d, reading, lasting(short))
+		w := t.contender(t.driver())
+		a.lock()
+		dead.lock()
+		b.lock()
+		for range 3 {
+			t.outwait(short)
+			require.NoError(t, a.renew())
+			require.NoError(t, b.renew())
+			w.busy()
+		}
+		a.release()
+		w.busy()
+		b.release()
+		w.lock() // Neither did the slot of the dead one live on, nor was it given back twice.
+		t.contender(a.d, reading).busy()
+	}},
+	{"WaitingWriterOutlastsADeadReaderThoughOthersRenew", func(t *test) {
+		t.needs(Queue)
+		a := t.contender(t.driver(), reading)
+		dead := t.contender(a.d, reading, lasting(4*short))
+		w := t.contender(t.driver(), waiting)
+		a.lock()
+		dead.lock()
+		w.queue()
+		require.NoError(t, a.renew())
+		a.release()
+		w.outlast(dead)
+	}},
+	{"RenewalOfAReaderRenewsNoOther", func(t *test) {
+		a, b := t.pair(reading)
+		a.req.TTL = 2 * short
+		a.lock()
+		b.lock()
+		pass(t, short)
+		require.NoError(t, b.renew())
+		b.lock()
+		t.outwait(2 * short)
+		require.ErrorIs(t, a.renew(), driver.ErrNotHeld)
+		require.NoError(t, b.renew())
+		b.release()
+		t.contender(t.driver()).lock()
+	}},
+	{"RenewedReaderKeepsAWriterOut", func(t *test) {
+		t.needs(Queue)
+		r := t.contender(t.driver(), reading, lasting(4*short))
+		w := t.contender(t.driver(), waiting)
+		r.lock()
+		w.queue()
+		for range 6 { // one and a half TTLs
+			pass(t, short)
+			require.NoError(t, r.renew())
+			w.queue()
+		}
+		w.outlast(r)
+	}},
+	{"RenewMayLengthenTheTTLOfAReader", func(t *test) {
+		r, w := t.contender(t.driver(), reading, lasting(2*short)), t.contender(t.driver())
+		r.lock()
+		r.req.TTL = long
+		require.NoError(t, r.renew())
+		for range 3 { // What somebody else asks meanwhile shortens nothing.
+			t.outwait(2 * short)
+			w.busy()
+		}
+	}},
+	{"RenewRevivesNoExpiredReader", func(t *test) {
+		a, b := t.pair(reading)
+		a.req.TTL = short
+		a.lock()
+		b.lock()
+		t.outwait(short)
+		require.ErrorIs(t, a.renew(), driver.ErrNotHeld)
+		require.ErrorIs(t, a.renew(), driver.ErrNotHeld)
+		require.NoError(t, b.renew())
+	}},
+	{"RepeatRevivesNoExpiredReader", func(t *test) {
+		t.needs(Fences)
+		a, b := t.pair(reading)
+		a.req.TTL = short
+		first := a.lock()
+		second := b.lock()
+		t.outwait(short)
+		// A writer may have been there for all that the store told a. So this is a new hold.
+		again := a.lock()
+		require.Greater(t, again.Fence, max(first.Fence, second.Fence))
+		require.Equal(t, uint64(len(a.sent)), again.Ask)
+	}},
+	{"RepeatOfAnExpiredReaderQueuesBehindAWriter", func(t *test) {
+		t.needs(Queue)
+		a, b := t.pair(reading, waiting)
+		w := t.contender(t.driver(), waiting)
+		a.req.TTL = 2 * short
+		a.lock()
+		b.lock()
+		w.queue()
+		t.outwait(2 * short)
+		a.req.TTL = long
+		a.queue()
+		b.release()
+		w.lock()
+		a.queue()
+	}},
+	{"LateReleaseAdmitsNoReaderBesideAWriter", func(t *test) {
+		dead := t.contender(t.driver(), reading, lasting(short))
+		w, r := t.contender(t.driver()), t.contender(t.driver(), reading)
+		dead.lock()
+		w.outlast(dead)
+		require.ErrorIs(t, dead.releaseOnce(), driver.ErrNotHeld)
+		require.ErrorIs(t, dead.settle(), driver.ErrNotHeld)
+		r.busy()
+		require.NoError(t, w.renew())
+	}},
+	{"LateReleaseAdmitsNoWriterBesideAReader", func(t *test) {
+		d := t.driver()
+		for _, seen := range []bool{false, true} {
+			t.name = t.unique()
+			dead, r := t.contender(d, reading, lasting(short)), t.contender(d, reading)
+			w := t.contender(t.driver())
+			dead.lock()
+			r.lock()
+			t.outwait(short)
+			if seen { // that the lease is over
+				t.contender(d, reading).lock()
+				require.ErrorIs(t, dead.releaseOnce(), driver.ErrNotHeld)
+			}
+			for range 3 {
+				if err := dead.releaseOnce(); err != nil { // nobody new came since
+					require.ErrorIs(t, err, driver.ErrNotHeld)
+				}
+			}
+			w.busy()
+			require.NoError(t, r.renew())
+		}
+	}},
+	{"LateReleaseIsCountedOnce", func(t *test) {
+		dead := t.contender(t.driver(), reading, lasting(short))
+		dead.lock()
+		t.outwait(short)
+		a, b := t.pair(reading)
+		a.lock()
+		b.lock()
+		require.ErrorIs(t, dead.releaseOnce(), driver.ErrNotHeld)
+		a.release()
+		w := t.contender(t.driver())
+		w.busy()
+		b.release()
+		w.lock()
+	}},
+	{"InspectShowsNoExpiredReader", func(t *test) {
+		t.needs(Inspect)
+		a, b := t.pair(reading)
+		a.req.TTL, a.req.Holder, b.req.Holder = short, "dead", "alive"
+		a.lock()
+		b.lock()
+		t.outwait(short)
+		info := t.inspect(a)
+		require.Len(t, info.Holders, 1)
+		require.Equal(t, "alive", info.Holders[0].Holder)
+	}},
+	{"ForceOfExpiredReaders", func(t *test) {
+		t.needs(Force)
+		a, b := t.pair(reading, lasting(short))
+		a.lock()
+		b.lock()
+		t.outwait(short)
+		require.ErrorIs(t, a.force(), driver.ErrNotHeld)
+		t.contender(a.d).lock()
+	}},
+}

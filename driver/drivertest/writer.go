@@ -1,0 +1,291 @@
+package drivertest
+
+import (
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// Writers wait in the queue among readers.
+var writerCases = []Case{
+	{"WaitingWriterHoldsUpLaterReaders", func(t *test) {
+		t.needs(Queue)
+		first, second := t.pair(reading)
+		w := t.contender(t.driver(), waiting)
+		hasty, late := t.contender(t.driver(), reading), t.contender(first.d, reading, waiting)
+		first.lock()
+		second.lock()
+		w.queue()
+		hasty.busy()
+		late.queue()
+		first.lock() // Who holds it is held up by nobody.
+		require.NoError(t, second.renew())
+		first.release()
+		hasty.busy()
+		late.queue()
+		w.queue()
+		second.release()
+		hasty.busy()
+		late.queue()
+		w.lock()
+		late.queue()
+		hasty.busy()
+		w.release()
+		late.lock()
+		hasty.lock()
+	}},
+	{"LastReaderLetsTheWriterIn", func(t *test) {
+		t.needs(Push)
+		readers, w := t.several(4, reading), t.contender(t.driver(), waiting)
+		for _, r := range readers {
+			r.lock()
+		}
+		w.queue()
+		for _, r := range readers {
+			w.unwoken()
+			w.queue()
+			r.release()
+		}
+		w.pushed()
+		t.contender(w.d, reading).busy()
+	}},
+	{"ReadersBehindAWriterGoInTogether", func(t *test) {
+		t.needs(Queue)
+		w, readers, next, late := t.procession()
+		w.release()
+		for _, r := range readers {
+			r.lock()
+		}
+		next.queue()
+		late.queue()
+		for _, r := range readers {
+			next.queue()
+			r.release()
+		}
+		late.queue()
+		next.lock()
+		late.queue()
+		next.release()
+		late.lock()
+	}},
+	{"ReadersBehindAWriterArePushedTogether", func(t *test) {
+		t.needs(Push)
+		w, readers, next, late := t.procession()
+		w.release()
+		for _, r := range readers {
+			r.pushed()
+		}
+		next.unwoken()
+		late.unwoken()
+		for _, r := range readers {
+			next.unwoken()
+			r.release()
+		}
+		next.pushed()
+		late.unwoken()
+		next.release()
+		late.pushed()
+	}},
+	{"FencesIncreaseOverReadersGrantedTogether", func(t *test) {
+		t.needs(Fences, Push)
+		w, readers, next, _ := t.procession()
+		last := w.grant.Fence
+		w.release()
+		for _, r := range readers {
+			g := r.pushed()
+			require.Greater(t, g.Fence, last)
+			require.Equal(t, g.Fence, r.lock().Fence)
+			last = g.Fence
+		}
+		for _, r := range readers {
+			r.release()
+		}
+		require.Greater(t, next.pushed().Fence, last)
+	}},
+	{"ReservedFencesOfReadersGrantedTogetherDoNotOverlap", func(t *test) {
+		t.needs(Fences, Queue)
+		w := t.contender(t.driver())
+		readers := t.several(3, reading, waiting, reserving(block))
+		last := w.lock().Fence
+		for _, r := range readers {
+			r.queue()
+		}
+		w.release()
+		for _, r := range readers {
+			require.Greater(t, r.lock().Fence, last)
+			last = r.grant.Fence + block - 1
+		}
+		require.Greater(t, t.contender(w.d, reading).lock().Fence, last)
+	}},
+	{"CancelledWriterLetsTheReadersBehindItIn", func(t *test) {
+		t.needs(Queue)
+		t.push = t.has(Push)
+		r := t.contender(t.driver(), reading)
+		w, middle, next := t.contender(t.driver(), waiting), t.contender(r.d, waiting), t.contender(t.driver(), waiting)
+		readers, late := t.several(3, reading, waiting), t.contender(r.d, reading, waiting)
+		r.lock()
+		w.queue()
+		middle.queue()
+		for _, r := range readers {
+			r.queue()
+		}
+		next.queue()
+		late.queue()
+		middle.release()
+		for _, r := range readers {
+			r.unwoken()
+			r.queue()
+		}
+		w.release()
+		for _, r := range readers {
+			if t.push {
+				r.pushed()
+			}
+			r.lock()
+		}
+		next.unwoken()
+		next.queue()
+		late.unwoken()
+		late.queue()
+		t.contender(w.d, reading).busy()
+	}},
+	{"WriterReleasedAsItIsGrantedLetsReadersIn", func(t *test) {
+		t.needs(Push)
+		a, b := t.pair(reading)
+		w := t.contender(t.driver(), waiting)
+		c := t.contender(b.d, reading, waiting)
+		a.lock()
+		w.queue()
+		c.queue()
+		a.release()
+		w.release() // It does not know yet that it was granted the lock.
+		c.pushed()
+		b.lock()
+	}},
+	{"SilentWaitingWriterIsSkipped", func(t *test) {
+		t.needs(Queue)
+		t.push = t.has(Push)
+		a, b := t.pair(reading)
+		gone := t.contender(t.driver(), waiting, lasting(2*short))
+		c, e := t.contender(b.d, reading, waiting), t.contender(a.d, reading, waiting)
+		a.lock()
+		gone.queue()
+		b.busy()
+		c.queue()
+		e.queue()
+		pass(t, 2*short) // A waiter counts as alive for 2/3 TTL after each ask.
+		c.lock()
+		if t.push {
+			e.pushed()
+		}
+		e.lock()
+		b.lock()
+		for _, r := range []*contender{a, b, c, e} {
+			r.release()
+		}
+		gone.unwoken()
+		t.contender(t.driver()).lock()
+		gone.queue() // It comes back by asking.
+	}},
+	{"SilentWaitingWriterHoldsUpNoReaderThatTries", func(t *test) {
+		t.needs(Queue)
+		a, b := t.pair(reading)
+		gone := t.contender(t.driver(), waiting, lasting(short))
+		a.lock()
+		gone.queue()
+		pass(t, short)
+		b.lock()
+		a.release()
+		b.release()
+		gone.unwoken()
+		t.contender(t.driver()).lock()
+	}},
+	{"SilentWaitingWriterIsSkippedByARelease", func(t *test) {
+		t.needs(Push)
+		a := t.contender(t.driver())
+		gone := t.contender(t.driver(), waiting, lasting(short))
+		readers := t.several(3, reading, waiting)
+		a.lock()
+		gone.queue()
+		for _, r := range readers {
+			r.queue()
+		}
+		pass(t, short)
+		a.release()
+		for _, r := range readers {
+			r.pushed()
+		}
+		gone.unwoken()
+	}},
+	{"WriterThatKeepsAskingIsNotOvertaken", func(t *test) {
+		t.needs(Queue)
+		const ttl = 6 * short
+		r, w := t.contender(t.driver(), reading), t.contender(t.driver(), waiting, lasting(ttl))
+		hasty, late := t.contender(r.d, reading), t.contender(t.driver(), reading, waiting)
+		r.lock()
+		w.queue()
+		late.queue()
+		for range 3 {
+			pass(t, ttl/3) // the longest silence that the contract allows w
+			hasty.busy()   // The store has a look at the queue.
+			w.queue()
+			late.queue()
+			require.NoError(t, r.renew())
+		}
+		r.release()
+		hasty.busy()
+		w.lock()
+	}},
+	{"ReadersGoInTogetherWhenADeadWriterExpires", func(t *test) {
+		t.needs(Push)
+		dead := t.contender(t.driver(), lasting(short))
+		readers, w := t.several(3, reading, waiting), t.contender(t.driver(), waiting)
+		dead.lock()
+		for _, r := range readers {
+			r.queue()
+		}
+		w.queue()
+		readers[0].outlast(dead)
+		readers[1].pushed()
+		readers[2].pushed()
+		w.unwoken()
+	}},
+	{"RetryAfterLeadsAWriterPastTheReaders", func(t *test) {
+		t.needs(Queue, Hint)
+		t.push = t.has(Push) // Who does not listen yet polls, and would get there anyway.
+		a, b := t.pair(reading, lasting(short))
+		b.req.TTL = 3 * short
+		w := t.contender(t.driver(), waiting) // whose heartbeat would be far too late
+		a.lock()
+		b.lock()
+		for asks := 1; ; asks++ {
+			g := w.askOnce()
+			if g.Status == driver.Granted {
+				require.False(t, time.Now().Before(b.trusted))
+				break
+			}
+			require.LessOrEqual(t, asks, 6, "RetryAfter makes the waiter poll")
+			require.Positive(t, g.RetryAfter)
+			require.False(t, time.Now().Add(g.RetryAfter).After(b.overdue),
+				"RetryAfter %v leads beyond the end of the lease", g.RetryAfter)
+			pass(t, g.RetryAfter)
+		}
+	}},
+}
+
+// procession returns a writer that holds the lock, and behind it in the queue several
+// readers, a writer, and a reader that came too late to go with the others.
+func (t *test) procession() (holder *contender, readers []*contender, next, late *contender) {
+	t.Helper()
+	holder, next = t.pair(waiting)
+	readers, late = t.several(4, reading, waiting), t.contender(holder.d, reading, waiting)
+	holder.lock()
+	for _, r := range readers {
+		r.queue()
+	}
+	next.queue()
+	late.queue()
+	return holder, readers, next, late
+}
