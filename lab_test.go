@@ -260,13 +260,18 @@ type pending struct {
 
 func (l *lab) wait(c *holdfast.Client, name string, opts ...holdfast.LockOption) *pending {
 	l.t.Helper()
+	return l.ask(c.Mutex(name, opts...).Lease)
+}
+
+// ask is wait for any form of Lease of any lock.
+func (l *lab) ask(lease leasing) *pending {
+	l.t.Helper()
 	ctx, cancel := context.WithCancelCause(l.t.Context())
 	l.t.Cleanup(func() { cancel(nil) })
 	p := &pending{l: l, cancel: cancel, done: make(chan struct{})}
-	mu := c.Mutex(name, opts...)
 	go func() {
 		defer close(p.done)
-		p.lease, p.err = mu.Lease(ctx)
+		p.lease, p.err = lease(ctx)
 		p.at = time.Now()
 	}()
 	return p
