@@ -73,12 +73,13 @@ func Cases() []Case {
 			all = append(all, c.as(f))
 		}
 	}
-	for _, c := range slices.Concat(readerCases, readerExpiryCases, writerCases) {
+	for _, c := range slices.Concat(readerCases, readerExpiryCases, writerCases, writerDowngradeCases) {
 		all = append(all, c.of(forms[1]))
 	}
-	for _, c := range slices.Concat(semaphoreCases, limitCases) {
+	for _, c := range slices.Concat(semaphoreCases, limitCases, permitDowngradeCases, resizeCases) {
 		all = append(all, c.of(forms[2]))
 	}
+	all = append(all, kindCases...)
 	return all
 }
 

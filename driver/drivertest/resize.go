@@ -1,0 +1,255 @@
+package drivertest
+
+import (
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+var resizeCases = []Case{
+	{"ResizeUpLetsWaitersIn", func(t *test) {
+		t.needs(Resize, Queue)
+		t.push = t.has(Push)
+		held, c := t.permits(5, 5)[0], t.permits(5, 2, 1, 3, 1)
+		held.lock()
+		for _, w := range c {
+			w.req.Wait = true
+			w.queue()
+		}
+		held.resize(9)
+		for _, w := range c[:2] {
+			if t.push {
+				w.pushed()
+			}
+			w.lock()
+		}
+		for _, w := range c[2:] {
+			w.unwoken()
+			w.queue()
+		}
+		held.resize(12)
+		for _, w := range c[2:] {
+			if t.push {
+				w.pushed()
+			}
+			w.lock()
+		}
+		t.permits(5, 1)[0].busy()
+	}},
+	{"ResizeUpMakesRoom", func(t *test) {
+		t.needs(Resize)
+		c := t.permits(5, 5, 3, 2, 1)
+		c[0].lock()
+		c[1].busy()
+		c[0].resize(7)
+		c[1].busy()
+		c[2].lock()
+		c[3].busy()
+		require.NoError(t, c[0].renew())
+	}},
+	{"ResizeDownTakesNothingAway", func(t *test) {
+		t.needs(Resize)
+		c := t.permits(5, 3, 2)
+		for _, held := range c {
+			held.lock()
+		}
+		c[0].resize(1)
+		for _, held := range c {
+			held.unwoken()
+			require.NoError(t, held.renew())
+			held.lock() // A repeat is of the same hold, though it could not be had now.
+		}
+		if t.has(Inspect) {
+			info := t.inspect(c[0])
+			require.EqualValues(t, 1, info.Limit)
+			require.Len(t, info.Holders, 2)
+			require.EqualValues(t, 3, info.Holders[0].Weight)
+			require.EqualValues(t, 2, info.Holders[1].Weight)
+		}
+	}},
+	{"ResizeDownLetsNobodyInUntilEnoughLeft", func(t *test) {
+		t.needs(Resize, Queue)
+		held, w := t.permits(5, 2, 2, 1), t.contender(t.driver(), weighing(1, 5), waiting)
+		hasty := t.permits(5, 1)[0]
+		for _, c := range held {
+			c.lock()
+		}
+		held[0].resize(2)
+		hasty.busy()
+		w.queue()
+		held[0].release() // Three are held, of two.
+		w.queue()
+		hasty.busy()
+		held[2].release() // Two of two.
+		w.queue()
+		hasty.busy()
+		w.unwoken()
+		held[1].release()
+		w.lock()
+		hasty.lock()
+		t.permits(5, 1)[0].busy()
+	}},
+	{"ResizeDownRefusesWaitersThatNeedMore", func(t *test) {
+		t.needs(Resize, Queue)
+		t.push = t.has(Push)
+		held, big := t.permits(9, 3)[0], t.permits(9, 7, 9)
+		small, last := t.contender(t.driver(), weighing(2, 9), waiting), t.contender(t.driver(), weighing(1, 9), waiting)
+		held.lock()
+		for _, w := range big {
+			w.req.Wait = true
+			w.queue()
+		}
+		small.queue()
+		last.queue()
+		held.resize(5)
+		if t.push { // It must not need another ask of those who will not get it.
+			small.pushed()
+		}
+		small.lock()
+		for _, w := range big {
+			w.unwoken()
+			w.denied(driver.ErrLimitExceeded)
+			require.ErrorIs(t, w.releaseOnce(), driver.ErrNotHeld)
+		}
+		last.queue()
+		small.release()
+		last.lock()
+		for _, w := range big {
+			w.unwoken()
+		}
+	}},
+	{"ResizeDownRefusesAWaiterBehindAFullSemaphore", func(t *test) {
+		t.needs(Resize, Queue)
+		t.push = t.has(Push)
+		held, big := t.permits(9, 5, 3), t.contender(t.driver(), weighing(6, 9), waiting)
+		small := t.contender(t.driver(), weighing(1, 9), waiting)
+		for _, c := range held {
+			c.lock()
+		}
+		big.queue()
+		small.queue()
+		held[0].resize(4)
+		held[0].release()
+		if t.push {
+			small.pushed()
+		}
+		small.lock()
+		big.denied(driver.ErrLimitExceeded)
+		big.denied(driver.ErrLimitExceeded)
+	}},
+	{"RefusedWaiterLetsThoseBehindItIn", func(t *test) {
+		t.needs(Resize, Queue)
+		held, big := t.permits(9, 4)[0], t.contender(t.driver(), weighing(9, 9), waiting)
+		small := t.contender(t.driver(), weighing(1, 9), waiting)
+		held.lock()
+		big.queue()
+		small.queue()
+		held.resize(5)
+		big.denied(driver.ErrLimitExceeded)
+		small.lock()
+	}},
+	{"RequestsWithAnyLimitAreServedAfterResize", func(t *test) {
+		t.needs(Resize)
+		d := t.driver()
+		held := t.contender(d, weighing(2, 5))
+		held.lock()
+		held.resize(6)
+		for _, limit := range []int64{1, 5, 6, driver.MaxLimit} {
+			t.contender(d, weighing(1, limit)).lock()
+		}
+		t.contender(d, weighing(1, 7)).busy()
+		t.refuses(d, driver.ErrLimitExceeded, weighing(7, 9))
+	}},
+	{"ResizedLimitStaysWhenTheLastLeft", func(t *test) {
+		t.needs(Resize)
+		c := t.permits(5, 5, 2, 2, 1)
+		c[0].lock()
+		c[0].resize(3)
+		c[0].release()
+		t.refuses(c[0].d, driver.ErrLimitExceeded, weighing(4, 5))
+		c[1].lock()
+		c[2].busy()
+		c[3].lock()
+		t.permits(5, 1)[0].busy()
+	}},
+	{"ResizeOfAnUnusedSemaphore", func(t *test) {
+		t.needs(Resize)
+		c := t.permits(5, 3, 2, 1)
+		c[0].resize(4)
+		t.refuses(c[0].d, driver.ErrLimitExceeded, weighing(5, 5))
+		c[0].lock()
+		c[1].busy()
+		c[2].lock()
+	}},
+	{"ResizeMayBeRepeatedAndTakenBack", func(t *test) {
+		t.needs(Resize)
+		c := t.permits(5, 3, 4, 2)
+		c[0].lock()
+		for range 3 {
+			c[0].resize(9)
+			c[0].resize(5)
+		}
+		c[1].busy()
+		c[2].lock()
+		c[0].resize(9)
+		c[1].lock()
+	}},
+	{"ResizeToTheLargestLimit", func(t *test) {
+		t.needs(Resize)
+		c := t.permits(5, 5, driver.MaxLimit-5, 1, 1)
+		c[0].lock()
+		c[0].resize(driver.MaxLimit)
+		c[2].lock()
+		c[1].busy()
+		c[2].release()
+		c[1].lock()
+		c[3].busy()
+	}},
+	{"ResizeOutOfBoundsIsRefused", func(t *test) {
+		t.needs(Resize)
+		c := t.permits(5, 4, 2, 1)
+		c[0].lock()
+		for _, limit := range []int64{0, -1, driver.MaxLimit + 1} {
+			err := c[0].resizeOnce(limit)
+			require.ErrorIs(t, err, driver.ErrNotExecuted)
+			require.NotErrorIs(t, err, driver.ErrTransient)
+		}
+		c[1].busy()
+		t.refuses(c[0].d, driver.ErrLimitConflict, weighing(1, 6)) // Nor does it count as resized.
+		c[2].lock()
+	}},
+	{"ResizeIsOfOneNameOnly", func(t *test) {
+		t.needs(Resize)
+		c := t.permits(5, 5, 1)
+		c[0].lock()
+		require.NoError(t, t.contender(c[0].d, named(t.unique())).resizeOnce(9))
+		c[1].busy()
+		t.refuses(c[0].d, driver.ErrLimitConflict, weighing(1, 9))
+	}},
+	{"ResizeCountsNoDeadHolder", func(t *test) {
+		t.needs(Resize)
+		c := t.permits(5, 2, 3, 4)
+		c[0].req.TTL = short
+		c[0].lock()
+		c[1].lock()
+		t.outwait(short)
+		c[1].resize(7)
+		c[2].lock()
+		t.permits(5, 1)[0].busy()
+	}},
+}
+
+// resizeOnce sets the limit of the semaphore that the token is for.
+func (c *contender) resizeOnce(limit int64) error {
+	c.t.Helper()
+	r, ok := driver.As[driver.Resizer](c.d)
+	require.True(c.t, ok)
+	ctx, cancel := c.t.bounded()
+	defer cancel()
+	return r.Resize(ctx, c.req.Name, limit)
+}
+
+func (c *contender) resize(limit int64) {
+	c.t.Helper()
+	require.NoError(c.t, c.resizeOnce(limit), "Resize")
+}
