@@ -1,0 +1,298 @@
+package holdfast_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast"
+)
+
+// These are the tests of golang.org/x/sync/semaphore, over several clients.
+
+func TestSemaphoreNeverGivesMoreThanItsLimit(t *testing.T) {
+	everywhere(t, func(t *testing.T, l *lab) {
+		const limit, loops = 5, 10
+		clients := []*holdfast.Client{l.near(), l.near(), l.near()}
+		r := &referee{limit: limit}
+		var wg sync.WaitGroup
+		for i := range 3 * limit {
+			s, n := clients[i%3].Semaphore("x", limit), int64(i%limit+1)
+			wg.Go(func() {
+				for range loops {
+					if !assert.NoError(t, s.Acquire(t.Context(), n)) {
+						return
+					}
+					r.enter(n)
+					time.Sleep(rand.N(time.Millisecond))
+					r.leave(n)
+					s.Release(n)
+				}
+			})
+		}
+		promptly(t, 6*soon, func() error { wg.Wait(); return nil })
+		r.requireFair(t, 3*limit*loops)
+		assert.Equal(t, int64(limit), r.peak, "they never had it all")
+		l.isClean("semaphore", "x")
+	})
+}
+
+func TestReleaseOfMoreThanIsHeldPanicsAndChangesNothing(t *testing.T) {
+	everywhere(t, func(t *testing.T, l *lab) {
+		a, b := l.near().Semaphore("x", 10), l.near().Semaphore("x", 10)
+		tooMuch := func(n int64) {
+			t.Helper()
+			assert.Equal(t, "holdfast: semaphore: released more than held", panics(t, func() { a.Release(n) }))
+		}
+		tooMuch(1)
+		require.NoError(t, b.Acquire(t.Context(), 3)) // that of another client does not count
+		tooMuch(1)
+		require.NoError(t, a.Acquire(t.Context(), 2))
+		require.NoError(t, a.Acquire(t.Context(), 4))
+		lease := l.take(permits(a, 1)) // nor does a lease
+		before := l.look(a).Holders
+		tooMuch(7)
+		for i, h := range l.look(a).Holders {
+			assert.Equal(t, before[i].Fence, h.Fence)
+			assert.Equal(t, before[i].Weight, h.Weight)
+		}
+		assert.EqualValues(t, 10, l.used(a))
+		a.Release(6) // all are still there
+		tooMuch(1)
+		assert.EqualValues(t, 4, l.used(a))
+		require.NoError(t, lease.Err())
+		l.giveBack(lease)
+		b.Release(3)
+		l.isClean("semaphore", "x")
+	})
+}
+
+func TestNegativeNumberOfPermitsPanics(t *testing.T) {
+	everywhere(t, func(t *testing.T, l *lab) {
+		s := l.near().Semaphore("x", 2)
+		require.NoError(t, s.Acquire(t.Context(), 1))
+		for _, f := range []func(){
+			func() { _ = s.Acquire(t.Context(), -1) },
+			func() { s.TryAcquire(-1) },
+			func() { s.Release(-1) },
+			func() { _, _ = s.Lease(t.Context(), -1) },
+			func() { _, _ = s.TryLease(t.Context(), -1) },
+			func() { _, _ = s.Lease(t.Context(), 0) },
+			func() { _, _ = s.TryLease(t.Context(), 0) },
+			func() { _ = s.Do(t.Context(), 0, func(context.Context) error { return nil }) },
+		} {
+			panics(t, f)
+		}
+		assert.EqualValues(t, 1, l.used(s))
+		s.Release(1)
+	})
+}
+
+func TestNoPermitsAreAlwaysToBeHad(t *testing.T) {
+	everywhere(t, func(t *testing.T, l *lab) {
+		s := l.near().Semaphore("x", 2)
+		require.NoError(t, s.Acquire(t.Context(), 0))
+		assert.True(t, s.TryAcquire(0))
+		s.Release(0)
+		assert.Empty(t, l.s.Keys(t, l.s.Prefix()), "that is nothing to tell Redis")
+		require.True(t, s.TryAcquire(2))
+		require.NoError(t, s.Acquire(t.Context(), 0))
+		assert.True(t, s.TryAcquire(0))
+		s.Release(0)
+		assert.EqualValues(t, 2, l.used(s))
+		s.Release(2)
+
+		gone := errors.New("gone")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(gone)
+		require.ErrorIs(t, s.Acquire(ctx, 0), gone)
+	})
+}
+
+func TestTryAcquireTakesWhatIsFree(t *testing.T) {
+	everywhere(t, func(t *testing.T, l *lab) {
+		a, b := l.near().Semaphore("x", 2), l.near().Semaphore("x", 2)
+		for _, other := range []*holdfast.Semaphore{a, b} {
+			require.NoError(t, a.Acquire(t.Context(), 1))
+			assert.True(t, other.TryAcquire(1))
+			assert.False(t, a.TryAcquire(1))
+			assert.False(t, b.TryAcquire(1))
+			_, err := b.TryLease(t.Context(), 1)
+			require.ErrorIs(t, err, holdfast.ErrLocked)
+			a.Release(1)
+			other.Release(1)
+
+			assert.True(t, other.TryAcquire(1))
+			require.NoError(t, a.Acquire(t.Context(), 1))
+			assert.False(t, other.TryAcquire(1))
+			other.Release(1)
+			a.Release(1)
+		}
+		l.isClean("semaphore", "x")
+	})
+}
+
+func TestAcquireWaitsForWhatIsNotFree(t *testing.T) {
+	everywhere(t, func(t *testing.T, l *lab) {
+		a, b := l.near().Semaphore("x", 2), l.near().Semaphore("x", 2)
+		require.NoError(t, a.Acquire(t.Context(), 2))
+		acquired := begin(func() { assert.NoError(t, b.Acquire(t.Context(), 1)) })
+		l.untilWaiting(a, 1)
+		l.stays(acquired)
+		require.ErrorIs(t, acquireWithin(t, a, 1, 20*time.Millisecond), context.DeadlineExceeded)
+		a.Release(1)
+		l.ends(acquired)
+		require.ErrorIs(t, acquireWithin(t, a, 1, 20*time.Millisecond), context.DeadlineExceeded)
+		b.Release(1)
+		require.NoError(t, acquireWithin(t, a, 1, soon))
+		a.Release(2)
+		l.isClean("semaphore", "x")
+	})
+}
+
+func acquireWithin(t *testing.T, s *holdfast.Semaphore, n int64, d time.Duration) error {
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	defer cancel()
+	return s.Acquire(ctx, n)
+}
+
+// What can never be had holds up nobody, and is told at once.
+func TestRequestForMoreThanTheLimitBlocksNobody(t *testing.T) {
+	everywhere(t, func(t *testing.T, l *lab) {
+		const n = 2
+		a, b := l.near().Semaphore("x", n), l.near().Semaphore("x", n)
+		var wg sync.WaitGroup
+		for range n * 3 {
+			wg.Go(func() {
+				assert.NoError(t, a.Acquire(t.Context(), 1))
+				assert.ErrorIs(t, b.Acquire(context.Background(), n+1), holdfast.ErrLimitExceeded)
+				a.Release(1)
+			})
+		}
+		promptly(t, soon, func() error { wg.Wait(); return nil })
+		l.isClean("semaphore", "x")
+	})
+}
+
+func TestLargeAcquireDoesNotStarve(t *testing.T) {
+	everywhere(t, func(t *testing.T, l *lab) {
+		const n = 4
+		clients := []*holdfast.Client{l.near(), l.near()}
+		var stop atomic.Bool
+		var wg sync.WaitGroup
+		for i := range n {
+			s := clients[i%2].Semaphore("x", n)
+			require.NoError(t, s.Acquire(t.Context(), 1))
+			wg.Go(func() {
+				defer s.Release(1)
+				for !stop.Load() {
+					time.Sleep(time.Millisecond)
+					s.Release(1)
+					assert.NoError(t, s.Acquire(context.Background(), 1))
+				}
+			})
+		}
+		large := clients[0].Semaphore("x", n)
+		err := acquireWithin(t, large, n, 2*soon)
+		stop.Store(true)
+		require.NoError(t, err)
+		large.Release(n)
+		promptly(t, soon, func() error { wg.Wait(); return nil })
+		l.isClean("semaphore", "x")
+	})
+}
+
+// A large request at the head of the queue gives up. Those behind it, who only waited
+// because it did, go on.
+func TestCancelledLargeAcquireDoesNotStarveTheSmallOnes(t *testing.T) {
+	everywhere(t, func(t *testing.T, l *lab) {
+		a, b := l.near().Semaphore("x", 10), l.near().Semaphore("x", 10)
+		for _, who := range []*holdfast.Semaphore{a, b} {
+			require.NoError(t, a.Acquire(t.Context(), 1))
+			ctx, cancel := context.WithCancel(t.Context())
+			large := make(chan error, 1)
+			go func() { large <- who.Acquire(ctx, 10) }()
+			l.untilWaiting(a, 1)
+			assert.False(t, b.TryAcquire(1), "nobody overtakes")
+			small := begin(func() { assert.NoError(t, b.Acquire(t.Context(), 1)) })
+			l.untilWaiting(a, 2)
+			l.stays(small)
+			cancel()
+			require.ErrorIs(t, promptly(t, soon, func() error { return <-large }), context.Canceled)
+			l.ends(small)
+			assert.EqualValues(t, 2, l.used(a))
+			a.Release(1)
+			b.Release(1)
+		}
+		l.isClean("semaphore", "x")
+	})
+}
+
+// The context ends before there are enough permits, so Acquire must fail, and what is
+// released after that is all there.
+func TestCancelledAcquireTakesNothing(t *testing.T) {
+	everywhere(t, func(t *testing.T, l *lab) {
+		l.remember()
+		a, b := l.near().Semaphore("x", 2), l.near().Semaphore("x", 2)
+		for range 20 {
+			require.NoError(t, a.Acquire(t.Context(), 1))
+			ctx, cancel := context.WithCancel(t.Context())
+			done := begin(func() {
+				l.untilWaiting(a, 1)
+				cancel()
+				a.Release(1)
+			})
+			require.ErrorIs(t, b.Acquire(ctx, 2), context.Canceled)
+			l.ends(done)
+			l.until("all are free", func() bool { return b.TryAcquire(2) })
+			b.Release(2)
+			require.ErrorIs(t, b.Acquire(ctx, 1), context.Canceled, "a context that has ended")
+		}
+		l.isClean("semaphore", "x")
+	})
+}
+
+// Waiters give up at the time when their turn comes. Whoever wins, no permit is lost.
+func TestCancelledAcquiresLosePermitsToNobody(t *testing.T) {
+	everywhere(t, func(t *testing.T, l *lab) {
+		l.remember()
+		const limit, loops = 4, 15
+		clients := []*holdfast.Client{l.near(), l.near(), l.near()}
+		r := &referee{limit: limit}
+		var got, gone atomic.Int64
+		var wg sync.WaitGroup
+		for i := range 12 {
+			s, n := clients[i%3].Semaphore("x", limit), int64(i%limit+1)
+			wg.Go(func() {
+				for range loops {
+					err := acquireWithin(t, s, n, rand.N(20*time.Millisecond))
+					if err != nil {
+						assert.ErrorIs(t, err, context.DeadlineExceeded)
+						gone.Add(1)
+						continue
+					}
+					got.Add(1)
+					r.enter(n)
+					time.Sleep(rand.N(time.Millisecond))
+					r.leave(n)
+					s.Release(n)
+				}
+			})
+		}
+		promptly(t, 6*soon, func() error { wg.Wait(); return nil })
+		r.requireFair(t, got.Load())
+		t.Logf("%d acquired, %d gave up", got.Load(), gone.Load())
+		s := clients[0].Semaphore("x", limit)
+		l.until("all are free", func() bool { return s.TryAcquire(limit) })
+		s.Release(limit)
+		l.untilWaiting(s, 0)
+		l.isClean("semaphore", "x")
+	})
+}
