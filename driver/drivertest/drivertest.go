@@ -73,10 +73,12 @@ func Cases() []Case {
 			all = append(all, c.as(f))
 		}
 	}
-	for _, c := range slices.Concat(readerCases, readerExpiryCases, writerCases, writerDowngradeCases) {
+	for _, c := range slices.Concat(readerCases, readerExpiryCases, writerCases, writerDowngradeCases,
+		readerHistoryCases, readerCrowdCases) {
 		all = append(all, c.of(forms[1]))
 	}
-	for _, c := range slices.Concat(semaphoreCases, limitCases, permitDowngradeCases, resizeCases) {
+	for _, c := range slices.Concat(semaphoreCases, limitCases, permitDowngradeCases, resizeCases,
+		permitHistoryCases, permitCrowdCases) {
 		all = append(all, c.of(forms[2]))
 	}
 	all = append(all, kindCases...)

@@ -86,18 +86,23 @@ func (r *room) visit(ctx context.Context, c *contender) error {
 			return fmt.Errorf("acquire: %w", err)
 		}
 		r.gaveUp.Add(1)
-		l := c.lease()
-		l.Unsettled = true
-		if err := c.d.Release(ctx, l); err != nil && !errors.Is(err, driver.ErrNotHeld) {
-			return fmt.Errorf("release of a token that gave up: %w", err)
-		}
-		return nil
+		return c.giveUp(ctx)
 	}
 	if err := r.enter(c); err != nil {
 		return err
 	}
 	if err := c.d.Release(ctx, c.lease()); err != nil {
 		return fmt.Errorf("release: %w", err)
+	}
+	return nil
+}
+
+// giveUp settles what became of a token whose last ask was not answered.
+func (c *contender) giveUp(ctx context.Context) error {
+	l := c.lease()
+	l.Unsettled = true
+	if err := c.d.Release(ctx, l); err != nil && !errors.Is(err, driver.ErrNotHeld) {
+		return fmt.Errorf("release of a token that gave up: %w", err)
 	}
 	return nil
 }

@@ -1,0 +1,152 @@
+package drivertest
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// A writer takes up the whole hall, like one who wants all permits.
+const whole = 12
+
+var readerCrowdCases = []Case{
+	{"ManyReadersAndWritersExcludeEachOther", func(t *test) {
+		t.crowd(waiting, readingMostly)
+	}},
+	{"ManyReadersAndWritersThatDoNotWaitExcludeEachOther", func(t *test) {
+		t.crowd(readingMostly)
+	}},
+	{"ManyReadersAndWritersThatGiveUpExcludeEachOther", func(t *test) {
+		t.needs(Queue)
+		t.crowd(waiting, readingMostly, givingUp)
+	}},
+}
+
+var permitCrowdCases = []Case{
+	{"ManyWeightsStayWithinTheLimit", func(t *test) {
+		t.crowd(waiting, weighingAny)
+	}},
+	{"ManyWeightsThatDoNotWaitStayWithinTheLimit", func(t *test) {
+		t.crowd(weighingAny)
+	}},
+	{"ManyWeightsThatGiveUpStayWithinTheLimit", func(t *test) {
+		t.needs(Queue)
+		t.crowd(waiting, weighingAny, givingUp)
+	}},
+}
+
+func readingMostly(r *driver.Request) { r.Shared = rand.IntN(4) > 0 }
+
+func weighingAny(r *driver.Request) {
+	r.Weight, r.Limit = 1+rand.Int64N(3), whole
+	if rand.IntN(4) == 0 {
+		r.Weight = whole - rand.Int64N(4)
+	}
+}
+
+func givingUp(r *driver.Request) { r.Holder = impatient }
+
+// crowd has goroutines of three drivers share the lock, each round with a token of its
+// own, and requires that all get through, and never too many at a time.
+func (t *test) crowd(mods ...func(*driver.Request)) {
+	t.Helper()
+	const goroutines, rounds = 12, 12
+	h := &hall{fenced: t.has(Fences)}
+	drivers := []driver.Driver{t.driver(), t.driver(), t.driver()}
+	ctx, cancel := context.WithTimeout(t.Context(), 6*patience)
+	defer cancel()
+
+	errs := make(chan error, goroutines)
+	var wg sync.WaitGroup
+	for i := range goroutines {
+		wg.Go(func() {
+			for range rounds {
+				if err := h.visit(ctx, t.contender(drivers[i%len(drivers)], mods...)); err != nil {
+					errs <- err
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	close(errs)
+	for err := range errs {
+		require.NoError(t, err)
+	}
+	require.EqualValues(t, goroutines*rounds, h.visits.Load()+h.gaveUp.Load())
+	t.contender(drivers[0]).lock() // Nothing is left of all those tokens.
+}
+
+// hall is what a lock protects that many may hold. It has room for the weight of whole.
+type hall struct {
+	fenced bool
+	fences sync.Map // of all visits
+
+	inside         atomic.Int64
+	visits, gaveUp atomic.Int64
+}
+
+// visit acquires, enters, and releases.
+func (h *hall) visit(ctx context.Context, c *contender) error {
+	wait := ctx
+	if c.req.Holder == impatient && rand.IntN(2) == 0 {
+		var cancel context.CancelFunc
+		wait, cancel = context.WithTimeout(ctx, rand.N(4*time.Millisecond))
+		defer cancel()
+	}
+	if err := c.acquire(wait); err != nil {
+		if ctx.Err() != nil || wait.Err() == nil {
+			return fmt.Errorf("acquire: %w", err)
+		}
+		h.gaveUp.Add(1)
+		return c.giveUp(ctx)
+	}
+	if err := h.enter(ctx, c); err != nil {
+		return err
+	}
+	if err := c.d.Release(ctx, c.lease()); err != nil {
+		return fmt.Errorf("release: %w", err)
+	}
+	return nil
+}
+
+// enter is what visitors do together. They stay for as long as a renewal takes, so that
+// others have the time to come in, rightly or wrongly.
+func (h *hall) enter(ctx context.Context, c *contender) error {
+	weight := space(&c.req)
+	if sum := h.inside.Add(weight); sum > whole {
+		return fmt.Errorf("%d are in a hall for %d", sum, whole)
+	}
+	if _, seen := h.fences.LoadOrStore(c.grant.Fence, true); seen && h.fenced {
+		return fmt.Errorf("fence %d was given twice", c.grant.Fence)
+	}
+	runtime.Gosched()
+	if err := c.d.Renew(ctx, []driver.Lease{c.lease()})[0]; err != nil {
+		return fmt.Errorf("renew: %w", err)
+	}
+	if time.Now().After(c.trusted) {
+		return fmt.Errorf("the lease ended within the hall; the machine is too slow for this test")
+	}
+	h.inside.Add(-weight)
+	h.visits.Add(1)
+	return nil
+}
+
+// space is how much of the hall a request is for.
+func space(r *driver.Request) int64 {
+	switch {
+	case r.Kind == driver.Semaphore:
+		return r.Weight
+	case r.Shared:
+		return 1
+	}
+	return whole
+}
