@@ -141,6 +141,23 @@ var writerDowngradeCases = []Case{
 		waiters[0].lock() // It kept its place, and waited for what it had asked.
 		t.contender(holder.d, reading).busy()
 	}},
+	{"DowngradeOfAWaiterWhoseTurnItIs", func(t *test) {
+		t.needs(Downgrade, Queue)
+		dead, w := t.contender(t.driver(), lasting(short)), t.contender(t.driver(), waiting)
+		r := t.contender(dead.d, reading)
+		dead.lock()
+		w.queue()
+		t.outwait(short)
+		// Only the store can know whether w holds it by now. What it answers must be true.
+		if err := w.downgradeOnce(1); err != nil {
+			require.ErrorIs(t, err, driver.ErrNotHeld)
+			w.lock()
+			r.busy()
+			return
+		}
+		r.lock()
+		require.NoError(t, w.renew())
+	}},
 	{"DowngradeRevivesNoExpiredLease", func(t *test) {
 		t.needs(Downgrade)
 		w := t.contender(t.driver(), lasting(short))
