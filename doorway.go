@@ -101,7 +101,8 @@ func (c *Client) hold(d door, l *Lease) {
 //
 // Nobody says which lease they mean, and those that are lost are as good as the others.
 // They come first: to end a lease that is still good, for somebody who thinks of one
-// that is lost, would let in a stranger beside its real owner.
+// that is lost, would let in a stranger beside its real owner. The clock is asked, too:
+// just after a suspension nobody has been told yet what was lost meanwhile.
 func (c *Client) unhold(d door, shared bool, n int64) ([]hold, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -115,7 +116,7 @@ func (c *Client) unhold(d door, shared bool, n int64) ([]hold, bool) {
 		switch {
 		case h.lease.a.req.Shared != shared:
 			continue
-		case h.lease.ended() != nil:
+		case h.lease.ended() != nil || h.lease.expired():
 			lost = append(lost, i)
 		case h.left == n:
 			same = append(same, i)

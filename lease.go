@@ -102,7 +102,7 @@ func (l *Lease) Done() <-chan struct{} { return l.ctx.Done() }
 // suspended between the check and what follows, however; only a fence helps there.
 func (l *Lease) Err() error {
 	end := l.ended()
-	if end == nil && l.c.keeper.Trust(l.entry).Left() <= 0 {
+	if end == nil && l.expired() {
 		l.lose(nil)
 		end = l.ended()
 	}
@@ -114,6 +114,10 @@ func (l *Lease) ended() error {
 	defer l.mu.Unlock()
 	return l.end
 }
+
+// expired reports whether the lease is over by the clock, which may be before anybody
+// has noticed.
+func (l *Lease) expired() bool { return l.c.keeper.Trust(l.entry).Left() <= 0 }
 
 // Fence returns the fencing token: a number that is larger for every new lease on the
 // lock. A resource that remembers the largest it has seen, and refuses smaller ones,
