@@ -1,0 +1,209 @@
+package holdfast_test
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast"
+)
+
+// What is true of a Mutex, of the other kinds.
+
+func TestKindsOfLockNeverMeet(t *testing.T) {
+	everywhere(t, func(t *testing.T, l *lab) {
+		a, b := l.near(), l.near()
+		a.Mutex("x").Lock()
+		a.RWMutex("x").Lock()
+		require.NoError(t, a.Semaphore("x", 1).Acquire(t.Context(), 1))
+		leases := map[lock]*holdfast.Lease{}
+		for k, ask := range map[lock]leasing{
+			a.Mutex("y"): a.Mutex("y").Lease, a.RWMutex("y"): a.RWMutex("y").RLease, a.Semaphore("y", 9): permits(a.Semaphore("y", 9), 5),
+		} {
+			leases[k] = l.take(ask)
+		}
+		// A lease on one says nothing of the others.
+		for k, lease := range leases {
+			l.isHeldBy(k, lease)
+			switch k.(type) {
+			case *holdfast.Mutex:
+				second, err := a.RWMutex("y").RLease(lease.Context())
+				require.NoError(t, err)
+				l.giveBack(second)
+			default:
+				_, err := a.Mutex("y").TryLease(lease.Context())
+				require.ErrorIs(t, err, holdfast.ErrLocked)
+			}
+		}
+		require.NoError(t, b.RWMutex("x").ForceUnlock(t.Context()))
+		assert.False(t, b.Mutex("x").TryLock())
+		assert.False(t, b.Semaphore("x", 1).TryAcquire(1))
+		a.Mutex("x").Unlock()
+		a.RWMutex("x").Unlock()
+		a.Semaphore("x", 1).Release(1)
+		for k, lease := range leases {
+			l.isHeldBy(k, lease)
+			l.giveBack(lease)
+		}
+	})
+}
+
+// mustRefuse calls all that can return an error or must panic.
+func mustRefuse(t *testing.T, c *holdfast.Client, name string, want error) {
+	t.Helper()
+	ctx := context.Background()
+	called := func(context.Context) error { t.Error("called"); return nil }
+	rw, s := c.RWMutex(name), c.Semaphore(name, 2)
+	for what, call := range map[string]func() error{
+		"RWMutex.Lease":         func() error { _, err := rw.Lease(ctx); return err },
+		"RWMutex.TryLease":      func() error { _, err := rw.TryLease(ctx); return err },
+		"RWMutex.RLease":        func() error { _, err := rw.RLease(ctx); return err },
+		"RWMutex.TryRLease":     func() error { _, err := rw.TryRLease(ctx); return err },
+		"RWMutex.Do":            func() error { return rw.Do(ctx, called) },
+		"RWMutex.RDo":           func() error { return rw.RDo(ctx, called) },
+		"RWMutex.Inspect":       func() error { _, err := rw.Inspect(ctx); return err },
+		"RWMutex.ForceUnlock":   func() error { return rw.ForceUnlock(ctx) },
+		"Semaphore.Lease":       func() error { _, err := s.Lease(ctx, 1); return err },
+		"Semaphore.TryLease":    func() error { _, err := s.TryLease(ctx, 1); return err },
+		"Semaphore.Do":          func() error { return s.Do(ctx, 1, called) },
+		"Semaphore.Acquire":     func() error { return s.Acquire(ctx, 1) },
+		"Semaphore.Resize":      func() error { return s.Resize(ctx, 1) },
+		"Semaphore.Inspect":     func() error { _, err := s.Inspect(ctx); return err },
+		"Semaphore.ForceUnlock": func() error { return s.ForceUnlock(ctx) },
+	} {
+		err := promptly(t, soon, call)
+		require.ErrorIs(t, err, want, what)
+		var lockError *holdfast.LockError
+		require.ErrorAs(t, err, &lockError, what)
+		kind, _, _ := strings.Cut(strings.ToLower(what), ".")
+		assert.Contains(t, lockError.Op, kind, what)
+	}
+	word := strings.Fields(strings.TrimPrefix(want.Error(), "holdfast: "))[0]
+	for _, f := range []func(){
+		rw.Lock, rw.RLock, rw.RLocker().Lock, func() { rw.TryLock() }, func() { rw.TryRLock() }, func() { s.TryAcquire(1) },
+	} {
+		assert.Contains(t, panics(t, f), word)
+	}
+	assert.Contains(t, panics(t, rw.Unlock), "unlocked")
+	assert.Contains(t, panics(t, rw.RUnlock), "unlocked")
+	assert.Contains(t, panics(t, func() { s.Release(1) }), "released more than held")
+}
+
+func TestBadNameIsRefusedByAllKinds(t *testing.T) {
+	everywhere(t, func(t *testing.T, l *lab) {
+		fresh, works := l.near(), l.near()
+		l.ready(works)
+		for _, name := range []string{"", strings.Repeat("n", 513)} {
+			mustRefuse(t, fresh, name, holdfast.ErrInvalidName)
+			mustRefuse(t, works, name, holdfast.ErrInvalidName)
+		}
+		assert.Empty(t, l.s.Keys(t, l.s.Prefix()+":1:rwmutex"))
+		assert.Empty(t, l.s.Keys(t, l.s.Prefix()+":1:semaphore"))
+	})
+}
+
+func TestAnyNameWorksForAllKinds(t *testing.T) {
+	everywhere(t, func(t *testing.T, l *lab) {
+		a, b := l.near(), l.near()
+		names := []string{"{}", "}{", "a\x00", "\n", "a b", "\xff\xfe", "1:rwmutex:a", strings.Repeat("n", 512)}
+		for _, name := range names {
+			a.RWMutex(name).RLock()
+			require.True(t, a.Semaphore(name, 1).TryAcquire(1))
+			assert.False(t, b.RWMutex(name).TryLock())
+			assert.False(t, b.Semaphore(name, 1).TryAcquire(1))
+		}
+		for _, name := range names {
+			w := l.ask(b.RWMutex(name).Lease)
+			l.untilWaiting(b.RWMutex(name), 1)
+			a.RWMutex(name).RUnlock()
+			l.giveBack(w.granted(soon))
+			a.Semaphore(name, 1).Release(1)
+		}
+	})
+}
+
+func TestClosedClientSaysSoForAllKinds(t *testing.T) {
+	everywhere(t, func(t *testing.T, l *lab) {
+		c, other := l.near(), l.near()
+		read, write := l.take(c.RWMutex("leased").RLease), l.take(c.RWMutex("written").Lease)
+		some := l.take(permits(c.Semaphore("leased", 3), 1))
+		c.RWMutex("read").RLock()
+		c.RWMutex("read").RLock()
+		c.RWMutex("locked").Lock()
+		require.NoError(t, c.Semaphore("acquired", 3).Acquire(t.Context(), 3))
+		require.NoError(t, promptly(t, soon, c.Close))
+
+		// What was held is free.
+		for _, name := range []string{"leased", "written", "read", "locked"} {
+			require.True(t, other.RWMutex(name).TryLock(), name)
+			other.RWMutex(name).Unlock()
+		}
+		for _, name := range []string{"leased", "acquired"} {
+			require.True(t, other.Semaphore(name, 3).TryAcquire(3), name)
+			other.Semaphore(name, 3).Release(3)
+		}
+		for _, lease := range []*holdfast.Lease{read, write, some} {
+			require.Error(t, lease.Err())
+			require.Error(t, lease.Context().Err())
+			require.Error(t, lease.Downgrade(t.Context()))
+			require.Error(t, lease.Release(t.Context()))
+		}
+		// That is what deferred calls do, and no misuse.
+		c.RWMutex("read").RUnlock()
+		c.RWMutex("read").RUnlock()
+		c.RWMutex("locked").Unlock()
+		c.Semaphore("acquired", 3).Release(1)
+		c.Semaphore("acquired", 3).Release(2)
+		mustRefuse(t, c, "x", holdfast.ErrClosed)
+	})
+}
+
+func TestCloseEndsAllThatWaitForAnyKind(t *testing.T) {
+	everywhere(t, func(t *testing.T, l *lab) {
+		c, other := l.near(), l.near()
+		rw, s := other.RWMutex("x"), other.Semaphore("x", 2)
+		rw.Lock()
+		require.True(t, s.TryAcquire(2))
+		waiters := []*pending{
+			l.ask(c.RWMutex("x").Lease), l.ask(c.RWMutex("x").RLease), l.ask(permits(c.Semaphore("x", 2), 1)),
+		}
+		acquiring := make(chan error, 1)
+		go func() { acquiring <- c.Semaphore("x", 2).Acquire(context.Background(), 1) }()
+		// One waits in the queue, and the others behind it in this process.
+		locks := []<-chan any{begin(c.RWMutex("x").RLock)}
+		l.untilWaiting(rw, 3)
+		locks = append(locks, begin(c.RWMutex("x").Lock), begin(c.RWMutex("x").RLock))
+		l.untilWaiting(s, 2)
+
+		require.NoError(t, promptly(t, soon, c.Close))
+		for _, w := range waiters {
+			require.ErrorIs(t, w.failed(soon), holdfast.ErrClosed)
+		}
+		require.ErrorIs(t, promptly(t, soon, func() error { return <-acquiring }), holdfast.ErrClosed)
+		for _, locked := range locks {
+			assert.Contains(t, fmt.Sprint(promptly(t, soon, func() any { return <-locked })), "closed")
+		}
+		assert.Empty(t, l.look(rw).Queue)
+		assert.Empty(t, l.look(s).Queue)
+		rw.Unlock()
+		s.Release(2)
+		l.isClean("rwmutex", "x")
+		l.isClean("semaphore", "x")
+	})
+}
+
+// A copy of a handle would be the same lock, but who copies one is about to copy a
+// struct with state beside it. So go vet finds that for all kinds, as for sync.Mutex.
+func TestVetFindsCopiedHandles(t *testing.T) {
+	t.Parallel()
+	out, err := exec.Command("go", "vet", "./testdata/copies").CombinedOutput()
+	require.Error(t, err)
+	for _, kind := range []string{"Mutex", "RWMutex", "Semaphore"} {
+		assert.Contains(t, string(out), "copies lock value to "+strings.ToLower(kind), "\n%s", out)
+	}
+}
