@@ -40,6 +40,8 @@ type acquisition struct {
 	news    chan driver.Grant
 	due     time.Time // when to ask again
 	err     error     // why it takes so long: ErrLocked or an error of the store
+	busy    bool      // the store has said ErrLocked
+	wakeups Wakeups   // for hooks to see
 	clean   bool      // the last answer left nothing behind in the store
 	pause   time.Duration
 	late    int          // grants that came too late to be of use
@@ -60,8 +62,19 @@ type reply struct {
 	err   error
 }
 
-// acquire gets the lease that is wanted.
+// acquire gets the lease that is wanted, through the hooks.
 func (c *Client) acquire(ctx context.Context, want driver.Request, cfg config) (*Lease, error) {
+	h := c.hooks.Load()
+	if h == nil {
+		return c.obtain(ctx, want, cfg, nil)
+	}
+	return h.acquire(ctx, newAcquireOp(want, cfg, func(ctx context.Context, op *AcquireOp) (*Lease, error) {
+		return c.obtain(ctx, want, cfg, op)
+	}))
+}
+
+// obtain gets a lease from the store. op is nil if there are no hooks.
+func (c *Client) obtain(ctx context.Context, want driver.Request, cfg config, op *AcquireOp) (*Lease, error) {
 	fail := func(err error) (*Lease, error) {
 		return nil, &LockError{Op: "acquire " + string(want.Kind), Name: want.Name, Err: err}
 	}
@@ -72,10 +85,8 @@ func (c *Client) acquire(ctx context.Context, want driver.Request, cfg config) (
 		return fail(ErrClosed)
 	}
 	defer c.wg.Done()
-	if want.Kind != driver.Semaphore { // which may have room for more
-		if held, ok := ctx.Value(heldKey{c, want.Kind, want.Name}).(*Lease); ok && held.Err() == nil {
-			return fail(ErrDeadlock)
-		}
+	if want.Kind != driver.Semaphore && c.holds(ctx, want) { // a semaphore may have room for more
+		return fail(ErrDeadlock)
 	}
 	waitCtx := ctx
 	if cfg.wait > 0 {
@@ -89,14 +100,15 @@ func (c *Client) acquire(ctx context.Context, want driver.Request, cfg config) (
 	for {
 		a := newAcquisition(c, want, cfg)
 		trust, fence, err := a.run(waitCtx)
+		op.note(a)
 		if err == nil {
-			l := newLease(ctx, a, fence, cfg)
+			l := newLease(ctx, a, fence, cfg, op)
 			if err = l.start(trust); err == nil {
 				return l, nil
 			}
 		}
 		if !a.clean || a.asking > 0 || a.open.Load() > 0 {
-			a.undo()
+			a.undo(ctx)
 		}
 		// Granted, and taken away by force before we heard of it: a new token begins
 		// again at the end of the queue.
@@ -179,17 +191,27 @@ func (a *acquisition) event(ctx context.Context) (driver.Grant, error) {
 	case r := <-a.replies:
 		return a.answer(r)
 	case g := <-a.news:
+		a.noted(g)
 		if g.Status != driver.Granted {
 			a.ask(ctx)
 		}
 		return g, nil
 	case <-timer.C:
+		a.wakeups.Poll++
 		a.ask(ctx)
 		return driver.Grant{}, nil
 	case <-ctx.Done():
 		return driver.Grant{}, a.because(context.Cause(ctx))
 	case <-a.c.closing.Done():
 		return driver.Grant{}, ErrClosed
+	}
+}
+
+func (a *acquisition) noted(g driver.Grant) {
+	if g.Reconnect {
+		a.wakeups.Reconnect++
+	} else {
+		a.wakeups.Notify++
 	}
 }
 
@@ -256,14 +278,14 @@ func (a *acquisition) answer(r reply) (driver.Grant, error) {
 	case driver.Granted:
 		return r.grant, nil
 	case driver.Busy:
-		a.err = ErrLocked
+		a.err, a.busy = ErrLocked, true
 		if !a.req.Wait {
 			return driver.Grant{}, ErrLocked
 		}
 		// The driver has no queue. Jitter keeps the waiters from coming in step.
 		a.again(min(max(r.grant.RetryAfter, 50*time.Millisecond), a.req.TTL/3))
 	case driver.Queued:
-		a.err = ErrLocked
+		a.err, a.busy = ErrLocked, true
 		if r.grant.RetryAfter > 0 && r.grant.RetryAfter < a.req.TTL/3 {
 			a.due = time.Now().Add(r.grant.RetryAfter)
 		}
@@ -303,11 +325,11 @@ func (a *acquisition) because(cause error) error {
 
 // undo gives up the token in the background, whatever became of its asks: its place
 // in the queue, or a grant that nobody took.
-func (a *acquisition) undo() {
+func (a *acquisition) undo(ctx context.Context) {
 	a.c.wg.Add(1)
 	go func() {
 		defer a.c.wg.Done()
-		_ = a.settlement().run()
+		_ = a.settlement(ctx).run()
 	}()
 }
 

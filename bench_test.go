@@ -2,6 +2,7 @@ package holdfast_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -109,15 +110,29 @@ func median(d []time.Duration) time.Duration {
 
 // BenchmarkLeaseWithoutStore measures what the client itself costs, without a store.
 func BenchmarkLeaseWithoutStore(b *testing.B) {
-	locks := holdfast.Open(instant{})
-	defer locks.Close()
-	mu := locks.Mutex("x")
-	b.ReportAllocs()
-	for b.Loop() {
-		l, err := mu.Lease(context.Background())
-		require.NoError(b, err)
-		require.NoError(b, l.Release(context.Background()))
+	for _, hooks := range []int{0, 1} {
+		b.Run(fmt.Sprint(hooks, " hooks"), func(b *testing.B) {
+			locks := holdfast.Open(instant{})
+			defer locks.Close()
+			if hooks > 0 {
+				keepNothing(locks)
+			}
+			mu := locks.Mutex("x")
+			b.ReportAllocs()
+			for b.Loop() {
+				l, err := mu.Lease(context.Background())
+				require.NoError(b, err)
+				require.NoError(b, l.Release(context.Background()))
+			}
+		})
 	}
+}
+
+// keepNothing adds a hook that only calls what it is around.
+func keepNothing(locks *holdfast.Client) {
+	locks.AddHook(meddler{acquire: func(next holdfast.AcquireFunc, ctx context.Context, op *holdfast.AcquireOp) (*holdfast.Lease, error) {
+		return next(ctx, op)
+	}})
 }
 
 // instant grants everything at once.

@@ -30,6 +30,7 @@ type Client struct {
 	_      noCopy
 	d      driver.Driver
 	config config
+	hooks  atomic.Pointer[hooks] // nil if there are none
 	keeper *keepalive.Keeper
 	id     string // begins its tokens
 	holder string // what others see when they look who holds a lock
@@ -89,13 +90,12 @@ func open(d driver.Driver, c config) *Client {
 	}
 	life, die := context.WithCancel(context.Background())
 	closing, shut := context.WithCancel(life)
-	return &Client{
+	client := &Client{
 		d:       d,
 		began:   time.Now(),
 		life:    life,
 		die:     die,
 		config:  c,
-		keeper:  keepalive.New(d),
 		id:      randomHex(),
 		holder:  host + ":" + strconv.Itoa(os.Getpid()),
 		closing: closing,
@@ -103,6 +103,8 @@ func open(d driver.Driver, c config) *Client {
 		leases:  map[*Lease]struct{}{},
 		doors:   map[door]*doorway{},
 	}
+	client.keeper = keepalive.New(d, client.keep)
+	return client
 }
 
 // Close ends the client. Those who wait for a lease get [ErrClosed], leases that are
@@ -129,7 +131,7 @@ func (c *Client) Close() error {
 		defer close(finished)
 		var results []<-chan error
 		for _, l := range held {
-			if settle, _ := l.giveUp(true); settle != nil {
+			if settle, _ := l.giveUp(l.ctx, true); settle != nil {
 				results = append(results, l.background(settle))
 			}
 		}
@@ -179,6 +181,29 @@ func (c *Client) answer() {
 	} else {
 		c.streak.Store(0)
 	}
+}
+
+// under returns a context for commands that must be carried out although ctx may have
+// ended: it has the values of ctx, such as the span, and ends when the client does. It
+// has no leases, so that a [GuardHook] does not stop the release of one that is over.
+func (c *Client) under(ctx context.Context) context.Context {
+	if ctx == context.Background() {
+		return c.life // a release from Unlock need not pay for it
+	}
+	return borrowed{c.life, ctx}
+}
+
+// borrowed is a context with the values of another.
+type borrowed struct {
+	context.Context
+	values context.Context
+}
+
+func (b borrowed) Value(key any) any {
+	if key == (holdingKey{}) {
+		return nil
+	}
+	return b.values.Value(key)
 }
 
 // forget drops a lease that is over.

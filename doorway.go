@@ -40,21 +40,26 @@ type hold struct {
 	left  int64
 }
 
-// enter goes in, waiting if it may, and reports whether it did. It does not when the
-// client is closed.
-func (c *Client) enter(d door, shared, wait bool) bool {
+// enter goes in, waiting if it may.
+func (c *Client) enter(d door, shared, wait bool, op *AcquireOp) error {
 	w := c.approach(d)
-	if w == nil {
-		return false
+	if w != nil && w.room.TryAcquire(width(shared)) {
+		return nil
 	}
-	in := w.room.TryAcquire(width(shared))
-	if !in && wait {
-		in = w.room.Acquire(c.closing, width(shared)) == nil
+	if op != nil {
+		op.Contended = true
 	}
-	if !in {
+	switch {
+	case w == nil:
+		return ErrClosed
+	case !wait:
 		c.withdraw(d)
+		return ErrLocked
+	case w.room.Acquire(c.closing, width(shared)) != nil:
+		c.withdraw(d)
+		return ErrClosed
 	}
-	return in
+	return nil
 }
 
 // leave goes out, and lets the next ones in.

@@ -34,19 +34,14 @@ func (h *handle) want(shared, wait bool) driver.Request {
 
 // lock waits for the lock and leaves the lease in the doorway.
 func (h *handle) lock(shared bool) {
-	if !h.c.enter(h.door(), shared, true) {
-		h.misuse(ErrClosed)
-	}
 	cfg := h.config
 	cfg.wait, cfg.loud = 0, true
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		l, err := h.c.acquire(context.Background(), h.want(shared, true), cfg)
+		err := h.attempt(context.Background(), h.want(shared, true), cfg)
 		if err == nil {
-			h.c.hold(h.door(), l)
 			return
 		}
 		if h.fatal(err) {
-			h.c.leave(h.door(), shared) // should somebody recover
 			h.misuse(err)
 		}
 		h.config.log().Warn("holdfast: cannot lock, trying again", "lock", h.name, "error", err)
@@ -59,28 +54,53 @@ func (h *handle) lock(shared bool) {
 
 // tryLock is lock without waiting for others.
 func (h *handle) tryLock(shared bool) bool {
-	if !h.c.enter(h.door(), shared, false) {
-		if h.c.closing.Err() != nil {
-			h.misuse(ErrClosed)
-		}
-		return false
-	}
-	l, err := h.tryLease(h.want(shared, false))
-	if err != nil {
-		h.c.leave(h.door(), shared)
-		if h.fatal(err) {
-			h.misuse(err)
-		}
-		return false
-	}
-	h.c.hold(h.door(), l)
-	return true
-}
-
-func (h *handle) tryLease(r driver.Request) (*Lease, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), tryWait)
 	defer cancel()
-	return h.c.acquire(ctx, r, h.config)
+	err := h.attempt(ctx, h.want(shared, false), h.config)
+	if err != nil && h.fatal(err) {
+		h.misuse(err)
+	}
+	return err == nil
+}
+
+// attempt goes through the doorway, gets the lease, and leaves it there.
+func (h *handle) attempt(ctx context.Context, want driver.Request, cfg config) error {
+	var l *Lease
+	var err error
+	entered := false
+	if hooks := h.c.hooks.Load(); hooks != nil {
+		l, entered, err = h.hooked(ctx, hooks, want, cfg)
+	} else if err = h.enter(want, nil); err == nil {
+		entered = true
+		l, err = h.c.obtain(ctx, want, cfg, nil)
+	}
+	if err == nil {
+		h.c.hold(h.door(), l)
+	} else if entered {
+		h.c.leave(h.door(), want.Shared)
+	}
+	return err
+}
+
+// hooked calls hooks around the way through the doorway to the lease.
+func (h *handle) hooked(ctx context.Context, hooks *hooks, want driver.Request, cfg config) (l *Lease, entered bool, err error) {
+	l, err = hooks.acquire(ctx, newAcquireOp(want, cfg, func(ctx context.Context, op *AcquireOp) (*Lease, error) {
+		if !entered { // a hook may call this again
+			if err := h.enter(want, op); err != nil {
+				return nil, err
+			}
+			entered = true
+		}
+		return h.c.obtain(ctx, want, cfg, op)
+	}))
+	return l, entered, err
+}
+
+func (h *handle) enter(want driver.Request, op *AcquireOp) error {
+	if err := h.c.enter(h.door(), want.Shared, want.Wait, op); err != nil {
+		return &LockError{Op: "acquire " + string(h.kind), Name: h.name, Err: err}
+	}
+	return nil
 }
 
 // unlock ends what lock or tryLock has begun, and reports whether there is anything.

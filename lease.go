@@ -30,21 +30,41 @@ type Lease struct {
 // releaseWait is how long Release waits for the store in any case, and Unlock at most.
 const releaseWait = time.Second
 
-// heldKey finds, in a context, the lease on a lock.
-type heldKey struct {
-	c    *Client
-	kind driver.Kind
-	name string
+// holding is what a context knows of leases: the innermost one that it comes from.
+type holding struct {
+	lease *Lease
+	outer *holding
 }
 
-func newLease(ctx context.Context, a *acquisition, fence int64, cfg config) *Lease {
+type holdingKey struct{}
+
+func with(ctx context.Context, l *Lease) context.Context {
+	outer, _ := ctx.Value(holdingKey{}).(*holding)
+	return context.WithValue(ctx, holdingKey{}, &holding{l, outer})
+}
+
+// holds reports whether ctx comes from a lease on the lock that is still held.
+func (c *Client) holds(ctx context.Context, want driver.Request) bool {
+	h, _ := ctx.Value(holdingKey{}).(*holding)
+	for ; h != nil; h = h.outer {
+		if h.lease.c == c && h.lease.door() == (door{want.Kind, want.Name}) && h.lease.Err() == nil {
+			return true
+		}
+	}
+	return false
+}
+
+func newLease(ctx context.Context, a *acquisition, fence int64, cfg config, op *AcquireOp) *Lease {
 	l := &Lease{c: a.c, a: a, fence: fence}
-	l.entry = &keepalive.Entry{Lease: a.driverLease(), Fixed: cfg.fixed, Lost: func(err error) { l.lose(err) }}
+	l.entry = &keepalive.Entry{Lease: a.driverLease(), Fixed: cfg.fixed, Owner: l, Lost: func(err error) { l.lose(err) }}
 	l.log = func(cause error) {
 		cfg.log().Warn("holdfast: lock lost", "kind", a.req.Kind, "lock", a.req.Name, "fence", fence, "cause", cause)
 	}
-	ctx = context.WithValue(context.WithoutCancel(ctx), heldKey{a.c, a.req.Kind, a.req.Name}, l)
-	l.ctx, l.cancel = context.WithCancelCause(ctx)
+	ctx = context.WithoutCancel(ctx)
+	if op != nil && op.Holding != nil {
+		ctx = op.Holding(ctx, fence)
+	}
+	l.ctx, l.cancel = context.WithCancelCause(with(ctx, l))
 	return l
 }
 
@@ -80,8 +100,7 @@ func (l *Lease) Context() context.Context { return l.ctx }
 // WithContext returns a context that ends when ctx or the lease does, whichever comes
 // first. It has the values of ctx.
 func (l *Lease) WithContext(ctx context.Context) context.Context {
-	ctx = context.WithValue(ctx, heldKey{l.c, l.a.req.Kind, l.a.req.Name}, l)
-	ctx, cancel := context.WithCancelCause(ctx)
+	ctx, cancel := context.WithCancelCause(with(ctx, l))
 	if l.ctx.Err() != nil {
 		cancel(context.Cause(l.ctx))
 		return ctx
@@ -149,7 +168,7 @@ func (l *Lease) Renew(ctx context.Context) error {
 	}
 	_, err := await(l.c, ctx, op, l.door(), true, func() (any, error) {
 		sent := time.Now()
-		err := l.c.d.Renew(context.WithoutCancel(ctx), []driver.Lease{l.entry.Lease})[0]
+		err := l.c.renew(l.c.under(ctx), []*keepalive.Entry{l.entry})[0]
 		switch {
 		case err == nil:
 			l.c.keeper.Renewed(l.entry, sent)
@@ -177,7 +196,7 @@ func (l *Lease) Downgrade(ctx context.Context) error {
 		return l.error(op, err)
 	}
 	_, err := await(l.c, ctx, op, l.door(), able && l.a.req.Kind == driver.RWMutex, func() (any, error) {
-		err := d.Downgrade(context.WithoutCancel(ctx), l.entry.Lease, 0)
+		err := d.Downgrade(l.c.under(ctx), l.entry.Lease, 0)
 		if errors.Is(err, driver.ErrNotHeld) {
 			l.lose(err) // unless it was released meanwhile
 			err = l.Err()
@@ -195,8 +214,15 @@ func (l *Lease) Downgrade(ctx context.Context) error {
 // at least 1 s; it then goes on in the background, and the error matches the cause of
 // ctx.
 func (l *Lease) Release(ctx context.Context) error {
+	if h := l.c.hooks.Load(); h != nil {
+		return h.release(ctx, &ReleaseOp{Lease: l, run: (*Lease).release})
+	}
+	return l.release(ctx, nil)
+}
+
+func (l *Lease) release(ctx context.Context, _ *ReleaseOp) error {
 	const op = "release"
-	settle, err := l.giveUp(l.c.begin())
+	settle, err := l.giveUp(ctx, l.c.begin())
 	if settle == nil {
 		return l.error(op, err)
 	}
@@ -220,20 +246,41 @@ func (l *Lease) Release(ctx context.Context) error {
 
 // unlock is Release for those who cannot be told of an error.
 func (l *Lease) unlock() {
-	if settle, _ := l.giveUp(l.c.begin()); settle != nil {
-		l.hurry(settle)
+	if h := l.c.hooks.Load(); h != nil {
+		_ = h.release(context.WithoutCancel(l.ctx), &ReleaseOp{Lease: l, run: (*Lease).letGo})
+		return
 	}
+	_ = l.letGo(context.Background(), nil)
 }
 
-// keep gives up all of the lease but a weight, in the same way.
-func (l *Lease) keep(weight int64) {
+func (l *Lease) letGo(ctx context.Context, _ *ReleaseOp) error {
+	settle, err := l.giveUp(ctx, l.c.begin())
+	if settle != nil {
+		l.hurry(settle)
+	}
+	return err
+}
+
+// lower gives up all of the lease but a weight, in the same way.
+func (l *Lease) lower(weight int64) {
+	op := &ReleaseOp{Lease: l, Keep: weight, run: (*Lease).letGoOfSome}
+	ctx := context.WithoutCancel(l.ctx)
+	if h := l.c.hooks.Load(); h != nil {
+		_ = h.release(ctx, op)
+		return
+	}
+	_ = l.letGoOfSome(ctx, op)
+}
+
+func (l *Lease) letGoOfSome(ctx context.Context, op *ReleaseOp) error {
 	d, able := driver.As[driver.Downgrader](l.c.d)
 	if !able || l.ended() != nil || !l.c.begin() {
-		return // the rest goes with it
+		return nil // it all goes when the rest does
 	}
-	s := l.a.settlement()
-	s.send = func(ctx context.Context, to driver.Lease) error { return d.Downgrade(ctx, to, weight) }
+	s := l.a.settlement(ctx)
+	s.send = func(ctx context.Context, to driver.Lease) error { return d.Downgrade(ctx, to, op.Keep) }
 	l.hurry(s)
+	return nil
 }
 
 // hurry is finish for those who do not want to wait for long.
@@ -271,7 +318,7 @@ func (l *Lease) background(s *settlement) <-chan error {
 // giveUp ends the lease in this process and returns what has still to be done in the
 // store, or if one need not wait for that, what to say instead. It is part of an
 // operation that has begun, or could not; finish ends that.
-func (l *Lease) giveUp(begun bool) (*settlement, error) {
+func (l *Lease) giveUp(ctx context.Context, begun bool) (*settlement, error) {
 	_ = l.Err() // the lease may be lost without anybody having noticed yet
 	l.mu.Lock()
 	before := l.end
@@ -289,11 +336,11 @@ func (l *Lease) giveUp(begun bool) (*settlement, error) {
 		l.c.keeper.Remove(l.entry)
 		l.cancel(context.Canceled)
 		l.c.forget(l)
-		return l.a.settlement(), nil
+		return l.a.settlement(ctx), nil
 	case errors.Is(before, ErrLost):
 		// The store may still keep the lease for a moment. The next one need not wait
 		// for that, and this one not for the store.
-		l.background(l.a.settlement())
+		l.background(l.a.settlement(ctx))
 	default:
 		l.c.wg.Done()
 	}
@@ -339,7 +386,7 @@ func (l *Lease) tidy() {
 	case <-l.c.closing.Done():
 	case <-time.After(releaseWait):
 	}
-	_, _ = l.a.settlement().try()
+	_, _ = l.a.settlement(l.ctx).try()
 }
 
 // Why a lease was lost, as far as this process knows.

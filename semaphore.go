@@ -119,7 +119,9 @@ func (s *Semaphore) TryAcquire(n int64) bool {
 	if n == 0 {
 		return true
 	}
-	err := s.enter(s.tryLease(s.want(n, false)))
+	ctx, cancel := context.WithTimeout(context.Background(), tryWait)
+	defer cancel()
+	err := s.enter(s.TryLease(ctx, n))
 	if err != nil && s.fatal(err) {
 		s.misuse(err)
 	}
@@ -155,7 +157,7 @@ func (s *Semaphore) Release(n int64) {
 	}
 	for _, p := range parts {
 		if p.left > 0 {
-			p.lease.keep(p.left)
+			p.lease.lower(p.left)
 			continue
 		}
 		p.lease.unlock()

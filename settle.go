@@ -14,6 +14,7 @@ import (
 // until the store has answered or the lease would have ended by itself.
 type settlement struct {
 	c        *Client
+	ctx      context.Context
 	lease    driver.Lease
 	send     func(context.Context, driver.Lease) error
 	open     *atomic.Int32 // of the acquisition
@@ -22,8 +23,8 @@ type settlement struct {
 	maybe    bool // a release may have been carried out without our hearing of it
 }
 
-func (a *acquisition) settlement() *settlement {
-	return &settlement{c: a.c, lease: a.driverLease(), send: a.c.d.Release, open: &a.open}
+func (a *acquisition) settlement(ctx context.Context) *settlement {
+	return &settlement{c: a.c, ctx: a.c.under(ctx), lease: a.driverLease(), send: a.c.d.Release, open: &a.open}
 }
 
 // try makes one attempt. If it is final, err is what to say: driver.ErrNotHeld only if
@@ -31,7 +32,7 @@ func (a *acquisition) settlement() *settlement {
 // answer was lost that is what one expects to hear.
 func (s *settlement) try() (err error, final bool) {
 	s.lease.Unsettled = s.open.Load() > 0
-	err = s.send(s.c.life, s.lease)
+	err = s.send(s.ctx, s.lease)
 	if err == nil {
 		s.c.answer()
 	}

@@ -168,6 +168,9 @@ type Grant struct {
 	// that of every earlier grant.
 	Fence int64
 
+	// Reconnect says of a Queued through Wake that earlier news may have been missed.
+	Reconnect bool
+
 	// RetryAfter is when a Queued or Busy token should ask again if nothing else
 	// happens; 0 leaves it to the caller (a heartbeat if Queued).
 	RetryAfter time.Duration

@@ -255,7 +255,7 @@ func (w *wakes) alive(live bool) {
 	w.live, w.heard = live, time.Now()
 	for _, t := range w.tokens {
 		if t.queued {
-			t.wake(driver.Grant{Status: driver.Queued})
+			t.wake(driver.Grant{Status: driver.Queued, Reconnect: true})
 		}
 	}
 }

@@ -25,7 +25,7 @@ const (
 
 // Keeper keeps leases alive.
 type Keeper struct {
-	d     driver.Driver
+	send  func(context.Context, []*Entry) []error
 	route driver.Router // nil if all leases live on one node
 
 	mu      sync.Mutex
@@ -48,9 +48,10 @@ type node struct {
 	free    int // workers that have no batch under way
 }
 
-// New returns a keeper that renews through d.
-func New(d driver.Driver) *Keeper {
-	k := &Keeper{d: d, nodes: map[string]*node{}, kick: make(chan struct{}, 1)}
+// New returns a keeper of leases that live in d and are renewed by send, which returns
+// one error, or nil, for each of them.
+func New(d driver.Driver, send func(context.Context, []*Entry) []error) *Keeper {
+	k := &Keeper{send: send, nodes: map[string]*node{}, kick: make(chan struct{}, 1)}
 	k.route, _ = driver.As[driver.Router](d)
 	k.done, k.stop = context.WithCancel(context.Background())
 	return k
@@ -60,6 +61,8 @@ func New(d driver.Driver) *Keeper {
 // Add and not changed afterwards.
 type Entry struct {
 	Lease driver.Lease
+	// Owner is for send, to tell whose entry it is.
+	Owner any
 	// Fixed leases are not renewed, only ended.
 	Fixed bool
 	// Lost is called once when the lease is lost: with an error that matches
@@ -246,16 +249,14 @@ func (k *Keeper) work(name string, n *node) {
 
 // renew sends one batch and notes the answers.
 func (k *Keeper) renew(batch []*Entry) {
-	leases := make([]driver.Lease, len(batch))
 	longest := driver.MinTTL
-	for i, e := range batch {
-		leases[i] = e.Lease
+	for _, e := range batch {
 		longest = max(longest, e.Lease.TTL)
 	}
 	ctx, cancel := context.WithTimeout(k.done, longest)
 	defer cancel()
 	sent := time.Now()
-	errs := k.d.Renew(ctx, leases)
+	errs := k.send(ctx, batch)
 
 	var lost []*Entry
 	k.mu.Lock()

@@ -30,7 +30,17 @@ type store struct {
 	sizes []int
 }
 
-func (s *store) Renew(_ context.Context, leases []driver.Lease) []error {
+func (s *store) keeper() *keepalive.Keeper {
+	return keepalive.New(s, func(_ context.Context, entries []*keepalive.Entry) []error {
+		var leases []driver.Lease
+		for _, e := range entries {
+			leases = append(leases, e.Lease)
+		}
+		return s.send(leases)
+	})
+}
+
+func (s *store) send(leases []driver.Lease) []error {
 	s.mu.Lock()
 	s.times = append(s.times, time.Now())
 	s.sizes = append(s.sizes, len(leases))
@@ -81,7 +91,7 @@ func hold(k *keepalive.Keeper, name string, sent time.Time) *held {
 // bubble runs a test in virtual time with a keeper of the store.
 func bubble(t *testing.T, s *store, body func(t *testing.T, k *keepalive.Keeper)) {
 	synctest.Test(t, func(t *testing.T) {
-		k := keepalive.New(s)
+		k := s.keeper()
 		body(t, k)
 		k.Close()
 	})
@@ -108,7 +118,7 @@ func TestTrustEndsInTimeWhileARenewalHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		s := &store{renew: func(l []driver.Lease) []error { <-release; return all(nil)(l) }}
-		k := keepalive.New(s)
+		k := s.keeper()
 		h := hold(k, "a", time.Now())
 		<-h.lost
 		require.Equal(t, trusted, time.Since(h.since))
@@ -187,7 +197,7 @@ func TestFixedLeaseIsNotRenewed(t *testing.T) {
 // the wall clock shows that the lease is over.
 func TestTrustEndsByTheWallClockToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := keepalive.New(&store{renew: all(nil)})
+		k := (&store{renew: all(nil)}).keeper()
 		h := hold(k, "a", time.Now())
 		trust := k.Trust(&h.Entry)
 		require.Positive(t, trust.Left())
@@ -246,7 +256,7 @@ func TestFrozenNodeDelaysOnlyItsOwnLeases(t *testing.T) {
 			}
 			return all(nil)(l)
 		}
-		k := keepalive.New(s)
+		k := s.keeper()
 		var frozen, fine []*held
 		for i := range 300 {
 			frozen = append(frozen, hold(k, fmt.Sprint("x", i), time.Now()))
@@ -281,7 +291,7 @@ func TestHangingBatchDoesNotStopTheNext(t *testing.T) {
 			}
 			return all(nil)(l)
 		}
-		k := keepalive.New(s)
+		k := s.keeper()
 		a := hold(k, "a", time.Now())
 		time.Sleep(ttl / 6)
 		b := hold(k, "b", time.Now())
@@ -297,7 +307,7 @@ func TestManyLeasesNeedFewGoroutinesAndLittleMemory(t *testing.T) {
 	const n = 10_000
 	s := &store{renew: all(nil)}
 	before := runtime.NumGoroutine()
-	k := keepalive.New(s)
+	k := s.keeper()
 	var m1, m2 runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&m1)
@@ -319,7 +329,7 @@ func TestRemoveDuringARenewalLosesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answer := make(chan struct{})
 		s := &store{renew: func(l []driver.Lease) []error { <-answer; return all(driver.ErrNotHeld)(l) }}
-		k := keepalive.New(s)
+		k := s.keeper()
 		h := hold(k, "a", time.Now())
 		time.Sleep(ttl / 3)
 		synctest.Wait()

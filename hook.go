@@ -1,0 +1,201 @@
+package holdfast
+
+import (
+	"context"
+	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/keepalive"
+)
+
+// Hook is called around what a [Client] does, in the manner of a hook of go-redis. Each
+// method gets the function that does the work, or the next hook, and returns one that
+// calls it; or nil, if it is not interested.
+//
+//	func (timer) AcquireHook(next holdfast.AcquireFunc) holdfast.AcquireFunc {
+//		return func(ctx context.Context, op *holdfast.AcquireOp) (*holdfast.Lease, error) {
+//			began := time.Now()
+//			lease, err := next(ctx, op)
+//			log.Println(op.Name, time.Since(began), err)
+//			return lease, err
+//		}
+//	}
+//
+// The hook that was added first is the outermost:
+//
+//	locks.AddHook(first)
+//	locks.AddHook(second)
+//
+//	Lease -> first -> second -> the store -> second -> first -> Lease returns
+//
+// A hook can measure, change the context, try again, or refuse by returning an error
+// without calling next. The forms that cannot return an error deal with that as with a
+// refusal of the store, see [Mutex.Lock]. A hook must not panic, nor call Close. Hooks
+// are called from many goroutines at once.
+//
+// There is no hook for the end of a lease, because a lease has one already: the context
+// of [Lease.Context] ends when it is released or lost, and [context.AfterFunc] calls what
+// wants to know.
+//
+// Embed [HookBase] to have only some of the methods, and to go on compiling when there
+// are more.
+type Hook interface {
+	AcquireHook(next AcquireFunc) AcquireFunc
+	ReleaseHook(next ReleaseFunc) ReleaseFunc
+	RenewHook(next RenewFunc) RenewFunc
+}
+
+// HookBase is a Hook that is interested in nothing.
+type HookBase struct{}
+
+// AcquireHook returns nil.
+func (HookBase) AcquireHook(AcquireFunc) AcquireFunc { return nil }
+
+// ReleaseHook returns nil.
+func (HookBase) ReleaseHook(ReleaseFunc) ReleaseFunc { return nil }
+
+// RenewHook returns nil.
+func (HookBase) RenewHook(RenewFunc) RenewFunc { return nil }
+
+// AcquireFunc acquires a lock: all of it, from the call of Lock, Lease, TryLease and
+// their like until they return, with the waiting. Who does not pass on a lease that
+// next returned must release it.
+type AcquireFunc func(ctx context.Context, op *AcquireOp) (*Lease, error)
+
+// ReleaseFunc releases a lease, or a part of it. If it is not called, the lease is held
+// on.
+type ReleaseFunc func(ctx context.Context, op *ReleaseOp) error
+
+// RenewFunc renews leases, and returns one error, or nil, for each of them in order.
+type RenewFunc func(ctx context.Context, op *RenewOp) []error
+
+// AcquireOp is one call of an AcquireFunc.
+type AcquireOp struct {
+	Kind   driver.Kind
+	Name   string
+	Shared bool  // for reading
+	Weight int64 // permits of a semaphore, else 0
+	Wait   bool  // false for TryLock and its like
+	TTL    time.Duration
+
+	// Holding, if set, is called when the lock was granted, with the context that
+	// Lease.Context is made from, and returns the one to use instead. A hook that finds
+	// it set calls what it found.
+	Holding func(ctx context.Context, fence int64) context.Context
+
+	// What happened, complete when next returns.
+	Contended bool // another held the lock, or waited for it
+	Asked     int  // how often the store was asked
+	Wakeups   Wakeups
+
+	blockers []string // carriers of those who held it
+	run      AcquireFunc
+}
+
+// Wakeups counts what ended the pauses in which a waiter does nothing.
+type Wakeups struct {
+	Notify    int // a message of the store
+	Poll      int // the time to ask again
+	Reconnect int // the subscription to messages was broken, or made again
+}
+
+// ReleaseOp is one call of a ReleaseFunc.
+type ReleaseOp struct {
+	Lease *Lease
+	Keep  int64 // how many permits are kept, of a semaphore that is released in part
+
+	run func(*Lease, context.Context, *ReleaseOp) error
+}
+
+// RenewOp is one call of a RenewFunc. All leases that are due and live on one node are
+// renewed at once, at most 256. The context has the values of that of the first lease.
+type RenewOp struct {
+	Leases []*Lease
+
+	run RenewFunc
+}
+
+func newAcquireOp(want driver.Request, cfg config, run AcquireFunc) *AcquireOp {
+	return &AcquireOp{
+		Kind: want.Kind, Name: want.Name, Shared: want.Shared, Weight: want.Weight, Wait: want.Wait, TTL: cfg.ttl,
+		run: run,
+	}
+}
+
+// note adds what happened in an acquisition.
+func (op *AcquireOp) note(a *acquisition) {
+	if op == nil {
+		return
+	}
+	op.Contended = op.Contended || a.busy
+	op.Asked += int(a.last)
+	op.Wakeups.Notify += a.wakeups.Notify
+	op.Wakeups.Poll += a.wakeups.Poll
+	op.Wakeups.Reconnect += a.wakeups.Reconnect
+}
+
+// hooks is the chain, from the outermost to the function that does the work.
+type hooks struct {
+	all     []Hook
+	acquire AcquireFunc
+	release ReleaseFunc
+	renew   RenewFunc
+}
+
+// AddHook adds a hook inside of those that were added before. It can be called at any
+// time; what has begun goes on without it.
+func (c *Client) AddHook(hook Hook) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	next := &hooks{
+		acquire: func(ctx context.Context, op *AcquireOp) (*Lease, error) { return op.run(ctx, op) },
+		release: func(ctx context.Context, op *ReleaseOp) error { return op.run(op.Lease, ctx, op) },
+		renew:   func(ctx context.Context, op *RenewOp) []error { return op.run(ctx, op) },
+	}
+	if now := c.hooks.Load(); now != nil {
+		next.all = append(next.all, now.all...)
+	}
+	next.all = append(next.all, hook)
+	for i := len(next.all) - 1; i >= 0; i-- {
+		next.wrap(next.all[i])
+	}
+	c.hooks.Store(next)
+}
+
+func (h *hooks) wrap(hook Hook) {
+	if f := hook.AcquireHook(h.acquire); f != nil {
+		h.acquire = f
+	}
+	if f := hook.ReleaseHook(h.release); f != nil {
+		h.release = f
+	}
+	if f := hook.RenewHook(h.renew); f != nil {
+		h.renew = f
+	}
+}
+
+// keep renews leases for the keeper. Commands need a context with a span, or they would
+// each begin a trace of their own; that of one of the leases is as good as another.
+func (c *Client) keep(ctx context.Context, entries []*keepalive.Entry) []error {
+	return c.renew(borrowed{ctx, entries[0].Owner.(*Lease).ctx}, entries)
+}
+
+// renew renews leases, through the hooks.
+func (c *Client) renew(ctx context.Context, entries []*keepalive.Entry) []error {
+	run := func(ctx context.Context, _ *RenewOp) []error {
+		leases := make([]driver.Lease, len(entries))
+		for i, e := range entries {
+			leases[i] = e.Lease
+		}
+		return c.d.Renew(ctx, leases)
+	}
+	h := c.hooks.Load()
+	if h == nil {
+		return run(ctx, nil)
+	}
+	op := &RenewOp{run: run}
+	for _, e := range entries {
+		op.Leases = append(op.Leases, e.Owner.(*Lease))
+	}
+	return h.renew(ctx, op)
+}
