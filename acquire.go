@@ -97,6 +97,7 @@ func (c *Client) obtain(ctx context.Context, want driver.Request, cfg config, op
 	if waitCtx.Err() != nil {
 		return fail(context.Cause(waitCtx))
 	}
+	waitCtx = exempt(waitCtx)
 	for {
 		a := newAcquisition(c, want, cfg)
 		trust, fence, err := a.run(waitCtx)

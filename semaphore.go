@@ -87,7 +87,7 @@ func (s *Semaphore) Resize(ctx context.Context, limit int64) error {
 	checkLimit(limit)
 	r, able := driver.As[driver.Resizer](s.c.d)
 	_, err := await(s.c, ctx, "resize", s.door(), able, func() (any, error) {
-		return nil, r.Resize(context.WithoutCancel(ctx), s.name, limit)
+		return nil, r.Resize(s.c.under(ctx), s.name, limit)
 	})
 	return err
 }

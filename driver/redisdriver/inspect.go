@@ -15,7 +15,7 @@ import (
 // Inspect implements [driver.Inspector].
 func (d *Driver) Inspect(ctx context.Context, k driver.Kind, name string) (driver.Info, error) {
 	info := driver.Info{Name: name}
-	cmd, err := inspectScript.run(ctx, d.rdb, d.key(k, name), d.args("-")...)
+	cmd, err := d.run(ctx, inspectScript, k, name, d.args("-")...)
 	if err != nil {
 		return info, err
 	}

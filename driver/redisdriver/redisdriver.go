@@ -126,7 +126,7 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 		if r.Kind != driver.Mutex {
 			args = append(args, weight(r), limit(r))
 		}
-		reply, err := scriptsOf(r.Kind).acquire.ints(ctx, d.rdb, d.key(r.Kind, r.Name), args...)
+		reply, err := d.ints(ctx, scriptsOf(r.Kind).acquire, r.Kind, r.Name, args...)
 		if err != nil {
 			if seated {
 				err = unknown(err) // by the run before
@@ -168,7 +168,7 @@ func (d *Driver) Release(ctx context.Context, l driver.Lease) error {
 	if sent := d.wakes.forget(l.Token); !sent && !l.Unsettled {
 		return driver.ErrNotHeld // no ask reached Redis, nor will one
 	}
-	status, err := d.untilDone(ctx, scriptsOf(l.Kind).release, d.key(l.Kind, l.Name), d.args(l.Token, flag(l.Unsettled)))
+	status, err := d.untilDone(ctx, scriptsOf(l.Kind).release, l.Kind, l.Name, d.args(l.Token, flag(l.Unsettled)))
 	if err != nil {
 		return err
 	}
@@ -180,7 +180,7 @@ func (d *Driver) Release(ctx context.Context, l driver.Lease) error {
 
 // ForceRelease implements [driver.Forcer].
 func (d *Driver) ForceRelease(ctx context.Context, k driver.Kind, name string) error {
-	reply, err := scriptsOf(k).force.ints(ctx, d.rdb, d.key(k, name), d.args("-")...)
+	reply, err := d.ints(ctx, scriptsOf(k).force, k, name, d.args("-")...)
 	if err != nil {
 		return err
 	}
@@ -188,7 +188,7 @@ func (d *Driver) ForceRelease(ctx context.Context, k driver.Kind, name string) e
 		return driver.ErrNotHeld
 	}
 	if reply[1] == 1 {
-		_, err = d.untilDone(ctx, scriptsOf(k).release, d.key(k, name), d.args("-", "0"))
+		_, err = d.untilDone(ctx, scriptsOf(k).release, k, name, d.args("-", "0"))
 	}
 	return err
 }
@@ -203,7 +203,7 @@ func (d *Driver) Downgrade(ctx context.Context, l driver.Lease, weight int64) er
 	case weight < 1:
 		return refusal(fmt.Errorf("redisdriver: a weight of %d", weight))
 	}
-	status, err := d.untilDone(ctx, downgradeScript, d.key(l.Kind, l.Name), d.args(l.Token, weight))
+	status, err := d.untilDone(ctx, downgradeScript, l.Kind, l.Name, d.args(l.Token, weight))
 	if err == nil && status == 0 {
 		err = driver.ErrNotHeld
 	}
@@ -215,20 +215,20 @@ func (d *Driver) Resize(ctx context.Context, name string, limit int64) error {
 	if limit < 1 || limit > driver.MaxLimit {
 		return refusal(fmt.Errorf("redisdriver: a limit of %d", limit))
 	}
-	_, err := d.untilDone(ctx, resizeScript, d.key(driver.Semaphore, name), d.args("-", limit))
+	_, err := d.untilDone(ctx, resizeScript, driver.Semaphore, name, d.args("-", limit))
 	return err
 }
 
 // untilDone runs a script that answers {status, more} until there is no more to do,
 // and returns its first status. Between two runs the lock is free, with a queue;
 // should this process end here, the heartbeats of the waiters take over.
-func (d *Driver) untilDone(ctx context.Context, s *script, key string, args []any) (int64, error) {
-	reply, err := s.ints(ctx, d.rdb, key, args...)
+func (d *Driver) untilDone(ctx context.Context, s *script, k driver.Kind, name string, args []any) (int64, error) {
+	reply, err := d.ints(ctx, s, k, name, args...)
 	if err != nil {
 		return 0, err
 	}
 	for more := reply[1]; more == 1; {
-		again, err := s.ints(ctx, d.rdb, key, args...)
+		again, err := d.ints(ctx, s, k, name, args...)
 		if err != nil {
 			break // what was asked for is done
 		}

@@ -3,8 +3,6 @@ package redisdriver
 import (
 	"context"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/holdfast-go/holdfast/driver"
 )
 
@@ -18,7 +16,7 @@ func (d *Driver) Renew(ctx context.Context, leases []driver.Lease) []error {
 	// none of our scripts, and every lease would be lost for it.
 	var unknown []int
 	for i, c := range cmds {
-		if redis.HasErrorPrefix(c.Err(), "NOSCRIPT") {
+		if c.unknown {
 			unknown = append(unknown, i)
 		}
 	}
@@ -40,19 +38,19 @@ func (d *Driver) Renew(ctx context.Context, leases []driver.Lease) []error {
 }
 
 // renewals sends one renewal for each of the leases that which lists, nil being all.
-func (d *Driver) renewals(ctx context.Context, leases []driver.Lease, which []int, byText bool) []*redis.Cmd {
+func (d *Driver) renewals(ctx context.Context, leases []driver.Lease, which []int, byText bool) []*command {
 	if which == nil {
 		which = make([]int, len(leases))
 		for i := range which {
 			which[i] = i
 		}
 	}
-	cmds := make([]*redis.Cmd, 0, len(which))
+	cmds := make([]*command, 0, len(which))
 	pipe := d.rdb.Pipeline()
 	for _, i := range which {
 		l := leases[i]
-		c := scriptsOf(l.Kind).renew.cmd(ctx, byText, d.key(l.Kind, l.Name), d.args(l.Token, ms(l.TTL)))
-		cmds = append(cmds, c.Cmd)
+		c := scriptsOf(l.Kind).renew.cmd(ctx, byText, l.Kind, d.key(l.Kind, l.Name), d.args(l.Token, ms(l.TTL)))
+		cmds = append(cmds, c)
 		_ = pipe.Process(ctx, c) // queues; the outcome is in c
 	}
 	if _, err := pipe.Exec(ctx); err != nil {

@@ -21,20 +21,20 @@ type scripts struct{ acquire, release, renew, force *script }
 
 var (
 	mutex = scripts{
-		acquire: newScript(1, "lock", "mutex", "mutex_acquire", "queue", "mutex_lease", "lock_again", "lock_acquire_slow"),
-		release: newScript(2, "mutex_release", "lock", "mutex", "queue", "mutex_lease", "lock_release_slow"),
-		renew:   newScript(1, "lock", "mutex", "queue", "mutex_lease", "lock_renew"),
-		force:   newScript(2, "lock", "mutex", "queue", "mutex_lease", "mutex_force"),
+		acquire: newScript("acquire", 1, "lock", "mutex", "mutex_acquire", "queue", "mutex_lease", "lock_again", "lock_acquire_slow"),
+		release: newScript("release", 2, "mutex_release", "lock", "mutex", "queue", "mutex_lease", "lock_release_slow"),
+		renew:   newScript("renew", 1, "lock", "mutex", "queue", "mutex_lease", "lock_renew"),
+		force:   newScript("force", 2, "lock", "mutex", "queue", "mutex_lease", "mutex_force"),
 	}
 	shared = scripts{
-		acquire: newScript(1, "lock", "shared", "shared_acquire", "queue", "shared_lease", "lock_again", "shared_limit", "lock_acquire_slow"),
-		release: newScript(2, "shared_release", "lock", "shared", "queue", "shared_lease", "lock_release_slow"),
-		renew:   newScript(1, "lock", "shared", "queue", "shared_lease", "lock_renew"),
-		force:   newScript(2, "lock", "shared", "queue", "shared_lease", "shared_force"),
+		acquire: newScript("acquire", 1, "lock", "shared", "shared_acquire", "queue", "shared_lease", "lock_again", "shared_limit", "lock_acquire_slow"),
+		release: newScript("release", 2, "shared_release", "lock", "shared", "queue", "shared_lease", "lock_release_slow"),
+		renew:   newScript("renew", 1, "lock", "shared", "queue", "shared_lease", "lock_renew"),
+		force:   newScript("force", 2, "lock", "shared", "queue", "shared_lease", "shared_force"),
 	}
-	downgradeScript = newScript(2, "lock", "shared", "queue", "shared_lease", "shared_downgrade")
-	resizeScript    = newScript(2, "lock", "shared", "queue", "shared_lease", "shared_resize")
-	inspectScript   = newScript(2, "lock", "lock_inspect")
+	downgradeScript = newScript("downgrade", 2, "lock", "shared", "queue", "shared_lease", "shared_downgrade")
+	resizeScript    = newScript("resize", 2, "lock", "shared", "queue", "shared_lease", "shared_resize")
+	inspectScript   = newScript("inspect", 2, "lock", "lock_inspect")
 )
 
 func scriptsOf(k driver.Kind) scripts {
@@ -47,13 +47,14 @@ func scriptsOf(k driver.Kind) scripts {
 // script is a Lua script with all it builds on, and the least number of values in its
 // answer. redis.Script is not used because its commands would be retried by go-redis.
 type script struct {
+	verb      string
 	text, sha string
 	answer    int
 	parts     []string
 }
 
 // newScript puts a script together from files in the folder script.
-func newScript(answer int, names ...string) *script {
+func newScript(verb string, answer int, names ...string) *script {
 	var text strings.Builder
 	for _, name := range names {
 		part, err := files.ReadFile("script/" + name + ".lua")
@@ -63,41 +64,65 @@ func newScript(answer int, names ...string) *script {
 		text.Write(part)
 	}
 	sum := sha1.Sum([]byte(text.String()))
-	return &script{text: text.String(), sha: hex.EncodeToString(sum[:]), answer: answer, parts: names}
+	return &script{verb: verb, text: text.String(), sha: hex.EncodeToString(sum[:]), answer: answer, parts: names}
 }
 
-// once keeps go-redis from sending a command again by itself after it lost the
-// answer. Only an attempt that we know of can be counted as under way.
-type once struct{ *redis.Cmd }
+// command is a script that is being run.
+type command struct {
+	*redis.Cmd
+	s       *script
+	kind    driver.Kind
+	sent    context.Context
+	unknown bool
+}
 
-func (once) NoRetry() bool { return true }
+// NoRetry keeps go-redis from sending a command again by itself after it lost the
+// answer. Only an attempt that we know of can be counted as under way.
+func (*command) NoRetry() bool { return true }
+
+// SetErr notes when the server does not know the script. That is no error, so hooks may
+// hide it from each other, but not from us.
+func (c *command) SetErr(err error) {
+	c.unknown = c.unknown || err != nil && redis.HasErrorPrefix(err, "NOSCRIPT")
+	c.Cmd.SetErr(err)
+}
+
+// Unknown reports whether the server did not know the script; the text follows.
+func (c *command) Unknown() bool { return c.unknown }
+
+// Procedure returns the name of the script, for people, and the context that the command
+// was sent with.
+func (c *command) Procedure() (name string, sent context.Context) {
+	return "holdfast." + string(c.kind) + "." + c.s.verb, c.sent
+}
 
 // cmd is the script as a command, by its hash or with its text.
-func (s *script) cmd(ctx context.Context, byText bool, key string, args []any) once {
+func (s *script) cmd(ctx context.Context, byText bool, k driver.Kind, key string, args []any) *command {
 	list := make([]any, 0, 4+len(args))
 	if byText {
 		list = append(list, "eval", s.text, 1, key)
 	} else {
 		list = append(list, "evalsha", s.sha, 1, key)
 	}
-	c := once{redis.NewCmd(ctx, append(list, args...)...)}
+	c := &command{Cmd: redis.NewCmd(ctx, append(list, args...)...), s: s, kind: k, sent: ctx}
 	c.SetFirstKeyPos(3)
 	return c
 }
 
-// run runs the script by its hash, or with its text if the server does not know it.
-func (s *script) run(ctx context.Context, rdb redis.UniversalClient, key string, args ...any) (*redis.Cmd, error) {
-	c := s.cmd(ctx, false, key, args)
-	err := rdb.Process(ctx, c)
-	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
-		c = s.cmd(ctx, true, key, args)
-		err = rdb.Process(ctx, c)
+// run runs the script on a lock, by its hash, or with its text if the server does not
+// know it.
+func (d *Driver) run(ctx context.Context, s *script, k driver.Kind, name string, args ...any) (*command, error) {
+	c := s.cmd(ctx, false, k, d.key(k, name), args)
+	err := d.rdb.Process(ctx, c)
+	if c.unknown {
+		c = s.cmd(ctx, true, k, d.key(k, name), args)
+		err = d.rdb.Process(ctx, c)
 	}
-	return c.Cmd, classify(err)
+	return c, classify(err)
 }
 
-func (s *script) ints(ctx context.Context, rdb redis.UniversalClient, key string, args ...any) ([]int64, error) {
-	c, err := s.run(ctx, rdb, key, args...)
+func (d *Driver) ints(ctx context.Context, s *script, k driver.Kind, name string, args ...any) ([]int64, error) {
+	c, err := d.run(ctx, s, k, name, args...)
 	if err != nil {
 		return nil, err
 	}
