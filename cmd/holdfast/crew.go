@@ -55,7 +55,8 @@ func hire(d *demo, counter string) (*crew, error) {
 
 // worker is the command that starts a worker.
 func (d *demo) worker(self string, id int, counter string) *exec.Cmd {
-	args := []string{"demo", "worker", "--id", strconv.Itoa(id), "--name", d.lock, "--counter", counter}
+	args := []string{"demo", "worker", "--id", strconv.Itoa(id), "--kind", d.kind.name,
+		"--limit", strconv.FormatInt(d.limit, 10), "--name", d.lock, "--counter", counter}
 	if d.unlocked {
 		args = append(args, "--no-lock")
 	}

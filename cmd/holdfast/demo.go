@@ -19,19 +19,31 @@ import (
 )
 
 const demoHelp = `Starts processes that contend for one lock and shows who holds it and who
-waits. The lock protects a counter in a file, to which each holder adds 1 in a
-way that needs a lock: it reads, takes its time, and writes.
+waits.
+
+  mutex      One process holds it at a time, and adds 1 to a counter in a file
+             in a way that needs a lock: it reads, takes its time, and writes.
+  rwmutex    Most turns are for reading, and any number of them go together.
+             They read the counter twice, with a pause. Every fifth or so is for
+             writing, as above, and alone.
+  semaphore  There are --limit permits. Most turns take one, some take more.
 
 At the end stands what was measured, and the number of violations: turns that
-overlap in time, fencing tokens that did not increase, increments that were
-lost. None of that is asked of the lock library. With any of them, the exit
-code is 70.
+overlap in time though they must not, or that have more permits together than
+there are; fencing tokens that did not increase; increments that were lost;
+readers that saw the counter change. None of that is asked of the lock library.
+With any of them, the exit code is 70.
 
 Without --redis the demo has a small Redis of its own (miniredis). On a real
 one its keys vanish by themselves a minute after the end.`
 
+// maxWorkers is how many processes a demo has at most, so that they fit a screen.
+const maxWorkers = 32
+
 // demo is one run of holdfast demo.
 type demo struct {
+	kind     *kind
+	limit    int64 // see kind
 	lock     string
 	url      string // of Redis, for the workers
 	server   string // the same for people, without its password
@@ -51,16 +63,19 @@ func demoCommand() *cli.Command {
 		ArgValidator:    noArguments,
 		Commands:        []*cli.Command{workerCommand()},
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "kind", Value: "mutex", Usage: "`KIND` of lock: mutex", Local: true, Validator: oneOf("mutex")},
+			&cli.StringFlag{Name: "kind", Value: "mutex", Usage: "`KIND` of lock: " + strings.Join(kindNames(), ", "), Local: true, Validator: oneOf(kindNames()...)},
+			&cli.Int64Flag{Name: "limit", Usage: "`NUMBER` of permits of the semaphore, 1 to 9 (default: half of the processes, and 1)", Local: true, Validator: between[int64](1, maxPermits), HideDefault: true},
 			&cli.StringFlag{Name: "redis", Usage: "`URL` of a Redis, such as redis://127.0.0.1:6379 (default: an embedded one)", Local: true},
 			&cli.DurationFlag{Name: "duration", Value: 5 * time.Second, Usage: "`TIME` until it ends", Local: true, Validator: positive},
-			&cli.IntFlag{Name: "workers", Value: 4, Usage: "`NUMBER` of processes, 1 to 32", Local: true, Validator: between(1, 32)},
+			&cli.IntFlag{Name: "workers", Value: 4, Usage: "`NUMBER` of processes, 1 to 32", Local: true, Validator: between(1, maxWorkers)},
 			&cli.StringFlag{Name: "name", Usage: "`NAME` of the lock (default: a new one)", Local: true},
 			prefixFlag(),
 			&cli.BoolFlag{Name: "no-lock", Hidden: true, Usage: "let everybody in, to see violations", Local: true},
 		},
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			d := &demo{
+				kind:     kindNamed(cmd.String("kind")),
+				limit:    cmd.Int64("limit"),
 				lock:     cmd.String("name"),
 				url:      cmd.String("redis"),
 				prefix:   cmd.String("prefix"),
@@ -70,6 +85,11 @@ func demoCommand() *cli.Command {
 			}
 			if d.lock == "" {
 				d.lock = "demo-" + strings.ToLower(rand.Text()[:6])
+			}
+			if d.limit == 0 {
+				d.limit = d.kind.limit(d.workers)
+			} else if d.kind.name != "semaphore" {
+				return usage(errors.New("only a --kind semaphore has a --limit"))
 			}
 			return d.run(ctx)
 		},
@@ -94,8 +114,8 @@ func positive(d time.Duration) error {
 	return nil
 }
 
-func between(low, high int) func(int) error {
-	return func(n int) error {
+func between[T int | int64](low, high T) func(T) error {
+	return func(n T) error {
 		if n < low || n > high {
 			return fmt.Errorf("must be %d to %d", low, high)
 		}
@@ -132,8 +152,8 @@ func (d *demo) run(ctx context.Context) error {
 	if err != nil {
 		return &failure{exitFailure, err}
 	}
-	s := &summary{demo: d, ledger: l, took: took, count: count, verdict: inspect(l.turns), cut: ctx.Err() != nil}
-	s.verdict.counts = miscounts(count, len(l.turns), l.open())
+	s := newSummary(d, l, count)
+	s.took, s.cut = took, ctx.Err() != nil
 	fmt.Print(s)
 	c.printNotes(os.Stderr)
 	return s.failure()
@@ -170,7 +190,7 @@ func closeClient(rdb *redis.Client) error {
 // watch follows the workers until the time is over or ctx ends, and then until
 // they have finished. It returns what happened and how long it took.
 func (d *demo) watch(ctx context.Context, c *crew) (l *ledger, took time.Duration) {
-	l = newLedger(d.workers)
+	l = newLedger(d.workers, d.limit)
 	for i, cmd := range c.cmds {
 		l.members[i].pid = cmd.Process.Pid
 	}

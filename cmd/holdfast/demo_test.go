@@ -27,9 +27,21 @@ func number(t *testing.T, text, pattern string) int {
 	return n
 }
 
+// requireGoodDemos runs demos of all kinds at once: each takes a second anyway.
+func requireGoodDemos(t *testing.T, s *redistest.Server, args ...string) {
+	t.Helper()
+	var running []*process
+	for _, kind := range kindNames() {
+		running = append(running, command(t, s, append(args, "--kind", kind)...).start())
+	}
+	for _, p := range running {
+		requireGoodDemo(t, p)
+	}
+}
+
 func requireGoodDemo(t *testing.T, p *process) {
 	t.Helper()
-	require.Equal(t, 0, p.run())
+	require.Equal(t, 0, p.wait())
 	text := p.stdout.String()
 	assert.Zero(t, number(t, text, `(?m)^ violations (\d+):`))
 	assert.Positive(t, number(t, text, `(?m)^ hand-over .* (\d+), from release`))
@@ -40,23 +52,50 @@ func requireGoodDemo(t *testing.T, p *process) {
 func TestDemoFindsNoViolation(t *testing.T) {
 	t.Parallel()
 	t.Run("embedded", func(t *testing.T) {
-		requireGoodDemo(t, command(t, nil, "demo", "--duration", "1s"))
+		requireGoodDemos(t, nil, "demo", "--duration", "1s")
 	})
 	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
-		requireGoodDemo(t, command(t, s, "demo", "--duration", "1s", "--redis", urlOf(s)))
+		requireGoodDemos(t, s, "demo", "--duration", "1s", "--redis", urlOf(s))
 		s.RequireTTLs(t, s.Prefix())
 	})
 }
 
+// Each kind of evidence must find something when there is something to be found.
 func TestDemoWithoutLockFindsViolations(t *testing.T) {
 	t.Parallel()
-	p := command(t, nil, "demo", "--duration", "1s", "--no-lock")
-	require.Equal(t, exitViolation, p.run())
-	text := p.stdout.String()
-	assert.Positive(t, number(t, text, `VIOLATIONS (\d+):`))
-	assert.Positive(t, number(t, text, `(\d+) turns? overlap`))
-	assert.Positive(t, number(t, text, `(\d+) counts? (?:is|are) wrong`))
-	assert.Contains(t, p.stderr.String(), "mutual exclusion was violated")
+	const overlaps, counts = `(\d+) turns? overlap`, `(\d+) counts? (?:is|are) wrong`
+	evidence := map[string][]string{
+		"mutex":     {overlaps, counts},
+		"rwmutex":   {overlaps, counts, `(\d+) reads? saw a change`},
+		"semaphore": {`(\d+) turns? exceeds? the limit`},
+	}
+	running := map[string]*process{}
+	for kind := range evidence {
+		running[kind] = command(t, nil, "demo", "--kind", kind, "--duration", "1s", "--no-lock").start()
+	}
+	for kind, p := range running {
+		require.Equal(t, exitViolation, p.wait(), kind)
+		n := number(t, p.stdout.String(), `VIOLATIONS (\d+):`)
+		for _, pattern := range evidence[kind] {
+			assert.Positive(t, number(t, p.stdout.String(), pattern), kind)
+		}
+		assert.Equal(t, n, number(t, p.stderr.String(), `holdfast: (\d+) violations`), kind)
+	}
+}
+
+func TestDemoTellsWhichKindsThereAre(t *testing.T) {
+	t.Parallel()
+	p := command(t, nil, "demo", "--kind", "nonsense")
+	assert.Equal(t, exitUsage, p.run())
+	assert.Contains(t, p.stderr.String(), `"nonsense" is not one of: mutex, rwmutex, semaphore`)
+}
+
+func TestDemoOfASemaphoreHasTheLimitThatWasAskedFor(t *testing.T) {
+	t.Parallel()
+	p := command(t, nil, "demo", "--kind", "semaphore", "--workers", "5", "--limit", "2", "--duration", "600ms")
+	require.Equal(t, 0, p.run())
+	assert.Positive(t, number(t, p.stdout.String(), `for more .* (\d+), from ask to held`), "turns with 2 permits")
+	assert.NotRegexp(t, `×[3-9] `, p.stdout.String())
 }
 
 func TestDemoLogIsShort(t *testing.T) {
@@ -68,7 +107,7 @@ func TestDemoLogIsShort(t *testing.T) {
 	assert.LessOrEqual(t, strings.Count(running, "\n")+1, 6+2)
 	assert.NotContains(t, running, "\x1b")
 
-	assert.Equal(t, 90*time.Second, newLog(&buffer{}, &demo{duration: time.Hour}, 0).every())
+	assert.Equal(t, 90*time.Second, newLog(&buffer{}, &demo{kind: kindNamed("mutex"), duration: time.Hour}, 0).every())
 }
 
 func TestDemoEndsWithASummaryWhenInterrupted(t *testing.T) {
@@ -96,7 +135,7 @@ func TestDemoWithoutRedisEndsWith69(t *testing.T) {
 func nowhere(t *testing.T) string { return "unix://" + filepath.Join(t.TempDir(), "none") }
 
 func TestSummarySaysThatNobodyHadATurn(t *testing.T) {
-	s := &summary{demo: &demo{workers: 2}, ledger: newLedger(2)}
+	s := newSummary(&demo{kind: kindNamed("mutex"), limit: 1, workers: 2}, newLedger(2, 1), 0)
 	assert.ErrorContains(t, s.failure(), "nobody had a turn")
 	assert.Contains(t, s.String(), "0 turns of 2 processes")
 }

@@ -11,6 +11,7 @@ type event struct {
 	What   what  `json:"what"`
 	At     int64 `json:"at"` // see clock
 	Fence  int64 `json:"fence,omitempty"`
+	Weight int64 `json:"weight,omitempty"` // of the turn, see kind
 }
 
 type what string
@@ -20,6 +21,7 @@ const (
 	requested what = "requested" // stamped before it asks for the lock
 	acquired  what = "acquired"  // stamped when it has the lock
 	released  what = "released"  // stamped before it gives the lock up
+	torn      what = "torn"      // the same, but the counter changed while it had the lock for reading
 	lost      what = "lost"      // it found its lease lost, and did not write
 	gone      what = "gone"      // the process has ended; told by the parent
 	left      what = "left"      // it has ended because it was asked to

@@ -1,6 +1,10 @@
 package main
 
-import "time"
+import (
+	"cmp"
+	"slices"
+	"time"
+)
 
 // turn is one passage of a worker: it asks, holds and gives back. Times are those
 // of clock; 0 is a time that has not come yet.
@@ -10,7 +14,8 @@ type turn struct {
 	acquired  int64
 	released  int64
 	fence     int64
-	lost      bool // the lease was lost, and nothing was written
+	weight    int64 // see kind
+	end       what  // released, torn or lost
 }
 
 type state int
@@ -22,10 +27,17 @@ const (
 	ended // the process is no more
 )
 
+// pose is what a worker does, in a turn of what weight.
+type pose struct {
+	state  state
+	weight int64
+}
+
 // member is what is known of one worker.
 type member struct {
 	pid    int
 	now    turn   // the turn under way; requested is 0 in between
+	room   int64  // since when there is room for it, or unmeasured, or 0 if there is none
 	turns  []turn // the finished ones
 	done   int    // how many of them were not lost
 	waited time.Duration
@@ -35,16 +47,15 @@ type member struct {
 
 // ledger is what the workers have told, and what follows from it.
 type ledger struct {
+	limit     int64
 	members   []*member
 	turns     []turn // finished and not lost, by their end
-	waits     []time.Duration
 	handovers []time.Duration
 	lost      int
-	free      int64 // when the last holder let go, if nobody has held since
 }
 
-func newLedger(workers int) *ledger {
-	l := &ledger{members: make([]*member, workers)}
+func newLedger(workers int, limit int64) *ledger {
+	l := &ledger{limit: limit, members: make([]*member, workers)}
 	for i := range l.members {
 		l.members[i] = &member{}
 	}
@@ -55,13 +66,15 @@ func (l *ledger) apply(e event) {
 	m := l.members[e.Worker-1]
 	switch e.What {
 	case requested:
-		m.now = turn{worker: e.Worker, requested: e.At}
+		m.now, m.room = turn{worker: e.Worker, requested: e.At, weight: e.Weight}, 0
+		l.makeRoom(unmeasured)
 	case acquired:
 		l.acquire(m, e)
-	case released, lost:
+	case released, torn, lost:
 		l.finish(m, e)
 	case gone:
 		m.ended = true
+		l.makeRoom(unmeasured)
 	case left:
 		if m.now.acquired == 0 { // it asked no longer
 			m.now = turn{}
@@ -71,40 +84,67 @@ func (l *ledger) apply(e event) {
 
 func (l *ledger) acquire(m *member, e event) {
 	m.now.acquired, m.now.fence, m.fence = e.At, e.Fence, e.Fence
-	wait := time.Duration(e.At - m.now.requested)
-	m.waited += wait
-	l.waits = append(l.waits, wait)
-	// It was a hand-over if this one already waited when the last holder let go.
-	// Otherwise the lock lay free for a while, and that time says nothing.
-	if l.free != 0 && m.now.requested < l.free {
-		l.handovers = append(l.handovers, time.Duration(e.At-l.free))
+	m.waited += m.now.wait()
+	if m.room > 0 {
+		l.handovers = append(l.handovers, time.Duration(e.At-m.room))
 	}
-	l.free = 0
+	l.makeRoom(unmeasured)
 }
 
 func (l *ledger) finish(m *member, e event) {
-	m.now.released, m.now.lost = e.At, e.What == lost
+	m.now.released, m.now.end = e.At, e.What
 	m.turns = append(m.turns, m.now)
-	if m.now.lost {
-		l.lost++
-	} else {
-		m.done++
-		l.turns = append(l.turns, m.now)
-		l.free = e.At
-	}
+	t := m.now
 	m.now = turn{}
+	if e.What == lost {
+		l.lost++
+		l.makeRoom(unmeasured)
+		return
+	}
+	m.done++
+	l.turns = append(l.turns, t)
+	l.makeRoom(e.At)
 }
 
-// open is how many workers ended, or were ended, while they held the lock: nobody
-// knows whether they had written.
-func (l *ledger) open() int {
-	n := 0
-	for _, m := range l.members {
-		if m.now.acquired != 0 {
-			n++
+// unmeasured stands for the moment since when there was room, if nobody let go then:
+// there was room from the start, or the lock came free when a lease ran out.
+const unmeasured = -1
+
+// makeRoom notes that there is room from now on for those who fit, of those who wait,
+// first come, first served. A hand-over is measured from there. Those who asked at
+// nearly the same time may have come the other way round: the note of one who has been
+// overtaken is taken back.
+func (l *ledger) makeRoom(at int64) {
+	left := l.limit
+	for _, m := range l.holders() {
+		left -= m.now.weight
+	}
+	for _, m := range l.queue() {
+		left -= m.now.weight
+		if left < 0 {
+			m.room = 0
+		} else if m.room == 0 {
+			m.room = at
 		}
 	}
-	return n
+}
+
+func (l *ledger) holders() []*member { return l.who(holds) }
+
+// queue is those who wait, first come, first served.
+func (l *ledger) queue() []*member {
+	q := l.who(waits)
+	slices.SortFunc(q, func(a, b *member) int { return cmp.Compare(a.now.requested, b.now.requested) })
+	return q
+}
+
+func (l *ledger) who(does state) (ms []*member) {
+	for _, m := range l.members {
+		if s, _ := m.state(); s == does {
+			ms = append(ms, m)
+		}
+	}
+	return ms
 }
 
 // state is what the worker does, and since when.
@@ -121,8 +161,8 @@ func (m *member) state() (state, int64) {
 }
 
 // history says what the worker did at times, which descend.
-func (m *member) history(times []int64) []state {
-	states := make([]state, len(times))
+func (m *member) history(times []int64) []pose {
+	poses := make([]pose, len(times))
 	t, next := m.now, len(m.turns)
 	for i, at := range times {
 		// Back to the turn that had begun by then.
@@ -130,19 +170,21 @@ func (m *member) history(times []int64) []state {
 			next--
 			t = m.turns[next]
 		}
-		states[i] = t.at(at)
+		poses[i] = t.at(at)
 	}
-	return states
+	return poses
 }
 
-func (t turn) at(at int64) state {
+func (t turn) wait() time.Duration { return time.Duration(t.acquired - t.requested) }
+
+func (t turn) at(at int64) pose {
 	switch {
 	case t.requested == 0 || at < t.requested, t.released != 0 && at >= t.released:
-		return idle
+		return pose{}
 	case t.acquired != 0 && at >= t.acquired:
-		return holds
+		return pose{holds, t.weight}
 	}
-	return waits
+	return pose{waits, t.weight}
 }
 
 func (m *member) meanWait() time.Duration {

@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -17,7 +19,7 @@ type picture struct {
 }
 
 // pictureLines is how many lines a picture has besides those of the workers.
-const pictureLines = 11
+const pictureLines = 12
 
 const (
 	// A column of the chart is one moment, not a span: two turns within a span
@@ -28,6 +30,7 @@ const (
 	chartMin  = 12
 	chartMax  = 100
 	fixedCols = 57
+	leftCols  = 29 // of them, those to the left of the chart
 )
 
 // Select Graphic Rendition.
@@ -37,6 +40,9 @@ const (
 	red    = "1;31"
 	green  = "1;32"
 	yellow = "33"
+	cyan   = "36"
+
+	reverse = ";7" // after another
 )
 
 func (p *picture) paint(style, s string) string {
@@ -48,7 +54,7 @@ func (p *picture) paint(style, s string) string {
 
 func (p *picture) draw(l *ledger, now int64, width int) []string {
 	elapsed := min(time.Duration(now-p.start), p.demo.duration)
-	lock := "one lock"
+	lock := "one " + p.demo.kind.name
 	if p.demo.unlocked {
 		lock = p.paint(red, "NO lock")
 	}
@@ -57,8 +63,8 @@ func (p *picture) draw(l *ledger, now int64, width int) []string {
 		fmt.Sprintf("%s   %s, %s   %s", p.paint(bold, " holdfast demo"),
 			plural(p.demo.workers, "process", "processes"), lock, p.paint(faint, p.demo.server)),
 		"",
-		p.paint(faint, " Each asks for the lock, holds it 5 to 40 ms to add 1 to a counter in a file by"),
-		p.paint(faint, " read, pause and write, and gives it back. Two at once would lose counts."),
+		p.paint(faint, " "+p.demo.kind.story[0]),
+		p.paint(faint, " "+p.demo.kind.story[1]),
 		"",
 	}
 	columns := min(width-1-fixedCols, chartMax)
@@ -70,6 +76,9 @@ func (p *picture) draw(l *ledger, now int64, width int) []string {
 	for i, m := range l.members {
 		lines = append(lines, p.row(i+1, m, now, times))
 	}
+	if p.demo.kind.permits {
+		lines = append(lines, p.inUse(l, times))
+	}
 	return append(lines, "", p.handovers(l), p.check(l),
 		fmt.Sprintf(" %s %.1f of %v", p.bar(elapsed), elapsed.Seconds(), p.demo.duration))
 }
@@ -79,7 +88,7 @@ func head(columns int) string {
 	if columns > 0 {
 		chart = fmt.Sprintf("%-*s", columns+1, fmt.Sprintf("the last %v", time.Duration(columns)*chartStep))
 	}
-	return fmt.Sprintf("  process   now             %slast fence turns  mean wait", chart)
+	return fmt.Sprintf("  process   now              %slast fence turns  mean wait", chart)
 }
 
 // moments are the times of the chart's columns, the latest first. They lie on a
@@ -93,21 +102,14 @@ func moments(now int64, columns int) []int64 {
 	return times
 }
 
-var looks = map[state]struct{ glyph, word, style string }{
-	idle:  {" ", "idle", faint},
-	waits: {"┄", "waits", yellow},
-	holds: {"█", "HOLDS", green},
-	ended: {"×", "ended", red},
-}
-
 func (p *picture) row(id int, m *member, now int64, times []int64) string {
 	s, since := m.state()
-	look := looks[s]
+	look := p.demo.kind.look(pose{s, m.now.weight})
 	for_ := ""
 	if since != 0 {
 		for_ = fmt.Sprintf("%d ms", time.Duration(now-since).Milliseconds())
 	}
-	what := p.paint(look.style, fmt.Sprintf("%s %-5s %7s", look.glyph, look.word, for_))
+	what := p.paint(look.style, fmt.Sprintf("%s %-6s %6s", look.glyph, look.word, for_))
 	fence := "-"
 	if m.fence != 0 {
 		fence = fmt.Sprint(m.fence)
@@ -129,16 +131,44 @@ func (p *picture) chart(m *member, times []int64) string {
 		return ""
 	}
 	var b, run strings.Builder
-	states := m.history(times)
-	for i := len(states) - 1; i >= 0; i-- {
-		look := looks[states[i]]
+	poses := m.history(times)
+	for i := len(poses) - 1; i >= 0; i-- {
+		look := p.demo.kind.look(poses[i])
 		run.WriteString(look.glyph)
-		if i == 0 || states[i-1] != states[i] {
-			b.WriteString(p.paint(look.style, run.String()))
+		if i == 0 || poses[i-1] != poses[i] {
+			style := look.style
+			if p.demo.kind.permits && poses[i].state == holds {
+				style += reverse
+			}
+			b.WriteString(p.paint(style, run.String()))
 			run.Reset()
 		}
 	}
 	return b.String() + " "
+}
+
+// inUse is the sum of the columns above it.
+func (p *picture) inUse(l *ledger, times []int64) string {
+	sums := make([]int64, len(times))
+	for _, m := range l.members {
+		for i, pose := range m.history(times) {
+			if pose.state == holds {
+				sums[i] += pose.weight
+			}
+		}
+	}
+	var b strings.Builder
+	for _, sum := range slices.Backward(sums) {
+		digit, style := strconv.FormatInt(sum, 10), ""
+		if sum > maxPermits {
+			digit = "+"
+		}
+		if sum > l.limit {
+			style = red
+		}
+		b.WriteString(p.paint(style, digit))
+	}
+	return fmt.Sprintf("%*s%s", -leftCols, fmt.Sprintf("    in use, of %s", plural(int(l.limit), "permit", "permits")), &b)
 }
 
 func (p *picture) handovers(l *ledger) string {
@@ -152,13 +182,12 @@ func (p *picture) handovers(l *ledger) string {
 }
 
 func (p *picture) check(l *ledger) string {
-	n := inspect(l.turns).violations()
+	n := inspect(l.turns, l.limit).violations()
 	style := green
 	if n > 0 {
 		style = red
 	}
-	return fmt.Sprintf(" %s   of: one holder at a time, fences increase",
-		p.paint(style, plural(n, "violation", "violations")))
+	return fmt.Sprintf(" %s   of: %s", p.paint(style, plural(n, "violation", "violations")), p.demo.kind.rule)
 }
 
 // bar shows how much of the time is over.

@@ -14,8 +14,27 @@ type summary struct {
 	ledger  *ledger
 	took    time.Duration
 	count   int // what the file says
+	written int // what it has to say
 	verdict verdict
 	cut     bool // somebody did not want to see the end
+}
+
+func newSummary(d *demo, l *ledger, count int) *summary {
+	s := &summary{demo: d, ledger: l, count: count, verdict: inspect(l.turns, d.limit)}
+	for _, t := range l.turns {
+		if d.kind.role(t.weight).access == writes {
+			s.written++
+		}
+	}
+	// Nobody knows of those that ended while they had the lock whether they had written.
+	open := 0
+	for _, m := range l.members {
+		if m.now.acquired != 0 && d.kind.role(m.now.weight).access == writes {
+			open++
+		}
+	}
+	s.verdict.counts = miscounts(count, s.written, open)
+	return s
 }
 
 func (s *summary) String() string {
@@ -23,12 +42,16 @@ func (s *summary) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\n %s of %s in %.1f s\n\n", plural(len(l.turns), "turn", "turns"),
 		plural(s.demo.workers, "process", "processes"), s.took.Seconds())
-	row := func(name string, d spread, note string) {
-		fmt.Fprintf(&b, " %-10s p50 %-8s p99 %-8s max %-8s %s\n", name, brief(d.p50), brief(d.p99), brief(d.max), note)
+	row := func(name string, ds []time.Duration, note string) {
+		if d := spreadOf(ds); len(ds) > 0 {
+			fmt.Fprintf(&b, " %-10s p50 %-8s p99 %-8s max %-8s %d, %s\n",
+				name, brief(d.p50), brief(d.p99), brief(d.max), len(ds), note)
+		}
 	}
-	row("hand-over", spreadOf(l.handovers),
-		fmt.Sprintf("%d, from release to next", len(l.handovers)))
-	row("wait", spreadOf(l.waits), "from ask to held")
+	row("hand-over", l.handovers, "from release to next")
+	for i, r := range s.demo.kind.roles {
+		row(r.wait, s.waits(i), "from ask to held")
+	}
 	done := make([]int, len(l.members))
 	for i, m := range l.members {
 		done[i] = m.done
@@ -37,23 +60,51 @@ func (s *summary) String() string {
 	if l.lost > 0 {
 		fmt.Fprintf(&b, " %-10s %d, noticed before the write\n", "lost", l.lost)
 	}
+	return b.String() + s.violations() + "\n"
+}
+
+// waits are how long the turns in one role had to wait.
+func (s *summary) waits(role int) (ds []time.Duration) {
+	for _, t := range s.ledger.turns {
+		if s.demo.kind.index(t.weight) == role {
+			ds = append(ds, t.wait())
+		}
+	}
+	return ds
+}
+
+// violations tells what was found, or what was looked for.
+func (s *summary) violations() string {
+	file := ""
+	if s.demo.kind.writes() {
+		file = fmt.Sprintf("\n            the file counts %d of %d", s.count, s.written)
+	}
 	v := s.verdict
 	if v.violations() == 0 {
-		fmt.Fprintf(&b, " %-10s 0: no overlap in time, fences increase, the file counts %d of %d\n\n", "violations", s.count, len(l.turns))
-	} else {
-		fmt.Fprintf(&b, " %-10s %d: %s, %s,\n            %s (%d of %d)\n\n", "VIOLATIONS", v.violations(),
-			plural(v.overlaps, "turn overlaps", "turns overlap"),
-			plural(v.fences, "fence does not increase", "fences do not increase"),
-			plural(v.counts, "count is wrong", "counts are wrong"), s.count, len(l.turns))
+		return fmt.Sprintf(" violations 0: %s%s\n", s.demo.kind.rule, file)
 	}
-	return b.String()
+	var found []string
+	for _, f := range []struct {
+		n         int
+		one, many string
+	}{
+		{v.overlaps, s.demo.kind.excess[0], s.demo.kind.excess[1]},
+		{v.fences, "fence does not increase", "fences do not increase"},
+		{v.torn, "read saw a change", "reads saw a change"},
+		{v.counts, "count is wrong", "counts are wrong"},
+	} {
+		if f.n > 0 {
+			found = append(found, plural(f.n, f.one, f.many))
+		}
+	}
+	return fmt.Sprintf(" VIOLATIONS %d: %s%s\n", v.violations(), strings.Join(found, ", "), file)
 }
 
 // failure is the end that the exit code tells.
 func (s *summary) failure() error {
 	switch {
 	case s.verdict.violations() > 0:
-		return &failure{exitViolation, errors.New("mutual exclusion was violated")}
+		return &failure{exitViolation, errors.New(plural(s.verdict.violations(), "violation", "violations"))}
 	case len(s.ledger.turns) == 0 && !s.cut:
 		return &failure{exitFailure, errors.New("nobody had a turn")}
 	}

@@ -8,41 +8,85 @@ import (
 // verdict is what was found wrong. All of it is found out by the parent from what
 // lies outside the lock library: a clock, a file, and the order of numbers.
 type verdict struct {
-	overlaps int // turns that began before an earlier one had ended
+	overlaps int // turns that began while others had too many permits
 	fences   int // turns whose fence was not larger than that of all before them
+	torn     int // readers that saw the counter change
 	counts   int // increments of the counter that are missing, or too many
 }
 
-func (v verdict) violations() int { return v.overlaps + v.fences + v.counts }
+func (v verdict) violations() int { return v.overlaps + v.fences + v.torn + v.counts }
 
-// inspect looks for overlaps in time and for fences that do not increase.
+// inspect looks at turns on a lock of so many permits, see kind.
 //
-// Lost turns are not among the turns: a process that was paused for longer than its
-// lease may well find itself inside somebody else's turn. What matters is that it
-// sees so before it writes, and if it does not, the counter tells.
-func inspect(turns []turn) verdict {
+// Lost turns are not among them: a process that was paused for longer than its lease
+// may well find itself inside somebody else's turn. What matters is that it sees so
+// before it writes, and if it does not, the counter tells.
+//
+// The time that a turn tells of lies within the time that it had the lock: it begins
+// after the grant and ends before the release. So turns that overlap did so in truth.
+func inspect(turns []turn, limit int64) verdict {
 	turns = slices.Clone(turns)
 	slices.SortFunc(turns, func(a, b turn) int { return cmp.Compare(a.acquired, b.acquired) })
-	var v verdict
-	var end, fence int64
-	for _, t := range turns {
-		if t.acquired < end {
+	v := verdict{fences: disorder(turns, limit)}
+	together(turns, func(present []turn) {
+		var used int64
+		for _, t := range present {
+			used += t.weight
+		}
+		if used > limit {
 			v.overlaps++
 		}
-		end = max(end, t.released)
-		if t.fence == 0 {
-			continue // there was no lock
+	})
+	for _, t := range turns {
+		if t.end == torn {
+			v.torn++
 		}
-		if t.fence <= fence {
-			v.fences++
-		}
-		fence = max(fence, t.fence)
 	}
 	return v
 }
 
-// miscounts compares the counter with the number of finished turns. Each of those
-// wrote once; the open ones may have.
+// together calls f at the beginning of each turn, with all that are under way, that
+// one included. The turns are in the order of their beginnings.
+func together(turns []turn, f func(present []turn)) {
+	var present []turn
+	for _, t := range turns {
+		present = slices.DeleteFunc(present, func(p turn) bool { return p.released <= t.acquired })
+		present = append(present, t)
+		f(present)
+	}
+}
+
+// disorder counts fences that are not larger than those of all earlier grants. The
+// turns are in the order of their beginnings, but that is the order of their grants
+// only for turns that exclude each other: two readers may hear of theirs in either
+// order. Of those it is known only if one had the lock before the other asked for it.
+func disorder(turns []turn, limit int64) (n int) {
+	seen := map[int64]bool{}
+	byWeight := map[int64]int64{}        // the largest fence so far of each weight
+	largest := make([]int64, len(turns)) // of the fences up to and with each turn
+	for i, t := range turns {
+		before, _ := slices.BinarySearchFunc(turns, t.requested, func(u turn, at int64) int { return cmp.Compare(u.acquired, at) })
+		var floor int64
+		if before > 0 {
+			floor = largest[before-1]
+		}
+		for weight, fence := range byWeight {
+			if weight+t.weight > limit {
+				floor = max(floor, fence)
+			}
+		}
+		if t.fence != 0 && (t.fence <= floor || seen[t.fence]) { // 0 is no lock
+			n++
+		}
+		seen[t.fence] = true
+		byWeight[t.weight] = max(byWeight[t.weight], t.fence)
+		largest[i] = max(t.fence, largest[max(i-1, 0)])
+	}
+	return n
+}
+
+// miscounts compares the counter with the number of finished turns that write. Each
+// of those wrote once; the open ones may have.
 func miscounts(counter, finished, open int) int {
 	switch {
 	case counter < finished:

@@ -1,11 +1,9 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 	"time"
 )
@@ -34,8 +32,8 @@ type log struct {
 }
 
 func newLog(out io.Writer, d *demo, start int64) *log {
-	fmt.Fprintf(out, "holdfast demo: %s want the lock %q for %v (%s)\n",
-		plural(d.workers, "process", "processes"), d.lock, d.duration, d.server)
+	fmt.Fprintf(out, "holdfast demo: %s want the %s %q for %v (%s)%s\n",
+		plural(d.workers, "process", "processes"), d.kind.name, d.lock, d.duration, d.server, d.kind.tags)
 	return &log{out, d, start}
 }
 
@@ -43,29 +41,24 @@ func newLog(out io.Writer, d *demo, start int64) *log {
 func (g *log) every() time.Duration { return max(250*time.Millisecond, g.demo.duration/40) }
 
 func (g *log) show(l *ledger, now int64) {
-	who := map[state][]int{}
-	for i, m := range l.members {
-		s, _ := m.state()
-		who[s] = append(who[s], i+1)
-	}
-	// As they stand in the queue.
-	slices.SortFunc(who[waits], func(a, b int) int {
-		return cmp.Compare(l.members[a-1].now.requested, l.members[b-1].now.requested)
-	})
 	last := "-"
 	if n := len(l.handovers); n > 0 {
 		last = brief(l.handovers[n-1])
 	}
-	fmt.Fprintf(g.out, "%6.2f s  holds %-2s waits %-*s %5d turns %5d hand-overs, the last in %s, %s\n",
-		time.Duration(now-g.start).Seconds(), list(who[holds]), 2*len(l.members), list(who[waits]),
-		len(l.turns), len(l.handovers), last, plural(inspect(l.turns).violations(), "violation", "violations"))
+	fmt.Fprintf(g.out, "%6.2f s  holds %-*s waits %-*s %5d turns %5d hand-overs, the last in %s, %s\n",
+		time.Duration(now-g.start).Seconds(), 2*len(l.members), g.list(l.holders()), 2*len(l.members), g.list(l.queue()),
+		len(l.turns), len(l.handovers), last, plural(inspect(l.turns, l.limit).violations(), "violation", "violations"))
 }
 
 func (g *log) close() {}
 
-func list(ids []int) string {
-	if len(ids) == 0 {
+func (g *log) list(members []*member) string {
+	if len(members) == 0 {
 		return "-"
 	}
-	return strings.Trim(fmt.Sprint(ids), "[]")
+	tags := make([]string, len(members))
+	for i, m := range members {
+		tags[i] = fmt.Sprintf(g.demo.kind.role(m.now.weight).tag, m.now.worker, m.now.weight)
+	}
+	return strings.Join(tags, " ")
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -29,6 +28,9 @@ const demoTTL = 2 * time.Second
 // worker is one of the processes that contend for the lock of a demo.
 type worker struct {
 	id      int
+	kind    *kind
+	limit   int64
+	weight  int64 // of the turn under way
 	enter   func(context.Context) (permit, error)
 	counter *os.File
 	out     *json.Encoder
@@ -48,6 +50,8 @@ func workerCommand() *cli.Command {
 		Hidden: true,
 		Flags: []cli.Flag{
 			&cli.IntFlag{Name: "id"},
+			&cli.StringFlag{Name: "kind"},
+			&cli.Int64Flag{Name: "limit"},
 			&cli.StringFlag{Name: "name"},
 			&cli.StringFlag{Name: "counter"},
 			&cli.BoolFlag{Name: "no-lock"},
@@ -84,11 +88,13 @@ func work(ctx context.Context, cmd *cli.Command) error {
 
 	w := &worker{
 		id:      cmd.Int("id"),
+		kind:    kindNamed(cmd.String("kind")),
+		limit:   cmd.Int64("limit"),
 		counter: counter,
 		out:     json.NewEncoder(os.Stdout),
 	}
-	mutex := locks.Mutex(cmd.String("name"))
-	w.enter = func(ctx context.Context) (permit, error) { return mutex.Lease(ctx) }
+	enter := w.kind.open(locks, cmd.String("name"), w.limit)
+	w.enter = func(ctx context.Context) (permit, error) { return enter(ctx, w.weight) }
 	if cmd.Bool("no-lock") {
 		w.enter = func(ctx context.Context) (permit, error) { return noLock{ctx}, nil }
 	}
@@ -122,6 +128,7 @@ func (w *worker) run(ctx context.Context, stdin io.Reader) error {
 }
 
 func (w *worker) turn(ctx context.Context) error {
+	w.weight = w.kind.pick(w.limit)
 	if err := w.tell(requested, 0); err != nil {
 		return err
 	}
@@ -135,7 +142,7 @@ func (w *worker) turn(ctx context.Context) error {
 	if err := w.tell(acquired, p.Fence()); err != nil {
 		return err
 	}
-	outcome, err := w.increment(p)
+	outcome, err := w.use(p)
 	if err != nil {
 		return err
 	}
@@ -145,32 +152,45 @@ func (w *worker) turn(ctx context.Context) error {
 	// A turn under way is finished when the demo ends: its release, too.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), demoTTL)
 	defer cancel()
-	if err := p.Release(ctx); err != nil && outcome == released {
+	if err := p.Release(ctx); err != nil && outcome != lost {
 		fmt.Fprintln(os.Stderr, "release:", err)
 	}
 	return nil
 }
 
-// increment adds 1 to the counter in the way that needs a lock: it reads, takes its
-// time, and writes. If the lease is lost meanwhile it leaves the counter alone.
-func (w *worker) increment(p permit) (what, error) {
-	var buf [8]byte
-	if _, err := w.counter.ReadAt(buf[:], 0); err != nil && !errors.Is(err, io.EOF) {
+// use does with the counter what needs a lock: a reader reads it, takes its time and
+// reads it again, a writer writes 1 more than it has read. If the lease is lost
+// meanwhile it leaves the counter alone, and what it has read says nothing.
+func (w *worker) use(p permit) (what, error) {
+	before, err := w.read()
+	if err != nil {
 		return "", err
 	}
 	pause(p.Context(), minHold+rand.N(maxHold-minHold))
-	if p.Err() != nil {
-		return lost, nil
-	}
-	binary.BigEndian.PutUint64(buf[:], binary.BigEndian.Uint64(buf[:])+1)
-	if _, err := w.counter.WriteAt(buf[:], 0); err != nil {
+	after, err := w.read()
+	if err != nil {
 		return "", err
 	}
-	return released, nil
+	access := w.kind.role(w.weight).access
+	switch {
+	case p.Err() != nil:
+		return lost, nil
+	case access == reads && before != after:
+		return torn, nil
+	case access == writes:
+		_, err = w.counter.WriteAt(binary.BigEndian.AppendUint64(nil, before+1), 0)
+	}
+	return released, err
+}
+
+func (w *worker) read() (uint64, error) {
+	var buf [8]byte
+	_, err := w.counter.ReadAt(buf[:], 0)
+	return binary.BigEndian.Uint64(buf[:]), err
 }
 
 func (w *worker) tell(what what, fence int64) error {
-	return w.out.Encode(event{Worker: w.id, What: what, At: clock(), Fence: fence})
+	return w.out.Encode(event{Worker: w.id, What: what, At: clock(), Fence: fence, Weight: w.weight})
 }
 
 // pause returns after d, or when ctx ends.
