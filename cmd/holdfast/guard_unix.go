@@ -44,7 +44,7 @@ func (g *guard) run(ctx context.Context) error {
 	defer closeLocks(locks)
 	defer signal.Stop(signals) // from then on they end us, should Redis not answer
 
-	lease, err := g.acquire(waiting, locks.Mutex(g.lock))
+	lease, err := g.acquire(waiting, g.open(locks))
 	if err == nil {
 		// A signal that arrived with the lock, but before there was a command.
 		end()
@@ -114,37 +114,25 @@ func endOnSignal(ctx context.Context, signals <-chan os.Signal) (_ context.Conte
 var errTimeout = errors.New("--timeout is over")
 
 // acquire waits for the lock as the command line says.
-func (g *guard) acquire(ctx context.Context, m *holdfast.Mutex) (lease *holdfast.Lease, err error) {
+func (g *guard) acquire(ctx context.Context, l *lock) (lease *holdfast.Lease, err error) {
 	switch {
 	case g.noWait:
 		ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 		defer cancel()
-		lease, err = m.TryLease(ctx)
+		lease, err = l.try(ctx)
 	case g.timeout > 0:
 		ctx, cancel := context.WithTimeoutCause(ctx, g.timeout, errTimeout)
 		defer cancel()
-		lease, err = m.Lease(ctx)
+		lease, err = l.wait(ctx)
 	default:
-		lease, err = m.Lease(ctx)
+		lease, err = l.wait(ctx)
 	}
 	// Time can also run out while Redis is away; then the error tells of that.
 	busy := errors.Is(err, errTimeout) && !errors.Is(err, driver.ErrTransient)
 	if busy || errors.Is(err, holdfast.ErrLocked) {
-		err = &failure{exitNotAcquired, g.busy(ctx, m)}
+		err = &failure{exitNotAcquired, g.busy(ctx, l)}
 	}
 	return lease, err
-}
-
-// busy says who holds the lock.
-func (g *guard) busy(ctx context.Context, m *holdfast.Mutex) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	info, err := m.Inspect(ctx)
-	if err != nil || len(info.Holders) == 0 {
-		return fmt.Errorf("%q is locked", g.lock)
-	}
-	h := info.Holders[0]
-	return fmt.Errorf("%q is held by %s since %s", g.lock, h.Holder, h.Since.Local().Format(time.DateTime))
 }
 
 // refusal says why there is no lease.

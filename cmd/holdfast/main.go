@@ -3,12 +3,14 @@
 //	holdfast demo
 //
 // starts a Redis of its own and four processes that contend for one lock, shows
-// live who holds it and who waits, and checks that no two ever held it at once.
+// live who holds it and who waits, and checks that no two ever held it at once. With
+// --kind rwmutex or --kind semaphore it does so for these.
 //
 //	holdfast run --lock nightly -- ./report.sh --all
 //
 // runs a command while it holds a lock, as flock(1) does on one machine: on any
-// number of machines that share a Redis, one copy runs at a time. The command
+// number of machines that share a Redis, one copy runs at a time. With --shared
+// readers run together, with --limit 5 five copies at a time. The command
 // sees the fencing token as HOLDFAST_FENCE. If the lease is lost, the command is
 // ended. See holdfast run --help for the exit codes.
 //

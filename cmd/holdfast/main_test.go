@@ -188,6 +188,13 @@ func TestWrongCommandLinesEndWith64(t *testing.T) {
 		{"run", "--lock", "a", "--timeout", "-1s", "--", "true"},
 		{"run", "--lock", "a", "--timeout", "1s", "-n", "--", "true"},
 		{"run", "--lock", "a", "--prefix", "", "--", "true"},
+		{"run", "--lock", "a", "-s", "-x", "--", "true"},
+		{"run", "--lock", "a", "-s", "--limit", "3", "--", "true"},
+		{"run", "--lock", "a", "-e", "--limit", "3", "--", "true"},
+		{"run", "--lock", "a", "--limit", "0", "--", "true"},
+		{"run", "--lock", "a", "--permits", "1", "--", "true"},
+		{"run", "--lock", "a", "--permits", "0", "--limit", "3", "--", "true"},
+		{"run", "--lock", "a", "--permits", "4", "--limit", "3", "--", "true"},
 	} {
 		p := command(t, nil, args...)
 		assert.Equal(t, exitUsage, p.run(), "%q", args)

@@ -14,6 +14,17 @@ const runHelp = `Waits for the lock, runs the command, and gives the lock back w
 has ended. Several holdfast run with one lock name, on any machines that share
 the Redis, run one at a time, in the order in which they came.
 
+With --shared it runs together with others that are --shared, but with none that
+is not, as with flock -s. One that waits to be alone holds up those that come
+after it.
+
+With --limit the name is that of a semaphore: so many run at a time, or fewer if
+some take several --permits. All must say the same limit.
+
+A name stands for two locks that have nothing to do with each other: that of
+--limit, in Go a holdfast.Semaphore, and that of all others, a holdfast.RWMutex.
+A holdfast.Mutex of that name is a third.
+
 The command gets HOLDFAST_LOCK, the name, and HOLDFAST_FENCE, the fencing token:
 a number that is larger for each holder than for all before it. Have what you
 write to refuse a smaller number than it has seen; that also stops a command
@@ -36,7 +47,7 @@ for longer than --ttl loses the lock, and gets TERM when it is continued.
 
 Exit codes: that of the command, or 128+n if signal n ended it (or the waiting);
    64   wrong command line
-   69   no answer from Redis, or a refusal
+   69   no answer from Redis, or a refusal, such as of another --limit
    75   the lock was not acquired: within --timeout, or at once with --no-wait
    76   the lease was lost while the command ran
    126  the command cannot be executed
@@ -45,6 +56,9 @@ Exit codes: that of the command, or 128+n if signal n ended it (or the waiting);
 // guard is one run of holdfast run.
 type guard struct {
 	lock    string
+	shared  bool
+	limit   int64 // of the semaphore; 0 if it is none
+	permits int64
 	url     string
 	prefix  string
 	ttl     time.Duration
@@ -62,11 +76,17 @@ func runCommand(command []string) *cli.Command {
 		Description:     runHelp,
 		HideHelpCommand: true,
 		OnUsageError:    onUsageError,
+		// -sn, as with flock.
+		UseShortOptionHandling: true,
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "lock", Usage: "`NAME` of the lock", Required: true, Local: true},
+			&cli.BoolFlag{Name: "shared", Aliases: []string{"s"}, Usage: "run together with others that are --shared", Local: true},
+			&cli.BoolFlag{Name: "exclusive", Aliases: []string{"x", "e"}, Usage: "run alone, which is the default", Local: true},
+			&cli.Int64Flag{Name: "limit", Usage: "run so many at a time: the `NUMBER` of permits of a semaphore", Local: true, HideDefault: true, Validator: between[int64](1, driver.MaxLimit)},
+			&cli.Int64Flag{Name: "permits", Value: 1, Usage: "`NUMBER` of those permits to take", Local: true, Validator: between[int64](1, driver.MaxLimit)},
 			&cli.DurationFlag{Name: "ttl", Value: 10 * time.Second, Usage: "`TIME` after which the lock of a dead holder is free", Local: true, Validator: isTTL},
 			&cli.DurationFlag{Name: "timeout", Usage: "longest `TIME` to wait for the lock; 0 waits for ever", Local: true, Validator: notNegative},
-			&cli.BoolFlag{Name: "no-wait", Aliases: []string{"n"}, Usage: "fail at once if somebody holds the lock", Local: true},
+			&cli.BoolFlag{Name: "no-wait", Aliases: []string{"n"}, Usage: "fail at once instead of waiting", Local: true},
 			&cli.DurationFlag{Name: "grace", Value: 5 * time.Second, Usage: "`TIME` between TERM and KILL when the lease is lost", Local: true, Validator: notNegative},
 			&cli.StringFlag{Name: "redis", Value: "redis://127.0.0.1:6379", Usage: "`URL` of Redis", Sources: cli.EnvVars(redisEnv), Local: true},
 			prefixFlag(),
@@ -74,6 +94,9 @@ func runCommand(command []string) *cli.Command {
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			g := &guard{
 				lock:    cmd.String("lock"),
+				shared:  cmd.Bool("shared"),
+				limit:   cmd.Int64("limit"),
+				permits: cmd.Int64("permits"),
 				url:     cmd.String("redis"),
 				prefix:  cmd.String("prefix"),
 				ttl:     cmd.Duration("ttl"),
@@ -82,15 +105,32 @@ func runCommand(command []string) *cli.Command {
 				grace:   cmd.Duration("grace"),
 				command: command,
 			}
-			switch {
-			case cmd.Args().Present() || len(command) == 0:
+			if cmd.Args().Present() || len(command) == 0 {
 				return usage(errors.New(`the command stands behind "--": holdfast run --lock NAME -- COMMAND`))
-			case g.noWait && g.timeout > 0:
-				return usage(errors.New("--no-wait and --timeout exclude each other"))
+			}
+			if err := g.check(cmd); err != nil {
+				return usage(err)
 			}
 			return g.run(ctx)
 		},
 	}
+}
+
+// check looks for flags that do not go together.
+func (g *guard) check(cmd *cli.Command) error {
+	switch {
+	case g.noWait && g.timeout > 0:
+		return errors.New("--no-wait and --timeout exclude each other")
+	case g.shared && cmd.Bool("exclusive"):
+		return errors.New("--shared and --exclusive exclude each other")
+	case g.limit > 0 && (g.shared || cmd.Bool("exclusive")):
+		return errors.New("with --limit it is the permits that tell how many run")
+	case g.limit == 0 && cmd.IsSet("permits"):
+		return errors.New("--permits needs a --limit")
+	case g.limit > 0 && g.permits > g.limit:
+		return fmt.Errorf("--permits %d is more than --limit %d", g.permits, g.limit)
+	}
+	return nil
 }
 
 func isTTL(d time.Duration) error {

@@ -35,25 +35,29 @@ func locksOf(t *testing.T, s *redistest.Server) *holdfast.Client {
 }
 
 // held returns a lock that another client holds.
-func held(t *testing.T, s *redistest.Server, lock string) *holdfast.Mutex {
+func held(t *testing.T, s *redistest.Server, lock string) *holdfast.RWMutex {
 	t.Helper()
-	m := locksOf(t, s).Mutex(lock)
+	m := locksOf(t, s).RWMutex(lock)
 	lease, err := m.TryLease(t.Context())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = lease.Release(context.Background()) })
 	return m
 }
 
-func inspected(t *testing.T, m *holdfast.Mutex) holdfast.Info {
+type inspector interface {
+	Inspect(context.Context) (holdfast.Info, error)
+}
+
+func inspected(t *testing.T, l inspector) holdfast.Info {
 	t.Helper()
-	info, err := m.Inspect(t.Context())
+	info, err := l.Inspect(t.Context())
 	require.NoError(t, err)
 	return info
 }
 
-func awaitWaiter(t *testing.T, m *holdfast.Mutex) {
+func awaitWaiter(t *testing.T, l inspector) {
 	t.Helper()
-	eventually(t, func() bool { return len(inspected(t, m).Queue) == 1 }, "a waiter in the queue")
+	eventually(t, func() bool { return len(inspected(t, l).Queue) == 1 }, "a waiter in the queue")
 }
 
 func TestRunReturnsTheExitCodeOfTheCommand(t *testing.T) {
@@ -79,7 +83,7 @@ func TestRunReturnsTheExitCodeOfTheCommand(t *testing.T) {
 			ours := c.code == exitNotFound || c.code == exitCannotExecute
 			assert.Equal(t, ours, p.stderr.String() != "", "stderr of %q: %s", c.argv, &p.stderr)
 		}
-		assert.Empty(t, inspected(t, locksOf(t, s).Mutex("codes")).Holders)
+		assert.Empty(t, inspected(t, locksOf(t, s).RWMutex("codes")).Holders)
 	})
 }
 
@@ -191,13 +195,13 @@ func TestCommandThatDiesOfASignalPassedOn(t *testing.T) {
 	p.awaitOutput("ready")
 	p.signal(syscall.SIGTERM)
 	assert.Equal(t, exitSignal+15, p.wait())
-	assert.Empty(t, inspected(t, locksOf(t, s).Mutex("dies")).Holders)
+	assert.Empty(t, inspected(t, locksOf(t, s).RWMutex("dies")).Holders)
 }
 
 // lose takes the lease of a command away behind its back.
 func lose(t *testing.T, s *redistest.Server, lock string) {
 	t.Helper()
-	n, err := s.Client(t).Del(t.Context(), s.Prefix()+":1:mutex:"+lock).Result()
+	n, err := s.Client(t).Del(t.Context(), s.Prefix()+":1:rwmutex:"+lock).Result()
 	require.NoError(t, err)
 	require.EqualValues(t, 1, n)
 }

@@ -156,7 +156,7 @@ func TestCommandThatWasStoppedForTooLongIsEnded(t *testing.T) {
 	c.awaitOutput("ready")
 	c.types(ctrlZ)
 	c.awaitOutput("shell: stopped")
-	m := locksOf(t, s).Mutex("terminal")
+	m := locksOf(t, s).RWMutex("terminal")
 	eventually(t, func() bool { return len(inspected(t, m).Holders) == 0 }, "the lease ends")
 	c.types("fg\n")
 	c.awaitOutput("shell: continues")
