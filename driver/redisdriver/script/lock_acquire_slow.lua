@@ -22,7 +22,7 @@ else
     keep(hold(token, weight, ttl, fences, client, holder))
   end
 end
-spread(news)
+spread(news, token)
 if held then
   return { 3, held }
 end

@@ -194,9 +194,7 @@ local function grant()
       else
         waiter_drop(place, w.token)
         life = math.max(life, hold(w.token, w.weight, w.ttl, w.fences, w.client, w.holder))
-        if w.token ~= token then
-          news[#news + 1] = { w.client, 'granted ' .. w.token .. ' ' .. w.ask .. ' ' .. int(fence) }
-        end
+        news[#news + 1] = { w.client, 'granted ' .. w.token .. ' ' .. w.ask .. ' ' .. int(fence), w.token }
         if used >= limit then
           place = place + 1
           break
@@ -214,16 +212,19 @@ local function grant()
   return more and 1 or 0, news
 end
 
--- One message for each client, with a line for each of its waiters.
-local function spread(news)
+-- One message for each client, with a line for each of its waiters; but nothing for a
+-- token that hears it from the answer.
+local function spread(news, answered)
   local clients, lines = {}, {}
   for i = 1, #news do
-    local client, line = news[i][1], news[i][2]
-    if not lines[client] then
-      lines[client] = {}
-      clients[#clients + 1] = client
+    local client, line, who = news[i][1], news[i][2], news[i][3]
+    if not answered or who ~= answered then
+      if not lines[client] then
+        lines[client] = {}
+        clients[#clients + 1] = client
+      end
+      lines[client][#lines[client] + 1] = line
     end
-    lines[client][#lines[client] + 1] = line
   end
   for i = 1, #clients do
     tell(clients[i], table.concat(lines[clients[i]], '\n'))

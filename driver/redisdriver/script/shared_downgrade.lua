@@ -9,7 +9,7 @@
 -- Whatever comes first is an HDEL, see keep.
 redis.call('HDEL', KEYS[1], 'none')
 expire()
-local excess = held and me.weight - ARGV[4] or 0
+local status, excess = held and 1 or 0, held and me.weight - ARGV[4] or 0
 if excess > 0 then
   me.weight = me.weight - excess
   holder_write(token, me)
@@ -17,4 +17,4 @@ if excess > 0 then
 end
 local more, news = grant()
 spread(news)
-return { held and 1 or 0, more }
+return { status, more }
