@@ -1,0 +1,124 @@
+package redisdriver_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/redisdriver"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+)
+
+// So many lists of steps are played by default, of each kind in each test. To look for
+// more, set the flag -rapid.checks or RAPID_CHECKS.
+func init() {
+	if os.Getenv("RAPID_CHECKS") == "" {
+		_ = flag.Set("rapid.checks", "15") // cannot fail: rapid has defined it
+	}
+}
+
+var everyday = []action{
+	doAsk, doAsk, doAsk, doAsk, doAsk, doAsk, doAsk, doAsk, doAsk, doRelease, doRelease, doRelease, doUnsettled,
+	doRenew, doLeave, doStraggle, doLate, doForce, doPass, doPass, doEdge, doEdge,
+}
+
+// actionsOf are the actions that a kind of lock has.
+func actionsOf(k driver.Kind, more ...action) []action {
+	list := append([]action{}, everyday...)
+	switch k {
+	case driver.Semaphore:
+		list = append(list, doDowngrade, doResize)
+	case driver.RWMutex:
+		list = append(list, doDowngrade, doDowngrade)
+	}
+	return append(list, more...)
+}
+
+var kinds = []driver.Kind{driver.Mutex, driver.RWMutex, driver.Semaphore}
+
+// bubbleClock is the clock of a bubble. Nothing takes time there.
+type bubbleClock struct{}
+
+func (bubbleClock) pass(ms int64) { time.Sleep(time.Duration(ms) * time.Millisecond) }
+func (bubbleClock) now() int64    { return time.Now().UnixMilli() }
+func (bubbleClock) slack() int64  { return 0 }
+
+func (bubbleClock) hear(from chan hearing, _ bool) (hearing, bool) {
+	synctest.Wait()
+	select {
+	case h := <-from:
+		return h, true
+	default:
+		return hearing{}, false
+	}
+}
+
+// Each list of steps has a bubble and a server of its own. Failing lists are printed as
+// Go.
+func TestModelInVirtualTime(t *testing.T) {
+	for _, k := range kinds {
+		t.Run(string(k), func(t *testing.T) {
+			t.Parallel()
+			steps := stepsOf(k, []int64{10, 90, 600, 3000, 20000}, []int64{1, 8, 50, 400, 2000, 14000, 61000}, actionsOf(k)...)
+			rapid.Check(t, func(rt *rapid.T) {
+				playInBubble(t, rt, k, steps.Draw(rt, "steps"))
+			})
+		})
+	}
+}
+
+func playInBubble(t *testing.T, rt *rapid.T, k driver.Kind, steps []modelStep) {
+	var err error
+	redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
+		w := bubbleWorld(t, s, k)
+		err = w.play(steps)
+		for _, d := range w.drivers {
+			require.NoError(t, d.Close())
+		}
+	})
+	if err != nil {
+		rt.Fatalf("%v\n%s", err, listing(steps))
+	}
+}
+
+func bubbleWorld(t *testing.T, s *redistest.Server, k driver.Kind) *world {
+	rdb := s.Client(t)
+	var drivers []*redisdriver.Driver
+	for range 2 {
+		drivers = append(drivers, warm(t, s.Client(t), s.Prefix()))
+	}
+	return newWorld(k, s.Prefix(), "model", rdb, drivers, bubbleClock{})
+}
+
+// warm returns a driver that has made its subscription: to make it can take time.
+func warm(t *testing.T, rdb redis.UniversalClient, prefix string) *redisdriver.Driver {
+	d := redisdriver.New(rdb, redisdriver.WithPrefix(prefix), redisdriver.WithRetention(retained))
+	for i, want := range []driver.Status{driver.Granted, driver.Queued} {
+		r := &driver.Request{Kind: driver.Mutex, Name: "warm", Token: fmt.Sprint(i), Ask: 1, TTL: time.Minute, Wait: true}
+		g, err := d.Acquire(context.Background(), r)
+		require.NoError(t, err)
+		require.Equal(t, want, g.Status)
+	}
+	for _, token := range []string{"1", "0"} {
+		require.NoError(t, d.Release(context.Background(), driver.Lease{Kind: driver.Mutex, Name: "warm", Token: token}))
+	}
+	return d
+}
+
+func listing(steps []modelStep) string {
+	var b strings.Builder
+	for _, s := range steps {
+		fmt.Fprintf(&b, "\t%v,\n", s)
+	}
+	return b.String()
+}

@@ -1,0 +1,266 @@
+package redisdriver_test
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// model is one lock as the contract in package driver has it, with the numbers of
+// part 5 of the design: a list of holders and a line of waiters. Times are in ms.
+type model struct {
+	kind    driver.Kind
+	now     int64
+	holders []*modelHold // in the order of their grants
+	queue   []*modelWait // by place
+	tombs   map[string]int64
+	news    []modelNews // of the step under way
+
+	limit   int64 // kept when the lock is free, but then it is for requests to say
+	resized bool
+
+	resizedAt int64
+
+	// The fences of a grant are fence to fence+reserved-1. What a grant got is seen only
+	// after the step, so these are of the last grant that was seen.
+	fence, reserved int64
+
+	tail, birth int64           // last place given out, and the life of the key that it is of
+	skip        int64           // who waits before this place was passed over
+	deaf        map[string]bool // clients whose subscription is broken
+
+	seats map[string]modelSeat // what the clients remember, by token
+	over  map[string]bool      // tokens whose time is over, which nobody need have noticed yet
+	ended map[string]bool      // tokens that were released or forced
+	holes bool                 // the places of those who wait need not be without gaps
+}
+
+// modelAsk is what a token asks for. It does not change.
+type modelAsk struct {
+	token, client       string
+	weight, limit       int64
+	ttl, fences         int64
+	shared, wait, wakes bool
+}
+
+type modelHold struct {
+	*modelAsk
+	weight, expires, since int64
+	fence                  int64 // 0 until it is seen
+}
+
+type modelWait struct {
+	*modelAsk
+	place, alive int64
+	ask          uint64
+	vote         int // as in script/queue.lua
+}
+
+type modelSeat struct{ birth, place int64 }
+
+// modelNews is what the client of a token is told.
+type modelNews struct {
+	token  string
+	status driver.Status
+	ask    uint64
+}
+
+func newModel(k driver.Kind) *model {
+	m := &model{kind: k, reserved: 1, deaf: map[string]bool{}, ended: map[string]bool{}, seats: map[string]modelSeat{}}
+	m.forget()
+	return m
+}
+
+// forget is what happens when the key is gone. Fences go on nevertheless.
+func (m *model) forget() {
+	m.holders, m.queue, m.tombs = nil, nil, map[string]int64{}
+	m.limit, m.resized = 0, false
+	m.tail, m.skip, m.birth = 0, 0, m.birth+1
+	m.over, m.holes = map[string]bool{}, false
+	if m.kind != driver.Semaphore {
+		m.limit = wholeLock
+	}
+}
+
+// mayForget reports whether nothing is left that anybody counts on.
+func (m *model) mayForget() bool {
+	for _, w := range m.queue {
+		if w.alive >= m.now {
+			return false
+		}
+	}
+	for _, until := range m.tombs {
+		if until > m.now {
+			return false
+		}
+	}
+	return len(m.live()) == 0 && (!m.resized || m.now >= m.resizedAt+retained.Milliseconds())
+}
+
+// live are the holders whose lease has not ended: it lasts its TTL and the grace.
+func (m *model) live() []*modelHold {
+	var live []*modelHold
+	for _, h := range m.holders {
+		if h.expires >= m.now {
+			live = append(live, h)
+		}
+	}
+	return live
+}
+
+// purge ends the leases whose time is over.
+func (m *model) purge() {
+	for _, h := range m.holders {
+		if h.expires < m.now {
+			m.over[h.token] = true
+		}
+	}
+	m.holders = m.live()
+}
+
+func (m *model) used() (sum int64) {
+	for _, h := range m.holders {
+		sum += h.weight
+	}
+	return sum
+}
+
+func (m *model) holding(token string) *modelHold {
+	for _, h := range m.holders {
+		if h.token == token {
+			return h
+		}
+	}
+	return nil
+}
+
+func (m *model) waiting(token string) *modelWait {
+	for _, w := range m.queue {
+		if w.token == token {
+			return w
+		}
+	}
+	return nil
+}
+
+func (m *model) hold(r *modelAsk) {
+	m.holders = append(m.holders, &modelHold{modelAsk: r, weight: r.weight, expires: m.now + r.ttl + graceOf(r.ttl), since: m.now})
+	delete(m.over, r.token)
+	if r.weight == m.limit {
+		clear(m.over)
+	}
+}
+
+// extend gives a holder its full TTL again, and never takes time away.
+func (m *model) extend(h *modelHold) {
+	h.expires = max(h.expires, m.now+h.ttl+graceOf(h.ttl))
+}
+
+// withdraw takes a token out of the line.
+func (m *model) withdraw(token string) {
+	m.queue = slices.DeleteFunc(m.queue, func(w *modelWait) bool { return w.token == token })
+	m.holes = true
+}
+
+// grant serves the line from its head, until what is left is not enough for the next.
+// by is the token whose request this is: it needs no news.
+func (m *model) grant(by string) {
+	line, passed := m.queue, false
+	m.queue = nil
+	gone := map[string]bool{}
+	for i, w := range line {
+		again := w.place < m.skip
+		switch {
+		case again && passed: // they are passed over together
+		case w.alive < m.now:
+			m.over[w.token], m.holes = true, true // silent for too long
+			continue
+		case again:
+			passed = true
+		case m.used() >= m.limit:
+			m.stop(line[i:], w.place, passed)
+			return
+		case m.seemsGone(w, by, gone):
+			passed = true
+		case w.weight > m.limit:
+			m.tell(w.modelAsk, modelNews{w.token, driver.Queued, 0}, by)
+			m.holes = true
+			continue
+		case w.weight > m.limit-m.used():
+			m.stop(line[i:], w.place, passed)
+			return
+		default:
+			m.hold(w.modelAsk)
+			m.tell(w.modelAsk, modelNews{w.token, driver.Granted, w.ask}, by)
+			if m.used() >= m.limit {
+				m.stop(line[i+1:], w.place+1, passed)
+				return
+			}
+			continue
+		}
+		m.queue = append(m.queue, w)
+	}
+	m.stop(nil, m.tail+1, passed)
+}
+
+// stop ends a grant at a place, with the rest of the line left as it is.
+func (m *model) stop(rest []*modelWait, place int64, passed bool) {
+	m.queue = append(m.queue, rest...)
+	m.skip = 0
+	if passed {
+		m.skip, m.holes = place, true
+	}
+}
+
+// seemsGone reports whether nobody listens for a waiter whose client was known to
+// listen. One answer serves for the whole grant.
+func (m *model) seemsGone(w *modelWait, by string, gone map[string]bool) bool {
+	if w.vote != 2 {
+		return false
+	}
+	if _, known := gone[w.client]; !known {
+		gone[w.client] = w.token != by && m.deaf[w.client]
+	}
+	return gone[w.client]
+}
+
+func (m *model) tell(r *modelAsk, n modelNews, by string) {
+	if r.wakes && r.token != by && !m.deaf[r.client] {
+		m.news = append(m.news, n)
+	}
+}
+
+// enter puts a token into the line, in its old place if it has one there, or notes that
+// it still waits.
+func (m *model) enter(r *modelAsk, ask uint64) *modelWait {
+	alive, vote := m.now+r.ttl*2/3, 1
+	if r.wakes && !m.deaf[r.client] {
+		vote = 2
+	}
+	if w := m.waiting(r.token); w != nil {
+		switch {
+		case ask < w.ask: // a straggler says nothing of now
+			return w
+		case w.place < m.skip:
+			m.skip, vote = 0, 3
+		case w.vote == 3:
+			vote = 3
+		}
+		w.alive, w.ask, w.vote = alive, ask, vote
+		return w
+	}
+	w := &modelWait{modelAsk: r, alive: alive, ask: ask, vote: vote}
+	if seat := m.seats[r.token]; seat.place > 0 && seat.birth == m.birth {
+		w.place, m.holes = seat.place, true
+		if w.place < m.skip {
+			m.skip = 0
+		}
+	} else {
+		m.tail++
+		w.place = m.tail
+	}
+	m.queue = append(m.queue, w)
+	slices.SortFunc(m.queue, func(a, b *modelWait) int { return cmp.Compare(a.place, b.place) })
+	return w
+}
