@@ -57,7 +57,8 @@ func command(t *testing.T, s *redistest.Server, args ...string) *process {
 	self, err := os.Executable()
 	require.NoError(t, err)
 	p := &process{t: t, cmd: exec.Command(self, args...), exited: make(chan struct{})}
-	p.cmd.Env = append(os.Environ(), roleEnv+"=holdfast")
+	// With -race each process would sleep for a second before it exits.
+	p.cmd.Env = append(os.Environ(), roleEnv+"=holdfast", "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE"))
 	if s != nil {
 		p.cmd.Env = append(p.cmd.Env, redisEnv+"="+urlOf(s), prefixEnv+"="+s.Prefix())
 	}
