@@ -118,34 +118,46 @@ var resizeCases = []Case{
 			w.unwoken()
 		}
 	}},
-	{"ResizeDownRefusesAWaiterBehindAFullSemaphore", func(t *test) {
+	{"ResizeDownRefusesWaitersBehindAFullSemaphore", func(t *test) {
 		t.needs(Resize, Queue)
 		t.push = t.has(Push)
-		held, big := t.permits(9, 5, 3), t.contender(t.driver(), weighing(6, 9), waiting)
+		held, big := t.permits(9, 5, 3), t.permits(9, 6, 7)
 		small := t.contender(t.driver(), weighing(1, 9), waiting)
 		for _, c := range held {
 			c.lock()
 		}
-		big.queue()
+		for _, w := range big {
+			w.req.Wait = true
+			w.queue()
+		}
 		small.queue()
 		held[0].resize(4)
+		big[0].denied(driver.ErrLimitExceeded) // More are held than there are.
+		require.ErrorIs(t, big[0].releaseOnce(), driver.ErrNotHeld)
+		small.queue()
 		held[0].release()
 		if t.push {
 			small.pushed()
 		}
 		small.lock()
-		big.denied(driver.ErrLimitExceeded)
-		big.denied(driver.ErrLimitExceeded)
+		big[1].denied(driver.ErrLimitExceeded)
+		big[1].denied(driver.ErrLimitExceeded)
 	}},
 	{"RefusedWaiterLetsThoseBehindItIn", func(t *test) {
 		t.needs(Resize, Queue)
-		held, big := t.permits(9, 4)[0], t.contender(t.driver(), weighing(9, 9), waiting)
+		t.push = t.has(Push)
+		dead, big := t.permits(9, 8)[0], t.contender(t.driver(), weighing(9, 9), waiting)
 		small := t.contender(t.driver(), weighing(1, 9), waiting)
-		held.lock()
+		dead.req.TTL = 2 * short
+		dead.lock()
 		big.queue()
 		small.queue()
-		held.resize(5)
+		dead.resize(5)
+		t.outwait(2 * short)
 		big.denied(driver.ErrLimitExceeded)
+		if t.push {
+			small.pushed()
+		}
 		small.lock()
 	}},
 	{"RequestsWithAnyLimitAreServedAfterResize", func(t *test) {
@@ -225,6 +237,17 @@ var resizeCases = []Case{
 		require.NoError(t, t.contender(c[0].d, named(t.unique())).resizeOnce(9))
 		c[1].busy()
 		t.refuses(c[0].d, driver.ErrLimitConflict, weighing(1, 9))
+	}},
+	{"ResizeLetsWaitersHaveWhatADeadHolderLeft", func(t *test) {
+		t.needs(Resize, Push)
+		c := t.permits(5, 2, 3, 4)
+		c[0].req.TTL, c[2].req.Wait = short, true
+		c[0].lock()
+		c[1].lock()
+		c[2].queue()
+		t.outwait(short)
+		c[1].resize(7)
+		c[2].pushed()
 	}},
 	{"ResizeCountsNoDeadHolder", func(t *test) {
 		t.needs(Resize)

@@ -169,8 +169,10 @@ var semaphoreCases = []Case{
 		c[3].queue()
 	}},
 	{"PermitsOfDeadHoldersComeBackOneByOne", func(t *test) {
-		c := t.permits(5, 2, 3, 2, 3, 1)
+		alive := t.permits(6, 1)[0]
+		c := t.permits(6, 2, 3, 2, 3, 1)
 		c[0].req.TTL, c[1].req.TTL = short, 4*short
+		alive.lock()
 		c[0].lock()
 		c[1].lock()
 		c[4].busy()
@@ -178,6 +180,7 @@ var semaphoreCases = []Case{
 		c[3].outlast(c[1])
 		c[4].busy()
 		require.NoError(t, c[2].renew())
+		require.NoError(t, alive.renew())
 	}},
 	{"PermitsOfADeadHolderComeBackWhileOthersRenew", func(t *test) {
 		c := t.permits(5, 1, 2, 2, 3, 2)
