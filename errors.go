@@ -37,6 +37,11 @@ type sentinel struct{ kind, text string }
 
 func (e *sentinel) Error() string { return "holdfast: " + e.text }
 
+// Is makes what hooks say of a renewal mean the same as what the driver said.
+func (e *sentinel) Is(target error) bool {
+	return error(e) == ErrNotHeld && target == driver.ErrNotHeld
+}
+
 // LockError says which operation failed on which lock. It never contains a token.
 type LockError struct {
 	Op   string // such as "acquire mutex"

@@ -2,6 +2,7 @@ package holdfast
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -66,7 +67,8 @@ type AcquireFunc func(ctx context.Context, op *AcquireOp) (*Lease, error)
 // on.
 type ReleaseFunc func(ctx context.Context, op *ReleaseOp) error
 
-// RenewFunc renews leases, and returns one error, or nil, for each of them in order.
+// RenewFunc renews leases, and returns one error, or nil, for each of them in order:
+// [ErrNotHeld] if the store says that the lease is over, or what kept it from renewing.
 type RenewFunc func(ctx context.Context, op *RenewOp) []error
 
 // AcquireOp is one call of an AcquireFunc.
@@ -160,7 +162,14 @@ func (c *Client) AddHook(hook Hook) {
 		next.wrap(next.all[i])
 	}
 	c.hooks.Store(next)
+	d, able := driver.As[driver.Reporter](c.d)
+	if h, ok := hook.(reconnectHook); ok && able {
+		d.OnReconnect(h.reconnected)
+	}
 }
+
+// reconnectHook is a hook that wants to know when the store's messages were lost.
+type reconnectHook interface{ reconnected(reason string) }
 
 func (h *hooks) wrap(hook Hook) {
 	if f := hook.AcquireHook(h.acquire); f != nil {
@@ -187,7 +196,13 @@ func (c *Client) renew(ctx context.Context, entries []*keepalive.Entry) []error 
 		for i, e := range entries {
 			leases[i] = e.Lease
 		}
-		return c.d.Renew(ctx, leases)
+		errs := c.d.Renew(ctx, leases)
+		for i, err := range errs {
+			if errors.Is(err, driver.ErrNotHeld) {
+				errs[i] = ErrNotHeld
+			}
+		}
+		return errs
 	}
 	h := c.hooks.Load()
 	if h == nil {

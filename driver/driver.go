@@ -267,6 +267,14 @@ type Router interface {
 	Node(k Kind, name string) string
 }
 
+// Reporter is the ability to tell how well news comes in.
+type Reporter interface {
+	// OnReconnect has f called, too, whenever the connection on which the driver hears
+	// the news for Wake was lost and has to be made again; reason is "error", or "silent"
+	// if it was open but nothing came. f must not block.
+	OnReconnect(f func(reason string))
+}
+
 // Info is a lock as its store sees it.
 type Info struct {
 	Name    string

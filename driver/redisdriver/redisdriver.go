@@ -57,6 +57,7 @@ var (
 	_ driver.Downgrader = (*Driver)(nil)
 	_ driver.Resizer    = (*Driver)(nil)
 	_ driver.Router     = (*Driver)(nil)
+	_ driver.Reporter   = (*Driver)(nil)
 )
 
 // Option changes a Driver.
@@ -249,6 +250,9 @@ func (d *Driver) Node(k driver.Kind, name string) string {
 	}
 	return node.Options().Addr
 }
+
+// OnReconnect implements [driver.Reporter].
+func (d *Driver) OnReconnect(f func(reason string)) { d.wakes.onReconnect(f) }
 
 // Close implements [driver.Driver]: it ends the subscription.
 func (d *Driver) Close() error {

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -50,6 +51,7 @@ type wakes struct {
 	stop    func()        // ends the listener, nil if none was started
 	stopped chan struct{} // closed when it has ended
 	closed  bool
+	reports []func(reason string)
 }
 
 // watch is what the client knows of one token.
@@ -202,7 +204,8 @@ func (w *wakes) listen(ctx context.Context) {
 	defer close(w.stopped)
 	for pause := 50 * time.Millisecond; ctx.Err() == nil; pause = min(2*pause, 5*time.Second) {
 		began := time.Now()
-		w.subscribe(ctx)
+		silent := w.subscribe(ctx)
+		w.report(ctx, silent)
 		w.alive(false)
 		if time.Since(began) > time.Minute {
 			pause = 50 * time.Millisecond
@@ -214,11 +217,39 @@ func (w *wakes) listen(ctx context.Context) {
 	}
 }
 
-// subscribe makes one subscription and passes its messages on until it breaks.
-func (w *wakes) subscribe(ctx context.Context) {
+func (w *wakes) onReconnect(f func(reason string)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.reports = append(w.reports, f)
+}
+
+// report tells of a subscription that is lost, if there was one.
+func (w *wakes) report(ctx context.Context, silent bool) {
+	w.mu.Lock()
+	was, reports := w.live, w.reports
+	w.mu.Unlock()
+	if !was || ctx.Err() != nil {
+		return
+	}
+	reason := "error"
+	if silent {
+		reason = "silent"
+	}
+	for _, f := range reports {
+		f(reason)
+	}
+}
+
+// subscribe makes one subscription and passes its messages on until it breaks. It
+// reports whether that was because our own pings were not heard.
+func (w *wakes) subscribe(ctx context.Context) (silent bool) {
 	ps := w.rdb.Subscribe(ctx)
 	var pinging sync.WaitGroup
-	defer pinging.Wait()
+	var unheard atomic.Bool
+	defer func() {
+		pinging.Wait()
+		silent = unheard.Load()
+	}()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	// Receive does not look at its context. Closing is what wakes it.
@@ -226,9 +257,14 @@ func (w *wakes) subscribe(ctx context.Context) {
 	defer func() { _ = ps.Close() }()
 
 	if err := ps.Subscribe(ctx, w.prefix+w.id); err != nil {
-		return
+		return false
 	}
-	pinging.Go(func() { w.ping(ctx, cancel) })
+	pinging.Go(func() {
+		w.ping(ctx, func() {
+			unheard.Store(true)
+			cancel()
+		})
+	})
 	for {
 		msg, err := ps.Receive(ctx)
 		switch msg := msg.(type) {
@@ -238,7 +274,7 @@ func (w *wakes) subscribe(ctx context.Context) {
 			w.dispatch(msg.Payload)
 		}
 		if err != nil {
-			return
+			return false
 		}
 	}
 }
@@ -261,7 +297,7 @@ func (w *wakes) alive(live bool) {
 }
 
 // ping publishes to ourselves and ends the subscription that does not hear it.
-func (w *wakes) ping(ctx context.Context, end context.CancelFunc) {
+func (w *wakes) ping(ctx context.Context, end func()) {
 	tick := time.NewTicker(pingEvery)
 	defer tick.Stop()
 	w.mu.Lock()

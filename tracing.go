@@ -1,0 +1,294 @@
+package holdfast
+
+import (
+	"context"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/metric"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// The instrumentation scope of all spans and metrics.
+const (
+	scopeName = "github.com/holdfast-go/holdfast"
+	version   = "0.1.0"
+)
+
+// TracingOption changes what [NewTracingHook] makes.
+type TracingOption interface{ applyTracing(*tracing) }
+
+type tracingOption func(*tracing)
+
+func (f tracingOption) applyTracing(t *tracing) { f(t) }
+
+// HoldSpans says for which leases there is a span from grant to end.
+type HoldSpans int
+
+// When there is a span for a lease. One that is held for days, as that of a leader, is
+// not seen until it ends, and never if its process crashes.
+const (
+	Parented HoldSpans = iota // if it was acquired within a span that is recorded
+	Always
+	Never
+)
+
+// tracing is a hook that makes spans and metrics.
+type tracing struct {
+	tracer trace.Tracer
+	meters meters
+
+	tracers trace.TracerProvider
+	metrics metric.MeterProvider
+	attrs   []attribute.KeyValue
+	name    func(operation string, k driver.Kind) string
+	filter  func(ctx context.Context, op *AcquireOp) bool
+	class   func(name string) string
+	holds   HoldSpans
+}
+
+var tracingDefaults = tracing{
+	name: func(operation string, k driver.Kind) string { return operation + " " + string(k) },
+}
+
+// NewTracingHook returns a hook that shows in OpenTelemetry who waits, who holds, and
+// why. It needs nothing but the API; without an SDK it does next to nothing.
+//
+//	locks.AddHook(holdfast.NewTracingHook())
+//
+// There are three spans for a lock. "acquire mutex" lasts from the call until the lock
+// is held or not to be had, "hold mutex" from then until it is released or lost, and
+// "release mutex" while it is given back. The context of a lease has the hold span, so
+// what is done under the lock is within it; renewals are, too. To miss a lock with
+// TryLock is no error. The other kinds are called rwmutex and semaphore.
+//
+// The metrics are
+//
+//	holdfast.acquire.duration         s    primitive mode outcome contended error.type
+//	holdfast.hold.duration            s    primitive mode end_reason error.type
+//	holdfast.renew.duration           s    primitive error.type
+//	holdfast.wait.active                   primitive mode
+//	holdfast.hold.active                   primitive mode
+//	holdfast.wakeups                       source (notify, poll, reconnect)
+//	holdfast.subscription.reconnects       reason (error, silent)
+//
+// with attributes prefixed by "holdfast.", but for error.type. The name of the lock is on
+// spans only, for there may be many; see [WithLockClass]. Tokens are nowhere.
+func NewTracingHook(opts ...TracingOption) Hook {
+	t := tracingDefaults
+	t.tracers, t.metrics = otel.GetTracerProvider(), otel.GetMeterProvider()
+	for _, o := range opts {
+		o.applyTracing(&t)
+	}
+	t.tracer = t.tracers.Tracer(scopeName,
+		trace.WithInstrumentationVersion(version), trace.WithSchemaURL(semconv.SchemaURL))
+	t.meters = newMeters(t.metrics.Meter(scopeName,
+		metric.WithInstrumentationVersion(version), metric.WithSchemaURL(semconv.SchemaURL)))
+	return &t
+}
+
+// WithTracerProvider sets where spans come from. The default is the global provider.
+func WithTracerProvider(p trace.TracerProvider) TracingOption {
+	return tracingOption(func(t *tracing) { t.tracers = p })
+}
+
+// WithMeterProvider sets where metrics come from. The default is the global provider.
+func WithMeterProvider(p metric.MeterProvider) TracingOption {
+	return tracingOption(func(t *tracing) { t.metrics = p })
+}
+
+// WithAttributes adds attributes to all spans and metrics. The default is none.
+func WithAttributes(attrs ...attribute.KeyValue) TracingOption {
+	return tracingOption(func(t *tracing) { t.attrs = append(t.attrs, attrs...) })
+}
+
+// WithSpanNameFormatter sets how spans are called; operation is acquire, hold or release.
+// Names should be few. The default is "operation kind".
+func WithSpanNameFormatter(f func(operation string, k driver.Kind) string) TracingOption {
+	return tracingOption(func(t *tracing) { t.name = f })
+}
+
+// WithFilter sets what is traced and measured: acquisitions for which f returns true,
+// and what follows from them. The default is all.
+func WithFilter(f func(ctx context.Context, op *AcquireOp) bool) TracingOption {
+	return tracingOption(func(t *tracing) { t.filter = f })
+}
+
+// WithLockClass adds the attribute holdfast.lock.class to spans and metrics: f makes it
+// of the name of the lock. There should be few, such as "orders" for "orders:42". The
+// default is none.
+func WithLockClass(f func(name string) string) TracingOption {
+	return tracingOption(func(t *tracing) { t.class = f })
+}
+
+// WithHoldSpans sets for which leases there is a hold span. The default is [Parented].
+func WithHoldSpans(h HoldSpans) TracingOption {
+	return tracingOption(func(t *tracing) { t.holds = h })
+}
+
+// Attributes of spans and metrics.
+const (
+	attrOperation = attribute.Key("holdfast.operation.name")
+	attrPrimitive = attribute.Key("holdfast.primitive")
+	attrMode      = attribute.Key("holdfast.mode")
+	attrLockName  = attribute.Key("holdfast.lock.name")
+	attrLockClass = attribute.Key("holdfast.lock.class")
+	attrPermits   = attribute.Key("holdfast.permits")
+	attrOutcome   = attribute.Key("holdfast.outcome")
+	attrContended = attribute.Key("holdfast.contended")
+	attrAttempts  = attribute.Key("holdfast.attempts")
+	attrNotify    = attribute.Key("holdfast.wakeups.notify")
+	attrPoll      = attribute.Key("holdfast.wakeups.poll")
+	attrFence     = attribute.Key("holdfast.fencing_token")
+	attrEndReason = attribute.Key("holdfast.end_reason")
+	attrRenewals  = attribute.Key("holdfast.renewals")
+	attrSource    = attribute.Key("holdfast.source")
+	attrReason    = attribute.Key("holdfast.reason")
+)
+
+// AcquireHook implements [Hook].
+func (t *tracing) AcquireHook(next AcquireFunc) AcquireFunc {
+	return func(ctx context.Context, op *AcquireOp) (*Lease, error) {
+		if t.filter != nil && !t.filter(ctx, op) {
+			return next(ctx, op)
+		}
+		began, on := time.Now(), t.subject(op)
+		waiting := metric.WithAttributes(on.few...)
+		t.meters.waiting.Add(ctx, 1, waiting)
+		within, span := t.start(ctx, "acquire", on)
+		var held *holdSpan
+		inner := op.Holding
+		op.Holding = func(lease context.Context, fence int64) context.Context {
+			if inner != nil {
+				lease = inner(lease, fence)
+			}
+			if held != nil {
+				held.end(nil, time.Now()) // it was taken away before we had it
+			}
+			lease, held = t.hold(ctx, lease, on, span)
+			return lease
+		}
+
+		l, err := next(within, op)
+
+		t.meters.waiting.Add(ctx, -1, waiting)
+		outcome, failure := outcomeOf(err)
+		ended := append(on.few, attrOutcome.String(outcome), attrContended.Bool(op.Contended))
+		if failure != "" {
+			ended = append(ended, semconv.ErrorTypeKey.String(failure))
+			span.SetStatus(codes.Error, err.Error())
+		}
+		span.SetAttributes(append(ended, attrAttempts.Int(op.Asked),
+			attrNotify.Int(op.Wakeups.Notify), attrPoll.Int(op.Wakeups.Poll))...)
+		if err == nil {
+			span.SetAttributes(attrFence.Int64(l.Fence()))
+		}
+		switch {
+		case held == nil:
+		case err == nil:
+			held.follow(l)
+		default: // an inner hook gave the lease back, or the client was closed
+			held.end(nil, time.Now())
+		}
+		t.meters.acquire.Record(within, time.Since(began).Seconds(), metric.WithAttributes(ended...))
+		t.meters.wake(within, op.Wakeups, t.attrs)
+		span.End()
+		return l, err
+	}
+}
+
+// ReleaseHook implements [Hook].
+func (t *tracing) ReleaseHook(next ReleaseFunc) ReleaseFunc {
+	return func(ctx context.Context, op *ReleaseOp) error {
+		h := t.holdOf(op.Lease)
+		if h == nil { // filtered
+			return next(ctx, op)
+		}
+		began := time.Now()
+		within, span := t.start(ctx, "release", h.on)
+		err := next(within, op)
+		outcome := "released"
+		if err != nil {
+			outcome = "error"
+			span.SetAttributes(semconv.ErrorType(err))
+			span.SetStatus(codes.Error, err.Error())
+		}
+		span.SetAttributes(attrOutcome.String(outcome))
+		span.End()
+		if op.Lease.ended() != nil {
+			h.end(op.Lease, began)
+		}
+		return err
+	}
+}
+
+// RenewHook implements [Hook].
+func (t *tracing) RenewHook(next RenewFunc) RenewFunc {
+	return func(ctx context.Context, op *RenewOp) []error {
+		began := time.Now()
+		errs := next(ctx, op)
+		took := time.Since(began).Seconds()
+		for i, l := range op.Leases {
+			if h := t.holdOf(l); h != nil {
+				h.renewed(ctx, took, errs[i])
+			}
+		}
+		return errs
+	}
+}
+
+// reconnected implements reconnectHook.
+func (t *tracing) reconnected(reason string) {
+	attrs := append([]attribute.KeyValue{attrReason.String(reason)}, t.attrs...)
+	t.meters.reconnects.Add(context.Background(), 1, metric.WithAttributes(attrs...))
+}
+
+// subject is which lock an operation is about, in attributes.
+type subject struct {
+	kind driver.Kind
+	few  []attribute.KeyValue // of which there are few, for metrics
+	all  []attribute.KeyValue // for spans
+}
+
+func (t *tracing) subject(op *AcquireOp) subject {
+	mode := "exclusive"
+	if op.Shared || op.Kind == driver.Semaphore {
+		mode = "shared"
+	}
+	few := append([]attribute.KeyValue{attrPrimitive.String(string(op.Kind)), attrMode.String(mode)}, t.attrs...)
+	if t.class != nil {
+		few = append(few, attrLockClass.String(t.class(op.Name)))
+	}
+	all := append(few[:len(few):len(few)], attrLockName.String(op.Name))
+	if op.Kind == driver.Semaphore {
+		all = append(all, attrPermits.Int64(op.Weight))
+	}
+	return subject{op.Kind, few[:len(few):len(few)], all}
+}
+
+func (t *tracing) start(ctx context.Context, operation string, on subject, opts ...trace.SpanStartOption) (context.Context, trace.Span) {
+	attrs := append([]attribute.KeyValue{attrOperation.String(operation)}, on.all...)
+	return t.tracer.Start(ctx, t.name(operation, on.kind), append(opts, trace.WithAttributes(attrs...))...)
+}
+
+// outcomeOf returns how an acquisition ended, and the type of the error if it failed. That
+// another holds the lock is an answer, and to cancel is a decision of the caller.
+func outcomeOf(err error) (outcome, failure string) {
+	if err == nil {
+		return "acquired", ""
+	}
+	switch failure = semconv.ErrorType(err).Value.AsString(); failure {
+	case "locked":
+		return "not_acquired", ""
+	case "canceled":
+		return "canceled", ""
+	case "timeout":
+		return "timeout", failure
+	}
+	return "error", failure
+}
