@@ -197,6 +197,20 @@ func TestCloseEndsAllThatWaitForAnyKind(t *testing.T) {
 	})
 }
 
+func TestAnyGoroutineMayUnlock(t *testing.T) {
+	everywhere(t, func(t *testing.T, l *lab) {
+		c := l.near()
+		c.RWMutex("x").RLock()
+		l.ends(begin(c.RWMutex("x").RUnlock))
+		c.RWMutex("x").Lock()
+		l.ends(begin(c.RWMutex("x").Unlock))
+		require.NoError(t, c.Semaphore("x", 3).Acquire(t.Context(), 2))
+		l.ends(begin(func() { c.Semaphore("x", 3).Release(2) }))
+		l.isClean("rwmutex", "x")
+		l.isClean("semaphore", "x")
+	})
+}
+
 // A copy of a handle would be the same lock, but who copies one is about to copy a
 // struct with state beside it. So go vet finds that for all kinds, as for sync.Mutex.
 func TestVetFindsCopiedHandles(t *testing.T) {

@@ -31,17 +31,22 @@ func init() { redistest.RegisterChild("contender", contend) }
 
 // order is a line that a contender reads, as JSON.
 type order struct {
-	Do   string // lease, turn, turns, check, release or close
+	Do   string // lease, cancel, turn, turns, check, release, close, or one of obeyFleet
 	Lock string
+	Kind string // mutex if empty, read, write, permits or, to hammer, nothing
 	N    int    // turns
-	Dir  string // turns: where the counter and the journal are
+	Dir  string // turns: where the counter and the journal are; hammer: where the referee is
+
+	Weight int64 // permits; also what the referee counts
+	Limit  int64 // of the semaphore
+	Stay   time.Duration
 }
 
 // report is a line that a contender prints, as JSON. Times are of CLOCK_MONOTONIC,
 // which is the same clock in all processes of a machine and goes on in one that
 // is suspended.
 type report struct {
-	What    string // ready, leased, refused, turn, turned, ended, checked, released or closed
+	What    string // ready, leased, refused, turn, turned, ended, checked, released, closed, locked, unlocked or hammered
 	Lock    string
 	Began   time.Duration // when the order was taken up
 	At      time.Duration // when it was done; of a turn: when the critical section was entered
@@ -50,6 +55,7 @@ type report struct {
 	Fence   int64
 	Err     string
 	Is      []string // the sentinels that the error matches
+	N       int      // hammered: how often
 }
 
 func monotonic() time.Duration {
@@ -74,6 +80,7 @@ func (r report) fail(err error) report {
 		{"ErrLost", holdfast.ErrLost},
 		{"ErrNotHeld", holdfast.ErrNotHeld},
 		{"ErrClosed", holdfast.ErrClosed},
+		{"Canceled", context.Canceled},
 		{"DeadlineExceeded", context.DeadlineExceeded},
 	} {
 		if errors.Is(err, s.err) {
@@ -87,9 +94,16 @@ func (r report) fail(err error) report {
 type worker struct {
 	locks *holdfast.Client
 
-	mu     sync.Mutex
-	out    *json.Encoder
-	leases map[string]*holdfast.Lease // by the name of the lock
+	stop  chan struct{} // ends the hammers
+	mu    sync.Mutex
+	out   *json.Encoder
+	state map[string]*state // by the name of the lock
+}
+
+// state is what a worker has of a lock, or is about to have.
+type state struct {
+	lease  *holdfast.Lease
+	cancel context.CancelFunc // of the wait for the lease
 }
 
 // contend is a process that does as it is told on its standard input. What waits
@@ -105,9 +119,10 @@ func contend() {
 		ClientName: connectionName(os.Getpid()),
 	})
 	w := &worker{
-		locks:  holdfast.New(rdb, holdfast.WithPrefix(os.Getenv("CONTENDER_PREFIX")), holdfast.WithTTL(ttl)),
-		out:    json.NewEncoder(os.Stdout),
-		leases: map[string]*holdfast.Lease{},
+		locks: holdfast.New(rdb, holdfast.WithPrefix(os.Getenv("CONTENDER_PREFIX")), holdfast.WithTTL(ttl)),
+		out:   json.NewEncoder(os.Stdout),
+		stop:  make(chan struct{}),
+		state: map[string]*state{},
 	}
 	w.say(report{What: "ready"}.fail(rdb.Ping(context.Background()).Err()))
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
@@ -137,42 +152,52 @@ func (w *worker) obey(o order) {
 	r := report{Lock: o.Lock, Began: monotonic()}
 	switch o.Do {
 	case "lease":
-		go w.lease(r)
+		go w.lease(r, w.form(o))
+	case "cancel":
+		w.of(o.Lock).cancel()
 	case "turn":
 		go func() {
-			if turn, ok := w.turn(r, nil); ok {
+			if turn, ok := w.turn(r, w.form(o), nil); ok {
 				w.say(turn)
 			}
 		}()
 	case "turns":
-		go w.turns(r, o.N, o.Dir)
+		go w.turns(r, w.form(o), o.N, o.Dir)
 	case "check":
 		r.What, r.At = "checked", monotonic()
-		lease := w.held(o.Lock)
+		lease := w.of(o.Lock).lease
 		r.Expires = r.At + time.Until(lease.Deadline())
 		w.say(r.fail(lease.Err()))
 	case "release":
 		r.What = "released"
-		w.say(r.fail(w.held(o.Lock).Release(context.Background())))
+		w.say(r.fail(w.of(o.Lock).lease.Release(context.Background())))
 	case "close":
 		r.What = "closed"
 		w.say(r.fail(w.locks.Close()))
 	default:
-		panic("no such order: " + o.Do)
+		w.obeyFleet(o, r)
 	}
 }
 
-func (w *worker) held(lock string) *holdfast.Lease {
+// of returns a copy.
+func (w *worker) of(lock string) state {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.leases[lock]
+	return *w.state[lock]
+}
+
+func (w *worker) note(lock string, s state) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.state[lock] = &s
 }
 
 // get waits for the lock and reports it if that fails.
-func (w *worker) get(r report) (*holdfast.Lease, bool) {
+func (w *worker) get(r report, ask leasing) (*holdfast.Lease, bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	lease, err := w.locks.Mutex(r.Lock).Lease(ctx)
+	w.note(r.Lock, state{cancel: cancel})
+	lease, err := ask(ctx)
 	if err != nil {
 		r.What = "refused"
 		w.say(r.fail(err))
@@ -181,15 +206,12 @@ func (w *worker) get(r report) (*holdfast.Lease, bool) {
 }
 
 // lease reports twice: when it has the lock and when it has it no more.
-func (w *worker) lease(r report) {
-	lease, ok := w.get(r)
+func (w *worker) lease(r report, ask leasing) {
+	lease, ok := w.get(r, ask)
 	if !ok {
 		return
 	}
-	w.mu.Lock()
-	w.leases[r.Lock] = lease
-	w.mu.Unlock()
-
+	w.note(r.Lock, state{lease: lease})
 	r.What, r.Fence, r.At = "leased", lease.Fence(), monotonic()
 	r.Expires = r.At + time.Until(lease.Deadline())
 	w.say(r)
@@ -199,8 +221,8 @@ func (w *worker) lease(r report) {
 }
 
 // turn does work in a critical section.
-func (w *worker) turn(r report, work func(fence int64)) (report, bool) {
-	lease, ok := w.get(r)
+func (w *worker) turn(r report, ask leasing, work func(fence int64)) (report, bool) {
+	lease, ok := w.get(r, ask)
 	if !ok {
 		return r, false
 	}
@@ -213,7 +235,7 @@ func (w *worker) turn(r report, work func(fence int64)) (report, bool) {
 }
 
 // turns reports its turns only after the last, so as not to fall back in the race.
-func (w *worker) turns(r report, n int, dir string) {
+func (w *worker) turns(r report, ask leasing, n int, dir string) {
 	journal, err := os.OpenFile(filepath.Join(dir, "journal"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		panic(err)
@@ -222,7 +244,7 @@ func (w *worker) turns(r report, n int, dir string) {
 	var done []report
 	for range n {
 		r.Began = monotonic()
-		turn, ok := w.turn(r, func(fence int64) {
+		turn, ok := w.turn(r, ask, func(fence int64) {
 			increment(filepath.Join(dir, "counter"))
 			_, _ = fmt.Fprintln(journal, fence)
 		})

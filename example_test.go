@@ -109,3 +109,81 @@ func ExampleMutex_Inspect() {
 	fmt.Println("held by this lease:", info.Holders[0].Fence == lease.Fence(), "waiting:", len(info.Queue))
 	// Output: held by this lease: true waiting: 0
 }
+
+// Many processes may read the configuration at a time, and one may write it.
+func ExampleRWMutex() {
+	rdb, disconnect := connect()
+	defer disconnect()
+	locks := holdfast.New(rdb)
+	defer locks.Close()
+
+	rw := locks.RWMutex("config")
+	rw.RLock()
+	fmt.Println("another reads:", rw.TryRLock())
+	fmt.Println("another writes:", rw.TryLock())
+	rw.RUnlock()
+	rw.RUnlock()
+	fmt.Println("another writes when nobody reads:", rw.TryLock())
+	rw.Unlock()
+	// Output:
+	// another reads: true
+	// another writes: false
+	// another writes when nobody reads: true
+}
+
+// Who has written goes on to read what it wrote, beside others, before the next writer.
+func ExampleLease_Downgrade() {
+	rdb, disconnect := connect()
+	defer disconnect()
+	locks := holdfast.New(rdb)
+	defer locks.Close()
+	ctx := context.Background()
+
+	config := locks.RWMutex("config")
+	lease, err := config.Lease(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer lease.Release(ctx)
+	fmt.Println("write; another reads:", config.TryRLock())
+	if err := lease.Downgrade(ctx); err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("read what was written; another reads:", config.TryRLock())
+	config.RUnlock()
+	fmt.Println("another writes:", config.TryLock())
+	// Output:
+	// write; another reads: false
+	// read what was written; another reads: true
+	// another writes: false
+}
+
+// All processes together call the service at most three times at once.
+func ExampleSemaphore() {
+	rdb, disconnect := connect()
+	defer disconnect()
+	locks := holdfast.New(rdb)
+	defer locks.Close()
+	ctx := context.Background()
+
+	calls := locks.Semaphore("geocoder", 3)
+	if err := calls.Acquire(ctx, 2); err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("two more:", calls.TryAcquire(2))
+	calls.Release(1)
+	fmt.Println("two more, after one was released:", calls.TryAcquire(2))
+	calls.Release(3)
+
+	err := calls.Do(ctx, 3, func(ctx context.Context) error {
+		return calls.Acquire(ctx, 4)
+	})
+	fmt.Println("more than there are:", errors.Is(err, holdfast.ErrLimitExceeded))
+	// Output:
+	// two more: false
+	// two more, after one was released: true
+	// more than there are: true
+}

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
@@ -38,13 +39,14 @@ type arena struct {
 	rdb    *redis.Client
 	locks  *holdfast.Client
 	ttl    time.Duration
+	kind   driver.Kind
 }
 
 func newArena(t *testing.T, ttl time.Duration) *arena {
 	t.Helper()
 	s := redistest.Shared(t)
 	rdb := s.Client(t)
-	a := &arena{t, s, rdb, holdfast.New(rdb, holdfast.WithPrefix(s.Prefix())), ttl}
+	a := &arena{t, s, rdb, holdfast.New(rdb, holdfast.WithPrefix(s.Prefix())), ttl, driver.Mutex}
 	t.Cleanup(func() {
 		assert.NoError(t, a.locks.Close())
 		assert.NotEmpty(t, s.Keys(t, s.Prefix()))
@@ -53,9 +55,20 @@ func newArena(t *testing.T, ttl time.Duration) *arena {
 	return a
 }
 
+// lock is one of the kind that the processes compete for.
+func (a *arena) lock(name string) lock {
+	switch a.kind {
+	case driver.RWMutex:
+		return a.locks.RWMutex(name)
+	case driver.Semaphore:
+		return a.locks.Semaphore(name, 1)
+	}
+	return a.locks.Mutex(name)
+}
+
 func (a *arena) inspect(lock string) holdfast.Info {
 	a.Helper()
-	info, err := a.locks.Mutex(lock).Inspect(a.Context())
+	info, err := a.lock(lock).Inspect(a.Context())
 	require.NoError(a, err)
 	return info
 }
@@ -120,14 +133,14 @@ func isFrom(c *contender, holder string) bool {
 
 // situation tells who holds the lock and who waits, for a test that fails.
 func (a *arena) situation(lock string) string {
-	info, err := a.locks.Mutex(lock).Inspect(a.Context())
+	info, err := a.lock(lock).Inspect(a.Context())
 	switch {
 	case err != nil:
 		return err.Error()
 	case len(info.Holders) == 0:
 		return fmt.Sprintf("%s is free, queue %+v", lock, info.Queue)
 	default:
-		return fmt.Sprintf("%s is held by %+v, queue %+v", lock, info.Holders[0], info.Queue)
+		return fmt.Sprintf("%s is held by %+v, queue %+v", lock, info.Holders, info.Queue)
 	}
 }
 

@@ -58,6 +58,8 @@ func (r *referee) listen(t *testing.T) string {
 	addr := filepath.Join(dir, "socket")
 	socket, err := net.Listen("unix", addr)
 	require.NoError(t, err)
+	var mu sync.Mutex
+	var conns []net.Conn
 	var calls sync.WaitGroup
 	calls.Go(func() {
 		for {
@@ -65,11 +67,19 @@ func (r *referee) listen(t *testing.T) string {
 			if err != nil {
 				return
 			}
+			mu.Lock()
+			conns = append(conns, conn)
+			mu.Unlock()
 			calls.Go(func() { r.serve(conn) })
 		}
 	})
 	t.Cleanup(func() {
 		assert.NoError(t, socket.Close())
+		mu.Lock()
+		for _, conn := range conns {
+			_ = conn.Close()
+		}
+		mu.Unlock()
 		calls.Wait()
 		assert.NoError(t, os.RemoveAll(dir))
 	})
@@ -92,7 +102,6 @@ func (r *referee) serve(conn net.Conn) {
 		}
 	}
 	r.leave(inside)
-	_ = conn.Close()
 }
 
 // player is one who goes in and out, in another process than the referee.

@@ -233,20 +233,6 @@ func TestUnlockNeverTouchesALeaseOfAnRWMutex(t *testing.T) {
 	})
 }
 
-func TestAnyGoroutineMayUnlock(t *testing.T) {
-	everywhere(t, func(t *testing.T, l *lab) {
-		c := l.near()
-		c.RWMutex("x").RLock()
-		l.ends(begin(c.RWMutex("x").RUnlock))
-		c.RWMutex("x").Lock()
-		l.ends(begin(c.RWMutex("x").Unlock))
-		require.NoError(t, c.Semaphore("x", 3).Acquire(t.Context(), 2))
-		l.ends(begin(func() { c.Semaphore("x", 3).Release(2) }))
-		l.isClean("rwmutex", "x")
-		l.isClean("semaphore", "x")
-	})
-}
-
 // Also where nobody can see it: the first of the two waits inside of its client.
 func TestWaitingWriterHoldsUpNewReaders(t *testing.T) {
 	everywhere(t, func(t *testing.T, l *lab) {
