@@ -27,35 +27,61 @@ func number(t *testing.T, text, pattern string) int {
 	return n
 }
 
-// requireGoodDemos runs demos of all kinds at once: each takes a second anyway.
+// startDemo starts a demo that lasts until finish, or for long.
+func startDemo(t *testing.T, s *redistest.Server, args ...string) *process {
+	t.Helper()
+	return command(t, s, append([]string{"demo", "--duration", "20s"}, args...)...).inGroup().start()
+}
+
+// Enough turns. Some of many are of each role: that none of 100 is a writer's happens
+// once in 5 billion times.
+const (
+	some = `[1-9]\d+ turns`
+	many = `[1-9]\d\d+ turns`
+)
+
+// finish interrupts a demo when its output matches pattern.
+func finish(p *process, pattern string) (code int) {
+	p.t.Helper()
+	p.awaitOutput(pattern)
+	p.signalGroup(syscall.SIGINT)
+	return p.wait()
+}
+
+// requireGoodDemos runs demos of all kinds at once.
 func requireGoodDemos(t *testing.T, s *redistest.Server, args ...string) {
 	t.Helper()
 	var running []*process
-	for _, kind := range kindNames() {
-		running = append(running, command(t, s, append(args, "--kind", kind)...).start())
+	for _, k := range kinds {
+		running = append(running, startDemo(t, s, append(args, "--kind", k.name)...))
 	}
-	for _, p := range running {
-		requireGoodDemo(t, p)
+	for i, k := range kinds {
+		requireGoodDemo(t, running[i], k)
 	}
 }
 
-func requireGoodDemo(t *testing.T, p *process) {
+func requireGoodDemo(t *testing.T, p *process, k *kind) {
 	t.Helper()
-	require.Equal(t, 0, p.wait())
+	turns := some
+	if len(k.roles) > 1 {
+		turns = many
+	}
+	require.Equal(t, 0, finish(p, turns))
 	text := p.stdout.String()
 	assert.Zero(t, number(t, text, `(?m)^ violations (\d+):`))
 	assert.Positive(t, number(t, text, `(?m)^ hand-over .* (\d+), from release`))
 	assert.Positive(t, number(t, text, `(?m)^ (\d+) turns of 4 processes`))
+	for _, r := range k.roles {
+		assert.Positive(t, number(t, text, `(?m)^ `+r.wait+` .* (\d+), from ask`))
+	}
 	assert.Empty(t, p.stderr.String())
 }
 
 func TestDemoFindsNoViolation(t *testing.T) {
 	t.Parallel()
-	t.Run("embedded", func(t *testing.T) {
-		requireGoodDemos(t, nil, "demo", "--duration", "1s")
-	})
+	t.Run("embedded", func(t *testing.T) { requireGoodDemos(t, nil) })
 	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
-		requireGoodDemos(t, s, "demo", "--duration", "1s", "--redis", urlOf(s))
+		requireGoodDemos(t, s, "--redis", urlOf(s))
 		s.RequireTTLs(t, s.Prefix())
 	})
 }
@@ -71,10 +97,10 @@ func TestDemoWithoutLockFindsViolations(t *testing.T) {
 	}
 	running := map[string]*process{}
 	for kind := range evidence {
-		running[kind] = command(t, nil, "demo", "--kind", kind, "--duration", "1s", "--no-lock").start()
+		running[kind] = startDemo(t, nil, "--kind", kind, "--no-lock")
 	}
 	for kind, p := range running {
-		require.Equal(t, exitViolation, p.wait(), kind)
+		require.Equal(t, exitViolation, finish(p, many), kind)
 		n := number(t, p.stdout.String(), `VIOLATIONS (\d+):`)
 		for _, pattern := range evidence[kind] {
 			assert.Positive(t, number(t, p.stdout.String(), pattern), kind)
@@ -92,8 +118,8 @@ func TestDemoTellsWhichKindsThereAre(t *testing.T) {
 
 func TestDemoOfASemaphoreHasTheLimitThatWasAskedFor(t *testing.T) {
 	t.Parallel()
-	p := command(t, nil, "demo", "--kind", "semaphore", "--workers", "5", "--limit", "2", "--duration", "600ms")
-	require.Equal(t, 0, p.run())
+	p := startDemo(t, nil, "--kind", "semaphore", "--workers", "5", "--limit", "2")
+	require.Equal(t, 0, finish(p, many))
 	assert.Positive(t, number(t, p.stdout.String(), `for more .* (\d+), from ask to held`), "turns with 2 permits")
 	assert.NotRegexp(t, `×[3-9] `, p.stdout.String())
 }
@@ -114,7 +140,7 @@ func TestDemoEndsWithASummaryWhenInterrupted(t *testing.T) {
 	t.Parallel()
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
 		t.Run(sig.String(), func(t *testing.T) {
-			p := command(t, nil, "demo", "--duration", "10s").inGroup().start()
+			p := startDemo(t, nil)
 			p.awaitOutput(`[1-9]\d* hand-overs`)
 			p.signalGroup(sig)
 			assert.Equal(t, 0, p.wait())
