@@ -64,7 +64,7 @@ func requireConsistent(t *testing.T, rdb redis.UniversalClient, k driver.Kind, k
 	t.Helper()
 	r, err := readRecord(context.Background(), rdb, k, key)
 	require.NoError(t, err)
-	r.margin = 50
+	r.margin = 1000
 	require.Empty(t, r.faults(), "%v", r.fields)
 }
 

@@ -2,6 +2,7 @@ package redisdriver_test
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/holdfast-go/holdfast/driver"
 )
@@ -39,8 +40,14 @@ func held(h *modelHold) modelAnswer {
 // dead reports whether a token must not acquire anything.
 func (m *model) dead(token string) bool { return m.tombs[token] > m.now }
 
-// acquire is one ask of a token.
+// acquire is one ask of a token. What the answer says needs no news.
 func (m *model) acquire(r *modelAsk, ask uint64) modelAnswer {
+	a := m.decide(r, ask)
+	m.news = slices.DeleteFunc(m.news, func(n modelNews) bool { return n.token == r.token })
+	return a
+}
+
+func (m *model) decide(r *modelAsk, ask uint64) modelAnswer {
 	if m.dead(r.token) {
 		delete(m.seats, r.token)
 		return outcome(driver.ErrNotHeld)
@@ -170,7 +177,7 @@ func (m *model) force() modelAnswer {
 		return outcome(driver.ErrNotHeld)
 	}
 	for _, h := range m.holders {
-		m.tell(h.modelAsk, modelNews{h.token, driver.Lost, 0}, "")
+		m.tell(h.modelAsk, modelNews{h.token, driver.Lost, 0})
 		m.tombs[h.token], m.ended[h.token] = m.now+retained.Milliseconds(), true
 	}
 	m.holders = nil

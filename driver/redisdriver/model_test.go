@@ -164,7 +164,7 @@ func (m *model) withdraw(token string) {
 }
 
 // grant serves the line from its head, until what is left is not enough for the next.
-// by is the token whose request this is: it needs no news.
+// by is the token whose request this is: it has not gone.
 func (m *model) grant(by string) {
 	line, passed := m.queue, false
 	m.queue = nil
@@ -184,7 +184,7 @@ func (m *model) grant(by string) {
 		case m.seemsGone(w, by, gone):
 			passed = true
 		case w.weight > m.limit:
-			m.tell(w.modelAsk, modelNews{w.token, driver.Queued, 0}, by)
+			m.tell(w.modelAsk, modelNews{w.token, driver.Queued, 0})
 			m.holes = true
 			continue
 		case w.weight > m.limit-m.used():
@@ -192,7 +192,7 @@ func (m *model) grant(by string) {
 			return
 		default:
 			m.hold(w.modelAsk)
-			m.tell(w.modelAsk, modelNews{w.token, driver.Granted, w.ask}, by)
+			m.tell(w.modelAsk, modelNews{w.token, driver.Granted, w.ask})
 			if m.used() >= m.limit {
 				m.stop(line[i+1:], w.place+1, passed)
 				return
@@ -225,8 +225,8 @@ func (m *model) seemsGone(w *modelWait, by string, gone map[string]bool) bool {
 	return gone[w.client]
 }
 
-func (m *model) tell(r *modelAsk, n modelNews, by string) {
-	if r.wakes && r.token != by && !m.deaf[r.client] {
+func (m *model) tell(r *modelAsk, n modelNews) {
+	if r.wakes && !m.deaf[r.client] {
 		m.news = append(m.news, n)
 	}
 }
