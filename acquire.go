@@ -42,6 +42,8 @@ type acquisition struct {
 	err     error     // why it takes so long: ErrLocked or an error of the store
 	busy    bool      // the store has said ErrLocked
 	wakeups Wakeups   // for hooks to see
+	blocked []string  // carriers of holders that were in the way
+	carrier string    // what others are told of us when we hold the lock
 	clean   bool      // the last answer left nothing behind in the store
 	pause   time.Duration
 	late    int          // grants that came too late to be of use
@@ -209,10 +211,18 @@ func (a *acquisition) event(ctx context.Context) (driver.Grant, error) {
 }
 
 func (a *acquisition) noted(g driver.Grant) {
+	a.behind(g.Carrier)
 	if g.Reconnect {
 		a.wakeups.Reconnect++
 	} else {
 		a.wakeups.Notify++
+	}
+}
+
+// behind notes who is in the way.
+func (a *acquisition) behind(carrier string) {
+	if carrier != "" {
+		a.blocked = append(a.blocked, carrier)
 	}
 }
 
@@ -275,6 +285,7 @@ func (a *acquisition) answer(r reply) (driver.Grant, error) {
 	a.c.answer()
 	a.pause = 0
 	a.clean = r.grant.Status == driver.Busy
+	a.behind(r.grant.Carrier)
 	switch r.grant.Status {
 	case driver.Granted:
 		return r.grant, nil
@@ -335,5 +346,5 @@ func (a *acquisition) undo(ctx context.Context) {
 }
 
 func (a *acquisition) driverLease() driver.Lease {
-	return driver.Lease{Kind: a.req.Kind, Name: a.req.Name, Token: a.req.Token, TTL: a.req.TTL}
+	return driver.Lease{Kind: a.req.Kind, Name: a.req.Name, Token: a.req.Token, TTL: a.req.TTL, Carrier: a.carrier}
 }

@@ -22,6 +22,7 @@ type doorway struct {
 	room  *semaphore.Weighted
 	users int    // inside or waiting; under Client.mu, like holds
 	holds []hold // in the order of their grants
+	last  string // carrier of who went out last
 }
 
 // everyone is the size of a room: who comes alone takes all of it.
@@ -46,8 +47,9 @@ func (c *Client) enter(d door, shared, wait bool, op *AcquireOp) error {
 	if w != nil && w.room.TryAcquire(width(shared)) {
 		return nil
 	}
-	if op != nil {
+	if w != nil && op != nil {
 		op.Contended = true
+		op.block(c.inside(w)...)
 	}
 	switch {
 	case w == nil:
@@ -58,8 +60,21 @@ func (c *Client) enter(d door, shared, wait bool, op *AcquireOp) error {
 	case w.room.Acquire(c.closing, width(shared)) != nil:
 		c.withdraw(d)
 		return ErrClosed
+	case op != nil:
+		op.block(c.inside(w)...)
 	}
 	return nil
+}
+
+// inside returns the carriers of those who are in the way, or were until just now.
+func (c *Client) inside(w *doorway) []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	carriers := []string{w.last}
+	for _, h := range w.holds {
+		carriers = append(carriers, h.lease.a.carrier)
+	}
+	return carriers
 }
 
 // leave goes out, and lets the next ones in.
@@ -143,6 +158,7 @@ func (c *Client) unhold(d door, shared bool, n int64) ([]hold, bool) {
 		h.left -= part
 		n -= part
 		taken = append(taken, *h)
+		w.last = h.lease.a.carrier
 	}
 	w.holds = slices.DeleteFunc(w.holds, func(h hold) bool { return h.left == 0 })
 	return taken, true

@@ -3,6 +3,7 @@ package holdfast
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -134,7 +135,23 @@ func (op *AcquireOp) note(a *acquisition) {
 	op.Wakeups.Notify += a.wakeups.Notify
 	op.Wakeups.Poll += a.wakeups.Poll
 	op.Wakeups.Reconnect += a.wakeups.Reconnect
+	op.block(a.blocked...)
 }
+
+// maxBlockers is how many holders that were in the way of one acquisition are remembered.
+const maxBlockers = 8
+
+// block adds holders that were in the way, by their carriers, each once.
+func (op *AcquireOp) block(carriers ...string) {
+	for _, c := range carriers {
+		if c != "" && len(op.blockers) < maxBlockers && !slices.Contains(op.blockers, c) {
+			op.blockers = append(op.blockers, c)
+		}
+	}
+}
+
+// carrierKey finds, in the context for a lease, what others are told who wait for it.
+type carrierKey struct{}
 
 // hooks is the chain, from the outermost to the function that does the work.
 type hooks struct {

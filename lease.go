@@ -55,14 +55,15 @@ func (c *Client) holds(ctx context.Context, want driver.Request) bool {
 }
 
 func newLease(ctx context.Context, a *acquisition, fence int64, cfg config, op *AcquireOp) *Lease {
+	ctx = context.WithoutCancel(ctx)
+	if op != nil && op.Holding != nil {
+		ctx = op.Holding(ctx, fence)
+		a.carrier, _ = ctx.Value(carrierKey{}).(string)
+	}
 	l := &Lease{c: a.c, a: a, fence: fence}
 	l.entry = &keepalive.Entry{Lease: a.driverLease(), Fixed: cfg.fixed, Owner: l, Lost: func(err error) { l.lose(err) }}
 	l.log = func(cause error) {
 		cfg.log().Warn("holdfast: lock lost", "kind", a.req.Kind, "lock", a.req.Name, "fence", fence, "cause", cause)
-	}
-	ctx = context.WithoutCancel(ctx)
-	if op != nil && op.Holding != nil {
-		ctx = op.Holding(ctx, fence)
 	}
 	l.ctx, l.cancel = context.WithCancelCause(with(ctx, l))
 	return l

@@ -50,6 +50,7 @@ type tracing struct {
 	filter  func(ctx context.Context, op *AcquireOp) bool
 	class   func(name string) string
 	holds   HoldSpans
+	links   bool
 }
 
 var tracingDefaults = tracing{
@@ -131,6 +132,17 @@ func WithHoldSpans(h HoldSpans) TracingOption {
 	return tracingOption(func(t *tracing) { t.holds = h })
 }
 
+// WithHolderLinks links the acquire span of who had to wait to the hold spans of those
+// who held the lock meanwhile, in other processes, too: to those that were seen, at most
+// 8. A link has the attribute holdfast.link, "holder".
+//
+// For that the traceparent of a hold span is stored with the lock, nothing else; it costs
+// a command for each lease that is held for more than 10 ms, which is sent with renewals.
+// Leases without a hold span cannot be linked to. The default is no links.
+func WithHolderLinks() TracingOption {
+	return tracingOption(func(t *tracing) { t.links = true })
+}
+
 // Attributes of spans and metrics.
 const (
 	attrOperation = attribute.Key("holdfast.operation.name")
@@ -149,6 +161,7 @@ const (
 	attrRenewals  = attribute.Key("holdfast.renewals")
 	attrSource    = attribute.Key("holdfast.source")
 	attrReason    = attribute.Key("holdfast.reason")
+	attrLink      = attribute.Key("holdfast.link")
 )
 
 // AcquireHook implements [Hook].
@@ -197,6 +210,9 @@ func (t *tracing) AcquireHook(next AcquireFunc) AcquireFunc {
 		}
 		t.meters.acquire.Record(within, time.Since(began).Seconds(), metric.WithAttributes(ended...))
 		t.meters.wake(within, op.Wakeups, t.attrs)
+		if t.links {
+			link(span, op.blockers)
+		}
 		span.End()
 		return l, err
 	}

@@ -41,6 +41,9 @@ func (t *tracing) hold(ctx, lease context.Context, on subject, acquired trace.Sp
 	if t.holds == Always || t.holds == Parented && parent.IsRecording() {
 		lease, h.span = t.start(lease, "hold", on, trace.WithLinks(trace.Link{SpanContext: acquired.SpanContext()}))
 	}
+	if t.links && h.span.SpanContext().IsValid() {
+		lease = context.WithValue(lease, carrierKey{}, traceparent(lease))
+	}
 	t.meters.holding.Add(lease, 1, metric.WithAttributes(on.few...))
 	return context.WithValue(lease, holdSpanKey{t}, h), h
 }

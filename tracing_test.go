@@ -3,6 +3,7 @@ package holdfast_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -191,5 +192,88 @@ func TestTracingShowsALoss(t *testing.T) {
 		require.ErrorIs(t, errors.Join(l.Release(t.Context())), holdfast.ErrLost)
 		release := e.ended("release rwmutex")
 		assert.Equal(t, "lock_lost", attrsOf(release)["error.type"])
+	})
+}
+
+// The waiter's span is linked to the span of the holder in its way, whether that is in
+// another process or in this one, and for how long it holds.
+func TestTracingLinksTheWaiterToTheHolder(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		lab := newLab(t, s)
+		open := func() (*holdfast.Client, *telemetry) {
+			e := newTelemetry(t, holdfast.WithHolderLinks(), holdfast.WithHoldSpans(holdfast.Always))
+			c := lab.near()
+			c.AddHook(e.hook)
+			return c, e
+		}
+		a, holders := open()
+		for name, wait := range map[string]func(*holdfast.Client, func()){
+			"released at once": func(b *holdfast.Client, release func()) {
+				w := lab.wait(b, "x")
+				lab.untilQueue("x", 1)
+				release()
+				require.NoError(t, w.granted(soon).Release(t.Context()))
+			},
+			"given up": func(b *holdfast.Client, release func()) {
+				lab.until("the holder has said who it is", func() bool {
+					return lab.direct.HExists(t.Context(), lab.key("x"), "carrier").Val()
+				})
+				_, err := b.Mutex("x").TryLease(t.Context())
+				require.ErrorIs(t, err, holdfast.ErrLocked)
+				release()
+			},
+			"sync forms": func(b *holdfast.Client, release func()) {
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					b.Mutex("x").Lock()
+					b.Mutex("x").Unlock()
+				}()
+				lab.untilQueue("x", 1)
+				release()
+				<-done
+			},
+		} {
+			b, waiters := open()
+			before := len(holders.spans.Ended())
+			l := lab.lease(a, "x")
+			wait(b, func() { require.NoError(t, l.Release(t.Context())) })
+			var hold trace.SpanContext
+			lab.until("the hold span ends", func() bool {
+				for _, s := range holders.spans.Ended()[before:] {
+					if s.Name() == "hold mutex" {
+						hold = s.SpanContext()
+					}
+				}
+				return hold.IsValid()
+			})
+			links := waiters.ended("acquire mutex").Links()
+			require.Len(t, links, 1, name)
+			assert.Equal(t, hold.SpanID(), links[0].SpanContext.SpanID(), name)
+			assert.Equal(t, hold.TraceID(), links[0].SpanContext.TraceID(), name)
+			assert.True(t, links[0].SpanContext.IsRemote())
+		}
+
+		e := newTelemetry(t, holdfast.WithHolderLinks(), holdfast.WithHoldSpans(holdfast.Always))
+		c := lab.near()
+		c.AddHook(e.hook)
+		c.Mutex("local").Lock()
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			c.Mutex("local").Lock()
+			c.Mutex("local").Unlock()
+		}()
+		lab.until("the other waits", func() bool { return strings.Contains(stacks(), "(*Client).enter") })
+		c.Mutex("local").Unlock()
+		<-done
+		var links []sdktrace.Link
+		for _, s := range e.spans.Ended() {
+			if s.Name() == "acquire mutex" {
+				links = append(links, s.Links()...)
+			}
+		}
+		require.Len(t, links, 1)
+		assert.Equal(t, e.ended("hold mutex").SpanContext().SpanID(), links[0].SpanContext.SpanID())
 	})
 }

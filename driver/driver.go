@@ -58,6 +58,9 @@ const MaxName = 512
 // MaxLimit is the largest limit of a Semaphore.
 const MaxLimit = 1<<53 - 1
 
+// MaxCarrier is the length in bytes of the longest Lease.Carrier.
+const MaxCarrier = 256
+
 // Limits of a lease's TTL.
 const (
 	MinTTL = 10 * time.Millisecond
@@ -168,6 +171,10 @@ type Grant struct {
 	// that of every earlier grant.
 	Fence int64
 
+	// Carrier is what a holder has said of itself with Lease.Carrier, if it has: of a
+	// Queued or Busy, one who holds the lock; of a Granted through Wake, the one before.
+	Carrier string
+
 	// Reconnect says of a Queued through Wake that earlier news may have been missed.
 	Reconnect bool
 
@@ -182,6 +189,11 @@ type Lease struct {
 	Name  string
 	Token string
 	TTL   time.Duration
+
+	// Carrier is what others are told who wait for the lock, such as a traceparent: at
+	// most MaxCarrier bytes, printable, without spaces; empty for nothing. It is told
+	// with Renew or Release. A driver need not pass it on.
+	Carrier string
 
 	// Unsettled tells Release that some ask of this token was never answered, so
 	// that it might still arrive. The driver must see to it that such a straggler

@@ -127,7 +127,7 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 		if r.Kind != driver.Mutex {
 			args = append(args, weight(r), limit(r))
 		}
-		reply, err := d.ints(ctx, scriptsOf(r.Kind).acquire, r.Kind, r.Name, args...)
+		reply, carrier, err := d.answer(ctx, scriptsOf(r.Kind).acquire, r.Kind, r.Name, args...)
 		if err != nil {
 			if seated {
 				err = unknown(err) // by the run before
@@ -153,13 +153,14 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 			d.wakes.forget(r.Token)
 			return driver.Grant{}, refusal(fmt.Errorf("%w: %d, not %d", driver.ErrLimitConflict, n, r.Limit))
 		case status == 2:
-			return driver.Grant{Status: driver.Queued, RetryAfter: d.wakes.queued(t, r.Ask, reply[3], reply[4], n)}, nil
+			after := d.wakes.queued(t, r.Ask, reply[3], reply[4], n)
+			return driver.Grant{Status: driver.Queued, RetryAfter: after, Carrier: carrier}, nil
 		case r.Wait && !wait:
 			d.wakes.prepare(ctx) // before the first wait
 			wait = true
 		default:
 			d.wakes.forget(r.Token)
-			return driver.Grant{Status: driver.Busy, RetryAfter: time.Duration(n) * time.Millisecond}, nil
+			return driver.Grant{Status: driver.Busy, RetryAfter: time.Duration(n) * time.Millisecond, Carrier: carrier}, nil
 		}
 	}
 }
@@ -169,7 +170,7 @@ func (d *Driver) Release(ctx context.Context, l driver.Lease) error {
 	if sent := d.wakes.forget(l.Token); !sent && !l.Unsettled {
 		return driver.ErrNotHeld // no ask reached Redis, nor will one
 	}
-	status, err := d.untilDone(ctx, scriptsOf(l.Kind).release, l.Kind, l.Name, d.args(l.Token, flag(l.Unsettled)))
+	status, err := d.untilDone(ctx, scriptsOf(l.Kind).release, l.Kind, l.Name, d.args(l.Token, flag(l.Unsettled), fit(l.Carrier)))
 	if err != nil {
 		return err
 	}
@@ -181,7 +182,7 @@ func (d *Driver) Release(ctx context.Context, l driver.Lease) error {
 
 // ForceRelease implements [driver.Forcer].
 func (d *Driver) ForceRelease(ctx context.Context, k driver.Kind, name string) error {
-	reply, err := d.ints(ctx, scriptsOf(k).force, k, name, d.args("-")...)
+	reply, _, err := d.answer(ctx, scriptsOf(k).force, k, name, d.args("-")...)
 	if err != nil {
 		return err
 	}
@@ -189,7 +190,7 @@ func (d *Driver) ForceRelease(ctx context.Context, k driver.Kind, name string) e
 		return driver.ErrNotHeld
 	}
 	if reply[1] == 1 {
-		_, err = d.untilDone(ctx, scriptsOf(k).release, k, name, d.args("-", "0"))
+		_, err = d.untilDone(ctx, scriptsOf(k).release, k, name, d.args("-", "0", ""))
 	}
 	return err
 }
@@ -224,12 +225,12 @@ func (d *Driver) Resize(ctx context.Context, name string, limit int64) error {
 // and returns its first status. Between two runs the lock is free, with a queue;
 // should this process end here, the heartbeats of the waiters take over.
 func (d *Driver) untilDone(ctx context.Context, s *script, k driver.Kind, name string, args []any) (int64, error) {
-	reply, err := d.ints(ctx, s, k, name, args...)
+	reply, _, err := d.answer(ctx, s, k, name, args...)
 	if err != nil {
 		return 0, err
 	}
 	for more := reply[1]; more == 1; {
-		again, err := d.ints(ctx, s, k, name, args...)
+		again, _, err := d.answer(ctx, s, k, name, args...)
 		if err != nil {
 			break // what was asked for is done
 		}
@@ -275,6 +276,14 @@ func flag(b bool) string {
 		return "1"
 	}
 	return "0"
+}
+
+// fit returns the carrier, or nothing if it is none.
+func fit(carrier string) string {
+	if len(carrier) > driver.MaxCarrier || strings.ContainsFunc(carrier, func(c rune) bool { return c <= ' ' || c > '~' }) {
+		return ""
+	}
+	return carrier
 }
 
 // everything is how much there is to hold of an RWMutex: for each reader 1, for a

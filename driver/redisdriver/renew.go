@@ -49,7 +49,7 @@ func (d *Driver) renewals(ctx context.Context, leases []driver.Lease, which []in
 	pipe := d.rdb.Pipeline()
 	for _, i := range which {
 		l := leases[i]
-		c := scriptsOf(l.Kind).renew.cmd(ctx, byText, l.Kind, d.key(l.Kind, l.Name), d.args(l.Token, ms(l.TTL)))
+		c := scriptsOf(l.Kind).renew.cmd(ctx, byText, l.Kind, d.key(l.Kind, l.Name), d.args(l.Token, ms(l.TTL), fit(l.Carrier)))
 		cmds = append(cmds, c)
 		_ = pipe.Process(ctx, c) // queues; the outcome is in c
 	}

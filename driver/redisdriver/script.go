@@ -121,14 +121,32 @@ func (d *Driver) run(ctx context.Context, s *script, k driver.Kind, name string,
 	return c, classify(err)
 }
 
-func (d *Driver) ints(ctx context.Context, s *script, k driver.Kind, name string, args ...any) ([]int64, error) {
+// answer runs a script that answers with integers, and perhaps a text at the end.
+func (d *Driver) answer(ctx context.Context, s *script, k driver.Kind, name string, args ...any) ([]int64, string, error) {
 	c, err := d.run(ctx, s, k, name, args...)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	reply, err := c.Int64Slice()
-	if err == nil && len(reply) < s.answer {
-		err = fmt.Errorf("redisdriver: %d values from a script, want at least %d", len(reply), s.answer)
+	reply, err := c.Slice()
+	if err != nil {
+		return nil, "", err
 	}
-	return reply, err
+	var text string
+	if last := len(reply) - 1; last >= s.answer {
+		if t, ok := reply[last].(string); ok {
+			text, reply = fit(t), reply[:last]
+		}
+	}
+	ints := make([]int64, len(reply))
+	for i, v := range reply {
+		n, ok := v.(int64)
+		if !ok {
+			return nil, "", fmt.Errorf("redisdriver: a script answered with a %T", v)
+		}
+		ints[i] = n
+	}
+	if len(ints) < s.answer {
+		err = fmt.Errorf("redisdriver: %d values from a script, want at least %d", len(ints), s.answer)
+	}
+	return ints, text, err
 }

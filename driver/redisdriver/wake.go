@@ -338,7 +338,7 @@ func (w *wakes) publish(ctx context.Context) {
 }
 
 // dispatch passes on what a message says, a line for each token it is about: "granted
-// token ask fence", "ask token", "lost token" or, about none, "ping".
+// token ask fence [carrier]", "ask token", "lost token" or, about none, "ping".
 func (w *wakes) dispatch(payload string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -351,13 +351,17 @@ func (w *wakes) news(word []string) {
 	switch {
 	case word[0] == "ping":
 		w.heard = time.Now()
-	case word[0] == "granted" && len(word) == 4:
+	case word[0] == "granted" && (len(word) == 4 || len(word) == 5):
 		ask, err1 := strconv.ParseUint(word[2], 10, 64)
 		fence, err2 := strconv.ParseInt(word[3], 10, 64)
 		if t := w.tokens[word[1]]; t != nil && errors.Join(err1, err2) == nil {
 			t.granted = max(t.granted, ask)
 			w.wait(t, false)
-			t.wake(driver.Grant{Status: driver.Granted, Ask: ask, Fence: fence})
+			g := driver.Grant{Status: driver.Granted, Ask: ask, Fence: fence}
+			if len(word) == 5 {
+				g.Carrier = fit(word[4])
+			}
+			t.wake(g)
 		}
 	case word[0] == "ask" && len(word) == 2:
 		if t := w.tokens[word[1]]; t != nil {

@@ -21,6 +21,9 @@ const (
 	// A suspended machine stops the timer, too. While anything is held it is looked
 	// after at least this often.
 	lookEvery = time.Second
+	// A lease with a carrier is first renewed so soon: that is what tells it to those who
+	// wait. Leases that are shorter tell it when they are released.
+	announce = 10 * time.Millisecond
 )
 
 // Keeper keeps leases alive.
@@ -99,6 +102,9 @@ func (k *Keeper) Add(e *Entry, trust Trust) {
 	// A pushed grant may rest on an ask from a while ago. The renewal is due a third
 	// of a TTL after that ask: at once if so much has been used up.
 	e.trust, e.next = trust, trust.sent.Add(e.Lease.TTL/3)
+	if soon := time.Now().Add(announce); e.Lease.Carrier != "" && soon.Before(e.next) {
+		e.next = soon
+	}
 	heap.Push(&k.heap, e)
 	if !k.running {
 		k.running = true

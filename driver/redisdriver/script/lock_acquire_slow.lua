@@ -27,8 +27,8 @@ if held then
   return { 3, held }
 end
 if not wait then
-  return { 1, used > 0 and ends - now + 1 or 0, more }
+  return { 1, used > 0 and ends - now + 1 or 0, more, 0, 0, carrier or '' }
 end
 -- Nobody is told when a lease runs out. Who is next looks again at that time.
 local next = used > 0 and mine == (skip or head)
-return { 2, next and ends - now + 1 or 0, more, birth, mine }
+return { 2, next and ends - now + 1 or 0, more, birth, mine, carrier or '' }

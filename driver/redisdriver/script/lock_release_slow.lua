@@ -3,18 +3,23 @@
 --
 -- KEYS[1]  lock
 -- ARGV[4]  1 if an ask of this token may still be under way
+-- ARGV[5]  carrier
 --
 -- Returns as <kind>_release.lua does.
 
 -- Whatever comes first is an HDEL, see keep.
-local status = 0
+redis.call('HDEL', KEYS[1], 'none')
+local status, holds = 0, held
+expire()
 if held then
   free()
-  status = 1
-else
-  redis.call('HDEL', KEYS[1], 'none')
 end
-expire()
+if holds then
+  status = 1
+  if ARGV[5] ~= '' then
+    carrier = ARGV[5]
+  end
+end
 if mine then
   waiter_drop(mine, token)
   status = 2

@@ -1,12 +1,17 @@
 -- lock_renew.lua: let the lease last its whole length again.
 --
+-- KEYS[1]  lock
 -- ARGV[4]  TTL in ms
+-- ARGV[5]  what waiters are told of this holder, empty for nothing
 --
 -- Returns 1 renewed, 0 not held by this token.
 
 expire()
 if held then
   extend(tonumber(ARGV[4]))
+  if ARGV[5] ~= '' and speaker ~= token then
+    redis.call('HSET', KEYS[1], 'carrier', token .. ' ' .. ARGV[5])
+  end
   return 1
 end
 -- An expired lease is over, even if nobody wanted the lock meanwhile.

@@ -10,10 +10,11 @@
 -- ARGV[10]  birth and
 -- ARGV[11]  place that this token was told before, else 0
 --
--- Returns {0} if the token was released before, {1, ms, more} busy, {2, ms, more,
--- birth, place} queued, {3, fence} granted. ms is the time after which to look again,
--- 0 for none in particular. more is 1 if the script should be run again at once,
--- because it stopped in the middle of a long queue.
+-- Returns {0} if the token was released before, {1, ms, more, 0, 0, carrier} busy, {2,
+-- ms, more, birth, place, carrier} queued, {3, fence} granted. ms is the time after which
+-- to look again, 0 for none in particular. more is 1 if the script should be run again at
+-- once, because it stopped in the middle of a long queue. carrier is what a holder says
+-- of itself.
 
 local ttl, fences, weight = tonumber(ARGV[5]), tonumber(ARGV[6]), 1
 local client, holder = ARGV[8], ARGV[9]

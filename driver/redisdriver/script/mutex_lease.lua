@@ -6,7 +6,7 @@
 
 -- End the lease of whoever holds it.
 local function free()
-  redis.call('HDEL', KEYS[1], 'token', 'expires', 'ttl', 'holder')
+  redis.call('HDEL', KEYS[1], 'token', 'expires', 'ttl', 'holder', 'carrier')
   owner, used, held = false, 0, false
 end
 

@@ -7,6 +7,7 @@
 -- ARGV[1]  token
 -- ARGV[3]  retention in ms
 -- ARGV[4]  1 if an ask of this token may still be under way: it must find it dead
+-- ARGV[5]  what the next holder is told of this one, empty for what it has said before
 --
 -- Returns {status, more}. status 0 the token neither held nor waited, 1 it held,
 -- 2 it waited. more is 1 if the script should be run again, because it stopped in
@@ -14,6 +15,6 @@
 
 local seen = redis.call('HMGET', KEYS[1], 'token', 'head')
 if seen[1] == ARGV[1] and not seen[2] and ARGV[4] == '0' and redis.call('PTTL', KEYS[1]) <= ARGV[3] * 1 then
-  redis.call('HDEL', KEYS[1], 'token', 'expires', 'ttl', 'holder')
+  redis.call('HDEL', KEYS[1], 'token', 'expires', 'ttl', 'holder', 'carrier')
   return { 1, 0 }
 end

@@ -10,6 +10,7 @@
 --   w:<place>  a waiter: "token ask weight ttl fences alive vote client holder"
 --   s:<token>  its place
 --   dead       tombstones, "\ntoken until" each
+--   carrier    "token text": what a holder, or one of them, says of itself to waiters
 --
 -- vote says what it means if nobody listens on the client's channel: 1 nothing (this
 -- node never saw anybody listen there), 2 that the client is gone, 3 nothing, and
@@ -19,14 +20,18 @@
 -- ARGV[2]  wake channels are called this followed by the client's id
 
 local tail, birth, skip, mine
+local speaker, carrier
 
 -- Read the rest: the line of waiters, this token's place in it, and up to two fields
 -- of the kind of lock.
 local function look(...)
-  local v = redis.call('HMGET', KEYS[1], 'tail', 'birth', 'skip', 's:' .. token, ...)
+  local v = redis.call('HMGET', KEYS[1], 'tail', 'birth', 'skip', 's:' .. token, 'carrier', ...)
   tail, birth = tonumber(v[1] or 0), tonumber(v[2] or 0)
   skip, mine = v[3] and tonumber(v[3]), v[4] and tonumber(v[4])
-  return v[5], v[6]
+  if v[5] then
+    speaker, carrier = string.match(v[5], '^(%S+) (%S+)$')
+  end
+  return v[6], v[7]
 end
 
 -- A token that was released while one of its asks was still under way. That ask
@@ -194,7 +199,8 @@ local function grant()
       else
         waiter_drop(place, w.token)
         life = math.max(life, hold(w.token, w.weight, w.ttl, w.fences, w.client, w.holder))
-        news[#news + 1] = { w.client, 'granted ' .. w.token .. ' ' .. w.ask .. ' ' .. int(fence), w.token }
+        news[#news + 1] = { w.client, 'granted ' .. w.token .. ' ' .. w.ask .. ' ' .. int(fence)
+          .. (carrier and ' ' .. carrier or ''), w.token }
         if used >= limit then
           place = place + 1
           break

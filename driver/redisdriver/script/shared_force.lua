@@ -11,7 +11,7 @@ if used == 0 then
 end
 local victims = {}
 holders(function(who, h)
-  redis.call('HDEL', KEYS[1], 'h:' .. who)
+  forget(who)
   -- A heartbeat of the victim may be on its way; it must not take the lock back.
   if #victims < 128 then
     bury(who)

@@ -14,9 +14,17 @@ local function lower(weight)
   end
 end
 
+-- Take a token from the holders.
+local function forget(who)
+  redis.call('HDEL', KEYS[1], 'h:' .. who)
+  if who == speaker then
+    redis.call('HDEL', KEYS[1], 'carrier')
+  end
+end
+
 -- End the lease of this token.
 local function free()
-  redis.call('HDEL', KEYS[1], 'h:' .. token)
+  forget(token)
   lower(me.weight)
   me, held = nil, nil
 end
@@ -40,7 +48,7 @@ local function sweep()
   holders(function(who, h)
     local longest = now + h.ttl + grace(h.ttl)
     if h.expires < now then
-      redis.call('HDEL', KEYS[1], 'h:' .. who)
+      forget(who)
       if who == token then
         me, held = nil, nil
       end
