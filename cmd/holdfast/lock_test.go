@@ -35,7 +35,7 @@ func TestSharedAndExclusiveCommandsExcludeEachOther(t *testing.T) {
 		first := occupy(t, s, "rw", "--shared")
 		second := occupy(t, s, "rw", "-s") // together with the first
 
-		for _, args := range [][]string{{"-n"}, {"-xn"}, {"--exclusive", "-n"}, {"-e", "--timeout", "50ms"}} {
+		for _, args := range [][]string{{"-n"}, {"-xn"}, {"--exclusive", "-n"}, {"-e", "--timeout", "500ms"}} {
 			p := under(t, s, "rw", append(args, "--", "echo", "ran")...)
 			assert.Equal(t, exitNotAcquired, p.run(), "%q", args)
 			assert.Contains(t, p.stderr.String(), `"rw" is held by 2: `, "%q", args)

@@ -141,7 +141,7 @@ func TestRunGivesUpWhenTheLockIsHeld(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
 		m := held(t, s, "busy")
-		for _, args := range [][]string{{"-n"}, {"--no-wait"}, {"--timeout", "50ms"}} {
+		for _, args := range [][]string{{"-n"}, {"--no-wait"}, {"--timeout", "500ms"}} {
 			p := under(t, s, "busy", append(args, "--", "echo", "ran")...)
 			assert.Equal(t, exitNotAcquired, p.run(), "%q", args)
 			assert.Empty(t, p.stdout.String(), "%q", args)
@@ -219,7 +219,7 @@ func TestLostLeaseEndsTheCommand(t *testing.T) {
 			assert.Contains(t, p.stderr.String(), `the lease on "lost" was lost`)
 		})
 		t.Run("with KILL if it ignores TERM", func(t *testing.T) {
-			p := under(t, s, "lost", "--ttl", "1s", "--grace", "200ms", "--", "sh", "-c",
+			p := under(t, s, "lost", "--ttl", "1s", "--grace", "1s", "--", "sh", "-c",
 				`trap 'echo got TERM' TERM; echo group $$; while :; do sleep 0.01; done`).start()
 			group := groupOf(t, p)
 			lose(t, s, "lost")
