@@ -38,9 +38,9 @@ var writerDowngradeCases = []Case{
 	{"DowngradeKeepsTheEndOfTheLease", func(t *test) {
 		t.needs(Downgrade)
 		w, next := t.pair()
-		w.req.TTL = 8 * short
+		w.req.TTL = 10 * short
 		w.lock()
-		pass(t, 6*short) // more than the grace: no other end is near this one
+		pass(t, 7*short) // more than the grace: no other end is near this one
 		w.downgrade(1)
 		next.outlast(w)
 	}},
@@ -143,11 +143,11 @@ var writerDowngradeCases = []Case{
 	}},
 	{"DowngradeOfAWaiterWhoseTurnItIs", func(t *test) {
 		t.needs(Downgrade, Queue)
-		dead, w := t.contender(t.driver(), lasting(short)), t.contender(t.driver(), waiting)
+		dead, w := t.contender(t.driver(), lasting(2*short)), t.contender(t.driver(), waiting)
 		r := t.contender(dead.d, reading)
 		dead.lock()
 		w.queue()
-		t.outwait(short)
+		t.outwait(2 * short)
 		// Only the store can know whether w holds it by now. What it answers must be true.
 		if err := w.downgradeOnce(1); err != nil {
 			require.ErrorIs(t, err, driver.ErrNotHeld)

@@ -82,11 +82,11 @@ var limitCases = []Case{
 	}},
 	{"OtherLimitIsRefusedWhileOneWaits", func(t *test) {
 		t.needs(Queue)
-		dead := t.contender(t.driver(), weighing(5, 5), lasting(short))
+		dead := t.contender(t.driver(), weighing(5, 5), lasting(2*short))
 		w := t.contender(t.driver(), weighing(2, 5), waiting)
 		dead.lock()
 		w.queue()
-		t.outwait(short)
+		t.outwait(2 * short)
 		t.refuses(dead.d, driver.ErrLimitConflict, weighing(1, 6))
 		w.lock()
 		t.permits(5, 4)[0].busy()
@@ -118,13 +118,13 @@ var limitCases = []Case{
 		c[2].busy()
 	}},
 	{"OtherLimitIsFineAfterAllDied", func(t *test) {
-		d := t.driver()
-		t.contender(d, weighing(2, 5), lasting(short)).lock()
-		t.contender(d, weighing(1, 5), lasting(short)).lock()
-		if t.has(Queue) {
-			t.contender(d, weighing(4, 5), lasting(short), waiting).queue()
+		d, queued := t.driver(), t.has(Queue)
+		t.contender(d, weighing(2, 5), lasting(2*short)).lock()
+		t.contender(d, weighing(1, 5), lasting(2*short)).lock()
+		if queued {
+			t.contender(d, weighing(4, 5), lasting(2*short), waiting).queue()
 		}
-		t.outwait(short)
+		t.outwait(2 * short)
 		c := t.permits(3, 3, 1)
 		c[0].lock()
 		c[1].busy()

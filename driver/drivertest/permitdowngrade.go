@@ -49,9 +49,9 @@ var permitDowngradeCases = []Case{
 	{"DowngradeKeepsTheEndOfAPartOfTheLease", func(t *test) {
 		t.needs(Downgrade)
 		c := t.permits(5, 5, 5)
-		c[0].req.TTL = 8 * short
+		c[0].req.TTL = 10 * short
 		c[0].lock()
-		pass(t, 6*short) // as for a writer
+		pass(t, 7*short) // as for a writer
 		c[0].downgrade(1)
 		c[1].outlast(c[0])
 	}},

@@ -148,12 +148,12 @@ var resizeCases = []Case{
 		t.push = t.has(Push)
 		dead, big := t.permits(9, 8)[0], t.contender(t.driver(), weighing(9, 9), waiting)
 		small := t.contender(t.driver(), weighing(1, 9), waiting)
-		dead.req.TTL = 2 * short
+		dead.req.TTL = 3 * short
 		dead.lock()
 		big.queue()
 		small.queue()
 		dead.resize(5)
-		t.outwait(2 * short)
+		t.outwait(3 * short)
 		big.denied(driver.ErrLimitExceeded)
 		if t.push {
 			small.pushed()
@@ -241,11 +241,11 @@ var resizeCases = []Case{
 	{"ResizeLetsWaitersHaveWhatADeadHolderLeft", func(t *test) {
 		t.needs(Resize, Push)
 		c := t.permits(5, 2, 3, 4)
-		c[0].req.TTL, c[2].req.Wait = short, true
+		c[0].req.TTL, c[2].req.Wait = 2*short, true
 		c[0].lock()
 		c[1].lock()
 		c[2].queue()
-		t.outwait(short)
+		t.outwait(2 * short)
 		c[1].resize(7)
 		c[2].pushed()
 	}},

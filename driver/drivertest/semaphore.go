@@ -96,13 +96,13 @@ var semaphoreCases = []Case{
 	{"SilentLargeRequestIsSkipped", func(t *test) {
 		t.needs(Queue)
 		held, small := t.permits(5, 3)[0], t.contender(t.driver(), weighing(1, 5), waiting)
-		gone := t.contender(t.driver(), weighing(5, 5), waiting, lasting(2*short))
+		gone := t.contender(t.driver(), weighing(5, 5), waiting, lasting(4*short))
 		hasty := t.permits(5, 1)[0]
 		held.lock()
 		gone.queue()
 		small.queue()
 		hasty.busy()
-		pass(t, 2*short)
+		pass(t, 3*short)
 		hasty.lock() // after the small one, for whom the store has a look, too
 		small.lock()
 		t.permits(5, 1)[0].busy()
@@ -171,7 +171,7 @@ var semaphoreCases = []Case{
 	{"PermitsOfDeadHoldersComeBackOneByOne", func(t *test) {
 		alive := t.permits(6, 1)[0]
 		c := t.permits(6, 2, 3, 2, 3, 1)
-		c[0].req.TTL, c[1].req.TTL = short, 4*short
+		c[0].req.TTL, c[1].req.TTL = 2*short, 5*short
 		alive.lock()
 		c[0].lock()
 		c[1].lock()
@@ -200,7 +200,7 @@ var semaphoreCases = []Case{
 	{"WaitersShareWhatADeadHolderLeaves", func(t *test) {
 		t.needs(Push)
 		c := t.permits(5, 1, 4, 2, 2, 1)
-		c[1].req.TTL = short
+		c[1].req.TTL = 3 * short
 		c[0].lock()
 		c[1].lock()
 		for _, w := range c[2:] {

@@ -168,14 +168,14 @@ var writerCases = []Case{
 		t.needs(Queue)
 		t.push = t.has(Push)
 		a, b := t.pair(reading)
-		gone := t.contender(t.driver(), waiting, lasting(2*short))
+		gone := t.contender(t.driver(), waiting, lasting(4*short))
 		c, e := t.contender(b.d, reading, waiting), t.contender(a.d, reading, waiting)
 		a.lock()
 		gone.queue()
 		b.busy()
 		c.queue()
 		e.queue()
-		pass(t, 2*short) // A waiter counts as alive for 2/3 TTL after each ask.
+		pass(t, 3*short) // A waiter counts as alive for 2/3 TTL after each ask.
 		c.lock()
 		if t.push {
 			e.pushed()
@@ -221,14 +221,14 @@ var writerCases = []Case{
 	}},
 	{"WriterThatKeepsAskingIsNotOvertaken", func(t *test) {
 		t.needs(Queue)
-		const ttl = 6 * short
+		const ttl = 12 * short
 		r, w := t.contender(t.driver(), reading), t.contender(t.driver(), waiting, lasting(ttl))
 		hasty, late := t.contender(r.d, reading), t.contender(t.driver(), reading, waiting)
 		r.lock()
 		w.queue()
 		late.queue()
 		for range 3 {
-			pass(t, ttl/3) // the longest silence that the contract allows w
+			pass(t, ttl/4) // In all it is longer than a silence may be.
 			hasty.busy()   // The store has a look at the queue.
 			w.queue()
 			late.queue()
@@ -240,7 +240,7 @@ var writerCases = []Case{
 	}},
 	{"ReadersGoInTogetherWhenADeadWriterExpires", func(t *test) {
 		t.needs(Push)
-		dead := t.contender(t.driver(), lasting(short))
+		dead := t.contender(t.driver(), lasting(3*short))
 		readers, w := t.several(3, reading, waiting), t.contender(t.driver(), waiting)
 		dead.lock()
 		for _, r := range readers {
