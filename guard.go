@@ -58,8 +58,7 @@ func (guardHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 
 // over says what is wrong with the leases that ctx comes from.
 func over(ctx context.Context) error {
-	h, _ := ctx.Value(holdingKey{}).(*holding)
-	for ; h != nil; h = h.outer {
+	for h := holdings(ctx); h != nil; h = h.outer {
 		switch h.lease.Err() {
 		case nil:
 		case ErrNotHeld:
@@ -73,7 +72,7 @@ func over(ctx context.Context) error {
 
 // exempt returns ctx without its leases, for commands of this library.
 func exempt(ctx context.Context) context.Context {
-	if ctx.Value(holdingKey{}) == nil {
+	if holdings(ctx) == nil {
 		return ctx
 	}
 	return context.WithValue(ctx, holdingKey{}, (*holding)(nil))

@@ -38,15 +38,18 @@ type holding struct {
 
 type holdingKey struct{}
 
-func with(ctx context.Context, l *Lease) context.Context {
-	outer, _ := ctx.Value(holdingKey{}).(*holding)
+func holdings(ctx context.Context) *holding {
+	h, _ := ctx.Value(holdingKey{}).(*holding)
+	return h
+}
+
+func (l *Lease) within(ctx context.Context, outer *holding) context.Context {
 	return context.WithValue(ctx, holdingKey{}, &holding{l, outer})
 }
 
 // holds reports whether ctx comes from a lease on the lock that is still held.
 func (c *Client) holds(ctx context.Context, want driver.Request) bool {
-	h, _ := ctx.Value(holdingKey{}).(*holding)
-	for ; h != nil; h = h.outer {
+	for h := holdings(ctx); h != nil; h = h.outer {
 		if h.lease.c == c && h.lease.door() == (door{want.Kind, want.Name}) && h.lease.Err() == nil {
 			return true
 		}
@@ -55,6 +58,7 @@ func (c *Client) holds(ctx context.Context, want driver.Request) bool {
 }
 
 func newLease(ctx context.Context, a *acquisition, fence int64, cfg config, op *AcquireOp) *Lease {
+	outer := holdings(ctx)
 	ctx = context.WithoutCancel(ctx)
 	if op != nil && op.Holding != nil {
 		ctx = op.Holding(ctx, fence)
@@ -65,7 +69,7 @@ func newLease(ctx context.Context, a *acquisition, fence int64, cfg config, op *
 	l.log = func(cause error) {
 		cfg.log().Warn("holdfast: lock lost", "kind", a.req.Kind, "lock", a.req.Name, "fence", fence, "cause", cause)
 	}
-	l.ctx, l.cancel = context.WithCancelCause(with(ctx, l))
+	l.ctx, l.cancel = context.WithCancelCause(l.within(ctx, outer))
 	return l
 }
 
@@ -101,7 +105,7 @@ func (l *Lease) Context() context.Context { return l.ctx }
 // WithContext returns a context that ends when ctx or the lease does, whichever comes
 // first. It has the values of ctx.
 func (l *Lease) WithContext(ctx context.Context) context.Context {
-	ctx, cancel := context.WithCancelCause(with(ctx, l))
+	ctx, cancel := context.WithCancelCause(l.within(ctx, holdings(ctx)))
 	if l.ctx.Err() != nil {
 		cancel(context.Cause(l.ctx))
 		return ctx

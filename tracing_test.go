@@ -140,14 +140,17 @@ func TestTracingShowsHowAnAcquisitionFailed(t *testing.T) {
 		for outcome, try := range map[string]func(*holdfast.Mutex) error{
 			"not_acquired": func(m *holdfast.Mutex) error { _, err := m.TryLease(t.Context()); return err },
 			"timeout": func(m *holdfast.Mutex) error {
-				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+				ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 				defer cancel()
 				_, err := m.Lease(ctx)
 				return err
 			},
 			"canceled": func(m *holdfast.Mutex) error {
 				ctx, cancel := context.WithCancel(t.Context())
-				time.AfterFunc(20*time.Millisecond, cancel)
+				go func() {
+					lab.untilQueue("x", 1)
+					cancel()
+				}()
 				_, err := m.Lease(ctx)
 				return err
 			},
