@@ -42,7 +42,7 @@ type member struct {
 	done   int    // how many of them were not lost
 	waited time.Duration
 	fence  int64 // the last one
-	ended  bool
+	ended  int64 // when the process ended, 0 if it has not
 }
 
 // ledger is what the workers have told, and what follows from it.
@@ -67,14 +67,13 @@ func (l *ledger) apply(e event) {
 	switch e.What {
 	case requested:
 		m.now, m.room = turn{worker: e.Worker, requested: e.At, weight: e.Weight}, 0
-		l.makeRoom(unmeasured)
+		l.makeRoom(e.At, unmeasured)
 	case acquired:
 		l.acquire(m, e)
 	case released, torn, lost:
 		l.finish(m, e)
 	case gone:
-		m.ended = true
-		l.makeRoom(unmeasured)
+		m.ended = e.At
 	case left:
 		if m.now.acquired == 0 { // it asked no longer
 			m.now = turn{}
@@ -88,7 +87,7 @@ func (l *ledger) acquire(m *member, e event) {
 	if m.room > 0 {
 		l.handovers = append(l.handovers, time.Duration(e.At-m.room))
 	}
-	l.makeRoom(unmeasured)
+	l.makeRoom(e.At, unmeasured)
 }
 
 func (l *ledger) finish(m *member, e event) {
@@ -98,33 +97,38 @@ func (l *ledger) finish(m *member, e event) {
 	m.now = turn{}
 	if e.What == lost {
 		l.lost++
-		l.makeRoom(unmeasured)
+		l.makeRoom(e.At, unmeasured)
 		return
 	}
 	m.done++
 	l.turns = append(l.turns, t)
-	l.makeRoom(e.At)
+	l.makeRoom(e.At, e.At)
 }
 
 // unmeasured stands for the moment since when there was room, if nobody let go then:
 // there was room from the start, or the lock came free when a lease ran out.
 const unmeasured = -1
 
-// makeRoom notes that there is room from now on for those who fit, of those who wait,
+// afterlife is longer than a lease lasts after the process that had it has ended.
+const afterlife = int64(2 * demoTTL)
+
+// makeRoom notes since when there is room for those who fit now, of those who wait,
 // first come, first served. A hand-over is measured from there. Those who asked at
 // nearly the same time may have come the other way round: the note of one who has been
 // overtaken is taken back.
-func (l *ledger) makeRoom(at int64) {
+func (l *ledger) makeRoom(now, since int64) {
 	left := l.limit
-	for _, m := range l.holders() {
-		left -= m.now.weight
+	for _, m := range l.members {
+		if m.now.acquired != 0 && (m.ended == 0 || now < m.ended+afterlife) {
+			left -= m.now.weight
+		}
 	}
 	for _, m := range l.queue() {
 		left -= m.now.weight
 		if left < 0 {
 			m.room = 0
 		} else if m.room == 0 {
-			m.room = at
+			m.room = since
 		}
 	}
 }
@@ -150,7 +154,7 @@ func (l *ledger) who(does state) (ms []*member) {
 // state is what the worker does, and since when.
 func (m *member) state() (state, int64) {
 	switch {
-	case m.ended:
+	case m.ended != 0:
 		return ended, 0
 	case m.now.acquired != 0:
 		return holds, m.now.acquired
@@ -165,6 +169,10 @@ func (m *member) history(times []int64) []pose {
 	poses := make([]pose, len(times))
 	t, next := m.now, len(m.turns)
 	for i, at := range times {
+		if m.ended != 0 && at >= m.ended {
+			poses[i] = pose{state: ended}
+			continue
+		}
 		// Back to the turn that had begun by then.
 		for next > 0 && (t.requested == 0 || at < t.requested) {
 			next--

@@ -129,3 +129,15 @@ func TestNoHandOverFromALeaseThatRanOut(t *testing.T) {
 		assert.Empty(t, l.handovers, "%v", end)
 	}
 }
+
+func TestDeadProcessLeavesNoRoomForATime(t *testing.T) {
+	l := toldOf(3, 2,
+		event{1, requested, 1 * ms, 0, 1}, event{1, acquired, 2 * ms, 10, 1},
+		event{2, requested, 1 * ms, 0, 1}, event{2, acquired, 2 * ms, 11, 1},
+		event{3, requested, 3 * ms, 0, 2}, event{1, gone, 4 * ms, 0, 0}, event{2, released, 5 * ms, 11, 1},
+		event{3, acquired, 2100 * ms, 12, 2}, // when the lease of the first has run out
+		event{2, requested, 5000 * ms, 0, 1}, event{3, released, 5001 * ms, 12, 2}, event{2, acquired, 5004 * ms, 13, 1},
+	)
+	assert.Equal(t, []time.Duration{3 * time.Millisecond}, l.handovers)
+	assert.Equal(t, []pose{{ended, 0}, {holds, 1}}, l.members[0].history([]int64{4 * ms, 3 * ms}))
+}

@@ -107,7 +107,7 @@ func (p *picture) row(id int, m *member, now int64, times []int64) string {
 	look := p.demo.kind.look(pose{s, m.now.weight})
 	for_ := ""
 	if since != 0 {
-		for_ = fmt.Sprintf("%d ms", time.Duration(now-since).Milliseconds())
+		for_ = age(time.Duration(now - since))
 	}
 	what := p.paint(look.style, fmt.Sprintf("%s %-6s %6s", look.glyph, look.word, for_))
 	fence := "-"
@@ -123,6 +123,14 @@ func (p *picture) row(id int, m *member, now int64, times []int64) string {
 	}
 	return fmt.Sprintf(" %2d %-7d %s  %s%10s%6d%11s",
 		id, m.pid, what, p.chart(m, times), fence, m.done, wait)
+}
+
+// age is d in 6 columns, up to 99 s.
+func age(d time.Duration) string {
+	if d < time.Second {
+		return fmt.Sprintf("%d ms", d.Milliseconds())
+	}
+	return fmt.Sprintf("%.1f s", d.Seconds())
 }
 
 // chart is what the worker did at the given times, the latest at the right.
