@@ -140,7 +140,7 @@ func TestTracingShowsHowAnAcquisitionFailed(t *testing.T) {
 		for outcome, try := range map[string]func(*holdfast.Mutex) error{
 			"not_acquired": func(m *holdfast.Mutex) error { _, err := m.TryLease(t.Context()); return err },
 			"timeout": func(m *holdfast.Mutex) error {
-				ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+				ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 				defer cancel()
 				_, err := m.Lease(ctx)
 				return err
@@ -162,7 +162,9 @@ func TestTracingShowsHowAnAcquisitionFailed(t *testing.T) {
 			span := e.ended("acquire mutex")
 			a := attrsOf(span)
 			assert.Equal(t, outcome, a["holdfast.outcome"])
-			assert.Equal(t, true, a["holdfast.contended"], outcome)
+			if outcome != "canceled" { // which may come before the answer that it waits
+				assert.Equal(t, true, a["holdfast.contended"], outcome)
+			}
 			if outcome == "timeout" {
 				assert.Equal(t, codes.Error, span.Status().Code)
 				assert.Equal(t, "timeout", a["error.type"])
