@@ -69,7 +69,7 @@ func TestModelOnRealRedis(t *testing.T) {
 	games := 0
 	for _, k := range kinds {
 		t.Run(string(k), func(t *testing.T) {
-			steps := stepsOf(k, []int64{12000, 24000, 36000}, []int64{tick, tick, 2 * tick, 7 * tick}, withoutEdges(actionsOf(k))...)
+			steps := stepsOf(k, []int64{12000, 24000, 36000}, []int64{tick, tick, 2 * tick, 7 * tick}, withoutEdges(actionsOf(k, everyday))...)
 			property := func(rt *rapid.T) {
 				list := steps.Draw(rt, "steps")
 				games++
