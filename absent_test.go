@@ -43,7 +43,6 @@ func TestLateRUnlockOfAnExpiredReaderLetsNobodyIn(t *testing.T) {
 		l.link.BlackHole(true)
 		lease := writer.granted(ttl + ttl/20 + ttl/3 + l.slack)
 		l.untilLogged("x", 2)
-		assert.False(t, rw.TryLock(), "locked here until RUnlock")
 		l.heal()
 
 		// Readers of the same process queue behind the writer.
@@ -64,7 +63,36 @@ func TestLateRUnlockOfAnExpiredReaderLetsNobodyIn(t *testing.T) {
 	})
 }
 
-// The same for one reader of two, where the other one's lease is good.
+// What is lost is locked in this process until it is unlocked, and by nobody elsewhere.
+func TestLostRWMutexStaysLockedHere(t *testing.T) {
+	everywhere(t, func(t *testing.T, l *lab) {
+		c, near := l.near(holdfast.WithTTL(300*time.Millisecond)), l.near().RWMutex("x")
+		rw := c.RWMutex("x")
+		rw.Lock()
+		require.NoError(t, near.ForceUnlock(t.Context()))
+		l.untilLogged("x", 1)
+		assert.False(t, rw.TryLock(), "written")
+		assert.False(t, rw.TryRLock(), "written")
+		require.True(t, near.TryLock())
+		near.Unlock()
+		rw.Unlock()
+
+		rw.RLock()
+		require.NoError(t, near.ForceUnlock(t.Context()))
+		l.untilLogged("x", 2)
+		assert.False(t, rw.TryLock(), "read")
+		require.True(t, near.TryLock())
+		near.Unlock()
+		require.True(t, rw.TryRLock(), "others may read beside one whose lease is lost")
+		rw.RUnlock()
+		rw.RUnlock()
+		require.True(t, rw.TryLock())
+		rw.Unlock()
+		l.isClean("rwmutex", "x")
+	})
+}
+
+// One reader of two is lost, and the lease of the other one is good.
 func TestRUnlockPrefersTheReaderThatWasLost(t *testing.T) {
 	t.Parallel()
 	withPatience(t, func(t *testing.T, l *lab) {

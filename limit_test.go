@@ -59,6 +59,13 @@ func TestMoreThanTheLimitIsRefused(t *testing.T) {
 				s.Release(2)
 			}
 		}
+		// Nor does one queue that has waited before.
+		s, held := l.near().Semaphore("x", 3), l.take(permits(l.near().Semaphore("x", 3), 2))
+		waited := l.ask(permits(s, 2))
+		l.untilWaiting(s, 1)
+		l.giveBack(held)
+		l.giveBack(waited.granted(soon))
+		l.refuses(s, 4, holdfast.ErrLimitExceeded, "limit_exceeded", "4 of 3")
 		l.isClean("semaphore", "x")
 	})
 }
