@@ -115,14 +115,32 @@ func TestHooksSeeAllForms(t *testing.T) {
 
 // meddler does what hooks may do.
 type meddler struct {
-	holdfast.HookBase
 	acquire func(next holdfast.AcquireFunc, ctx context.Context, op *holdfast.AcquireOp) (*holdfast.Lease, error)
+	release func(next holdfast.ReleaseFunc, ctx context.Context, op *holdfast.ReleaseOp) error
+	renew   func(next holdfast.RenewFunc, ctx context.Context, op *holdfast.RenewOp) []error
 }
 
 func (m meddler) AcquireHook(next holdfast.AcquireFunc) holdfast.AcquireFunc {
+	if m.acquire == nil {
+		return nil
+	}
 	return func(ctx context.Context, op *holdfast.AcquireOp) (*holdfast.Lease, error) {
 		return m.acquire(next, ctx, op)
 	}
+}
+
+func (m meddler) ReleaseHook(next holdfast.ReleaseFunc) holdfast.ReleaseFunc {
+	if m.release == nil {
+		return nil
+	}
+	return func(ctx context.Context, op *holdfast.ReleaseOp) error { return m.release(next, ctx, op) }
+}
+
+func (m meddler) RenewHook(next holdfast.RenewFunc) holdfast.RenewFunc {
+	if m.renew == nil {
+		return nil
+	}
+	return func(ctx context.Context, op *holdfast.RenewOp) []error { return m.renew(next, ctx, op) }
 }
 
 func TestHookCanRefuseAndTryAgain(t *testing.T) {

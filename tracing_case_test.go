@@ -1,0 +1,292 @@
+package holdfast_test
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast"
+)
+
+// The outcomes of TestEveryOutcomeIsTold that take more than a few lines.
+
+const held = "hold mutex exclusive: end_reason=released renewals=0"
+
+// giveUp is to wait in the queue and then to have had enough, as how says.
+func giveUp(told string, how func(*pending)) outcome {
+	return outcome{
+		run: func(l *lab, e *telemetry) {
+			c, held := l.far(), l.lease(l.near(), "x")
+			l.hearing(c)
+			w := l.wait(e.on(c), "x")
+			l.untilQueue("x", 1)
+			l.untilHeard()
+			how(w)
+			_ = w.failed(soon)
+			l.giveBack(held)
+		},
+		spans:  []string{waitedIn + "outcome=" + told + " wakeups.notify=0 wakeups.poll=0"},
+		counts: map[string]int64{"acquire.duration contended=true mode=exclusive outcome=" + told + " primitive=mutex": 1},
+	}
+}
+
+// timeOut is to wait until a deadline, of a context with that cause or of WithWait.
+func timeOut(cause error) outcome {
+	return outcome{
+		slow: true,
+		run: func(l *lab, e *telemetry) {
+			c, held, ctx := l.far(), l.lease(l.near(), "x"), l.t.Context()
+			l.hearing(c)
+			var opts []holdfast.LockOption
+			if cause == nil {
+				opts = append(opts, holdfast.WithWait(time.Second))
+			} else {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeoutCause(ctx, time.Second, cause)
+				defer cancel()
+			}
+			_, err := e.on(c).Mutex("x", opts...).Lease(ctx)
+			require.ErrorIs(l.t, err, holdfast.ErrLocked)
+			l.giveBack(held)
+		},
+		spans:  []string{waitedIn + "error.type=timeout outcome=timeout wakeups.notify=0 wakeups.poll=0 ERROR"},
+		counts: map[string]int64{"acquire.duration contended=true error.type=timeout mode=exclusive outcome=timeout primitive=mutex": 1},
+	}
+}
+
+var closedWhileWaiting = outcome{
+	run: func(l *lab, e *telemetry) {
+		c, held := l.far(), l.lease(l.near(), "x")
+		l.hearing(c)
+		w := l.wait(e.on(c), "x")
+		l.untilQueue("x", 1)
+		l.untilHeard()
+		require.NoError(l.t, c.Close())
+		require.ErrorIs(l.t, w.failed(soon), holdfast.ErrClosed)
+		l.giveBack(held)
+	},
+	spans:  []string{waitedIn + "error.type=closed outcome=error wakeups.notify=0 wakeups.poll=0 ERROR"},
+	counts: map[string]int64{"acquire.duration contended=true error.type=closed mode=exclusive outcome=error primitive=mutex": 1},
+}
+
+var closedWhileHolding = outcome{
+	run: func(l *lab, e *telemetry) {
+		c := e.on(l.far())
+		l.lease(c, "x")
+		require.NoError(l.t, c.Close())
+	},
+	spans:  []string{acquired, held},
+	counts: map[string]int64{acquiredFree: 1, heldTillEnd: 1},
+}
+
+var heldAlready = outcome{
+	run: func(l *lab, e *telemetry) {
+		c := l.far()
+		lease := l.lease(c, "x")
+		_, err := e.on(c).Mutex("x").Lease(lease.Context())
+		require.ErrorIs(l.t, err, holdfast.ErrDeadlock)
+		l.giveBack(lease)
+	},
+	spans:  []string{"acquire mutex exclusive: attempts=0 contended=false error.type=deadlock outcome=error wakeups.notify=0 wakeups.poll=0 ERROR"},
+	counts: map[string]int64{"acquire.duration contended=false error.type=deadlock mode=exclusive outcome=error primitive=mutex": 1},
+}
+
+var storeRefuses = outcome{
+	run: func(l *lab, e *telemetry) {
+		require.NoError(l.t, l.direct.Set(l.t.Context(), l.key("x"), "not a lock", time.Minute).Err())
+		_, err := e.on(l.far()).Mutex("x").Lease(l.t.Context())
+		require.Error(l.t, err)
+		require.NoError(l.t, l.direct.Del(l.t.Context(), l.key("x")).Err())
+	},
+	spans:  []string{"acquire mutex exclusive: attempts=1 contended=false error.type=store outcome=error wakeups.notify=0 wakeups.poll=0 ERROR"},
+	counts: map[string]int64{"acquire.duration contended=false error.type=store mode=exclusive outcome=error primitive=mutex": 1},
+}
+
+// taken is a loss that is found out by a renewal, and the release after it.
+var taken = outcome{
+	run: func(l *lab, e *telemetry) {
+		lease := l.lease(e.on(l.far()), "x")
+		require.NoError(l.t, l.near().Mutex("x").ForceUnlock(l.t.Context()))
+		require.ErrorIs(l.t, lease.Renew(l.t.Context()), holdfast.ErrLost)
+		require.ErrorIs(l.t, lease.Release(l.t.Context()), holdfast.ErrLost)
+	},
+	spans: []string{acquired,
+		"hold mutex exclusive: end_reason=lost error.type=lock_lost renewals=0 ERROR [renewal failed error.type=not_held]",
+		"release mutex exclusive: error.type=lock_lost outcome=error ERROR"},
+	counts: map[string]int64{
+		acquiredFree: 1,
+		"hold.duration end_reason=lost error.type=lock_lost mode=exclusive primitive=mutex": 1,
+		"renew.duration error.type=not_held primitive=mutex":                                1,
+	},
+}
+
+// expires is the end of a lease that was to end.
+var expires = outcome{
+	slow: true,
+	run: func(l *lab, e *telemetry) {
+		c := l.far(holdfast.WithTTL(time.Second), holdfast.WithoutRenewal())
+		lease := l.lease(e.on(c), "x")
+		require.NoError(l.t, lease.Renew(l.t.Context()))
+		l.loses(lease, time.Second+l.slack)
+	},
+	spans: []string{acquired, "hold mutex exclusive: end_reason=expired renewals=1"},
+	counts: map[string]int64{
+		acquiredFree: 1,
+		"hold.duration end_reason=expired mode=exclusive primitive=mutex": 1,
+		"renew.duration primitive=mutex":                                  1,
+	},
+}
+
+// somePermits are released in two parts, of which the first ends nothing.
+var somePermits = outcome{
+	run: func(l *lab, e *telemetry) {
+		sem := e.on(l.far()).Semaphore("x", 5)
+		require.NoError(l.t, sem.Acquire(l.t.Context(), 3))
+		sem.Release(1)
+		for _, s := range e.told() {
+			assert.NotContains(l.t, s, "hold", "released only in part")
+		}
+		sem.Release(2)
+	},
+	spans: []string{
+		"acquire semaphore shared: attempts=1 contended=false fencing_token=N outcome=acquired permits=3 wakeups.notify=0 wakeups.poll=0",
+		"release semaphore shared: outcome=released permits=3",
+		"hold semaphore shared: end_reason=released permits=3 renewals=0",
+		"release semaphore shared: outcome=released permits=3",
+	},
+	counts: map[string]int64{
+		"acquire.duration contended=false mode=shared outcome=acquired primitive=semaphore": 1,
+		"hold.duration end_reason=released mode=shared primitive=semaphore":                 1,
+	},
+}
+
+// reading is two readers and a writer who misses the lock for them.
+var reading = outcome{
+	run: func(l *lab, e *telemetry) {
+		rw := e.on(l.far()).RWMutex("x")
+		rw.RLock()
+		other := l.take(rw.RLease)
+		require.False(l.t, rw.TryLock())
+		rw.RUnlock()
+		l.giveBack(other)
+	},
+	spans: []string{
+		"acquire rwmutex shared: attempts=1 contended=false fencing_token=N outcome=acquired wakeups.notify=0 wakeups.poll=0",
+		"acquire rwmutex shared: attempts=1 contended=false fencing_token=N outcome=acquired wakeups.notify=0 wakeups.poll=0",
+		"acquire rwmutex exclusive: attempts=0 contended=true outcome=not_acquired wakeups.notify=0 wakeups.poll=0",
+		"hold rwmutex shared: end_reason=released renewals=0", "release rwmutex shared: outcome=released",
+		"hold rwmutex shared: end_reason=released renewals=0", "release rwmutex shared: outcome=released",
+	},
+	counts: map[string]int64{
+		"acquire.duration contended=false mode=shared outcome=acquired primitive=rwmutex":       2,
+		"acquire.duration contended=true mode=exclusive outcome=not_acquired primitive=rwmutex": 1,
+		"hold.duration end_reason=released mode=shared primitive=rwmutex":                       2,
+	},
+}
+
+// lowered is a writer who goes on as a reader. It is told of as a writer: a lease has one
+// mode, or what goes up and down would not come to 0.
+var lowered = outcome{
+	run: func(l *lab, e *telemetry) {
+		lease := l.take(e.on(l.far()).RWMutex("x").Lease)
+		require.NoError(l.t, lease.Downgrade(l.t.Context()))
+		l.giveBack(lease)
+	},
+	spans: []string{
+		"acquire rwmutex exclusive: attempts=1 contended=false fencing_token=N outcome=acquired wakeups.notify=0 wakeups.poll=0",
+		"hold rwmutex exclusive: end_reason=released renewals=0", "release rwmutex exclusive: outcome=released",
+	},
+	counts: map[string]int64{
+		"acquire.duration contended=false mode=exclusive outcome=acquired primitive=rwmutex": 1,
+		"hold.duration end_reason=released mode=exclusive primitive=rwmutex":                 1,
+	},
+}
+
+// renewalFails once, which is no loss.
+var renewalFails = outcome{
+	run: func(l *lab, e *telemetry) {
+		c, fail := e.on(l.far()), true
+		c.AddHook(meddler{renew: func(next holdfast.RenewFunc, ctx context.Context, op *holdfast.RenewOp) []error {
+			if fail {
+				return []error{errors.New("out of order")}
+			}
+			return next(ctx, op)
+		}})
+		lease := l.lease(c, "x")
+		require.ErrorContains(l.t, lease.Renew(l.t.Context()), "out of order")
+		fail = false
+		require.NoError(l.t, lease.Renew(l.t.Context()))
+		l.giveBack(lease)
+	},
+	spans: []string{acquired, "hold mutex exclusive: end_reason=released renewals=1 [renewal failed error.type=store]", released},
+	counts: map[string]int64{
+		acquiredFree: 1, heldTillEnd: 1,
+		"renew.duration error.type=store primitive=mutex": 1,
+		"renew.duration primitive=mutex":                  1,
+	},
+}
+
+// late is a renewal that the lease does not need any more: nothing happens.
+var late = outcome{
+	run: func(l *lab, e *telemetry) {
+		lease := l.lease(e.on(l.far()), "x")
+		l.giveBack(lease)
+		require.ErrorIs(l.t, lease.Renew(l.t.Context()), holdfast.ErrNotHeld)
+	},
+	spans:  []string{acquired, held, released},
+	counts: map[string]int64{acquiredFree: 1, heldTillEnd: 1},
+}
+
+// vetoed is an error of a hook that says what it is.
+type vetoed struct{}
+
+func (*vetoed) Error() string     { return "vetoed" }
+func (*vetoed) ErrorType() string { return "vetoed" }
+func (*vetoed) Is(e error) bool   { _, ok := e.(*vetoed); return ok }
+
+// givenBack is a hook that releases what it got and refuses.
+var givenBack = outcome{
+	run: func(l *lab, e *telemetry) {
+		c := e.on(l.far())
+		c.AddHook(meddler{acquire: func(next holdfast.AcquireFunc, ctx context.Context, op *holdfast.AcquireOp) (*holdfast.Lease, error) {
+			lease, err := next(ctx, op)
+			require.NoError(l.t, err)
+			require.NoError(l.t, lease.Release(ctx))
+			return nil, &vetoed{}
+		}})
+		_, err := c.Mutex("x").Lease(l.t.Context())
+		require.ErrorIs(l.t, err, &vetoed{})
+	},
+	spans: []string{
+		"acquire mutex exclusive: attempts=1 contended=false error.type=vetoed outcome=error wakeups.notify=0 wakeups.poll=0 ERROR",
+		held, released},
+	counts: map[string]int64{
+		"acquire.duration contended=false error.type=vetoed mode=exclusive outcome=error primitive=mutex": 1,
+		heldTillEnd: 1,
+	},
+}
+
+// keptBack is a hook that refuses and forgets to release: nobody can ever release it, so
+// it counts as lost.
+var keptBack = outcome{
+	run: func(l *lab, e *telemetry) {
+		c := e.on(l.far())
+		c.AddHook(meddler{acquire: func(next holdfast.AcquireFunc, ctx context.Context, op *holdfast.AcquireOp) (*holdfast.Lease, error) {
+			_, err := next(ctx, op)
+			require.NoError(l.t, err)
+			return nil, errors.New("refused")
+		}})
+		_, err := c.Mutex("x").Lease(l.t.Context())
+		require.ErrorContains(l.t, err, "refused")
+	},
+	spans: []string{
+		"acquire mutex exclusive: attempts=1 contended=false error.type=*errors.errorString outcome=error wakeups.notify=0 wakeups.poll=0 ERROR",
+		"hold mutex exclusive: end_reason=lost error.type=lock_lost renewals=0 ERROR"},
+	counts: map[string]int64{
+		"acquire.duration contended=false error.type=*errors.errorString mode=exclusive outcome=error primitive=mutex": 1,
+		"hold.duration end_reason=lost error.type=lock_lost mode=exclusive primitive=mutex":                            1,
+	},
+}
