@@ -126,8 +126,8 @@ type Request struct {
 	// of the request; both are at least 1, and Limit at most MaxLimit. The limit is that
 	// of the first holder for as long as anybody holds or waits; a request with another
 	// is refused with ErrLimitConflict, and one with more weight than the limit in force
-	// with ErrLimitExceeded, also if it has waited. Either leaves nothing behind. See
-	// Resizer for who else sets the limit.
+	// with ErrLimitExceeded, also if it has waited. Either leaves nothing of the token
+	// behind, and matches ErrNotExecuted. See Resizer for who else sets the limit.
 	Weight, Limit int64
 
 	// Wait lets the request queue. A request that does not wait is answered Granted
@@ -260,7 +260,8 @@ type Downgrader interface {
 	// Downgrade turns the exclusive hold of an RWMutex into a shared one, or lowers the
 	// weight of a hold of a Semaphore to the given one, and lets those waiters have
 	// the rest who fit now. It never raises a weight, so it can be repeated, and come
-	// late. Fence and end of the lease stay. ErrNotHeld if the token does not hold it.
+	// late. Fence and end of the lease stay, and a repeat of an ask is still Granted.
+	// ErrNotHeld if the token does not hold it.
 	Downgrade(ctx context.Context, l Lease, weight int64) error
 }
 
@@ -292,7 +293,7 @@ type Info struct {
 	Name    string
 	Holders []Holder // in the order of their grants; empty if nobody holds it
 	Queue   []Waiter // in the order in which they will be served
-	Limit   int64    // of a Semaphore that is in use, else 0
+	Limit   int64    // of a Semaphore that is in use, or was resized; else 0
 }
 
 // Holder is who holds a lock.

@@ -58,6 +58,9 @@ local function sweep()
       h.expires = longest
       holder_write(who, h)
     end
+    if who == token then
+      me = h
+    end
     sum = sum + h.weight
     if not first or h.expires < first then
       first, span = h.expires, longest - now
