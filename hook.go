@@ -164,6 +164,16 @@ type hooks struct {
 // AddHook adds a hook inside of those that were added before. It can be called at any
 // time; what has begun goes on without it.
 func (c *Client) AddHook(hook Hook) {
+	c.chain(hook)
+	// Not under the client's lock: the driver may be about to tell of a loss, which needs it.
+	d, able := driver.As[driver.Reporter](c.d)
+	if h, ok := hook.(reconnectHook); ok && able {
+		d.OnReconnect(h.reconnected)
+	}
+}
+
+// chain makes the chain anew, with one more hook.
+func (c *Client) chain(hook Hook) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	next := &hooks{
@@ -179,10 +189,6 @@ func (c *Client) AddHook(hook Hook) {
 		next.wrap(next.all[i])
 	}
 	c.hooks.Store(next)
-	d, able := driver.As[driver.Reporter](c.d)
-	if h, ok := hook.(reconnectHook); ok && able {
-		d.OnReconnect(h.reconnected)
-	}
 }
 
 // reconnectHook is a hook that wants to know when the store's messages were lost.

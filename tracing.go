@@ -108,15 +108,17 @@ func (t *tracing) AcquireHook(next AcquireFunc) AcquireFunc {
 		t.meters.waiting.Add(ctx, 1, waiting)
 		within, span := t.start(ctx, "acquire", on)
 		var held *holdSpan
-		inner := op.Holding
+		outer := op.Holding
 		op.Holding = func(lease context.Context, fence int64) context.Context {
-			if inner != nil {
-				lease = inner(lease, fence)
+			// To acquire and to hold are siblings. Another hook may have a span for it, too.
+			lease = trace.ContextWithSpan(lease, trace.SpanFromContext(ctx))
+			if outer != nil {
+				lease = outer(lease, fence)
 			}
 			if held != nil {
-				held.end(nil, time.Now()) // it was taken away before we had it
+				held.end(nil, time.Now()) // an inner hook tries again, and has forgotten it
 			}
-			lease, held = t.hold(ctx, lease, on, span)
+			lease, held = t.hold(lease, on, span)
 			return lease
 		}
 

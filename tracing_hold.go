@@ -32,13 +32,11 @@ func (t *tracing) holdOf(l *Lease) *holdSpan {
 	return h
 }
 
-// hold begins the span of a lease that was acquired within the span in ctx, and returns
-// the context for the lease. Acquiring and holding are siblings, and linked.
-func (t *tracing) hold(ctx, lease context.Context, on subject, acquired trace.Span) (context.Context, *holdSpan) {
+// hold begins the span of a lease, linked to that of its acquisition, and returns the
+// context for the lease.
+func (t *tracing) hold(lease context.Context, on subject, acquired trace.Span) (context.Context, *holdSpan) {
 	h := &holdSpan{t: t, on: on, span: trace.SpanFromContext(context.Background()), began: time.Now()}
-	parent := trace.SpanFromContext(ctx)
-	lease = trace.ContextWithSpan(lease, parent)
-	if t.holds == Always || t.holds == Parented && parent.IsRecording() {
+	if t.holds == Always || t.holds == Parented && trace.SpanFromContext(lease).IsRecording() {
 		lease, h.span = t.start(lease, "hold", on, trace.WithLinks(trace.Link{SpanContext: acquired.SpanContext()}))
 	}
 	if t.links && h.span.SpanContext().IsValid() {

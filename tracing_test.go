@@ -28,15 +28,18 @@ type telemetry struct {
 	reader *sdkmetric.ManualReader
 	tracer trace.Tracer
 	hook   holdfast.Hook
+
+	traces  *sdktrace.TracerProvider
+	metrics *sdkmetric.MeterProvider
 }
 
 func newTelemetry(t *testing.T, opts ...holdfast.TracingOption) *telemetry {
 	e := &telemetry{t: t, spans: tracetest.NewSpanRecorder(), reader: sdkmetric.NewManualReader()}
-	traces := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(e.spans))
-	e.tracer = traces.Tracer("test")
+	e.traces = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(e.spans))
+	e.metrics = sdkmetric.NewMeterProvider(sdkmetric.WithReader(e.reader))
+	e.tracer = e.traces.Tracer("test")
 	e.hook = holdfast.NewTracingHook(append([]holdfast.TracingOption{
-		holdfast.WithTracerProvider(traces),
-		holdfast.WithMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(e.reader))),
+		holdfast.WithTracerProvider(e.traces), holdfast.WithMeterProvider(e.metrics),
 	}, opts...)...)
 	return e
 }
