@@ -115,7 +115,7 @@ func TestRUnlockPrefersTheReaderThatWasLost(t *testing.T) {
 			l.untilHolding(near, 1)
 			assert.False(t, near.TryLock(), "one still reads")
 			good.RUnlock()
-			require.True(t, near.TryLock())
+			l.until("nobody reads", near.TryLock) // what was lost may last a moment longer in the store
 			near.Unlock()
 		}
 	})

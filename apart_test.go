@@ -199,6 +199,31 @@ func TestCloseEndsAllThatWaitForAnyKind(t *testing.T) {
 	})
 }
 
+// closer closes the client when it has been granted something, before that is known.
+type closer struct {
+	holdfast.HookBase
+	close func() error
+}
+
+func (c closer) AcquireHook(next holdfast.AcquireFunc) holdfast.AcquireFunc {
+	return func(ctx context.Context, op *holdfast.AcquireOp) (*holdfast.Lease, error) {
+		lease, err := next(ctx, op)
+		_ = c.close()
+		return lease, err
+	}
+}
+
+func TestPermitsThatArriveDuringCloseAreGivenBack(t *testing.T) {
+	everywhere(t, func(t *testing.T, l *lab) {
+		c, other := l.near(), l.near()
+		c.AddHook(closer{close: c.Close})
+		require.ErrorIs(t, c.Semaphore("x", 1).Acquire(t.Context(), 1), holdfast.ErrClosed)
+		assert.Contains(t, panics(t, func() { c.Semaphore("x", 1).Release(1) }), "more than held")
+		require.True(t, other.Semaphore("x", 1).TryAcquire(1))
+		other.Semaphore("x", 1).Release(1)
+	})
+}
+
 func TestAnyGoroutineMayUnlock(t *testing.T) {
 	everywhere(t, func(t *testing.T, l *lab) {
 		c := l.near()
