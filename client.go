@@ -183,29 +183,6 @@ func (c *Client) answer() {
 	}
 }
 
-// under returns a context for commands that must be carried out although ctx may have
-// ended: it has the values of ctx, such as the span, and ends when the client does. It
-// has no leases, so that a [GuardHook] does not stop the release of one that is over.
-func (c *Client) under(ctx context.Context) context.Context {
-	if ctx == context.Background() {
-		return c.life // a release from Unlock need not pay for it
-	}
-	return borrowed{c.life, ctx}
-}
-
-// borrowed is a context with the values of another.
-type borrowed struct {
-	context.Context
-	values context.Context
-}
-
-func (b borrowed) Value(key any) any {
-	if key == (holdingKey{}) {
-		return nil
-	}
-	return b.values.Value(key)
-}
-
 // forget drops a lease that is over.
 func (c *Client) forget(l *Lease) {
 	c.mu.Lock()

@@ -2,7 +2,6 @@ package holdfast
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/redis/go-redis/v9"
 	"go.opentelemetry.io/otel/attribute"
@@ -54,28 +53,6 @@ func (guardHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 		}
 		return err
 	}
-}
-
-// over says what is wrong with the leases that ctx comes from.
-func over(ctx context.Context) error {
-	for h := holdings(ctx); h != nil; h = h.outer {
-		switch h.lease.Err() {
-		case nil:
-		case ErrNotHeld:
-			return h.lease.error("guard", fmt.Errorf("%w: the lease was released", ErrLost))
-		default:
-			return h.lease.Err()
-		}
-	}
-	return nil
-}
-
-// exempt returns ctx without its leases, for commands of this library.
-func exempt(ctx context.Context) context.Context {
-	if holdings(ctx) == nil {
-		return ctx
-	}
-	return context.WithValue(ctx, holdingKey{}, (*holding)(nil))
 }
 
 // NameHook returns a hook for the program's own Redis client that gives the spans of

@@ -3,12 +3,157 @@ package holdfast
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
 )
+
+// releaseWait is how long Release waits for the store in any case, and Unlock at most.
+const releaseWait = time.Second
+
+// Release gives the lock up and ends the lease's context. The error matches [ErrLost]
+// if the lease had been lost, and [ErrNotHeld] if it was released before; the lock of
+// another is never touched.
+//
+// Release works with a ctx that has ended. It waits for the store until ctx ends, but
+// at least 1 s; it then goes on in the background, and the error matches the cause of
+// ctx.
+func (l *Lease) Release(ctx context.Context) error {
+	if h := l.c.hooks.Load(); h != nil {
+		return h.release(ctx, &ReleaseOp{Lease: l, run: (*Lease).release})
+	}
+	return l.release(ctx, nil)
+}
+
+func (l *Lease) release(ctx context.Context, _ *ReleaseOp) error {
+	const op = "release"
+	settle, err := l.giveUp(ctx, l.c.begin())
+	if settle == nil {
+		return l.error(op, err)
+	}
+	if ctx.Done() == nil { // as in run
+		return l.error(op, l.finish(settle))
+	}
+	done := l.background(settle)
+	atLeast := time.After(releaseWait)
+	select {
+	case err := <-done:
+		return l.error(op, err)
+	case <-ctx.Done():
+	}
+	select {
+	case err := <-done:
+		return l.error(op, err)
+	case <-atLeast:
+		return l.error(op, fmt.Errorf("%w: it goes on in the background", context.Cause(ctx)))
+	}
+}
+
+// unlock is Release for those who cannot be told of an error.
+func (l *Lease) unlock() {
+	if h := l.c.hooks.Load(); h != nil {
+		_ = h.release(context.WithoutCancel(l.ctx), &ReleaseOp{Lease: l, run: (*Lease).letGo})
+		return
+	}
+	_ = l.letGo(context.Background(), nil)
+}
+
+func (l *Lease) letGo(ctx context.Context, _ *ReleaseOp) error {
+	settle, err := l.giveUp(ctx, l.c.begin())
+	if settle != nil {
+		l.hurry(settle)
+	}
+	return err
+}
+
+// lower gives up all of the lease but a weight, in the same way.
+func (l *Lease) lower(weight int64) {
+	op := &ReleaseOp{Lease: l, Keep: weight, run: (*Lease).letGoOfSome}
+	ctx := context.WithoutCancel(l.ctx)
+	if h := l.c.hooks.Load(); h != nil {
+		_ = h.release(ctx, op)
+		return
+	}
+	_ = l.letGoOfSome(ctx, op)
+}
+
+func (l *Lease) letGoOfSome(ctx context.Context, op *ReleaseOp) error {
+	d, able := driver.As[driver.Downgrader](l.c.d)
+	if !able || l.ended() != nil || !l.c.begin() {
+		return nil // it all goes when the rest does
+	}
+	s := l.a.settlement(ctx)
+	s.send = func(ctx context.Context, to driver.Lease) error { return d.Downgrade(ctx, to, op.Keep) }
+	l.hurry(s)
+	return nil
+}
+
+// hurry is finish for those who do not want to wait for long.
+func (l *Lease) hurry(s *settlement) {
+	if l.c.brisk() {
+		if _, final := s.try(); final {
+			l.c.wg.Done()
+			return
+		}
+	}
+	timer := time.NewTimer(releaseWait)
+	defer timer.Stop()
+	select {
+	case <-l.background(s):
+	case <-timer.C:
+	}
+}
+
+// finish ends the lease in the store, and the operation that this is part of.
+func (l *Lease) finish(s *settlement) error {
+	defer l.c.wg.Done()
+	err := s.run()
+	if errors.Is(err, driver.ErrNotHeld) {
+		err = ErrLost
+	}
+	return err
+}
+
+func (l *Lease) background(s *settlement) <-chan error {
+	done := make(chan error, 1)
+	go func() { done <- l.finish(s) }()
+	return done
+}
+
+// giveUp ends the lease in this process and returns what has still to be done in the
+// store, or if one need not wait for that, what to say instead. It is part of an
+// operation that has begun, or could not; finish ends that.
+func (l *Lease) giveUp(ctx context.Context, begun bool) (*settlement, error) {
+	_ = l.Err() // the lease may be lost without anybody having noticed yet
+	l.mu.Lock()
+	before := l.end
+	if begun {
+		l.end = ErrNotHeld
+	}
+	l.mu.Unlock()
+	switch {
+	case !begun && before == nil:
+		return nil, ErrClosed // Close releases it
+	case !begun:
+		return nil, before
+	case before == nil:
+		// The holder stops to believe, and renewal stops, before the store is told.
+		l.c.keeper.Remove(l.entry)
+		l.cancel(context.Canceled)
+		l.c.forget(l)
+		return l.a.settlement(ctx), nil
+	case errors.Is(before, ErrLost):
+		// The store may still keep the lease for a moment. The next one need not wait
+		// for that, and this one not for the store.
+		l.background(l.a.settlement(ctx))
+	default:
+		l.c.wg.Done()
+	}
+	return nil, before
+}
 
 // settlement is the release of a token, or of a part of what it holds, which is tried
 // until the store has answered or the lease would have ended by itself.

@@ -1,0 +1,293 @@
+package holdfast
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/keepalive"
+)
+
+const (
+	// maxAsking is how many asks of one acquisition may be under way. A second one
+	// gets through where the first hangs on a dead connection.
+	maxAsking = 3
+	// maxTries bounds how often TryLease repeats an ask that failed.
+	maxTries = 3
+	// maxLate bounds how many grants may come too late. Each keeps the lock from the
+	// others for a TTL.
+	maxLate = 10
+)
+
+var errTooSlow = errors.New("the store takes longer to answer than a lease lasts")
+
+// acquisition is one attempt to get a lock, from the first ask to the grant or the
+// end of patience. Fields up to open belong to the goroutine in run.
+type acquisition struct {
+	c    *Client
+	req  driver.Request
+	sent []time.Time // when the asks were sent; sent[0] is ask number first
+	first,
+	last uint64 // numbers of the oldest ask that is remembered, and of the newest
+
+	asking  int        // asks that are not answered
+	replies chan reply // has room for all of them
+	news    chan driver.Grant
+	due     time.Time // when to ask again
+	err     error     // why it takes so long: ErrLocked or an error of the store
+	busy    bool      // the store has said ErrLocked
+	wakeups Wakeups   // for hooks to see
+	blocked []string  // carriers of holders that were in the way
+	carrier string    // what others are told of us when we hold the lock
+	clean   bool      // the last answer left nothing behind in the store
+	pause   time.Duration
+	late    int          // grants that came too late to be of use
+	loud    bool         // say in the log why it takes so long: nobody gets an error
+	log     *slog.Logger // for that
+
+	// open counts the asks of which it is not known whether the store has carried
+	// them out or still will. As long as there are any, giving the token up must leave
+	// a tombstone.
+	open  atomic.Int32
+	lease atomic.Pointer[Lease]
+	gone  atomic.Bool // the store took the lock away again
+}
+
+type reply struct {
+	ask   uint64
+	grant driver.Grant
+	err   error
+}
+
+func newAcquisition(c *Client, want driver.Request, cfg config) *acquisition {
+	a := &acquisition{
+		c:       c,
+		req:     want,
+		loud:    cfg.loud,
+		log:     cfg.log(),
+		first:   1,
+		replies: make(chan reply, maxAsking),
+		news:    make(chan driver.Grant, 1),
+	}
+	a.req.Token, a.req.TTL, a.req.Holder, a.req.Wake = c.newToken(), cfg.ttl, c.holder, a.wake
+	return a
+}
+
+// wake passes news on from the driver. If there is no room, the news that is in there
+// makes the acquisition ask, and it learns everything then.
+func (a *acquisition) wake(g driver.Grant) {
+	if g.Status == driver.Lost {
+		a.gone.Store(true)
+		if l := a.lease.Load(); l != nil {
+			l.lose(driver.ErrNotHeld)
+		}
+		return
+	}
+	select {
+	case a.news <- g:
+	default:
+	}
+}
+
+// run is the wait loop. It asks, and asks again every TTL/3, which is the heartbeat
+// of a waiter, until the lock is granted or there is a reason to give up.
+func (a *acquisition) run(ctx context.Context) (keepalive.Trust, int64, error) {
+	if ctx.Done() == nil {
+		// Nobody can call this off, so there is no need to wait for the answer on a
+		// goroutine of its own; the detour would double the time a free lock takes.
+		a.send(ctx, a.number())
+	} else {
+		a.ask(ctx)
+	}
+	for {
+		g, err := a.event(ctx)
+		if err != nil {
+			return keepalive.Trust{}, 0, err
+		}
+		if g.Status == driver.Granted && ctx.Err() == nil {
+			if trust, ok := a.trust(g.Ask); ok && trust.Left() > 0 {
+				return trust, g.Fence, nil
+			}
+			// The news came so late that the lease it tells of is over, and somebody
+			// else may hold the lock. Whether we do, a new ask will tell.
+			if a.late++; a.late == maxLate {
+				return keepalive.Trust{}, 0, errTooSlow
+			}
+			a.ask(ctx)
+		}
+	}
+}
+
+// event waits for the next thing to happen and returns what came of it: a grant, a
+// reason to give up, or neither.
+func (a *acquisition) event(ctx context.Context) (driver.Grant, error) {
+	select {
+	case r := <-a.replies: // a timer costs more than looking first
+		return a.answer(r)
+	default:
+	}
+	timer := time.NewTimer(time.Until(a.due))
+	defer timer.Stop()
+	select {
+	case r := <-a.replies:
+		return a.answer(r)
+	case g := <-a.news:
+		a.noted(g)
+		if g.Status != driver.Granted {
+			a.ask(ctx)
+		}
+		return g, nil
+	case <-timer.C:
+		a.wakeups.Poll++
+		a.ask(ctx)
+		return driver.Grant{}, nil
+	case <-ctx.Done():
+		return driver.Grant{}, a.because(context.Cause(ctx))
+	case <-a.c.closing.Done():
+		return driver.Grant{}, ErrClosed
+	}
+}
+
+func (a *acquisition) noted(g driver.Grant) {
+	a.behind(g.Carrier)
+	if g.Reconnect {
+		a.wakeups.Reconnect++
+	} else {
+		a.wakeups.Notify++
+	}
+}
+
+// behind notes who is in the way.
+func (a *acquisition) behind(carrier string) {
+	if carrier != "" {
+		a.blocked = append(a.blocked, carrier)
+	}
+}
+
+// ask sends the next ask, unless too many are under way.
+func (a *acquisition) ask(ctx context.Context) {
+	if a.asking == maxAsking {
+		a.due = time.Now().Add(a.req.TTL / 3)
+		return
+	}
+	r := a.number()
+	a.c.wg.Add(1) // the operation that we are part of has not ended, so it may grow
+	go func() {
+		defer a.c.wg.Done()
+		a.send(ctx, r)
+	}()
+}
+
+// number makes the next ask and notes when it is sent.
+func (a *acquisition) number() driver.Request {
+	now := time.Now()
+	a.asking++
+	a.last++
+	a.sent = append(a.sent, now)
+	// A grant that rests on an ask older than the TTL is worth nothing.
+	for now.Sub(a.sent[0]) > a.req.TTL {
+		a.sent = a.sent[1:]
+		a.first++
+	}
+	a.due = now.Add(a.req.TTL / 3)
+	a.open.Add(1)
+	r := a.req
+	r.Ask = a.last
+	return r
+}
+
+// send carries an ask to the store and puts the reply where there is room for it.
+func (a *acquisition) send(ctx context.Context, r driver.Request) {
+	g, err := a.c.d.Acquire(ctx, &r)
+	if err == nil || errors.Is(err, driver.ErrNotExecuted) || errors.Is(err, driver.ErrNotHeld) {
+		a.open.Add(-1)
+	}
+	a.replies <- reply{r.Ask, g, err}
+}
+
+// trust returns the trust that follows from a grant resting on that ask.
+func (a *acquisition) trust(ask uint64) (keepalive.Trust, bool) {
+	if ask < a.first || ask > a.last {
+		return keepalive.Trust{}, false
+	}
+	return keepalive.NewTrust(a.sent[ask-a.first], a.req.TTL), true
+}
+
+// answer looks at the reply to an ask. It returns a grant if there is one, or an
+// error if it is no use to go on, and otherwise sets the time of the next ask.
+func (a *acquisition) answer(r reply) (driver.Grant, error) {
+	a.asking--
+	if r.err != nil {
+		return driver.Grant{}, a.failed(r.err)
+	}
+	a.c.answer()
+	a.pause = 0
+	a.clean = r.grant.Status == driver.Busy
+	a.behind(r.grant.Carrier)
+	switch r.grant.Status {
+	case driver.Granted:
+		return r.grant, nil
+	case driver.Busy:
+		a.err, a.busy = ErrLocked, true
+		if !a.req.Wait {
+			return driver.Grant{}, ErrLocked
+		}
+		// The driver has no queue. Jitter keeps the waiters from coming in step.
+		a.again(min(max(r.grant.RetryAfter, 50*time.Millisecond), a.req.TTL/3))
+	case driver.Queued:
+		a.err, a.busy = ErrLocked, true
+		if r.grant.RetryAfter > 0 && r.grant.RetryAfter < a.req.TTL/3 {
+			a.due = time.Now().Add(r.grant.RetryAfter)
+		}
+	}
+	return driver.Grant{}, nil
+}
+
+// failed decides whether an error ends the acquisition.
+func (a *acquisition) failed(err error) error {
+	if errors.Is(err, ErrLimitConflict) || errors.Is(err, ErrLimitExceeded) {
+		a.c.answer() // it is one, if not what we had hoped for
+	}
+	if !errors.Is(err, driver.ErrTransient) || !a.req.Wait && a.last >= maxTries {
+		return err
+	}
+	if a.loud && a.err == nil {
+		a.log.Warn("holdfast: cannot lock yet", "lock", a.req.Name, "error", err)
+	}
+	a.err = err
+	a.pause = min(max(2*a.pause, 5*time.Millisecond), time.Second, a.req.TTL/6)
+	a.again(a.pause)
+	return nil
+}
+
+// again sets the next ask to a random time around d from now.
+func (a *acquisition) again(d time.Duration) {
+	a.due = time.Now().Add(d/2 + rand.N(d))
+}
+
+// because adds to the end of a context what was waited for.
+func (a *acquisition) because(cause error) error {
+	if a.err == nil {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", cause, a.err)
+}
+
+// undo gives up the token in the background, whatever became of its asks: its place
+// in the queue, or a grant that nobody took.
+func (a *acquisition) undo(ctx context.Context) {
+	a.c.wg.Add(1)
+	go func() {
+		defer a.c.wg.Done()
+		_ = a.settlement(ctx).run()
+	}()
+}
+
+func (a *acquisition) driverLease() driver.Lease {
+	return driver.Lease{Kind: a.req.Kind, Name: a.req.Name, Token: a.req.Token, TTL: a.req.TTL, Carrier: a.carrier}
+}

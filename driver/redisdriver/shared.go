@@ -1,0 +1,55 @@
+package redisdriver
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// everything is how much there is to hold of an RWMutex: for each reader 1, for a
+// writer all of it.
+const everything = 1 << 30
+
+func weight(r *driver.Request) int64 {
+	switch {
+	case r.Kind == driver.Semaphore:
+		return r.Weight
+	case r.Shared:
+		return 1
+	}
+	return everything
+}
+
+func limit(r *driver.Request) int64 {
+	if r.Kind == driver.Semaphore {
+		return r.Limit
+	}
+	return everything
+}
+
+// Downgrade implements [driver.Downgrader].
+func (d *Driver) Downgrade(ctx context.Context, l driver.Lease, weight int64) error {
+	switch {
+	case l.Kind == driver.RWMutex:
+		weight = 1
+	case l.Kind != driver.Semaphore:
+		return unsupported(l.Kind)
+	case weight < 1:
+		return refusal(fmt.Errorf("redisdriver: a weight of %d", weight))
+	}
+	status, err := d.untilDone(ctx, downgradeScript, l.Kind, l.Name, d.args(l.Token, weight))
+	if err == nil && status == 0 {
+		err = driver.ErrNotHeld
+	}
+	return err
+}
+
+// Resize implements [driver.Resizer].
+func (d *Driver) Resize(ctx context.Context, name string, limit int64) error {
+	if limit < 1 || limit > driver.MaxLimit {
+		return refusal(fmt.Errorf("redisdriver: a limit of %d", limit))
+	}
+	_, err := d.untilDone(ctx, resizeScript, driver.Semaphore, name, d.args("-", limit))
+	return err
+}

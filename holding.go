@@ -1,0 +1,80 @@
+package holdfast
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// holding is what a context knows of leases: the innermost one that it comes from.
+type holding struct {
+	lease *Lease
+	outer *holding
+}
+
+type holdingKey struct{}
+
+func holdings(ctx context.Context) *holding {
+	h, _ := ctx.Value(holdingKey{}).(*holding)
+	return h
+}
+
+func (l *Lease) within(ctx context.Context, outer *holding) context.Context {
+	return context.WithValue(ctx, holdingKey{}, &holding{l, outer})
+}
+
+// holds reports whether ctx comes from a lease on the lock that is still held.
+func (c *Client) holds(ctx context.Context, want driver.Request) bool {
+	for h := holdings(ctx); h != nil; h = h.outer {
+		if h.lease.c == c && h.lease.door() == (door{want.Kind, want.Name}) && h.lease.Err() == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// over says what is wrong with the leases that ctx comes from.
+func over(ctx context.Context) error {
+	for h := holdings(ctx); h != nil; h = h.outer {
+		switch h.lease.Err() {
+		case nil:
+		case ErrNotHeld:
+			return h.lease.error("guard", fmt.Errorf("%w: the lease was released", ErrLost))
+		default:
+			return h.lease.Err()
+		}
+	}
+	return nil
+}
+
+// exempt returns ctx without its leases, for commands of this library.
+func exempt(ctx context.Context) context.Context {
+	if holdings(ctx) == nil {
+		return ctx
+	}
+	return context.WithValue(ctx, holdingKey{}, (*holding)(nil))
+}
+
+// under returns a context for commands that must be carried out although ctx may have
+// ended: it has the values of ctx, such as the span, and ends when the client does. It
+// has no leases, so that a [GuardHook] does not stop the release of one that is over.
+func (c *Client) under(ctx context.Context) context.Context {
+	if ctx == context.Background() {
+		return c.life // a release from Unlock need not pay for it
+	}
+	return borrowed{c.life, ctx}
+}
+
+// borrowed is a context with the values of another.
+type borrowed struct {
+	context.Context
+	values context.Context
+}
+
+func (b borrowed) Value(key any) any {
+	if key == (holdingKey{}) {
+		return nil
+	}
+	return b.values.Value(key)
+}
