@@ -1,0 +1,219 @@
+package holdfast_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/baggage"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+// What is in Redis may be anything. Only a traceparent makes a link, and the rest harms
+// nobody.
+func TestLinksAreMadeOfTraceparentsOnly(t *testing.T) {
+	for name, test := range map[string]struct {
+		carrier string
+		links   int
+	}{
+		"a traceparent":           {parent, 1},
+		"of a later version":      {"cc" + parent[2:], 1},
+		"no traceparent":          {"garbage", 0},
+		"nothing":                 {"", 0},
+		"ids of zeros":            {"00-00000000000000000000000000000000-0000000000000000-01", 0},
+		"a version that is none":  {"ff" + parent[2:], 0},
+		"in capitals":             {strings.ToUpper(parent), 0},
+		"more than a traceparent": {parent + "-more", 0},
+		"too long":                {parent + "-" + strings.Repeat("x", driver.MaxCarrier), 0},
+		"very long":               {strings.Repeat("x", 1<<20), 0},
+		"a newline":               {parent + "\nlost me", 0},
+		"a line before":           {"lost me\n" + parent, 0},
+		"two words":               {parent + " " + parent, 0},
+		"no text":                 {"\x00\xff\xfe", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			everywhere(t, func(t *testing.T, l *lab) {
+				l.remember()
+				c, other := l.near(), l.near()
+				l.hearing(c)
+				e := newTelemetry(t, holdfast.WithHolderLinks(), holdfast.WithHoldSpans(holdfast.Always))
+				c.AddHook(e.hook)
+				for kind, form := range map[driver.Kind]func(*holdfast.Client) leasing{
+					driver.Mutex:   func(c *holdfast.Client) leasing { return c.Mutex("x").Lease },
+					driver.RWMutex: func(c *holdfast.Client) leasing { return c.RWMutex("x").Lease },
+				} {
+					e.spans.Reset()
+					held, key := l.take(form(other)), l.keyOf(kind, "x")
+					token := strings.Split(held.Token(), ":")[1]
+					require.NoError(t, l.direct.HSet(t.Context(), key, "carrier", token+" "+test.carrier).Err())
+					w := l.ask(form(c))
+					l.until("it waits", func() bool { return l.direct.HExists(t.Context(), key, "head").Val() })
+					l.giveBack(held)
+					l.giveBack(w.granted(soon))
+					links := e.ended("acquire " + string(kind)).Links()
+					require.Len(t, links, test.links, kind)
+					for _, link := range links {
+						assert.Equal(t, parent[3:35], link.SpanContext.TraceID().String())
+						assert.Equal(t, parent[36:52], link.SpanContext.SpanID().String())
+						assert.True(t, link.SpanContext.IsRemote())
+						assert.Equal(t, []attribute.KeyValue{attribute.String("holdfast.link", "holder")}, link.Attributes)
+					}
+				}
+			})
+		})
+	}
+}
+
+// The traceparent of the hold span is all that is stored, whatever else the context has
+// for other processes, and it goes with the holder, however that goes.
+func TestTraceparentIsStoredAsLongAsTheLockIsHeld(t *testing.T) {
+	forms := map[driver.Kind]func(*holdfast.Client) (leasing, lock){
+		driver.Mutex:   func(c *holdfast.Client) (leasing, lock) { m := c.Mutex("x"); return m.Lease, m },
+		driver.RWMutex: func(c *holdfast.Client) (leasing, lock) { m := c.RWMutex("x"); return m.RLease, m },
+		driver.Semaphore: func(c *holdfast.Client) (leasing, lock) {
+			s := c.Semaphore("x", 3)
+			return permits(s, 2), s
+		},
+	}
+	for name, end := range map[string]func(*lab, *holdfast.Lease, lock){
+		"released": func(l *lab, held *holdfast.Lease, _ lock) { l.giveBack(held) },
+		"forced": func(l *lab, held *holdfast.Lease, k lock) {
+			require.NoError(l.t, k.ForceUnlock(l.t.Context()))
+			require.ErrorIs(l.t, held.Renew(l.t.Context()), holdfast.ErrLost)
+		},
+		"closed": func(l *lab, held *holdfast.Lease, _ lock) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			everywhere(t, func(t *testing.T, l *lab) {
+				l.remember()
+				for kind, form := range forms {
+					e := newTelemetry(t, holdfast.WithHolderLinks())
+					c := e.on(l.near())
+					member, err := baggage.NewMember("user.name", "alice")
+					require.NoError(t, err)
+					bag, err := baggage.New(member)
+					require.NoError(t, err)
+					state, err := trace.ParseTraceState("vendor=secret")
+					require.NoError(t, err)
+					ctx, request := e.tracer.Start(baggage.ContextWithBaggage(trace.ContextWithRemoteSpanContext(t.Context(),
+						trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2},
+							TraceFlags: trace.FlagsSampled, TraceState: state})), bag), "request")
+					require.Equal(t, 1, request.SpanContext().TraceState().Len())
+
+					lease, k := form(c)
+					held, err := lease(ctx)
+					require.NoError(t, err)
+					stored := func() map[string]string { return l.direct.HGetAll(t.Context(), l.keyOf(kind, "x")).Val() }
+					l.until("it is stored", func() bool { return stored()["carrier"] != "" })
+					s := trace.SpanContextFromContext(held.Context())
+					token := strings.Split(held.Token(), ":")[1]
+					assert.Equal(t, fmt.Sprintf("%s 00-%s-%s-01", token, s.TraceID(), s.SpanID()), stored()["carrier"])
+					for _, private := range []string{"alice", "secret"} {
+						assert.NotContains(t, fmt.Sprint(stored()), private)
+					}
+					end(l, held, k)
+					require.NoError(t, c.Close())
+					assert.Equal(t, s.SpanID(), e.ended("hold "+string(kind)).SpanContext().SpanID())
+					assert.NotContains(t, stored(), "carrier", kind)
+					assert.NotContains(t, fmt.Sprint(stored()), s.TraceID().String(), kind)
+				}
+			})
+		})
+	}
+}
+
+func TestTraceparentOfALeaseThatExpiredIsNotTold(t *testing.T) {
+	inBubble(t, func(t *testing.T, l *lab) {
+		e := newTelemetry(t, holdfast.WithHolderLinks(), holdfast.WithHoldSpans(holdfast.Always))
+		held := l.lease(e.on(l.near()), "x", holdfast.WithTTL(time.Second), holdfast.WithoutRenewal())
+		require.NoError(t, held.Renew(t.Context())) // tells who it is
+		require.True(t, l.direct.HExists(t.Context(), l.key("x"), "carrier").Val())
+		time.Sleep(1500 * time.Millisecond)
+		next := l.lease(l.near(), "x")
+		assert.False(t, l.direct.HExists(t.Context(), l.key("x"), "carrier").Val())
+		l.giveBack(next)
+	})
+}
+
+// Without the option nothing is stored, nor without a hold span to link to.
+func TestNothingIsStoredWithoutHolderLinks(t *testing.T) {
+	inBubble(t, func(t *testing.T, l *lab) {
+		for _, opts := range [][]holdfast.TracingOption{
+			{holdfast.WithHoldSpans(holdfast.Always)},
+			{holdfast.WithHolderLinks()}, // alone: no hold span
+			{holdfast.WithHolderLinks(), holdfast.WithHoldSpans(holdfast.Never)},
+		} {
+			c := newTelemetry(t, opts...).on(l.near())
+			lease := l.lease(c, "x")
+			time.Sleep(2 * ages)
+			assert.False(t, l.direct.HExists(t.Context(), l.key("x"), "carrier").Val())
+			l.giveBack(lease)
+		}
+	})
+}
+
+// At most 8 holders are linked to, each once.
+func TestLinksAreFewAndDifferent(t *testing.T) {
+	e := newTelemetry(t, holdfast.WithHolderLinks())
+	asks := 0
+	c := withPuppet(t, puppet{acquire: func(r *driver.Request) (driver.Grant, error) {
+		if asks++; asks > 20 {
+			return driver.Grant{Status: driver.Granted, Ask: r.Ask, Fence: 1}, nil
+		}
+		carrier := fmt.Sprintf("00-0af7651916cd43dd8448eb211c80319c-%016x-01", 1+asks/2)
+		return driver.Grant{Status: driver.Queued, Carrier: carrier, RetryAfter: time.Nanosecond}, nil
+	}}, e.hook)
+	l, err := c.Mutex("x").Lease(context.Background())
+	require.NoError(t, err)
+	require.NoError(t, l.Release(t.Context()))
+	links := e.ended("acquire mutex").Links()
+	require.Len(t, links, 8)
+	for i, link := range links {
+		assert.Equal(t, fmt.Sprintf("%016x", 1+i), link.SpanContext.SpanID().String())
+	}
+}
+
+// In one process, too: readers behind a writer who has the lock by Lock.
+func TestReadersInTheDoorwayAreLinkedToTheWriter(t *testing.T) {
+	everywhere(t, func(t *testing.T, l *lab) {
+		e := newTelemetry(t, holdfast.WithHolderLinks(), holdfast.WithHoldSpans(holdfast.Always))
+		rw := e.on(l.near()).RWMutex("x")
+		rw.Lock()
+		const readers = 3
+		var in []<-chan any
+		for range readers {
+			in = append(in, begin(rw.RLock))
+		}
+		l.until("all wait", func() bool { return strings.Count(stacks(), "(*Client).enter(") == readers })
+		rw.Unlock()
+		for _, r := range in {
+			l.ends(r)
+			rw.RUnlock()
+		}
+		var writer sdktrace.ReadOnlySpan
+		var linked []trace.SpanID
+		for _, s := range e.spans.Ended() {
+			if s.Name() == "hold rwmutex" && attrsOf(s)["holdfast.mode"] == "exclusive" {
+				writer = s
+			}
+			if s.Name() == "acquire rwmutex" && len(s.Links()) > 0 {
+				require.Len(t, s.Links(), 1)
+				linked = append(linked, s.Links()[0].SpanContext.SpanID())
+				assert.Equal(t, true, attrsOf(s)["holdfast.contended"])
+			}
+		}
+		id := writer.SpanContext().SpanID()
+		assert.Equal(t, []trace.SpanID{id, id, id}, linked)
+	})
+}
