@@ -29,8 +29,8 @@ func init() {
 }
 
 var everyday = []action{
-	doAsk, doAsk, doAsk, doAsk, doAsk, doAsk, doAsk, doAsk, doAsk, doRelease, doRelease, doRelease, doUnsettled,
-	doRenew, doLeave, doStraggle, doLate, doForce, doPass, doPass, doEdge, doEdge,
+	doAsk, doAsk, doAsk, doAsk, doAsk, doAsk, doAsk, doAsk, doAsk, doRelease, doRelease, doRelease, doUnsettled, doUnsettled,
+	doRenew, doLeave, doStraggle, doLate, doLate, doForce, doPass, doPass, doEdge, doEdge,
 }
 
 // actionsOf are the actions that a kind of lock has.

@@ -29,6 +29,7 @@ type world struct {
 	tokens  int
 	slots   [6]*player // of the tokens in use
 	left    [6]*player // of those that were in use before
+	last    *player    // of the one that was released last
 	players map[string]*player
 	gone    map[string]bool // tokens that were released
 	heard   chan hearing
