@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/keepalive"
 )
@@ -111,7 +113,8 @@ type ReleaseOp struct {
 }
 
 // RenewOp is one call of a RenewFunc. All leases that are due and live on one node are
-// renewed at once, at most 256. The context has the values of that of the first lease.
+// renewed at once, at most 256. The context has the values of that of one of the leases,
+// if possible of one with a span; in [Lease.Renew] it has those of the caller's.
 type RenewOp struct {
 	Leases []*Lease
 
@@ -209,7 +212,14 @@ func (h *hooks) wrap(hook Hook) {
 // keep renews leases for the keeper. Commands need a context with a span, or they would
 // each begin a trace of their own; that of one of the leases is as good as another.
 func (c *Client) keep(ctx context.Context, entries []*keepalive.Entry) []error {
-	return c.renew(borrowed{ctx, entries[0].Owner.(*Lease).ctx}, entries)
+	values := entries[0].Owner.(*Lease).ctx
+	for _, e := range entries {
+		if l := e.Owner.(*Lease); trace.SpanContextFromContext(l.ctx).IsValid() {
+			values = l.ctx
+			break
+		}
+	}
+	return c.renew(borrowed{ctx, values}, entries)
 }
 
 // renew renews leases, through the hooks.

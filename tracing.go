@@ -161,6 +161,9 @@ func (t *tracing) ReleaseHook(next ReleaseFunc) ReleaseFunc {
 			return next(ctx, op)
 		}
 		began := time.Now()
+		if !trace.SpanContextFromContext(ctx).IsValid() { // as in a deferred release
+			ctx = trace.ContextWithSpan(ctx, trace.SpanFromContext(op.Lease.Context()))
+		}
 		within, span := t.start(ctx, "release", h.on)
 		err := next(within, op)
 		outcome := "released"

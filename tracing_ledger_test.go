@@ -102,6 +102,34 @@ func (e *telemetry) counted() map[string]int64 {
 	return series
 }
 
+// text is all that is told, but for the ids of spans, which look like parts of tokens.
+func (e *telemetry) text() string {
+	e.t.Helper()
+	var b strings.Builder
+	for _, s := range e.spans.Ended() {
+		fmt.Fprintln(&b, s.Name(), s.Attributes(), s.Status(), s.Resource(), s.SpanContext().TraceState())
+		for _, event := range s.Events() {
+			fmt.Fprintln(&b, event.Name, event.Attributes)
+		}
+		for _, link := range s.Links() {
+			fmt.Fprintln(&b, link.Attributes, link.SpanContext.TraceState())
+		}
+	}
+	for _, m := range e.scope().Metrics {
+		fmt.Fprintln(&b, m.Name, m.Description, m.Unit)
+		if h, ok := m.Data.(metricdata.Histogram[float64]); ok {
+			for _, p := range h.DataPoints {
+				fmt.Fprintln(&b, encode(&p.Attributes))
+				for _, exemplar := range p.Exemplars {
+					fmt.Fprintln(&b, exemplar.FilteredAttributes)
+				}
+			}
+		}
+	}
+	fmt.Fprintln(&b, e.counted())
+	return b.String()
+}
+
 // scope reads all metrics, which must be of one scope.
 func (e *telemetry) scope() metricdata.ScopeMetrics {
 	e.t.Helper()

@@ -125,6 +125,7 @@ func TestTraceparentIsStoredAsLongAsTheLockIsHeld(t *testing.T) {
 					end(l, held, k)
 					require.NoError(t, c.Close())
 					assert.Equal(t, s.SpanID(), e.ended("hold "+string(kind)).SpanContext().SpanID())
+					requireNoToken(t, e.text())
 					assert.NotContains(t, stored(), "carrier", kind)
 					assert.NotContains(t, fmt.Sprint(stored()), s.TraceID().String(), kind)
 				}

@@ -138,7 +138,7 @@ func (e *telemetry) on(c *holdfast.Client) *holdfast.Client {
 }
 
 // All that is told of each outcome, and nothing else; and what goes up and down has come
-// down again.
+// down again. A token is told nowhere, nor is it in the log, which the lab looks at.
 func TestEveryOutcomeIsTold(t *testing.T) {
 	for name, o := range outcomes {
 		t.Run(name, func(t *testing.T) {
@@ -154,6 +154,7 @@ func TestEveryOutcomeIsTold(t *testing.T) {
 				e.quiet(l)
 				assert.ElementsMatch(t, o.spans, e.told())
 				assert.Equal(t, o.counts, e.counted())
+				requireNoToken(t, e.text())
 			})
 		})
 	}
