@@ -1,0 +1,57 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"regexp"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestAccountTellsWhoWaitedForWhomAndOfTheLoss(t *testing.T) {
+	var out bytes.Buffer
+	require.NoError(t, runAccount(t.Context(), "", &out))
+	text := out.String()
+
+	hold := regexp.MustCompile(`(?m)^batch  nightly report .*\n(?:[├│└].*\n)*?├─ hold mutex report:daily  (\w{4}) .* released`).FindStringSubmatch(text)
+	require.NotNil(t, hold, "the nightly report holds its lock")
+	for what, want := range map[string]string{
+		"who waits is linked to who holds":  `web-1  nightly report .*\n.* acquire mutex report:daily .* acquired, contended .*\n.* waited for → hold ` + hold[1] + ` of batch\n`,
+		"who times out, too":                `web-2  GET /report .* ✗\n.* ✗ timeout, contended .*\n.* waited for → hold ` + hold[1] + ` of batch\n`,
+		"and who tries":                     `web-2  nightly report .*\n.* not_acquired, contended .*\n.* waited for → hold ` + hold[1] + ` of batch\n`,
+		"the loss is in the traces":         `hold mutex import:acme  \w{4} .* ✗ lost`,
+		"and in the metrics":                `mutex exclusive import .* 1\n`,
+		"there are quantiles":               `semaphore shared payments( +\d+){4}( +[\d.]+ ms){4} +0\n`,
+		"the subscription was made again":   `reconnects  error \d`,
+		"who holds and waits is seen live":  ` s   hold [1-9] ■+ +wait [1-9] □+\n`,
+		"scripts are called by their names": `mutex\.acquire`,
+	} {
+		assert.Regexp(t, want, text, what)
+	}
+}
+
+func TestJSONIsThatOfTheStandardExporters(t *testing.T) {
+	var out bytes.Buffer
+	require.NoError(t, runJSON(t.Context(), "", &out))
+	spans, metrics := map[string]int{}, 0
+	for d := json.NewDecoder(&out); ; {
+		var o struct {
+			Name         string
+			ScopeMetrics []any
+		}
+		if err := d.Decode(&o); errors.Is(err, io.EOF) {
+			break
+		} else {
+			require.NoError(t, err)
+		}
+		spans[o.Name]++
+		metrics += len(o.ScopeMetrics)
+	}
+	assert.Equal(t, 1, spans["hold mutex"]-spans["release mutex"]+1)
+	assert.NotZero(t, spans["holdfast.rwmutex.acquire"])
+	assert.NotZero(t, metrics)
+}
