@@ -24,8 +24,8 @@ import (
 //
 // On a [redis.ClusterClient] commands within Watch pass only through the hooks of the
 // nodes, so add it there, too, with OnNewNode. Commands that are combined by an
-// AutoPipeline are sent with a context that is not theirs, and cannot be guarded. The
-// commands of this library are never refused.
+// AutoPipeline are sent with a context that is not theirs, and cannot be guarded; ask
+// [Lease.Err] before. The commands of this library are never refused.
 func GuardHook() redis.Hook { return guardHook{} }
 
 type guardHook struct{}
@@ -70,6 +70,10 @@ func (guardHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 //
 // A server that does not know a script yet answers NOSCRIPT, and is sent the text. That
 // is no error, and is not shown as one. In the wrong order it does nothing.
+//
+// By default redisotel puts the arguments of commands in the attribute db.statement, and
+// so the tokens of leases. This hook puts the name of the script in their place. Without
+// it, use redisotel.WithDBStatement(false).
 func NameHook() redis.Hook { return nameHook{} }
 
 type nameHook struct{}
@@ -123,6 +127,6 @@ func name(ctx context.Context, prefix string, p procedure) {
 	name, sent := p.Procedure()
 	if span := trace.SpanFromContext(ctx); span.IsRecording() && span != trace.SpanFromContext(sent) {
 		span.SetName(prefix + name)
-		span.SetAttributes(attribute.String("db.stored_procedure.name", name))
+		span.SetAttributes(attribute.String("db.stored_procedure.name", name), attribute.String("db.statement", name))
 	}
 }

@@ -33,9 +33,11 @@ import (
 //	Lease -> first -> second -> the store -> second -> first -> Lease returns
 //
 // A hook can measure, change the context, try again, or refuse by returning an error
-// without calling next. The forms that cannot return an error deal with that as with a
-// refusal of the store, see [Mutex.Lock]. A hook must not panic, nor call Close. Hooks
-// are called from many goroutines at once.
+// without calling next. It passes on the op that it got. The forms that cannot return an
+// error deal with a refusal as with one of the store, see [Mutex.Lock]; after an Unlock
+// that is refused the lock is unlocked in this process, but held on in the store until
+// the client is closed. A hook must not panic, nor call Close. Hooks are called from many
+// goroutines at once.
 //
 // There is no hook for the end of a lease, because a lease has one already: the context
 // of [Lease.Context] ends when it is released or lost, and [context.AfterFunc] calls what
@@ -67,11 +69,12 @@ func (HookBase) RenewHook(RenewFunc) RenewFunc { return nil }
 type AcquireFunc func(ctx context.Context, op *AcquireOp) (*Lease, error)
 
 // ReleaseFunc releases a lease, or a part of it. If it is not called, the lease is held
-// on.
+// on. [Client.Close] releases leases without it.
 type ReleaseFunc func(ctx context.Context, op *ReleaseOp) error
 
-// RenewFunc renews leases, and returns one error, or nil, for each of them in order:
-// [ErrNotHeld] if the store says that the lease is over, or what kept it from renewing.
+// RenewFunc renews leases, and returns one error, or nil, for each of op.Leases in their
+// order: [ErrNotHeld] if the store says that the lease is over, which ends it at once, or
+// what kept it from renewing, which is tried again as long as the lease lasts.
 type RenewFunc func(ctx context.Context, op *RenewOp) []error
 
 // AcquireOp is one call of an AcquireFunc.
@@ -83,9 +86,10 @@ type AcquireOp struct {
 	Wait   bool  // false for TryLock and its like
 	TTL    time.Duration
 
-	// Holding, if set, is called when the lock was granted, with the context that
-	// Lease.Context is made from, and returns the one to use instead. A hook that finds
-	// it set calls what it found.
+	// Holding, if a hook has set it before it calls next, is called when the lock was
+	// granted, with the context that Lease.Context is made from, and returns the one to
+	// use instead. A hook that finds it set has its own call what it found. Who tries
+	// again has it called again.
 	Holding func(ctx context.Context, fence int64) context.Context
 
 	// What happened, complete when next returns.

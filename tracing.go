@@ -41,15 +41,23 @@ var tracingDefaults = tracing{
 }
 
 // NewTracingHook returns a hook that shows in OpenTelemetry who waits, who holds, and
-// why. It needs nothing but the API; without an SDK it does next to nothing.
+// why. It needs nothing but the API; without an SDK it records nothing.
 //
 //	locks.AddHook(holdfast.NewTracingHook())
 //
 // There are three spans for a lock. "acquire mutex" lasts from the call until the lock
 // is held or not to be had, "hold mutex" from then until it is released or lost, and
-// "release mutex" while it is given back. The context of a lease has the hold span, so
-// what is done under the lock is within it; renewals are, too. To miss a lock with
-// TryLock is no error. The other kinds are called rwmutex and semaphore.
+// "release mutex" while it is given back. The other kinds are called rwmutex and
+// semaphore. The context of a lease has the hold span, so what is done under the lock is
+// within it; renewals are, too, and a release whose context has no span. A renewal that
+// fails is an event of the hold span. By default there are hold spans only within
+// others, see [HoldSpans].
+//
+// An acquisition has the holdfast.outcome acquired, not_acquired, timeout, canceled or
+// error. To miss a lock with TryLock is no error, nor is to cancel. A lease has the
+// holdfast.end_reason released, lost or, if it was made [WithoutRenewal], expired. What
+// error.type can be is told by [LockError.ErrorType]; for the error of a hook it is what
+// that says itself, or its Go type.
 //
 // The metrics are
 //

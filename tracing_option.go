@@ -38,7 +38,8 @@ func WithMeterProvider(p metric.MeterProvider) TracingOption {
 	return tracingOption(func(t *tracing) { t.metrics = p })
 }
 
-// WithAttributes adds attributes to all spans and metrics. The default is none.
+// WithAttributes adds attributes to all spans and metrics, beside those of earlier such
+// options. The default is none.
 func WithAttributes(attrs ...attribute.KeyValue) TracingOption {
 	return tracingOption(func(t *tracing) { t.attrs = append(t.attrs, attrs...) })
 }
@@ -50,14 +51,15 @@ func WithSpanNameFormatter(f func(operation string, k driver.Kind) string) Traci
 }
 
 // WithFilter sets what is traced and measured: acquisitions for which f returns true,
-// and what follows from them. The default is all.
+// and what follows from them. It is asked before next is called, and only then. The
+// default is all.
 func WithFilter(f func(ctx context.Context, op *AcquireOp) bool) TracingOption {
 	return tracingOption(func(t *tracing) { t.filter = f })
 }
 
-// WithLockClass adds the attribute holdfast.lock.class to spans and metrics: f makes it
-// of the name of the lock. There should be few, such as "orders" for "orders:42". The
-// default is none.
+// WithLockClass adds the attribute holdfast.lock.class to spans, and to the metrics that
+// have a mode: f makes it of the name of the lock. There should be few, such as "orders"
+// for "orders:42". The default is none.
 func WithLockClass(f func(name string) string) TracingOption {
 	return tracingOption(func(t *tracing) { t.class = f })
 }
@@ -73,6 +75,7 @@ func WithHoldSpans(h HoldSpans) TracingOption {
 //
 // For that the traceparent of a hold span is stored with the lock, nothing else; it costs
 // a command for each lease that is held for more than 10 ms, which is sent with renewals.
+// Those made [WithoutRenewal] tell it only with [Lease.Renew] and when they are released.
 // Leases without a hold span cannot be linked to. The default is no links.
 func WithHolderLinks() TracingOption {
 	return tracingOption(func(t *tracing) { t.links = true })
