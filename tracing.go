@@ -196,9 +196,11 @@ func (t *tracing) RenewHook(next RenewFunc) RenewFunc {
 		errs := next(ctx, op)
 		took := time.Since(began).Seconds()
 		for i, l := range op.Leases {
-			if h := t.holdOf(l); h != nil {
-				h.renewed(ctx, took, errs[i])
+			h := t.holdOf(l)
+			if h == nil || errs[i] != nil && errors.Is(l.ended(), ErrNotHeld) { // released meanwhile
+				continue
 			}
+			h.renewed(ctx, took, errs[i])
 		}
 		return errs
 	}

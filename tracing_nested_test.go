@@ -80,6 +80,26 @@ func TestLeaseThatAHookHasForgottenIsLost(t *testing.T) {
 	assert.EqualValues(t, 1, e.counted()[heldTillEnd])
 }
 
+// A renewal that arrives after the release of its lease has not failed.
+func TestRenewalThatMeetsAReleaseHasNotFailed(t *testing.T) {
+	e := newTelemetry(t, holdfast.WithHoldSpans(holdfast.Always))
+	sent, released := make(chan struct{}), make(chan struct{})
+	c := withPuppet(t, puppet{renew: func(context.Context, []driver.Lease) []error {
+		close(sent)
+		<-released
+		return []error{driver.ErrNotHeld}
+	}}, e.hook)
+	l, err := c.Mutex("x").Lease(t.Context())
+	require.NoError(t, err)
+	renewed := make(chan error, 1)
+	go func() { renewed <- l.Renew(context.Background()) }()
+	<-sent
+	require.NoError(t, l.Release(t.Context()))
+	close(released)
+	require.ErrorIs(t, <-renewed, holdfast.ErrNotHeld)
+	assert.Equal(t, map[string]int64{acquiredFree: 1, heldTillEnd: 1}, e.counted())
+}
+
 // The client is closed just as the lock is granted: nobody has it then.
 func TestGrantToAClientThatIsClosedIsToldToEnd(t *testing.T) {
 	e := newTelemetry(t, holdfast.WithHoldSpans(holdfast.Always))
