@@ -18,9 +18,10 @@ type query struct {
 // What parse knows of PromQL is what the dashboard needs; anything else is an error. The
 // parser of Prometheus brings with it several times the modules of this library.
 var (
-	token     = regexp.MustCompile(`^(?:"(?:[^"\\]|\\.)*"|\[[^\]]*\]|[a-zA-Z_]\w*|[0-9.]+|=~|!~|!=|[={},()/])`)
-	word1     = regexp.MustCompile(`^[a-zA-Z_]`)
-	functions = map[string]bool{"sum": true, "rate": true, "increase": true, "histogram_quantile": true}
+	token     = regexp.MustCompile(`^(?:"(?:[^"\\]|\\.)*"|\[[^\]]*\]|\$?[a-zA-Z_]\w*|[0-9.]+|=~|!~|!=|[={},()/])`)
+	name      = regexp.MustCompile(`^[a-zA-Z_]`)
+	functions = map[string]bool{"sum": true, "rate": true, "increase": true, "last_over_time": true, "histogram_quantile": true}
+	operators = map[string]bool{"or": true, "unless": true, "offset": true}
 )
 
 func parse(expr string) (query, error) {
@@ -30,7 +31,7 @@ func parse(expr string) (query, error) {
 		switch t := tokens[i]; {
 		case t == "by":
 			q.by, i, err = list(q.by, tokens, i+1, "(", ")")
-		case !word1.MatchString(t), functions[t]:
+		case !name.MatchString(t), functions[t], operators[t]:
 		case tokens[min(i+1, len(tokens)-1)] == "(":
 			err = fmt.Errorf("unknown function %s", t)
 		case tokens[min(i+1, len(tokens)-1)] == "{":
@@ -79,7 +80,7 @@ func list(names, tokens []string, i int, first, last string) ([]string, int, err
 		return nil, i, fmt.Errorf("%s is missing", first)
 	}
 	for i++; tokens[i] != last; i++ {
-		if word1.MatchString(tokens[i]) {
+		if name.MatchString(tokens[i]) {
 			names = append(names, tokens[i])
 		}
 	}
@@ -99,7 +100,7 @@ func (q query) check(t *testing.T, where string, series map[string][]string) {
 }
 
 func TestParseFindsMetricsAndLabels(t *testing.T) {
-	q, err := parse(`histogram_quantile(0.99, sum by (a, le) (rate(x_bucket{b=~"$v", c!="by (}"}[$__rate_interval]))) / y`)
+	q, err := parse(`histogram_quantile(0.99, sum by (a, le) (rate(x_bucket{b=~"$v", c!="by (}"}[$__rate_interval]))) / (y or y offset $__range)`)
 	require.NoError(t, err)
 	assert.Equal(t, map[string][]string{"x_bucket": {"b", "c"}, "y": nil}, q.labels)
 	assert.Equal(t, []string{"a", "le"}, q.by)
