@@ -33,7 +33,7 @@ func TestLateRUnlockOfAnExpiredReaderLetsNobodyIn(t *testing.T) {
 	t.Parallel()
 	withPatience(t, func(t *testing.T, l *lab) {
 		l.remember()
-		const ttl = 600 * time.Millisecond
+		const ttl = 1500 * time.Millisecond
 		c, near := l.far(holdfast.WithTTL(ttl)), l.near().RWMutex("x")
 		rw := c.RWMutex("x")
 		rw.RLock()
@@ -66,7 +66,7 @@ func TestLateRUnlockOfAnExpiredReaderLetsNobodyIn(t *testing.T) {
 // What is lost is locked in this process until it is unlocked, and by nobody elsewhere.
 func TestLostRWMutexStaysLockedHere(t *testing.T) {
 	everywhere(t, func(t *testing.T, l *lab) {
-		c, near := l.near(holdfast.WithTTL(300*time.Millisecond)), l.near().RWMutex("x")
+		c, near := l.near(holdfast.WithTTL(900*time.Millisecond)), l.near().RWMutex("x")
 		rw := c.RWMutex("x")
 		rw.Lock()
 		require.NoError(t, near.ForceUnlock(t.Context()))
@@ -160,7 +160,7 @@ func (p *play) released() []driver.Lease {
 func TestExpiryOfOneIsNotPutOffByRenewalOfOthers(t *testing.T) {
 	t.Parallel()
 	withPatience(t, func(t *testing.T, l *lab) {
-		const ttl = 600 * time.Millisecond
+		const ttl = 1500 * time.Millisecond
 		l.remember()
 		far, near := l.far(holdfast.WithTTL(ttl)), l.near(holdfast.WithTTL(ttl))
 		s, rw := near.Semaphore("x", 4), near.RWMutex("x")
@@ -188,7 +188,7 @@ func TestExpiryOfOneIsNotPutOffByRenewalOfOthers(t *testing.T) {
 func TestExpiredWaitingWriterNeverGetsTheLock(t *testing.T) {
 	t.Parallel()
 	withPatience(t, func(t *testing.T, l *lab) {
-		const ttl = 600 * time.Millisecond
+		const ttl = 1500 * time.Millisecond
 		l.remember()
 		far, a := l.far(holdfast.WithTTL(ttl)).RWMutex("x"), l.near(holdfast.WithTTL(ttl)).RWMutex("x")
 		held := l.take(a.RLease)
@@ -261,7 +261,7 @@ func TestForceUnlockTakesTheLockFromAll(t *testing.T) {
 // Who has permits by Acquire is not told, but has to release them nevertheless.
 func TestLostPermitsMustBeReleasedNevertheless(t *testing.T) {
 	everywhere(t, func(t *testing.T, l *lab) {
-		c := l.near(holdfast.WithTTL(300 * time.Millisecond))
+		c := l.near(holdfast.WithTTL(900 * time.Millisecond))
 		s, other := c.Semaphore("x", 4), l.near().Semaphore("x", 4)
 		require.NoError(t, s.Acquire(t.Context(), 3))
 		require.NoError(t, other.ForceUnlock(t.Context()))

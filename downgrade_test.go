@@ -219,7 +219,7 @@ func TestDowngradedLeaseIsRenewedAndLostAsAnyOther(t *testing.T) {
 	t.Parallel()
 	withPatience(t, func(t *testing.T, l *lab) {
 		l.remember()
-		const ttl = 600 * time.Millisecond
+		const ttl = 1500 * time.Millisecond
 		far, near := l.far(holdfast.WithTTL(ttl)).RWMutex("x"), l.near().RWMutex("x")
 		lease := l.take(far.Lease)
 		require.NoError(t, lease.Downgrade(t.Context()))

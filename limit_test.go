@@ -111,7 +111,7 @@ func TestAnotherLimitIsRefusedWhileTheSemaphoreIsInUse(t *testing.T) {
 func TestLimitOfTheDeadBindsNobody(t *testing.T) {
 	t.Parallel()
 	withPatience(t, func(t *testing.T, l *lab) {
-		const ttl = 300 * time.Millisecond
+		const ttl = 1500 * time.Millisecond
 		dead := l.take(permits(l.near().Semaphore("x", 3, holdfast.WithoutRenewal(), holdfast.WithTTL(ttl)), 1))
 		other := l.near().Semaphore("x", 5)
 		l.refuses(other, 1, holdfast.ErrLimitConflict, "limit_conflict")

@@ -233,7 +233,7 @@ func TestPartReleaseThatComesLateTakesNothing(t *testing.T) {
 func TestPartsAreRenewed(t *testing.T) {
 	t.Parallel()
 	withPatience(t, func(t *testing.T, l *lab) {
-		const ttl = 600 * time.Millisecond
+		const ttl = 1500 * time.Millisecond
 		s, other := l.near(holdfast.WithTTL(ttl)).Semaphore("x", 5), l.near().Semaphore("x", 5)
 		require.NoError(t, s.Acquire(t.Context(), 4))
 		s.Release(1)
@@ -242,6 +242,7 @@ func TestPartsAreRenewed(t *testing.T) {
 		defer cancel()
 		require.ErrorIs(t, other.Acquire(ctx, 1), holdfast.ErrLocked)
 		assert.Equal(t, []int64{3, 2}, l.weights(other))
+		l.untilWaiting(other, 0) // it withdraws in the background
 		l.giveBack(lease)
 		s.Release(3)
 		l.isClean("semaphore", "x")

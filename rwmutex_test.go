@@ -33,7 +33,7 @@ func TestReadersAndWritersNeverMeet(t *testing.T) {
 		clients := []*holdfast.Client{l.near(), l.near(), l.near()}
 		for _, readers := range []int{1, 3, 5, 10, 16} {
 			for _, among := range []int{1, 3} {
-				r, n := &referee{limit: crowdOf}, 8
+				r, n := &referee{limit: crowdOf}, 5
 				var wg sync.WaitGroup
 				handle := func(i int) *holdfast.RWMutex {
 					return clients[i%among].RWMutex(fmt.Sprintf("%d readers of %d clients", readers, among))

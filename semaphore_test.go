@@ -153,6 +153,7 @@ func TestAcquireWaitsForWhatIsNotFree(t *testing.T) {
 		b.Release(1)
 		require.NoError(t, acquireWithin(t, a, 1, soon))
 		a.Release(2)
+		l.untilWaiting(a, 0)
 		l.isClean("semaphore", "x")
 	})
 }
