@@ -118,10 +118,8 @@ func newProcess(name string, opts redis.Options, spans sdktrace.SpanExporter, me
 	opts.Dialer = wire.dial
 	rdb := redis.NewClient(&opts)
 
-	// NameHook names the spans of redisotel, and so has to come after it. Statements would
-	// show tokens, and who knows the token of a lease can end it.
-	err := redisotel.InstrumentTracing(rdb, redisotel.WithTracerProvider(traces),
-		redisotel.WithDBStatement(false), redisotel.WithDialFilter(true))
+	// NameHook names the spans of redisotel, and so has to come after it.
+	err := redisotel.InstrumentTracing(rdb, redisotel.WithTracerProvider(traces), redisotel.WithDialFilter(true))
 	if err != nil {
 		return nil, err
 	}

@@ -37,6 +37,8 @@ func TestAccountTellsWhoWaitedForWhomAndOfTheLoss(t *testing.T) {
 func TestJSONIsThatOfTheStandardExporters(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, runJSON(t.Context(), "", &out))
+	assert.Contains(t, out.String(), `"holdfast.mutex.acquire"`)
+	assert.NotContains(t, out.String(), "evalsha", "whose arguments have tokens")
 	spans, metrics := map[string]int{}, 0
 	for d := json.NewDecoder(&out); ; {
 		var o struct {
