@@ -137,7 +137,7 @@ func (op *AcquireOp) note(a *acquisition) {
 	if op == nil {
 		return
 	}
-	op.Contended = op.Contended || a.busy
+	op.Contended = op.Contended || a.busy || a.wakeups.Notify > 0 // which can overtake the answer
 	op.Asked += int(a.last)
 	op.Wakeups.Notify += a.wakeups.Notify
 	op.Wakeups.Poll += a.wakeups.Poll

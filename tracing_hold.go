@@ -77,9 +77,9 @@ func (h *holdSpan) end(l *Lease, at time.Time) {
 			h.span.SetStatus(codes.Error, "lock lost")
 		}
 		h.span.SetAttributes(append(attrs, attrRenewals.Int64(h.renewals.Load()))...)
-		h.span.End(trace.WithTimestamp(at))
 		h.t.meters.hold.Record(ctx, at.Sub(h.began).Seconds(), metric.WithAttributes(attrs...))
 		h.t.meters.holding.Add(ctx, -1, metric.WithAttributes(h.on.few...))
+		h.span.End(trace.WithTimestamp(at))
 	})
 }
 

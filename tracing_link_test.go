@@ -3,6 +3,7 @@ package holdfast_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -191,7 +192,7 @@ func TestReadersInTheDoorwayAreLinkedToTheWriter(t *testing.T) {
 		e := newTelemetry(t, holdfast.WithHolderLinks(), holdfast.WithHoldSpans(holdfast.Always))
 		rw := e.on(l.near()).RWMutex("x")
 		rw.Lock()
-		const readers = 3
+		const readers = 8
 		var in []<-chan any
 		for range readers {
 			in = append(in, begin(rw.RLock))
@@ -215,6 +216,55 @@ func TestReadersInTheDoorwayAreLinkedToTheWriter(t *testing.T) {
 			}
 		}
 		id := writer.SpanContext().SpanID()
-		assert.Equal(t, []trace.SpanID{id, id, id}, linked)
+		assert.Equal(t, slices.Repeat([]trace.SpanID{id}, readers), linked)
 	})
+}
+
+// Who has gone out before one came was not in the way.
+func TestWhoCameLaterIsNotLinkedToWhoHadGone(t *testing.T) {
+	everywhere(t, func(t *testing.T, l *lab) {
+		e := newTelemetry(t, holdfast.WithHolderLinks(), holdfast.WithHoldSpans(holdfast.Always))
+		mu := e.on(l.near()).Mutex("x")
+		waiting := func(n int) {
+			l.until("so many wait", func() bool { return strings.Count(stacks(), "(*Client).enter(") == n })
+		}
+		mu.Lock()
+		second := begin(mu.Lock)
+		waiting(1)
+		mu.Unlock()
+		l.ends(second)
+		third := begin(mu.Lock)
+		waiting(1)
+		mu.Unlock()
+		l.ends(third)
+		mu.Unlock()
+
+		var holds []trace.SpanID
+		var links [][]trace.SpanID
+		for _, s := range e.spans.Ended() {
+			switch s.Name() {
+			case "hold mutex":
+				holds = append(holds, s.SpanContext().SpanID())
+			case "acquire mutex":
+				var to []trace.SpanID
+				for _, link := range s.Links() {
+					to = append(to, link.SpanContext.SpanID())
+				}
+				links = append(links, to)
+			}
+		}
+		require.Len(t, holds, 3)
+		assert.Equal(t, [][]trace.SpanID{nil, {holds[0]}, {holds[1]}}, links)
+	})
+}
+
+// Who does not ask for links gets none, though others say who they are.
+func TestLinksAreMadeOnlyIfAskedFor(t *testing.T) {
+	e := newTelemetry(t)
+	c := withPuppet(t, puppet{acquire: func(r *driver.Request) (driver.Grant, error) {
+		return driver.Grant{Status: driver.Busy, Carrier: parent}, nil
+	}}, e.hook)
+	_, err := c.Mutex("x").TryLease(t.Context())
+	require.ErrorIs(t, err, holdfast.ErrLocked)
+	assert.Empty(t, e.ended("acquire mutex").Links())
 }

@@ -100,6 +100,22 @@ func TestRenewalThatMeetsAReleaseHasNotFailed(t *testing.T) {
 	assert.Equal(t, map[string]int64{acquiredFree: 1, heldTillEnd: 1}, e.counted())
 }
 
+// The news that the lock was granted can come before the answer that one has to wait.
+func TestGrantThatOvertakesTheAnswerIsContended(t *testing.T) {
+	e := newTelemetry(t)
+	granted := make(chan struct{})
+	c := withPuppet(t, puppet{acquire: func(r *driver.Request) (driver.Grant, error) {
+		r.Wake(driver.Grant{Status: driver.Granted, Ask: r.Ask, Fence: 1})
+		<-granted
+		return driver.Grant{Status: driver.Queued}, nil
+	}}, e.hook)
+	l, err := c.Mutex("x").Lease(t.Context())
+	close(granted)
+	require.NoError(t, err)
+	require.NoError(t, l.Release(t.Context()))
+	assert.Equal(t, true, attrsOf(e.ended("acquire mutex"))["holdfast.contended"])
+}
+
 // The client is closed just as the lock is granted: nobody has it then.
 func TestGrantToAClientThatIsClosedIsToldToEnd(t *testing.T) {
 	e := newTelemetry(t, holdfast.WithHoldSpans(holdfast.Always))
