@@ -1,14 +1,17 @@
 package holdfast_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/sdk/instrumentation"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata/metricdatatest"
@@ -135,6 +138,32 @@ func TestDurationsAreInSeconds(t *testing.T) {
 			s := e.ended(name)
 			assert.InDelta(t, want, s.EndTime().Sub(s.StartTime()).Seconds(), .1, name)
 		}
+	})
+}
+
+// A lease that could not be renewed is lost, and did not just expire. Every renewal that
+// failed is told.
+func TestLossForWantOfRenewalIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newTelemetry(t, holdfast.WithHoldSpans(holdfast.Always))
+		failed := 0
+		c := holdfast.Open(puppet{renew: func(_ context.Context, leases []driver.Lease) []error {
+			failed++
+			return []error{driver.ErrTransient}
+		}}, holdfast.WithTTL(3*time.Second))
+		c.AddHook(e.hook)
+		l, err := c.Mutex("x").Lease(t.Context())
+		require.NoError(t, err)
+		<-l.Done()
+		synctest.Wait()
+		hold := e.ended("hold mutex")
+		assert.Equal(t, "end_reason=lost error.type=lock_lost renewals=0", plain(hold, "operation.name", "primitive", "mode", "lock.name"))
+		assert.Equal(t, codes.Error, hold.Status().Code)
+		assert.InDelta(t, 3, hold.EndTime().Sub(hold.StartTime()).Seconds(), .1)
+		require.Positive(t, failed)
+		assert.Len(t, hold.Events(), failed)
+		assert.EqualValues(t, failed, e.counted()["renew.duration error.type=store primitive=mutex"])
+		require.NoError(t, c.Close())
 	})
 }
 
