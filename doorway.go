@@ -22,7 +22,7 @@ type doorway struct {
 	room  *semaphore.Weighted
 	users int    // inside or waiting; under Client.mu, like holds
 	holds []hold // in the order of their grants
-	last  string // carrier of who went out last
+	last  *Lease // of who went out last
 }
 
 // everyone is the size of a room: who comes alone takes all of it.
@@ -61,20 +61,31 @@ func (c *Client) enter(d door, shared, wait bool, op *AcquireOp) error {
 		c.withdraw(d)
 		return ErrClosed
 	case op != nil:
-		op.block(c.inside(w)...)
+		op.block(c.before(w, shared))
 	}
 	return nil
 }
 
-// inside returns the carriers of those who are in the way, or were until just now.
+// inside returns the carriers of those who are inside.
 func (c *Client) inside(w *doorway) []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	carriers := []string{w.last}
+	var carriers []string
 	for _, h := range w.holds {
 		carriers = append(carriers, h.lease.a.carrier)
 	}
 	return carriers
+}
+
+// before returns the carrier of who went out just before somebody came in, unless both
+// are readers, who are not in each other's way.
+func (c *Client) before(w *doorway, shared bool) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if w.last == nil || shared && w.last.a.req.Shared {
+		return ""
+	}
+	return w.last.a.carrier
 }
 
 // leave goes out, and lets the next ones in.
@@ -158,7 +169,7 @@ func (c *Client) unhold(d door, shared bool, n int64) ([]hold, bool) {
 		h.left -= part
 		n -= part
 		taken = append(taken, *h)
-		w.last = h.lease.a.carrier
+		w.last = h.lease
 	}
 	w.holds = slices.DeleteFunc(w.holds, func(h hold) bool { return h.left == 0 })
 	return taken, true

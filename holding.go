@@ -63,18 +63,30 @@ func (c *Client) under(ctx context.Context) context.Context {
 	if ctx == context.Background() {
 		return c.life // a release from Unlock need not pay for it
 	}
-	return borrowed{c.life, ctx}
+	return borrowed{together{c.life, ctx}}
 }
 
-// borrowed is a context with the values of another.
-type borrowed struct {
+// together is a context with the values of another.
+type together struct {
 	context.Context
 	values context.Context
 }
+
+// Value returns the value of the other; but package context finds what ends a context,
+// and why, by a key that is a pointer to an int, and that must be of the one.
+func (t together) Value(key any) any {
+	if _, end := key.(*int); end {
+		return t.Context.Value(key)
+	}
+	return t.values.Value(key)
+}
+
+// borrowed is together without the leases.
+type borrowed struct{ together }
 
 func (b borrowed) Value(key any) any {
 	if key == (holdingKey{}) {
 		return nil
 	}
-	return b.values.Value(key)
+	return b.together.Value(key)
 }

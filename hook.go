@@ -223,7 +223,7 @@ func (c *Client) keep(ctx context.Context, entries []*keepalive.Entry) []error {
 			break
 		}
 	}
-	return c.renew(borrowed{ctx, values}, entries)
+	return c.renew(borrowed{together{ctx, values}}, entries)
 }
 
 // renew renews leases, through the hooks.

@@ -241,7 +241,8 @@ func do(ctx context.Context, acquire func(context.Context) (*Lease, error), f fu
 			err = errors.Join(err, released)
 		}
 	}()
-	return f(l.WithContext(ctx))
+	// What a hook has put into the lease's context, such as a span, f shall see, too.
+	return f(l.WithContext(together{ctx, l.ctx}))
 }
 
 func (l *Lease) door() door { return door{l.a.req.Kind, l.a.req.Name} }

@@ -74,7 +74,7 @@ func WithHoldSpans(h HoldSpans) TracingOption {
 // 8. A link has the attribute holdfast.link, "holder".
 //
 // For that the traceparent of a hold span is stored with the lock, nothing else; it costs
-// a command for each lease that is held for more than 10 ms, which is sent with renewals.
+// a command for each lease that is held for more than 10 ms, which is a renewal that comes early.
 // Those made [WithoutRenewal] tell it only with [Lease.Renew] and when they are released.
 // Leases without a hold span cannot be linked to. The default is no links.
 func WithHolderLinks() TracingOption {

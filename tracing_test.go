@@ -203,6 +203,26 @@ func TestTracingShowsALoss(t *testing.T) {
 	})
 }
 
+// What is done under a lock is within the span of the hold, also with Do.
+func TestTracingPutsTheHoldSpanIntoTheContextOfDo(t *testing.T) {
+	s := redistest.Shared(t)
+	e := newTelemetry(t)
+	c := newLab(t, s).near()
+	c.AddHook(e.hook)
+	ctx, request := e.tracer.Start(t.Context(), "request")
+	ctx, cancel := context.WithCancel(ctx)
+	err := c.Mutex("x").Do(ctx, func(ctx context.Context) error {
+		_, work := e.tracer.Start(ctx, "work")
+		work.End()
+		cancel()
+		<-ctx.Done() // with either
+		return nil
+	})
+	require.NoError(t, err)
+	request.End()
+	assert.Equal(t, e.ended("hold mutex").SpanContext().SpanID(), e.ended("work").Parent().SpanID())
+}
+
 // The waiter's span is linked to the span of the holder in its way, whether that is in
 // another process or in this one, and for how long it holds.
 func TestTracingLinksTheWaiterToTheHolder(t *testing.T) {
