@@ -43,13 +43,16 @@ func (m *model) dead(token string) bool { return m.tombs[token] > m.now }
 // acquire is one ask of a token. What the answer says needs no news.
 func (m *model) acquire(r *modelAsk, ask uint64) modelAnswer {
 	a := m.decide(r, ask)
+	if m.holding(r.token) != nil {
+		m.served(r.token, ask)
+	}
 	m.news = slices.DeleteFunc(m.news, func(n modelNews) bool { return n.token == r.token })
 	return a
 }
 
 func (m *model) decide(r *modelAsk, ask uint64) modelAnswer {
 	if m.dead(r.token) {
-		delete(m.seats, r.token)
+		m.unheard(r.token)
 		return outcome(driver.ErrNotHeld)
 	}
 	m.purge()
@@ -58,7 +61,7 @@ func (m *model) decide(r *modelAsk, ask uint64) modelAnswer {
 		return replies(driver.Granted)
 	}
 	if refusal := m.refuse(r); refusal != nil {
-		delete(m.seats, r.token)
+		m.unheard(r.token)
 		return outcome(refusal...)
 	}
 	if !r.wait {
@@ -68,8 +71,22 @@ func (m *model) decide(r *modelAsk, ask uint64) modelAnswer {
 	if m.holding(r.token) != nil {
 		return replies(driver.Granted)
 	}
-	m.seats[r.token] = seat
+	if ask > m.granted[r.token] { // else it is an answer from before the grant
+		m.seats[r.token] = seat
+	}
 	return replies(driver.Queued)
+}
+
+// served is what a client that hears of a grant makes of it: it has no place any more.
+func (m *model) served(token string, ask uint64) {
+	m.granted[token] = max(m.granted[token], ask)
+	delete(m.seats, token)
+}
+
+// unheard is what a client keeps of a token that it need not hear of any more.
+func (m *model) unheard(token string) {
+	delete(m.granted, token)
+	delete(m.seats, token)
 }
 
 // refuse returns the errors that a request with this limit and weight may get.
@@ -104,7 +121,7 @@ func (m *model) try(r *modelAsk) modelAnswer {
 		m.hold(r)
 		return replies(driver.Granted)
 	}
-	delete(m.seats, r.token)
+	m.unheard(r.token)
 	return replies(driver.Busy)
 }
 
@@ -115,7 +132,7 @@ func (m *model) wait(r *modelAsk, ask uint64) modelSeat {
 		return modelSeat{}
 	}
 	w := m.enter(r, ask)
-	if m.used() < m.limit {
+	if m.used() < m.limit || ask != 1 {
 		m.grant(r.token) // which may drop it: a straggler does not say that it still waits
 	}
 	return modelSeat{m.birth, w.place}
@@ -136,7 +153,7 @@ func (m *model) release(token string, unsettled bool) modelAnswer {
 		a = outcome(driver.ErrNotHeld)
 	}
 	m.drop(token)
-	delete(m.seats, token)
+	m.unheard(token)
 	delete(m.over, token)
 	if unsettled {
 		m.tombs[token] = m.now + retained.Milliseconds()

@@ -31,9 +31,11 @@ type model struct {
 	deaf        map[string]bool // clients whose subscription is broken
 
 	seats map[string]modelSeat // what the clients remember, by token
-	over  map[string]bool      // tokens whose time is over, which nobody need have noticed yet
-	ended map[string]bool      // tokens that were released or forced
-	holes bool                 // the places of those who wait need not be without gaps
+
+	granted map[string]uint64 // asks that the clients know to be granted, the last of each token
+	over    map[string]bool   // tokens whose time is over, which nobody need have noticed yet
+	ended   map[string]bool   // tokens that were released or forced
+	holes   bool              // the places of those who wait need not be without gaps
 }
 
 // modelAsk is what a token asks for. It does not change.
@@ -67,7 +69,7 @@ type modelNews struct {
 }
 
 func newModel(k driver.Kind) *model {
-	m := &model{kind: k, reserved: 1, deaf: map[string]bool{}, ended: map[string]bool{}, seats: map[string]modelSeat{}}
+	m := &model{kind: k, reserved: 1, deaf: map[string]bool{}, ended: map[string]bool{}, seats: map[string]modelSeat{}, granted: map[string]uint64{}}
 	m.forget()
 	return m
 }
@@ -178,7 +180,7 @@ func (m *model) grant(by string) {
 			continue
 		case again:
 			passed = true
-		case m.used() >= m.limit:
+		case m.used() >= m.limit && w.weight <= m.limit:
 			m.stop(line[i:], w.place, passed)
 			return
 		case m.seemsGone(w, by, gone):

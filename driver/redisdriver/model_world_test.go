@@ -113,7 +113,7 @@ func (w *world) ask(p *player, ask uint64) error {
 	g, err := p.d.Acquire(context.Background(), &r)
 	if errors.Is(err, driver.ErrNotHeld) && w.model.ended[r.Token] {
 		// A driver may know for longer than it must that a token was released.
-		delete(w.model.seats, r.Token)
+		w.model.unheard(r.Token)
 		return nil
 	}
 	if allowed := w.model.acquire(p.want, ask); !allowed.allows(g.Status, err) {
@@ -254,6 +254,9 @@ func (w *world) news() error {
 			return fmt.Errorf("woken after its release: %+v", got)
 		case i >= 0:
 			want = slices.Delete(want, i, i+1)
+			if got.Status == driver.Granted {
+				w.model.served(got.token, got.Ask)
+			}
 			if h := w.model.holding(got.token); h != nil && h.fence != got.Fence {
 				return fmt.Errorf("woken with %+v, has fence %d", got, h.fence)
 			}

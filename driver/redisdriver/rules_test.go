@@ -376,6 +376,60 @@ func TestWaiterReturnsToItsPlace(t *testing.T) {
 	})
 }
 
+// Rule 10. Who was served has no place any more: should its lease end and it ask again,
+// it comes after those who have waited since.
+func TestWhoWasServedHasNoPlace(t *testing.T) {
+	redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
+		d := open(t, s.Client(t), s)
+		x, a, b := join(t, d, "x", ttl), join(t, d, "a", ttl), join(t, d, "b", time.Hour)
+		x.must(driver.Granted)
+		a.must(driver.Queued)
+		x.release()
+		a.pushed()
+		b.must(driver.Queued)
+		time.Sleep(2 * ttl)
+		a.must(driver.Queued)
+		require.Equal(t, "b", holder(t, d).Holder)
+	})
+}
+
+// Rule 3. A late ask knows nothing of a renewal for longer.
+func TestLateAskDoesNotShortenALease(t *testing.T) {
+	redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
+		for _, kind := range []driver.Kind{driver.Mutex, driver.RWMutex} {
+			d := open(t, s.Client(t), s)
+			a, b := join(t, d, "a", ttl), join(t, d, "b", ttl)
+			a.req.Kind, b.req.Kind, b.req.Wait = kind, kind, false
+			a.must(driver.Granted)
+			long := a.lease()
+			long.TTL = 10 * ttl
+			require.NoError(t, d.Renew(context.Background(), []driver.Lease{long})[0])
+			a.must(driver.Granted)
+			b.must(driver.Busy) // a contender cuts leases to what they can have left
+			time.Sleep(9 * ttl)
+			b.must(driver.Busy)
+		}
+	})
+}
+
+// Rule 13. The first in the queue is told when to look, although the one before it left.
+func TestHeadBehindAGapLooksWhenTheLeaseEnds(t *testing.T) {
+	redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
+		rdb := s.Client(t)
+		d := open(t, rdb, s)
+		x, a, b, c := join(t, d, "x", ttl), join(t, d, "a", ttl), join(t, d, "b", ttl), join(t, d, "c", ttl)
+		x.must(driver.Granted)
+		a.must(driver.Queued)
+		b.must(driver.Queued)
+		c.must(driver.Queued)
+		b.release()
+		x.release()
+		a.pushed()
+		subscribed(t, rdb, s, 1)
+		require.InDelta(t, ttl+ttl/20, c.must(driver.Queued).RetryAfter, float64(20*time.Millisecond))
+	})
+}
+
 // Rule 10. A place of an earlier life of the key is worth nothing: its number belongs
 // to somebody else now.
 func TestPlaceOfAnEarlierLifeDoesNotCollide(t *testing.T) {

@@ -117,7 +117,15 @@ func (w *wakes) granted(t *watch, ask uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	t.asking--
-	t.sent, t.granted = true, max(t.granted, ask)
+	t.sent = true
+	w.served(t, ask)
+}
+
+// served notes that a token has left the queue: it must not come back to its place, should
+// it ask again when its lease is over. The caller holds mu.
+func (w *wakes) served(t *watch, ask uint64) {
+	t.granted = max(t.granted, ask)
+	t.birth, t.place = 0, 0
 	w.wait(t, false)
 }
 
@@ -134,10 +142,11 @@ func (w *wakes) queued(t *watch, ask uint64, birth, place, n int64) time.Duratio
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	t.asking--
-	t.sent, t.birth, t.place = true, birth, place
+	t.sent = true
 	// The answer may be late: the token may have been granted the lock since, or
 	// released.
 	if ask > t.granted && w.tokens[t.token] == t {
+		t.birth, t.place = birth, place
 		w.wait(t, true)
 	}
 	after := time.Duration(n) * time.Millisecond
@@ -178,8 +187,7 @@ func (w *wakes) news(word []string) {
 		ask, err1 := strconv.ParseUint(word[2], 10, 64)
 		fence, err2 := strconv.ParseInt(word[3], 10, 64)
 		if t := w.tokens[word[1]]; t != nil && errors.Join(err1, err2) == nil {
-			t.granted = max(t.granted, ask)
-			w.wait(t, false)
+			w.served(t, ask)
 			g := driver.Grant{Status: driver.Granted, Ask: ask, Fence: fence}
 			if len(word) == 5 {
 				g.Carrier = fit(word[4])

@@ -12,7 +12,8 @@ local wait = ARGV[7] == '1'
 local more, news = 0, {}
 if wait and (head or weight > limit - used) then
   waiter_ask(tonumber(ARGV[4]), weight, ttl, fences, client, holder, tonumber(ARGV[10]), tonumber(ARGV[11]))
-  if used < limit then
+  -- A heartbeat also finds the head, if who stood there has left.
+  if used < limit or ARGV[4] ~= '1' then
     more, news = grant()
   end
 else

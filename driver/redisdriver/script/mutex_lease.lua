@@ -4,6 +4,8 @@
 --
 -- KEYS[1]  lock
 
+local length -- of the lease
+
 -- End the lease of whoever holds it.
 local function free()
   redis.call('HDEL', KEYS[1], 'token', 'expires', 'ttl', 'holder', 'carrier')
@@ -18,8 +20,8 @@ local function expire()
   if not owner then
     return
   end
-  ends, ttl = tonumber(expires), tonumber(ttl)
-  local longest = now + ttl + grace(ttl)
+  ends, length = tonumber(expires), tonumber(ttl)
+  local longest = now + length + grace(length)
   if ends < now then
     free()
   elseif ends > longest then
@@ -30,8 +32,10 @@ local function expire()
 end
 
 -- Every "you hold it" gives the full TTL again, because the holder's trust starts
--- from the ask that this answers.
+-- from the ask that this answers. It takes nothing away: a late ask knows nothing of a
+-- renewal for longer.
 local function extend(ttl)
+  ttl = math.max(ttl, length)
   keep(lifetime(ttl + grace(ttl)))
   ends = math.max(ends, now + ttl + grace(ttl))
   redis.call('HSET', KEYS[1], 'expires', int(ends), 'ttl', int(ttl))

@@ -182,7 +182,7 @@ local function grant()
       waiter_drop(place, w.token)
     elseif w and skip and place < skip then
       passed, place = place, skip - 1
-    elseif w and used >= limit then
+    elseif w and used >= limit and w.weight <= limit then
       break
     elseif w then
       if w.vote == '2' and gone[w.client] == nil then

@@ -85,6 +85,7 @@ end
 
 -- Every "you hold it" gives the full TTL again, as for a mutex.
 local function extend(ttl)
+  ttl = math.max(ttl, me.ttl)
   keep(lifetime(ttl + grace(ttl)))
   me.expires, me.ttl = math.max(me.expires, now + ttl + grace(ttl)), ttl
   holder_write(token, me)
