@@ -1,0 +1,82 @@
+package getset
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// storeError adds to an error what is known of it: the sentinels it matches.
+type storeError struct {
+	err                    error
+	transient, notExecuted bool
+}
+
+func (e *storeError) Error() string { return e.err.Error() }
+func (e *storeError) Unwrap() error { return e.err }
+
+func (e *storeError) Is(target error) bool {
+	return target == driver.ErrTransient && e.transient || target == driver.ErrNotExecuted && e.notExecuted
+}
+
+// refusal is an error that the driver itself returns, having sent nothing.
+func refusal(err error) error { return &storeError{err: err, notExecuted: true} }
+
+// Answers of a server that cannot serve now but may soon. It says so before a
+// script has written anything: before it starts, or at its first write.
+var passing = []string{
+	"LOADING", "READONLY", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "MOVED", "ASK", "BUSY",
+	"NOREPLICAS", "MISCONF", "OOM", "NOSCRIPT", "ERR max number of clients reached",
+}
+
+// Answers of a server that will not, again before anything was written. (NOPERM is
+// not here: it can come in the middle of a script.)
+var refusing = []string{"NOAUTH", "WRONGPASS", "CROSSSLOT", "WRONGTYPE"}
+
+// hasPrefix reports whether a server's answer begins with one of the prefixes. Before
+// version 7 an error in a script arrived wrapped: "ERR Error running script (call to
+// f_…): @user_script:5: @user_script: 5: -READONLY You can't write …".
+func hasPrefix(err error, prefixes []string) bool {
+	text := err.Error()
+	if strings.HasPrefix(text, "ERR Error running script") {
+		text = text[strings.LastIndex(text, ": -")+len(": -"):]
+	}
+	for _, p := range prefixes {
+		if strings.HasPrefix(text, p) || redis.HasErrorPrefix(err, p) {
+			return true
+		}
+	}
+	return false
+}
+
+// classify says of an error of go-redis whether it may pass and whether the command
+// has surely had no effect.
+func classify(err error) error {
+	if err == nil {
+		return nil
+	}
+	e := &storeError{err: err}
+	var reply redis.Error
+	var dial *net.OpError
+	var network net.Error
+	switch {
+	case errors.As(err, &reply):
+		e.transient = hasPrefix(err, passing)
+		e.notExecuted = e.transient || hasPrefix(err, refusing)
+	case errors.Is(err, redis.ErrClosed):
+		e.notExecuted = true
+	case errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted),
+		errors.As(err, &dial) && dial.Op == "dial":
+		e.transient, e.notExecuted = true, true
+	case errors.As(err, &network), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
+		errors.Is(err, net.ErrClosed), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		e.transient = true
+	}
+	return e
+}

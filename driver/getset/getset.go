@@ -1,0 +1,170 @@
+package getset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// retention is for how long a token that was given up is remembered, if an ask of it may
+// still arrive, and how long a lock stays in Redis after the end of its lease.
+const retention = time.Minute
+
+// Driver keeps mutexes on Redis. See the package for how.
+type Driver struct {
+	rdb    redis.UniversalClient
+	prefix string
+}
+
+var (
+	_ driver.Driver = (*Driver)(nil)
+	_ driver.Router = (*Driver)(nil)
+)
+
+// Option changes a Driver.
+type Option interface{ apply(*Driver) }
+
+type optionFunc func(*Driver)
+
+func (f optionFunc) apply(d *Driver) { f(d) }
+
+// WithPrefix sets what comes before the name of a lock in its key, such as the
+// "myapp:lock:" of the other programs. The default is the empty prefix.
+func WithPrefix(prefix string) Option {
+	return optionFunc(func(d *Driver) { d.prefix = prefix })
+}
+
+// New returns a driver that sends its commands through rdb, with rdb's hooks and
+// limits, and does not close it.
+//
+// It panics if rdb is nil or a [redis.Ring]. A Ring moves names to other servers
+// when one fails, and then two holders would have the same lock.
+func New(rdb redis.UniversalClient, opts ...Option) *Driver {
+	if v := reflect.ValueOf(rdb); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+		panic("getset: nil client")
+	}
+	if _, ok := rdb.(*redis.Ring); ok {
+		panic("getset: a redis.Ring cannot keep locks: it moves them when a server fails, and then two can hold one")
+	}
+	d := &Driver{rdb: rdb}
+	for _, o := range opts {
+		o.apply(d)
+	}
+	return d
+}
+
+func (d *Driver) key(name string) string { return d.prefix + name }
+
+// owner is the key that says who of us wrote the value of the lock. It is in the slot of
+// the lock: what is a hash tag in the lock's key is one here, else the whole key becomes one.
+func (d *Driver) owner(name string) string { return "holdfast:getset:" + braced(d.key(name)) }
+
+// settled is the key that says of a token that it was given up. A token has no space in
+// it, so no two pairs of name and token share a key by accident.
+func (d *Driver) settled(name, token string) string {
+	return "holdfast:settled:" + braced(d.key(name)) + " " + token
+}
+
+func braced(key string) string {
+	if tagged(key) {
+		return key
+	}
+	return "{" + key + "}"
+}
+
+// tagged reports whether Redis Cluster hashes only a part of the key.
+func tagged(key string) bool {
+	_, rest, _ := strings.Cut(key, "{")
+	return strings.Index(rest, "}") > 0
+}
+
+// Acquire implements [driver.Driver]. It answers Granted or Busy.
+func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, error) {
+	if err := valid(r); err != nil {
+		return driver.Grant{}, err
+	}
+	keys := []string{d.key(r.Name), d.owner(r.Name), d.settled(r.Name, r.Token)}
+	reply, err := d.run(ctx, acquire, keys, r.Token, lasting(r.TTL), ms(retention)).Int64Slice()
+	switch {
+	case err != nil:
+		return driver.Grant{}, classify(err)
+	case len(reply) != 2:
+		return driver.Grant{}, fmt.Errorf("getset: %d values from a script, want 2", len(reply))
+	case reply[0] == 0:
+		return driver.Grant{}, fmt.Errorf("%w: the token was released before", driver.ErrNotHeld)
+	case reply[0] == 1:
+		return driver.Grant{Status: driver.Granted, Ask: r.Ask}, nil
+	}
+	return driver.Grant{Status: driver.Busy, RetryAfter: time.Duration(reply[1]) * time.Millisecond}, nil
+}
+
+// Release implements [driver.Driver].
+func (d *Driver) Release(ctx context.Context, l driver.Lease) error {
+	if l.Kind != driver.Mutex {
+		return unsupported(l.Kind)
+	}
+	keys, args := []string{d.key(l.Name), d.owner(l.Name)}, []any{l.Token}
+	if l.Unsettled {
+		keys, args = append(keys, d.settled(l.Name, l.Token)), append(args, ms(retention))
+	}
+	released, err := d.run(ctx, release, keys, args...).Int64()
+	if err != nil {
+		return classify(err)
+	}
+	if released == 0 {
+		return driver.ErrNotHeld
+	}
+	return nil
+}
+
+// Node implements [driver.Router].
+func (d *Driver) Node(_ driver.Kind, name string) string {
+	cluster, ok := d.rdb.(*redis.ClusterClient)
+	if !ok {
+		return ""
+	}
+	node, err := cluster.MasterForKey(context.Background(), d.key(name))
+	if err != nil {
+		return ""
+	}
+	return node.Options().Addr
+}
+
+// Close implements [driver.Driver]. There is nothing to end.
+func (d *Driver) Close() error { return nil }
+
+// lasting is the length of a lease for the others, in ms: a little longer than the holder
+// trusts it.
+func lasting(ttl time.Duration) int64 {
+	return ms(ttl + min(max(ttl/20, 5*time.Millisecond), 500*time.Millisecond))
+}
+
+// ms rounds up, so that the server never ends a lease before the client does.
+func ms(d time.Duration) int64 {
+	return int64((d + time.Millisecond - 1) / time.Millisecond)
+}
+
+func unsupported(k driver.Kind) error {
+	return refusal(fmt.Errorf("getset: locks of kind %q: %w", k, errors.ErrUnsupported))
+}
+
+func valid(r *driver.Request) error {
+	switch {
+	case r.Kind != driver.Mutex:
+		return unsupported(r.Kind)
+	case r.Name == "" || len(r.Name) > driver.MaxName:
+		return refusal(fmt.Errorf("getset: a name of %d bytes", len(r.Name)))
+	case r.Token == "" || strings.ContainsFunc(r.Token, func(c rune) bool { return c <= ' ' }):
+		return refusal(errors.New("getset: a token with spaces, or none"))
+	case r.TTL < driver.MinTTL || r.TTL > driver.MaxTTL:
+		return refusal(fmt.Errorf("getset: a TTL of %v", r.TTL))
+	}
+	return nil
+}

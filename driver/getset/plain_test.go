@@ -1,0 +1,147 @@
+package getset_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/getset"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+)
+
+const ttl = 2 * time.Second
+
+// plain is a program with the old protocol, written step by step, so that a test can hold
+// it up between any two.
+type plain struct {
+	t     *testing.T
+	rdb   *redis.Client
+	name  string
+	lease time.Duration
+	ahead time.Duration // its clock
+
+	seen int64 // what GET saw
+	ends int64 // of its own lease
+}
+
+func (p *plain) now() int64 { return time.Now().Add(p.ahead).UnixMilli() }
+
+func (p *plain) end() int64 {
+	p.ends = p.now() + p.lease.Milliseconds() + 1
+	return p.ends
+}
+
+func (p *plain) setnx() bool {
+	ok, err := p.rdb.SetNX(p.t.Context(), p.name, p.end(), 0).Result()
+	require.NoError(p.t, err)
+	return ok
+}
+
+// look reports whether it sees an end that is past.
+func (p *plain) look() bool {
+	p.seen = 0
+	err := p.rdb.Get(p.t.Context(), p.name).Scan(&p.seen)
+	if err == redis.Nil {
+		return false // It would start again.
+	}
+	require.NoError(p.t, err)
+	return p.seen < p.now()
+}
+
+// swap reports whether the end is the one that it saw.
+func (p *plain) swap() bool {
+	old, err := p.rdb.Do(p.t.Context(), "GETSET", p.name, p.end()).Int64()
+	if err == redis.Nil {
+		return false
+	}
+	require.NoError(p.t, err)
+	return old == p.seen
+}
+
+// lock makes an attempt.
+func (p *plain) lock() bool { return p.setnx() || p.look() && p.swap() }
+
+// mayDelete is what it asks itself before it deletes.
+func (p *plain) mayDelete() bool { return p.now() < p.ends }
+
+func (p *plain) del() { require.NoError(p.t, p.rdb.Del(p.t.Context(), p.name).Err()) }
+
+func (p *plain) unlock() {
+	if p.mayDelete() {
+		p.del()
+	}
+}
+
+// ours is a token of this driver.
+type ours struct {
+	t       *testing.T
+	d       *getset.Driver
+	lease   driver.Lease
+	trusted time.Time
+}
+
+func (o *ours) lock() bool {
+	sent := time.Now()
+	r := request(o.lease.Name, o.lease.Token)
+	r.TTL = o.lease.TTL
+	g, err := o.d.Acquire(o.t.Context(), r)
+	require.NoError(o.t, err)
+	if g.Status == driver.Granted {
+		o.trusted = sent.Add(o.lease.TTL)
+	}
+	return g.Status == driver.Granted
+}
+
+func (o *ours) renew() error   { return o.d.Renew(o.t.Context(), []driver.Lease{o.lease})[0] }
+func (o *ours) release() error { return o.d.Release(o.t.Context(), o.lease) }
+
+// stage is a lock that programs of both sorts use.
+type stage struct {
+	*testing.T
+	rdb  *redis.Client
+	name string
+	n    int
+}
+
+// onStages runs body in virtual time, and on a real Redis.
+func onStages(t *testing.T, body func(*stage)) {
+	t.Run("miniredis", func(t *testing.T) {
+		redistest.Bubble(t, func(t *testing.T, s *redistest.Server) { body(newStage(t, s)) })
+	})
+	t.Run("redis", func(t *testing.T) {
+		t.Parallel()
+		body(newStage(t, redistest.Shared(t)))
+	})
+}
+
+func newStage(t *testing.T, s *redistest.Server) *stage {
+	return &stage{T: t, rdb: s.Client(t), name: s.Prefix() + "lock"}
+}
+
+func (s *stage) plain() *plain { return &plain{t: s.T, rdb: s.rdb, name: s.name, lease: ttl} }
+
+func (s *stage) ours() *ours {
+	s.n++
+	return &ours{t: s.T, d: getset.New(s.rdb), lease: driver.Lease{
+		Kind: driver.Mutex, Name: s.name, Token: fmt.Sprintf("token-%d", s.n), TTL: ttl,
+	}}
+}
+
+// crashed leaves a lock behind whose lease is past.
+func (s *stage) crashed() {
+	s.Helper()
+	past := time.Now().Add(-time.Millisecond).UnixMilli()
+	require.NoError(s, s.rdb.Set(s.Context(), s.name, past-1, 0).Err())
+}
+
+// value is what is in the lock.
+func (s *stage) value() int64 {
+	s.Helper()
+	n, err := s.rdb.Get(s.Context(), s.name).Int64()
+	require.NoError(s, err)
+	return n
+}
