@@ -107,8 +107,8 @@ func (m *model) refuse(r *modelAsk) (errs []error) {
 	if r.weight > m.limit {
 		if m.waiting(r.token) != nil {
 			m.withdraw(r.token) // it waited before the limit was lowered
-			m.grant(r.token)
 		}
+		m.grant(r.token)
 		errs = append(errs, driver.ErrLimitExceeded)
 	}
 	return errs

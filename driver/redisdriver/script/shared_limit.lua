@@ -15,11 +15,10 @@ if not agree(asked) then
   end
 end
 if weight > limit then
-  local more, news = 0, {}
   if mine then -- it waited before the limit was lowered
     waiter_drop(mine, token)
-    more, news = grant()
   end
+  local more, news = grant()
   spread(news)
   return { 4, limit, more }
 end
