@@ -141,6 +141,27 @@ func TestDurationsAreInSeconds(t *testing.T) {
 	})
 }
 
+// The time that the store takes to renew is that of the renewal; the time that it takes
+// to release is not part of the hold.
+func TestTimeOfTheStoreIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newTelemetry(t, holdfast.WithHoldSpans(holdfast.Always))
+		c := holdfast.Open(puppet{
+			renew:   func(context.Context, []driver.Lease) []error { time.Sleep(2 * time.Second); return []error{nil} },
+			release: func(driver.Lease) error { time.Sleep(5 * time.Second); return nil },
+		}, holdfast.WithTTL(ages))
+		c.AddHook(e.hook)
+		cycle(t, t.Context(), c, "x")
+		for name, want := range map[string]float64{"renew": 2, "hold": 2, "acquire": 0} {
+			sum := e.metric("holdfast." + name + ".duration").Data.(metricdata.Histogram[float64]).DataPoints[0].Sum
+			assert.InDelta(t, want, sum, .001, name)
+		}
+		release := e.ended("release mutex")
+		assert.Equal(t, 5*time.Second, release.EndTime().Sub(release.StartTime()))
+		require.NoError(t, c.Close())
+	})
+}
+
 // A lease that could not be renewed is lost, and did not just expire. Every renewal that
 // failed is told.
 func TestLossForWantOfRenewalIsTold(t *testing.T) {
