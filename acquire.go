@@ -13,7 +13,7 @@ func (c *Client) acquire(ctx context.Context, want driver.Request, cfg config) (
 	if h == nil {
 		return c.obtain(ctx, want, cfg, nil)
 	}
-	return h.acquire(ctx, newAcquireOp(want, cfg, func(ctx context.Context, op *AcquireOp) (*Lease, error) {
+	return h.lease(ctx, newAcquireOp(want, cfg, func(ctx context.Context, op *AcquireOp) (*Lease, error) {
 		return c.obtain(ctx, want, cfg, op)
 	}))
 }

@@ -53,9 +53,12 @@ type acquisition struct {
 	// open counts the asks of which it is not known whether the store has carried
 	// them out or still will. As long as there are any, giving the token up must leave
 	// a tombstone.
-	open  atomic.Int32
-	lease atomic.Pointer[Lease]
-	gone  atomic.Bool // the store took the lock away again
+	open      atomic.Int32
+	lease     atomic.Pointer[Lease]
+	gone      atomic.Bool // the store took the lock away again
+	undone    atomic.Bool // it has come to nothing
+	settled   atomic.Bool // the release of its token is done
+	straggled atomic.Bool // an ask has been answered since the token was given up
 }
 
 type reply struct {
@@ -208,6 +211,20 @@ func (a *acquisition) send(ctx context.Context, r driver.Request) {
 		a.open.Add(-1)
 	}
 	a.replies <- reply{r.Ask, g, err}
+	if err == nil && g.Status != driver.Busy && a.over() {
+		// The store may have handled it after the release of its token, if that has no
+		// tombstone any more. The release is repeated, by whoever comes last: it or us.
+		a.straggled.Store(true)
+		if a.settled.Load() && a.straggled.Swap(false) {
+			_ = a.settlement(ctx).run()
+		}
+	}
+}
+
+// over reports whether nobody wants the lock by this token any more.
+func (a *acquisition) over() bool {
+	l := a.lease.Load()
+	return a.undone.Load() || l != nil && l.ended() != nil
 }
 
 // trust returns the trust that follows from a grant resting on that ask.
@@ -281,6 +298,7 @@ func (a *acquisition) because(cause error) error {
 // undo gives up the token in the background, whatever became of its asks: its place
 // in the queue, or a grant that nobody took.
 func (a *acquisition) undo(ctx context.Context) {
+	a.undone.Store(true)
 	a.c.wg.Add(1)
 	go func() {
 		defer a.c.wg.Done()

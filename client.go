@@ -259,8 +259,18 @@ func await[T any](c *Client, ctx context.Context, op string, d door, able bool, 
 		}
 		return r.v, nil
 	case <-ctx.Done():
-		return fail(context.Cause(ctx))
+		return fail(end(ctx))
 	}
+}
+
+// end is the cause of the end of ctx, as an error of another lease or none: that a lease
+// in ctx was lost says nothing of the one in hand.
+func end(ctx context.Context) error {
+	cause := context.Cause(ctx)
+	if errors.Is(cause, ErrLost) || errors.Is(cause, ErrNotHeld) {
+		return fmt.Errorf("%w: %v", ctx.Err(), cause)
+	}
+	return cause
 }
 
 func validName(name string) bool { return name != "" && len(name) <= driver.MaxName }

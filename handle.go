@@ -47,6 +47,7 @@ func (h *handle) lock(shared bool) {
 		h.config.log().Warn("holdfast: cannot lock, trying again", "lock", h.name, "error", err)
 		select {
 		case <-h.c.closing.Done():
+			h.misuse(ErrClosed)
 		case <-time.After(pause):
 		}
 	}
@@ -84,7 +85,7 @@ func (h *handle) attempt(ctx context.Context, want driver.Request, cfg config) e
 
 // hooked calls hooks around the way through the doorway to the lease.
 func (h *handle) hooked(ctx context.Context, hooks *hooks, want driver.Request, cfg config) (l *Lease, entered bool, err error) {
-	l, err = hooks.acquire(ctx, newAcquireOp(want, cfg, func(ctx context.Context, op *AcquireOp) (*Lease, error) {
+	l, err = hooks.lease(ctx, newAcquireOp(want, cfg, func(ctx context.Context, op *AcquireOp) (*Lease, error) {
 		if !entered { // a hook may call this again
 			if err := h.enter(want, op); err != nil {
 				return nil, err

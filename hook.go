@@ -68,12 +68,13 @@ func (HookBase) RenewHook(RenewFunc) RenewFunc { return nil }
 // next returned must release it.
 type AcquireFunc func(ctx context.Context, op *AcquireOp) (*Lease, error)
 
-// ReleaseFunc releases a lease, or a part of it. If it is not called, the lease is held
-// on. [Client.Close] releases leases without it.
+// ReleaseFunc releases a lease, or a part of it. If it is not called for [Lease.Release],
+// the lease is held on. Unlock, Do and the like, after which nobody has the lease, release
+// it nevertheless, and log that. [Client.Close] releases leases without it.
 type ReleaseFunc func(ctx context.Context, op *ReleaseOp) error
 
-// RenewFunc renews leases, and returns one error, or nil, for each of op.Leases in their
-// order: [ErrNotHeld] if the store says that the lease is over, which ends it at once, or
+// RenewFunc renews leases, and returns a slice as long as op.Leases, with an error or nil
+// for each of them: [ErrNotHeld] if the store says that the lease is over, which ends it at once, or
 // what kept it from renewing, which is tried again as long as the lease lasts.
 type RenewFunc func(ctx context.Context, op *RenewOp) []error
 
@@ -113,7 +114,7 @@ type ReleaseOp struct {
 	Lease *Lease
 	Keep  int64 // how many permits are kept, of a semaphore that is released in part
 
-	run func(*Lease, context.Context, *ReleaseOp) error
+	run func(l *Lease, ctx context.Context, keep int64) error
 }
 
 // RenewOp is one call of a RenewFunc. All leases that are due and live on one node are
@@ -160,6 +161,15 @@ func (op *AcquireOp) block(carriers ...string) {
 // carrierKey finds, in the context for a lease, what others are told who wait for it.
 type carrierKey struct{}
 
+// lease calls the chain, and sees to it that it returns something.
+func (h *hooks) lease(ctx context.Context, op *AcquireOp) (*Lease, error) {
+	l, err := h.acquire(ctx, op)
+	if l == nil && err == nil {
+		err = &LockError{Op: "acquire " + string(op.Kind), Name: op.Name, Err: errAcquireHook}
+	}
+	return l, err
+}
+
 // hooks is the chain, from the outermost to the function that does the work.
 type hooks struct {
 	all     []Hook
@@ -169,8 +179,11 @@ type hooks struct {
 }
 
 // AddHook adds a hook inside of those that were added before. It can be called at any
-// time; what has begun goes on without it.
+// time; what has begun goes on without it. It panics if hook is nil.
 func (c *Client) AddHook(hook Hook) {
+	if hook == nil {
+		panic("holdfast: nil hook")
+	}
 	c.chain(hook)
 	// Not under the client's lock: the driver may be about to tell of a loss, which needs it.
 	d, able := driver.As[driver.Reporter](c.d)
@@ -185,7 +198,7 @@ func (c *Client) chain(hook Hook) {
 	defer c.mu.Unlock()
 	next := &hooks{
 		acquire: func(ctx context.Context, op *AcquireOp) (*Lease, error) { return op.run(ctx, op) },
-		release: func(ctx context.Context, op *ReleaseOp) error { return op.run(op.Lease, ctx, op) },
+		release: func(ctx context.Context, op *ReleaseOp) error { return op.run(op.Lease, ctx, op.Keep) },
 		renew:   func(ctx context.Context, op *RenewOp) []error { return op.run(ctx, op) },
 	}
 	if now := c.hooks.Load(); now != nil {
@@ -249,5 +262,14 @@ func (c *Client) renew(ctx context.Context, entries []*keepalive.Entry) []error 
 	for _, e := range entries {
 		op.Leases = append(op.Leases, e.Owner.(*Lease))
 	}
-	return h.renew(ctx, op)
+	errs := h.renew(ctx, op)
+	if len(errs) != len(entries) { // nobody knows which were renewed
+		errs = slices.Repeat([]error{errRenewHook}, len(entries))
+	}
+	return errs
 }
+
+var (
+	errRenewHook   = errors.New("holdfast: a RenewHook does not return an error or nil for each lease")
+	errAcquireHook = errors.New("holdfast: an AcquireHook returns neither a lease nor an error")
+)

@@ -64,9 +64,9 @@ func TestLeaseWhoseReleaseIsRefusedIsHeldOn(t *testing.T) {
 	})
 }
 
-// Unlock cannot tell that it was refused, and nobody else can unlock it: the doorway is
-// free again, and the lease is held on until Close.
-func TestUnlockThatIsRefusedDoesNotWedgeTheDoorway(t *testing.T) {
+// Unlock cannot tell that it was refused, and nobody has the lease to try again. Nor can
+// Release of a semaphore, nor Do. So it is carried out.
+func TestUnlockAndDoCannotBeRefused(t *testing.T) {
 	everywhere(t, func(t *testing.T, l *lab) {
 		var r refusals
 		c := l.near()
@@ -75,11 +75,16 @@ func TestUnlockThatIsRefusedDoesNotWedgeTheDoorway(t *testing.T) {
 		mu.Lock()
 		r.release.Store(true)
 		mu.Unlock()
-		require.Len(t, l.inspect("x").Holders, 1)
-		require.Panics(t, mu.Unlock, "it is unlocked here")
-		require.False(t, promptly(t, soon, mu.TryLock), "the store refuses, not the doorway")
-		require.NoError(t, c.Close())
+		require.Contains(t, l.log.String(), "a hook refused a release")
+		require.Panics(t, mu.Unlock, "it is unlocked")
 		l.free(l.near(), "x")
+		require.ErrorIs(t, mu.Do(t.Context(), func(context.Context) error { return nil }), errRefused)
+		l.free(l.near(), "x")
+		sem := c.Semaphore("x", 3)
+		require.NoError(t, sem.Acquire(t.Context(), 3))
+		sem.Release(2)
+		require.True(t, l.near().Semaphore("x", 3).TryAcquire(2))
+		sem.Release(1)
 	})
 }
 

@@ -236,7 +236,7 @@ func do(ctx context.Context, acquire func(context.Context) (*Lease, error), f fu
 		return err
 	}
 	defer func() {
-		released := l.Release(ctx)
+		released := l.surely(ctx, 0, (*Lease).release)
 		if released != nil {
 			err = errors.Join(err, released)
 		}

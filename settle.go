@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -25,10 +24,30 @@ func (l *Lease) Release(ctx context.Context) error {
 	if h := l.c.hooks.Load(); h != nil {
 		return h.release(ctx, &ReleaseOp{Lease: l, run: (*Lease).release})
 	}
-	return l.release(ctx, nil)
+	return l.release(ctx, 0)
 }
 
-func (l *Lease) release(ctx context.Context, _ *ReleaseOp) error {
+// surely carries out a release that hooks cannot refuse, because nobody has the lease to
+// try again.
+func (l *Lease) surely(ctx context.Context, keep int64, run func(*Lease, context.Context, int64) error) error {
+	h := l.c.hooks.Load()
+	if h == nil {
+		return run(l, ctx, keep)
+	}
+	refused := true
+	err := h.release(ctx, &ReleaseOp{Lease: l, Keep: keep, run: func(l *Lease, ctx context.Context, keep int64) error {
+		refused = false
+		return run(l, ctx, keep)
+	}})
+	if refused {
+		l.c.config.log().Warn("holdfast: a hook refused a release that cannot be refused",
+			"kind", l.a.req.Kind, "lock", l.a.req.Name, "error", err)
+		err = errors.Join(err, run(l, ctx, keep))
+	}
+	return err
+}
+
+func (l *Lease) release(ctx context.Context, _ int64) error {
 	const op = "release"
 	settle, err := l.giveUp(ctx, l.c.begin())
 	if settle == nil {
@@ -48,20 +67,20 @@ func (l *Lease) release(ctx context.Context, _ *ReleaseOp) error {
 	case err := <-done:
 		return l.error(op, err)
 	case <-atLeast:
-		return l.error(op, fmt.Errorf("%w: it goes on in the background", context.Cause(ctx)))
+		return l.error(op, fmt.Errorf("%w: it goes on in the background", end(ctx)))
 	}
 }
 
 // unlock is Release for those who cannot be told of an error.
 func (l *Lease) unlock() {
-	if h := l.c.hooks.Load(); h != nil {
-		_ = h.release(context.WithoutCancel(l.ctx), &ReleaseOp{Lease: l, run: (*Lease).letGo})
-		return
+	ctx := context.Background()
+	if l.c.hooks.Load() != nil {
+		ctx = context.WithoutCancel(l.ctx) // for the span
 	}
-	_ = l.letGo(context.Background(), nil)
+	_ = l.surely(ctx, 0, (*Lease).letGo)
 }
 
-func (l *Lease) letGo(ctx context.Context, _ *ReleaseOp) error {
+func (l *Lease) letGo(ctx context.Context, _ int64) error {
 	settle, err := l.giveUp(ctx, l.c.begin())
 	if settle != nil {
 		l.hurry(settle)
@@ -71,22 +90,16 @@ func (l *Lease) letGo(ctx context.Context, _ *ReleaseOp) error {
 
 // lower gives up all of the lease but a weight, in the same way.
 func (l *Lease) lower(weight int64) {
-	op := &ReleaseOp{Lease: l, Keep: weight, run: (*Lease).letGoOfSome}
-	ctx := context.WithoutCancel(l.ctx)
-	if h := l.c.hooks.Load(); h != nil {
-		_ = h.release(ctx, op)
-		return
-	}
-	_ = l.letGoOfSome(ctx, op)
+	_ = l.surely(context.WithoutCancel(l.ctx), weight, (*Lease).letGoOfSome)
 }
 
-func (l *Lease) letGoOfSome(ctx context.Context, op *ReleaseOp) error {
+func (l *Lease) letGoOfSome(ctx context.Context, keep int64) error {
 	d, able := driver.As[driver.Downgrader](l.c.d)
 	if !able || l.ended() != nil || !l.c.begin() {
 		return nil // it all goes when the rest does
 	}
 	s := l.a.settlement(ctx)
-	s.send = func(ctx context.Context, to driver.Lease) error { return d.Downgrade(ctx, to, op.Keep) }
+	s.part, s.send = true, func(ctx context.Context, to driver.Lease) error { return d.Downgrade(ctx, to, keep) }
 	l.hurry(s)
 	return nil
 }
@@ -162,21 +175,33 @@ type settlement struct {
 	ctx      context.Context
 	lease    driver.Lease
 	send     func(context.Context, driver.Lease) error
-	open     *atomic.Int32 // of the acquisition
-	deadline time.Time     // set when the first attempt fails
+	a        *acquisition
+	part     bool      // not the whole of it
+	deadline time.Time // set when the first attempt fails
 	pause    time.Duration
 	maybe    bool // a release may have been carried out without our hearing of it
 }
 
 func (a *acquisition) settlement(ctx context.Context) *settlement {
-	return &settlement{c: a.c, ctx: a.c.under(ctx), lease: a.driverLease(), send: a.c.d.Release, open: &a.open}
+	return &settlement{c: a.c, ctx: a.c.under(ctx), lease: a.driverLease(), send: a.c.d.Release, a: a}
 }
 
 // try makes one attempt. If it is final, err is what to say: driver.ErrNotHeld only if
 // the token was not held when the first release arrived, since after a release whose
 // answer was lost that is what one expects to hear.
 func (s *settlement) try() (err error, final bool) {
-	s.lease.Unsettled = s.open.Load() > 0
+	if err, final = s.attempt(); !final || s.part {
+		return err, final
+	}
+	s.a.settled.Store(true)
+	if s.a.straggled.Swap(false) {
+		_ = s.send(s.ctx, s.lease)
+	}
+	return err, final
+}
+
+func (s *settlement) attempt() (err error, final bool) {
+	s.lease.Unsettled = s.a.open.Load() > 0
 	err = s.send(s.ctx, s.lease)
 	if err == nil {
 		s.c.answer()

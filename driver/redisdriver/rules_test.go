@@ -202,7 +202,8 @@ func TestTombstonesDoNotPileUp(t *testing.T) {
 			require.ErrorIs(t, d.Release(context.Background(), l), driver.ErrNotHeld)
 		}
 		dead := rdb.HGet(context.Background(), key(s), "dead").Val()
-		require.Equal(t, 128, strings.Count(dead, "\n"))
+		require.LessOrEqual(t, len(dead), 8192)
+		require.Greater(t, strings.Count(dead, "\n"), 128)
 		require.Contains(t, dead, "\nt699 ")
 		require.NotContains(t, dead, "\nt0 ")
 		s.RequireTTLs(t, s.Prefix())

@@ -40,29 +40,39 @@ local function buried()
   return string.find(dead, '\n' .. token .. ' ', 1, true) ~= nil
 end
 
--- Throw away old tombstones, and that of one token. Returns how many are left.
-local function clear(who)
-  local kept = {}
-  for old, till in string.gmatch(dead, '\n(%S+) (%d+)') do
-    if tonumber(till) > now and old ~= who then
-      kept[#kept + 1] = '\n' .. old .. ' ' .. till
+-- Throw away old tombstones. The oldest are the first.
+local function clear()
+  local from = 1
+  while true do
+    local _, last, till = string.find(dead, '^\n%S+ (%d+)', from)
+    if not till or tonumber(till) > now then
+      break
+    end
+    from = last + 1
+  end
+  if from > 1 then
+    dead = string.sub(dead, from)
+    if dead == '' then
+      redis.call('HDEL', KEYS[1], 'dead')
     end
   end
-  if #kept == 0 and dead ~= '' then
-    redis.call('HDEL', KEYS[1], 'dead')
-  end
-  dead = table.concat(kept)
-  return #kept
 end
 
--- The tombstone lasts as long as the key. A straggler that comes later still costs
--- the others a TTL of waiting, no more; so 128 tombstones are enough, and a storm
--- of cancellations stays cheap.
+-- The tombstone lasts as long as the key. A storm of cancellations must stay cheap, and
+-- every script reads them all; so there is room for about 150. Without its tombstone a
+-- straggler may be granted the lock, and its client gives it back when it hears of that,
+-- or it costs the others a TTL.
 local function bury(who)
-  if clear(who) >= 128 then
-    dead = string.gsub(dead, '^\n[^\n]+', '')
+  clear()
+  local first, last = string.find(dead, '\n' .. who .. ' ', 1, true)
+  if first then
+    local next = string.find(dead, '\n', last, true)
+    dead = string.sub(dead, 1, first - 1) .. (next and string.sub(dead, next) or '')
   end
   dead = dead .. '\n' .. who .. ' ' .. int(now + retention)
+  while #dead > 8192 do
+    dead = string.gsub(dead, '^\n[^\n]+', '')
+  end
   redis.call('HSET', KEYS[1], 'dead', dead)
   keep(retention)
 end
