@@ -43,8 +43,8 @@ func (c *Client) Mutex(name string, opts ...LockOption) *Mutex {
 // answer, and what was under way is undone in the background. A ctx that has ended
 // before never gets the lock.
 //
-// If ctx comes from a lease on this lock that is still held, the error is
-// [ErrDeadlock].
+// If ctx comes from a lease of this client on this lock that is still held, the error is
+// [ErrDeadlock], also from [Mutex.TryLease].
 func (m *Mutex) Lease(ctx context.Context) (*Lease, error) {
 	return m.c.acquire(ctx, m.want(false, true), m.config)
 }

@@ -77,9 +77,9 @@ func WithPrefix(prefix string) Option {
 	return option(func(c *config) { c.prefix = prefix })
 }
 
-// WithLogger sets where the client reports what it cannot return: leases that were
-// lost, and outages that [Mutex.Lock] waits out, both at level Warn. Tokens are not
-// logged. The default is [slog.Default].
+// WithLogger sets where the client reports what it cannot return, at level Warn: leases
+// that were lost, outages that [Mutex.Lock] waits out, and what hooks may not do. Tokens
+// are not logged. The default is [slog.Default].
 func WithLogger(l *slog.Logger) Option {
 	return option(func(c *config) { c.logger = l })
 }
