@@ -10,8 +10,9 @@ import (
 
 // Semaphore bounds how much is held at a time, by all processes that use the same
 // store: each holder has a number of permits, and together they have no more than the
-// limit. It can replace a Weighted of golang.org/x/sync/semaphore; use
-// [Semaphore.Lease] and [Semaphore.Do] where code must know if its permits are lost.
+// limit. It can replace a Weighted of golang.org/x/sync/semaphore, but to ask for more
+// than the limit fails at once here; use [Semaphore.Lease] and [Semaphore.Do] where code
+// must know if its permits are lost.
 //
 // Waiters are served first come, first served. While the first one waits for more
 // permits than are left, those behind it wait too, so that no stream of small requests
@@ -100,7 +101,7 @@ func (s *Semaphore) ForceUnlock(ctx context.Context) error { return s.force(ctx)
 
 // Acquire waits for n permits until ctx ends. They are given back with Release, by any
 // goroutine. If it fails it returns what [Semaphore.Lease] does, and nothing is held. It
-// panics if n is negative; 0 permits are always to be had.
+// panics if n is negative. To ask for 0 permits asks nobody, and succeeds unless ctx has ended.
 //
 // Who holds permits by Acquire is not told if they are lost; the loss is logged. They
 // have to be released nevertheless.
