@@ -33,11 +33,12 @@ import (
 //	Lease -> first -> second -> the store -> second -> first -> Lease returns
 //
 // A hook can measure, change the context, try again, or refuse by returning an error
-// without calling next. It passes on the op that it got. The forms that cannot return an
-// error deal with a refusal as with one of the store, see [Mutex.Lock]; after an Unlock
-// that is refused the lock is unlocked in this process, but held on in the store until
-// the client is closed. A hook must not panic, nor call Close. Hooks are called from many
-// goroutines at once.
+// without calling next. It passes on the op that it got, whose fields are there to be
+// read. Lock and its like deal with a refusal as with one of the store, see [Mutex.Lock];
+// Unlock and its like cannot be refused. While a hook waits so does the caller, whatever
+// bounds are promised elsewhere; it should go by its context. A hook must not panic, nor
+// call Close. Hooks are called from many goroutines at once. Downgrade, Resize, Inspect and
+// ForceUnlock have none.
 //
 // There is no hook for the end of a lease, because a lease has one already: the context
 // of [Lease.Context] ends when it is released or lost, and [context.AfterFunc] calls what
