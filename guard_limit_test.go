@@ -80,6 +80,25 @@ func TestGuardSeesEveryLeaseOfAContext(t *testing.T) {
 	require.ErrorIs(t, pass(other.Context()), holdfast.ErrLost)
 }
 
+// A lease within another goes on when that is over: the guard sees to commands of the
+// program, not to renewals.
+func TestGuardDoesNotStopRenewals(t *testing.T) {
+	t.Parallel()
+	withPatience(t, func(t *testing.T, l *lab) {
+		const ttl = time.Second
+		rdb := l.s.Client(t)
+		rdb.AddHook(holdfast.GuardHook())
+		c := l.open(rdb, holdfast.WithTTL(ttl))
+		outer := l.lease(c, "outer")
+		inner, err := c.Mutex("inner").Lease(outer.Context())
+		require.NoError(t, err)
+		l.giveBack(outer)
+		l.keeps(inner, 2*ttl)
+		require.NoError(t, inner.Renew(inner.Context()))
+		l.giveBack(inner)
+	})
+}
+
 // The guard itself costs next to nothing, with a lease or without.
 func TestGuardAllocatesNothing(t *testing.T) {
 	c := withPuppet(t, puppet{})
