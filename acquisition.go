@@ -210,10 +210,12 @@ func (a *acquisition) send(ctx context.Context, r driver.Request) {
 	if err == nil || errors.Is(err, driver.ErrNotExecuted) || errors.Is(err, driver.ErrNotHeld) {
 		a.open.Add(-1)
 	}
+	late := err == nil && g.Status != driver.Busy && a.over()
 	a.replies <- reply{r.Ask, g, err}
-	if err == nil && g.Status != driver.Busy && a.over() {
+	if late {
 		// The store may have handled it after the release of its token, if that has no
 		// tombstone any more. The release is repeated, by whoever comes last: it or us.
+		// (Who gives up from now on releases after this ask, which is answered.)
 		a.straggled.Store(true)
 		if a.settled.Load() && a.straggled.Swap(false) {
 			_ = a.settlement(ctx).run()
