@@ -61,7 +61,7 @@ func exempt(ctx context.Context) context.Context {
 // has no leases, so that a [GuardHook] does not stop the release of one that is over.
 func (c *Client) under(ctx context.Context) context.Context {
 	if ctx == context.Background() {
-		return c.life // a release from Unlock need not pay for it
+		return c.life // which costs nothing
 	}
 	return borrowed{together{c.life, ctx}}
 }

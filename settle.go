@@ -73,9 +73,9 @@ func (l *Lease) release(ctx context.Context, _ int64) error {
 
 // unlock is Release for those who cannot be told of an error.
 func (l *Lease) unlock() {
-	ctx := context.Background()
+	ctx := l.ctx // for the span
 	if l.c.hooks.Load() != nil {
-		ctx = context.WithoutCancel(l.ctx) // for the span
+		ctx = context.WithoutCancel(ctx)
 	}
 	_ = l.surely(ctx, 0, (*Lease).letGo)
 }

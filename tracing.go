@@ -53,6 +53,11 @@ var tracingDefaults = tracing{
 // fails is an event of the hold span. By default there are hold spans only within
 // others, see [HoldSpans].
 //
+// All have holdfast.lock.name and, of a semaphore, holdfast.permits; to acquire also has
+// how often the store was asked, holdfast.attempts, what woke the waiter,
+// holdfast.wakeups.notify and .poll, and the holdfast.fencing_token; to hold has the number
+// of holdfast.renewals.
+//
 // An acquisition has the holdfast.outcome acquired, not_acquired, timeout, canceled or
 // error. To miss a lock with TryLock is no error, nor is to cancel. A lease has the
 // holdfast.end_reason released, lost or, if it was made [WithoutRenewal], expired. What
