@@ -19,6 +19,3 @@ func ScriptParts() [][]string {
 	}
 	return parts
 }
-
-// Classify says what the driver makes of an error of go-redis.
-var Classify = classify

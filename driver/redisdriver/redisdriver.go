@@ -40,6 +40,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/internal/redisscript"
 )
 
 // Driver keeps locks on Redis.
@@ -130,7 +131,7 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 		reply, carrier, err := d.answer(ctx, scriptsOf(r.Kind).acquire, r.Kind, r.Name, args...)
 		if err != nil {
 			if seated {
-				err = unknown(err) // by the run before
+				err = redisscript.Unknown(err) // by the run before
 			}
 			d.wakes.failed(t, !errors.Is(err, driver.ErrNotExecuted), ctx.Err() != nil)
 			return driver.Grant{}, err
@@ -148,10 +149,10 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 			seated = status == 2
 		case status == 4:
 			d.wakes.forget(r.Token)
-			return driver.Grant{}, refusal(fmt.Errorf("%w: %d of %d", driver.ErrLimitExceeded, r.Weight, n))
+			return driver.Grant{}, redisscript.Refusal(fmt.Errorf("%w: %d of %d", driver.ErrLimitExceeded, r.Weight, n))
 		case status == 5:
 			d.wakes.forget(r.Token)
-			return driver.Grant{}, refusal(fmt.Errorf("%w: %d, not %d", driver.ErrLimitConflict, n, r.Limit))
+			return driver.Grant{}, redisscript.Refusal(fmt.Errorf("%w: %d, not %d", driver.ErrLimitConflict, n, r.Limit))
 		case status == 2:
 			after := d.wakes.queued(t, r.Ask, reply[3], reply[4], n)
 			return driver.Grant{Status: driver.Queued, RetryAfter: after, Carrier: carrier}, nil
@@ -261,7 +262,7 @@ func fit(carrier string) string {
 }
 
 func unsupported(k driver.Kind) error {
-	return refusal(fmt.Errorf("redisdriver: locks of kind %q: %w", k, errors.ErrUnsupported))
+	return redisscript.Refusal(fmt.Errorf("redisdriver: locks of kind %q: %w", k, errors.ErrUnsupported))
 }
 
 func valid(r *driver.Request) error {
@@ -269,13 +270,13 @@ func valid(r *driver.Request) error {
 	case r.Kind != driver.Mutex && r.Kind != driver.RWMutex && r.Kind != driver.Semaphore:
 		return unsupported(r.Kind)
 	case r.Kind == driver.Semaphore && (r.Limit < 1 || r.Limit > driver.MaxLimit || r.Weight < 1):
-		return refusal(fmt.Errorf("redisdriver: a weight of %d and a limit of %d", r.Weight, r.Limit))
+		return redisscript.Refusal(fmt.Errorf("redisdriver: a weight of %d and a limit of %d", r.Weight, r.Limit))
 	case r.Name == "" || len(r.Name) > driver.MaxName:
-		return refusal(fmt.Errorf("redisdriver: a name of %d bytes", len(r.Name)))
+		return redisscript.Refusal(fmt.Errorf("redisdriver: a name of %d bytes", len(r.Name)))
 	case r.Token == "" || strings.ContainsFunc(r.Token, func(c rune) bool { return c <= ' ' }):
-		return refusal(fmt.Errorf("redisdriver: a token with spaces, or none"))
+		return redisscript.Refusal(fmt.Errorf("redisdriver: a token with spaces, or none"))
 	case r.TTL < driver.MinTTL || r.TTL > driver.MaxTTL:
-		return refusal(fmt.Errorf("redisdriver: a TTL of %v", r.TTL))
+		return redisscript.Refusal(fmt.Errorf("redisdriver: a TTL of %v", r.TTL))
 	}
 	return nil
 }

@@ -2,15 +2,12 @@ package redisdriver
 
 import (
 	"context"
-	"crypto/sha1"
 	"embed"
-	"encoding/hex"
 	"fmt"
 	"strings"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/internal/redisscript"
 )
 
 //go:embed script
@@ -45,12 +42,11 @@ func scriptsOf(k driver.Kind) scripts {
 }
 
 // script is a Lua script with all it builds on, and the least number of values in its
-// answer. redis.Script is not used because its commands would be retried by go-redis.
+// answer.
 type script struct {
-	verb      string
-	text, sha string
-	answer    int
-	parts     []string
+	*redisscript.Script
+	answer int
+	parts  []string
 }
 
 // newScript puts a script together from files in the folder script.
@@ -63,62 +59,15 @@ func newScript(verb string, answer int, names ...string) *script {
 		}
 		text.Write(part)
 	}
-	sum := sha1.Sum([]byte(text.String()))
-	return &script{verb: verb, text: text.String(), sha: hex.EncodeToString(sum[:]), answer: answer, parts: names}
+	return &script{Script: redisscript.New(verb, text.String()), answer: answer, parts: names}
 }
 
-// command is a script that is being run.
-type command struct {
-	*redis.Cmd
-	s       *script
-	kind    driver.Kind
-	sent    context.Context
-	unknown bool
+func (d *Driver) call(s *script, k driver.Kind, name string, args []any) redisscript.Call {
+	return redisscript.Call{Script: s.Script, Family: string(k), Keys: []string{d.key(k, name)}, Args: args}
 }
 
-// NoRetry keeps go-redis from sending a command again by itself after it lost the
-// answer. Only an attempt that we know of can be counted as under way.
-func (*command) NoRetry() bool { return true }
-
-// SetErr notes when the server does not know the script. That is no error, so hooks may
-// hide it from each other, but not from us.
-func (c *command) SetErr(err error) {
-	c.unknown = c.unknown || err != nil && redis.HasErrorPrefix(err, "NOSCRIPT")
-	c.Cmd.SetErr(err)
-}
-
-// Unknown reports whether the server did not know the script; the text follows.
-func (c *command) Unknown() bool { return c.unknown }
-
-// Procedure returns the name of the script, for people, and the context that the command
-// was sent with.
-func (c *command) Procedure() (name string, sent context.Context) {
-	return "holdfast." + string(c.kind) + "." + c.s.verb, c.sent
-}
-
-// cmd is the script as a command, by its hash or with its text.
-func (s *script) cmd(ctx context.Context, byText bool, k driver.Kind, key string, args []any) *command {
-	list := make([]any, 0, 4+len(args))
-	if byText {
-		list = append(list, "eval", s.text, 1, key)
-	} else {
-		list = append(list, "evalsha", s.sha, 1, key)
-	}
-	c := &command{Cmd: redis.NewCmd(ctx, append(list, args...)...), s: s, kind: k, sent: ctx}
-	c.SetFirstKeyPos(3)
-	return c
-}
-
-// run runs the script on a lock, by its hash, or with its text if the server does not
-// know it.
-func (d *Driver) run(ctx context.Context, s *script, k driver.Kind, name string, args ...any) (*command, error) {
-	c := s.cmd(ctx, false, k, d.key(k, name), args)
-	err := d.rdb.Process(ctx, c)
-	if c.unknown {
-		c = s.cmd(ctx, true, k, d.key(k, name), args)
-		err = d.rdb.Process(ctx, c)
-	}
-	return c, classify(err)
+func (d *Driver) run(ctx context.Context, s *script, k driver.Kind, name string, args ...any) (*redisscript.Command, error) {
+	return redisscript.Run(ctx, d.rdb, d.call(s, k, name, args))
 }
 
 // answer runs a script that answers with integers, and perhaps a text at the end.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/internal/redisscript"
 )
 
 // everything is how much there is to hold of an RWMutex: for each reader 1, for a
@@ -36,7 +37,7 @@ func (d *Driver) Downgrade(ctx context.Context, l driver.Lease, weight int64) er
 	case l.Kind != driver.Semaphore:
 		return unsupported(l.Kind)
 	case weight < 1:
-		return refusal(fmt.Errorf("redisdriver: a weight of %d", weight))
+		return redisscript.Refusal(fmt.Errorf("redisdriver: a weight of %d", weight))
 	}
 	status, err := d.untilDone(ctx, downgradeScript, l.Kind, l.Name, d.args(l.Token, weight))
 	if err == nil && status == 0 {
@@ -48,7 +49,7 @@ func (d *Driver) Downgrade(ctx context.Context, l driver.Lease, weight int64) er
 // Resize implements [driver.Resizer].
 func (d *Driver) Resize(ctx context.Context, name string, limit int64) error {
 	if limit < 1 || limit > driver.MaxLimit {
-		return refusal(fmt.Errorf("redisdriver: a limit of %d", limit))
+		return redisscript.Refusal(fmt.Errorf("redisdriver: a limit of %d", limit))
 	}
 	_, err := d.untilDone(ctx, resizeScript, driver.Semaphore, name, d.args("-", limit))
 	return err

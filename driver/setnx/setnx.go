@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/internal/redisscript"
 )
 
 // retention is for how long a token that was given up is remembered, if an ask of it may
@@ -85,10 +86,14 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 		return driver.Grant{}, err
 	}
 	keys := []string{d.key(r.Name), d.settled(r.Name, r.Token)}
-	reply, err := d.run(ctx, acquire, keys, r.Token, lasting(r.TTL)).Int64Slice()
+	c, err := d.run(ctx, acquire, keys, r.Token, lasting(r.TTL))
+	if err != nil {
+		return driver.Grant{}, err
+	}
+	reply, err := c.Int64Slice()
 	switch {
 	case err != nil:
-		return driver.Grant{}, classify(err)
+		return driver.Grant{}, err
 	case len(reply) != 2:
 		return driver.Grant{}, fmt.Errorf("setnx: %d values from a script, want 2", len(reply))
 	case reply[0] == 0:
@@ -109,14 +114,15 @@ func (d *Driver) Release(ctx context.Context, l driver.Lease) error {
 	if l.Unsettled {
 		keys, args = append(keys, d.settled(l.Name, l.Token)), append(args, ms(retention))
 	}
-	released, err := d.run(ctx, release, keys, args...).Int64()
+	c, err := d.run(ctx, release, keys, args...)
 	if err != nil {
-		return classify(err)
+		return err
 	}
-	if released == 0 {
-		return driver.ErrNotHeld
+	released, err := c.Int64()
+	if err == nil && released == 0 {
+		err = driver.ErrNotHeld
 	}
-	return nil
+	return err
 }
 
 // Node implements [driver.Router].
@@ -156,7 +162,7 @@ func ms(d time.Duration) int64 {
 }
 
 func unsupported(k driver.Kind) error {
-	return refusal(fmt.Errorf("setnx: locks of kind %q: %w", k, errors.ErrUnsupported))
+	return redisscript.Refusal(fmt.Errorf("setnx: locks of kind %q: %w", k, errors.ErrUnsupported))
 }
 
 func valid(r *driver.Request) error {
@@ -164,11 +170,11 @@ func valid(r *driver.Request) error {
 	case r.Kind != driver.Mutex:
 		return unsupported(r.Kind)
 	case r.Name == "" || len(r.Name) > driver.MaxName:
-		return refusal(fmt.Errorf("setnx: a name of %d bytes", len(r.Name)))
+		return redisscript.Refusal(fmt.Errorf("setnx: a name of %d bytes", len(r.Name)))
 	case r.Token == "" || strings.ContainsFunc(r.Token, func(c rune) bool { return c <= ' ' }):
-		return refusal(errors.New("setnx: a token with spaces, or none"))
+		return redisscript.Refusal(errors.New("setnx: a token with spaces, or none"))
 	case r.TTL < driver.MinTTL || r.TTL > driver.MaxTTL:
-		return refusal(fmt.Errorf("setnx: a TTL of %v", r.TTL))
+		return redisscript.Refusal(fmt.Errorf("setnx: a TTL of %v", r.TTL))
 	}
 	return nil
 }

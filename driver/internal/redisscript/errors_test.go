@@ -1,4 +1,4 @@
-package redisdriver_test
+package redisscript_test
 
 import (
 	"errors"
@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/driver/redisdriver"
+	"github.com/holdfast-go/holdfast/driver/internal/redisscript"
 )
 
 // answer is an error that a server sent.
@@ -43,7 +43,7 @@ func TestErrorsAreSortedByWhatTheyMean(t *testing.T) {
 		{answer("ERR Error running script (call to f_0123): @user_script:5: @user_script: 5: Wrong number of args"), false, false},
 	} {
 		t.Run(c.err.Error(), func(t *testing.T) {
-			err := redisdriver.Classify(c.err)
+			err := redisscript.Classify(c.err)
 			require.ErrorIs(t, err, c.err)
 			require.Equal(t, c.transient, errors.Is(err, driver.ErrTransient), "transient")
 			require.Equal(t, c.notExecuted, errors.Is(err, driver.ErrNotExecuted), "not executed")

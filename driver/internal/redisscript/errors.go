@@ -1,4 +1,4 @@
-package setnx
+package redisscript
 
 import (
 	"context"
@@ -25,8 +25,17 @@ func (e *storeError) Is(target error) bool {
 	return target == driver.ErrTransient && e.transient || target == driver.ErrNotExecuted && e.notExecuted
 }
 
-// refusal is an error that the driver itself returns, having sent nothing.
-func refusal(err error) error { return &storeError{err: err, notExecuted: true} }
+// Refusal is an error that the driver itself returns, having sent nothing.
+func Refusal(err error) error { return &storeError{err: err, notExecuted: true} }
+
+// Unknown takes from an error the certainty that nothing was done.
+func Unknown(err error) error {
+	var e *storeError
+	if errors.As(err, &e) {
+		return &storeError{err: e.err, transient: e.transient}
+	}
+	return err
+}
 
 // Answers of a server that cannot serve now but may soon. It says so before a
 // script has written anything: before it starts, or at its first write.
@@ -55,9 +64,9 @@ func hasPrefix(err error, prefixes []string) bool {
 	return false
 }
 
-// classify says of an error of go-redis whether it may pass and whether the command
+// Classify says of an error of go-redis whether it may pass and whether the command
 // has surely had no effect.
-func classify(err error) error {
+func Classify(err error) error {
 	if err == nil {
 		return nil
 	}

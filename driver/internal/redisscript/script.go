@@ -1,0 +1,135 @@
+// Package redisscript runs Lua scripts on Redis for the drivers that keep locks there:
+// each attempt once, by hash or text, with errors that say what is known of the outcome.
+package redisscript
+
+import (
+	"context"
+	"crypto/sha1"
+	"encoding/hex"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// Script is a Lua script. redis.Script is not used because its commands would be retried
+// by go-redis.
+type Script struct{ verb, text, sha string }
+
+// New returns the script with that text; verb says what it does.
+func New(verb, text string) *Script {
+	sum := sha1.Sum([]byte(text))
+	return &Script{verb, text, hex.EncodeToString(sum[:])}
+}
+
+// Call is one run of a script: on what, and with what arguments. Family is the kind of
+// lock, or of driver, for people.
+type Call struct {
+	Script *Script
+	Family string
+	Keys   []string
+	Args   []any
+}
+
+// Command is a script that is being run.
+type Command struct {
+	*redis.Cmd
+	call    Call
+	sent    context.Context
+	unknown bool
+}
+
+// NoRetry keeps go-redis from sending a command again by itself after it lost the
+// answer. Only an attempt that we know of can be counted as under way.
+func (*Command) NoRetry() bool { return true }
+
+// SetErr notes when the server does not know the script. That is no error, so hooks may
+// hide it from each other, but not from us.
+func (c *Command) SetErr(err error) {
+	c.unknown = c.unknown || err != nil && redis.HasErrorPrefix(err, "NOSCRIPT")
+	c.Cmd.SetErr(err)
+}
+
+// Unknown reports whether the server did not know the script; the text follows.
+func (c *Command) Unknown() bool { return c.unknown }
+
+// Procedure returns the name of the script, for people, and the context that the command
+// was sent with. The hooks of holdfast ask for both.
+func (c *Command) Procedure() (name string, sent context.Context) {
+	return "holdfast." + c.call.Family + "." + c.call.Script.verb, c.sent
+}
+
+// command is the call as a command, by the hash of its script or with the text.
+func (call Call) command(ctx context.Context, byText bool) *Command {
+	list := make([]any, 0, 3+len(call.Keys)+len(call.Args))
+	if byText {
+		list = append(list, "eval", call.Script.text, len(call.Keys))
+	} else {
+		list = append(list, "evalsha", call.Script.sha, len(call.Keys))
+	}
+	for _, key := range call.Keys {
+		list = append(list, key)
+	}
+	c := &Command{Cmd: redis.NewCmd(ctx, append(list, call.Args...)...), call: call, sent: ctx}
+	c.SetFirstKeyPos(3)
+	return c
+}
+
+// Run runs a script by its hash, or with its text if the server does not know it. The
+// error is classified.
+func Run(ctx context.Context, rdb redis.UniversalClient, call Call) (*Command, error) {
+	c := call.command(ctx, false)
+	err := rdb.Process(ctx, c)
+	if c.unknown {
+		c = call.command(ctx, true)
+		err = rdb.Process(ctx, c)
+	}
+	return c, Classify(err)
+}
+
+// RunAll runs scripts in one pipeline. Their errors are in the commands.
+func RunAll(ctx context.Context, rdb redis.UniversalClient, calls []Call) []*Command {
+	cmds := pipeline(ctx, rdb, calls, false)
+	// A pipeline cannot fall back by itself. After a failover the new server knows none
+	// of our scripts, and every lease would be lost for it.
+	var again []Call
+	var which []int
+	for i, c := range cmds {
+		if c.unknown {
+			again, which = append(again, calls[i]), append(which, i)
+		}
+	}
+	for j, c := range pipeline(ctx, rdb, again, true) {
+		cmds[which[j]] = c
+	}
+	return cmds
+}
+
+func pipeline(ctx context.Context, rdb redis.UniversalClient, calls []Call, byText bool) []*Command {
+	if len(calls) == 0 {
+		return nil
+	}
+	cmds := make([]*Command, len(calls))
+	pipe := rdb.Pipeline()
+	for i, call := range calls {
+		cmds[i] = call.command(ctx, byText)
+		_ = pipe.Process(ctx, cmds[i]) // queues; the outcome is in the command
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		for _, c := range cmds { // a hook may have refused the whole pipeline
+			if c.Err() == nil && c.Val() == nil {
+				c.SetErr(err)
+			}
+		}
+	}
+	return cmds
+}
+
+// Renewed is what came of a renewal, whose script answers 1, or 0 for not held.
+func (c *Command) Renewed() error {
+	n, err := c.Int64()
+	if err == nil && n == 0 {
+		return driver.ErrNotHeld
+	}
+	return Classify(err)
+}
