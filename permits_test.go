@@ -154,6 +154,10 @@ func TestReleasePrefersPermitsThatWereLost(t *testing.T) {
 		assert.Equal(t, []int64{2}, l.weights(other))
 		c.Semaphore("x", 6).Release(2)
 		panics(t, func() { c.Semaphore("x", 6).Release(1) })
+		// Who releases what is lost does not wait for the store.
+		l.until("the lost ones are given up in the store, too", func() bool {
+			return !l.direct.HExists(t.Context(), l.keyOf("semaphore", "x"), "used").Val()
+		})
 		l.isClean("semaphore", "x")
 	})
 }
