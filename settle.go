@@ -171,11 +171,10 @@ func (l *Lease) giveUp(ctx context.Context, begun bool) (*settlement, error) {
 // settlement is the release of a token, or of a part of what it holds, which is tried
 // until the store has answered or the lease would have ended by itself.
 type settlement struct {
-	c        *Client
+	a        *acquisition
 	ctx      context.Context
 	lease    driver.Lease
 	send     func(context.Context, driver.Lease) error
-	a        *acquisition
 	part     bool      // not the whole of it
 	deadline time.Time // set when the first attempt fails
 	pause    time.Duration
@@ -183,7 +182,7 @@ type settlement struct {
 }
 
 func (a *acquisition) settlement(ctx context.Context) *settlement {
-	return &settlement{c: a.c, ctx: a.c.under(ctx), lease: a.driverLease(), send: a.c.d.Release, a: a}
+	return &settlement{a: a, ctx: a.c.under(ctx), lease: a.driverLease(), send: a.c.d.Release}
 }
 
 // try makes one attempt. If it is final, err is what to say: driver.ErrNotHeld only if
@@ -204,7 +203,7 @@ func (s *settlement) attempt() (err error, final bool) {
 	s.lease.Unsettled = s.a.open.Load() > 0
 	err = s.send(s.ctx, s.lease)
 	if err == nil {
-		s.c.answer()
+		s.a.c.answer()
 	}
 	switch {
 	case err == nil, errors.Is(err, driver.ErrNotHeld) && s.maybe:
@@ -228,7 +227,7 @@ func (s *settlement) run() error {
 		}
 		s.pause = min(max(2*s.pause, 5*time.Millisecond), time.Second, s.lease.TTL/3)
 		select {
-		case <-s.c.life.Done():
+		case <-s.a.c.life.Done():
 			return err
 		case <-time.After(s.pause/2 + rand.N(s.pause)):
 		}

@@ -2,9 +2,7 @@ package getset
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"reflect"
 	"strings"
 	"time"
 
@@ -48,12 +46,7 @@ func WithPrefix(prefix string) Option {
 // It panics if rdb is nil or a [redis.Ring]. A Ring moves names to other servers
 // when one fails, and then two holders would have the same lock.
 func New(rdb redis.UniversalClient, opts ...Option) *Driver {
-	if v := reflect.ValueOf(rdb); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
-		panic("getset: nil client")
-	}
-	if _, ok := rdb.(*redis.Ring); ok {
-		panic("getset: a redis.Ring cannot keep locks: it moves them when a server fails, and then two can hold one")
-	}
+	redisscript.Require("getset", rdb)
 	d := &Driver{rdb: rdb}
 	for _, o := range opts {
 		o.apply(d)
@@ -92,7 +85,7 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 		return driver.Grant{}, err
 	}
 	keys := []string{d.key(r.Name), d.owner(r.Name), d.settled(r.Name, r.Token)}
-	c, err := d.run(ctx, acquire, keys, r.Token, lasting(r.TTL), ms(retention))
+	c, err := d.run(ctx, acquire, keys, r.Token, lasting(r.TTL), redisscript.Millis(retention))
 	if err != nil {
 		return driver.Grant{}, err
 	}
@@ -113,11 +106,11 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 // Release implements [driver.Driver].
 func (d *Driver) Release(ctx context.Context, l driver.Lease) error {
 	if l.Kind != driver.Mutex {
-		return unsupported(l.Kind)
+		return redisscript.Unsupported("getset", l.Kind)
 	}
 	keys, args := []string{d.key(l.Name), d.owner(l.Name)}, []any{l.Token}
 	if l.Unsettled {
-		keys, args = append(keys, d.settled(l.Name, l.Token)), append(args, ms(retention))
+		keys, args = append(keys, d.settled(l.Name, l.Token)), append(args, redisscript.Millis(retention))
 	}
 	c, err := d.run(ctx, release, keys, args...)
 	if err != nil {
@@ -132,15 +125,7 @@ func (d *Driver) Release(ctx context.Context, l driver.Lease) error {
 
 // Node implements [driver.Router].
 func (d *Driver) Node(_ driver.Kind, name string) string {
-	cluster, ok := d.rdb.(*redis.ClusterClient)
-	if !ok {
-		return ""
-	}
-	node, err := cluster.MasterForKey(context.Background(), d.key(name))
-	if err != nil {
-		return ""
-	}
-	return node.Options().Addr
+	return redisscript.Node(d.rdb, d.key(name))
 }
 
 // Close implements [driver.Driver]. There is nothing to end.
@@ -149,28 +134,12 @@ func (d *Driver) Close() error { return nil }
 // lasting is the length of a lease for the others, in ms: a little longer than the holder
 // trusts it.
 func lasting(ttl time.Duration) int64 {
-	return ms(ttl + min(max(ttl/20, 5*time.Millisecond), 500*time.Millisecond))
-}
-
-// ms rounds up, so that the server never ends a lease before the client does.
-func ms(d time.Duration) int64 {
-	return int64((d + time.Millisecond - 1) / time.Millisecond)
-}
-
-func unsupported(k driver.Kind) error {
-	return redisscript.Refusal(fmt.Errorf("getset: locks of kind %q: %w", k, errors.ErrUnsupported))
+	return redisscript.Millis(ttl + min(max(ttl/20, 5*time.Millisecond), 500*time.Millisecond))
 }
 
 func valid(r *driver.Request) error {
-	switch {
-	case r.Kind != driver.Mutex:
-		return unsupported(r.Kind)
-	case r.Name == "" || len(r.Name) > driver.MaxName:
-		return redisscript.Refusal(fmt.Errorf("getset: a name of %d bytes", len(r.Name)))
-	case r.Token == "" || strings.ContainsFunc(r.Token, func(c rune) bool { return c <= ' ' }):
-		return redisscript.Refusal(errors.New("getset: a token with spaces, or none"))
-	case r.TTL < driver.MinTTL || r.TTL > driver.MaxTTL:
-		return redisscript.Refusal(fmt.Errorf("getset: a TTL of %v", r.TTL))
+	if r.Kind != driver.Mutex {
+		return redisscript.Unsupported("getset", r.Kind)
 	}
-	return nil
+	return redisscript.Check("getset", r)
 }

@@ -14,10 +14,10 @@ func (d *Driver) Renew(ctx context.Context, leases []driver.Lease) []error {
 	var which []int
 	for i, l := range leases {
 		if l.Kind != driver.Mutex {
-			errs[i] = unsupported(l.Kind)
+			errs[i] = redisscript.Unsupported("getset", l.Kind)
 			continue
 		}
-		calls = append(calls, call(renew, []string{d.key(l.Name), d.owner(l.Name)}, l.Token, lasting(l.TTL), ms(retention)))
+		calls = append(calls, call(renew, []string{d.key(l.Name), d.owner(l.Name)}, l.Token, lasting(l.TTL), redisscript.Millis(retention)))
 		which = append(which, i)
 	}
 	for j, c := range redisscript.RunAll(ctx, d.rdb, calls) {

@@ -33,7 +33,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"strings"
 	"time"
 
@@ -96,12 +95,7 @@ func WithRetention(r time.Duration) Option {
 // It panics if rdb is nil or a [redis.Ring]. A Ring moves names to other servers
 // when one fails, and then two holders would have the same lock.
 func New(rdb redis.UniversalClient, opts ...Option) *Driver {
-	if v := reflect.ValueOf(rdb); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
-		panic("redisdriver: nil client")
-	}
-	if _, ok := rdb.(*redis.Ring); ok {
-		panic("redisdriver: a redis.Ring cannot keep locks: it moves them when a server fails, and then two can hold one")
-	}
+	redisscript.Require("redisdriver", rdb)
 	d := &Driver{rdb: rdb, prefix: "holdfast", retention: time.Minute}
 	for _, o := range opts {
 		o.apply(d)
@@ -124,7 +118,7 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 	for {
 		birth, place := d.wakes.seat(t)
 		args := d.args(r.Token,
-			r.Ask, ms(r.TTL), max(r.Fences, 1), flag(wait), d.wakes.client(r), r.Holder, birth, place)
+			r.Ask, redisscript.Millis(r.TTL), max(r.Fences, 1), flag(wait), d.wakes.client(r), r.Holder, birth, place)
 		if r.Kind != driver.Mutex {
 			args = append(args, weight(r), limit(r))
 		}
@@ -216,15 +210,7 @@ func (d *Driver) untilDone(ctx context.Context, s *script, k driver.Kind, name s
 
 // Node implements [driver.Router].
 func (d *Driver) Node(k driver.Kind, name string) string {
-	cluster, ok := d.rdb.(*redis.ClusterClient)
-	if !ok {
-		return ""
-	}
-	node, err := cluster.MasterForKey(context.Background(), d.key(k, name))
-	if err != nil {
-		return ""
-	}
-	return node.Options().Addr
+	return redisscript.Node(d.rdb, d.key(k, name))
 }
 
 // OnReconnect implements [driver.Reporter].
@@ -238,12 +224,7 @@ func (d *Driver) Close() error {
 
 // args are what every script begins with, and what this one adds.
 func (d *Driver) args(token string, more ...any) []any {
-	return append([]any{token, d.wakes.prefix, ms(d.retention)}, more...)
-}
-
-// ms rounds up, so that the server never ends a lease before the client does.
-func ms(d time.Duration) int64 {
-	return int64((d + time.Millisecond - 1) / time.Millisecond)
+	return append([]any{token, d.wakes.prefix, redisscript.Millis(d.retention)}, more...)
 }
 
 func flag(b bool) string {
@@ -261,22 +242,12 @@ func fit(carrier string) string {
 	return carrier
 }
 
-func unsupported(k driver.Kind) error {
-	return redisscript.Refusal(fmt.Errorf("redisdriver: locks of kind %q: %w", k, errors.ErrUnsupported))
-}
-
 func valid(r *driver.Request) error {
 	switch {
 	case r.Kind != driver.Mutex && r.Kind != driver.RWMutex && r.Kind != driver.Semaphore:
-		return unsupported(r.Kind)
+		return redisscript.Unsupported("redisdriver", r.Kind)
 	case r.Kind == driver.Semaphore && (r.Limit < 1 || r.Limit > driver.MaxLimit || r.Weight < 1):
 		return redisscript.Refusal(fmt.Errorf("redisdriver: a weight of %d and a limit of %d", r.Weight, r.Limit))
-	case r.Name == "" || len(r.Name) > driver.MaxName:
-		return redisscript.Refusal(fmt.Errorf("redisdriver: a name of %d bytes", len(r.Name)))
-	case r.Token == "" || strings.ContainsFunc(r.Token, func(c rune) bool { return c <= ' ' }):
-		return redisscript.Refusal(fmt.Errorf("redisdriver: a token with spaces, or none"))
-	case r.TTL < driver.MinTTL || r.TTL > driver.MaxTTL:
-		return redisscript.Refusal(fmt.Errorf("redisdriver: a TTL of %v", r.TTL))
 	}
-	return nil
+	return redisscript.Check("redisdriver", r)
 }

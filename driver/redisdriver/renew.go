@@ -12,7 +12,7 @@ import (
 func (d *Driver) Renew(ctx context.Context, leases []driver.Lease) []error {
 	calls := make([]redisscript.Call, len(leases))
 	for i, l := range leases {
-		calls[i] = d.call(scriptsOf(l.Kind).renew, l.Kind, l.Name, d.args(l.Token, ms(l.TTL), fit(l.Carrier)))
+		calls[i] = d.call(scriptsOf(l.Kind).renew, l.Kind, l.Name, d.args(l.Token, redisscript.Millis(l.TTL), fit(l.Carrier)))
 	}
 	errs := make([]error, len(leases))
 	for i, c := range redisscript.RunAll(ctx, d.rdb, calls) {

@@ -35,7 +35,7 @@ func (d *Driver) Downgrade(ctx context.Context, l driver.Lease, weight int64) er
 	case l.Kind == driver.RWMutex:
 		weight = 1
 	case l.Kind != driver.Semaphore:
-		return unsupported(l.Kind)
+		return redisscript.Unsupported("redisdriver", l.Kind)
 	case weight < 1:
 		return redisscript.Refusal(fmt.Errorf("redisdriver: a weight of %d", weight))
 	}

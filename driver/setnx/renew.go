@@ -14,7 +14,7 @@ func (d *Driver) Renew(ctx context.Context, leases []driver.Lease) []error {
 	var which []int
 	for i, l := range leases {
 		if l.Kind != driver.Mutex {
-			errs[i] = unsupported(l.Kind)
+			errs[i] = redisscript.Unsupported("setnx", l.Kind)
 			continue
 		}
 		calls = append(calls, call(renew, []string{d.key(l.Name)}, l.Token, lasting(l.TTL)))

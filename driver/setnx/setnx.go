@@ -2,9 +2,7 @@ package setnx
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"reflect"
 	"strings"
 	"time"
 
@@ -48,12 +46,7 @@ func WithPrefix(prefix string) Option {
 // It panics if rdb is nil or a [redis.Ring]. A Ring moves names to other servers
 // when one fails, and then two holders would have the same lock.
 func New(rdb redis.UniversalClient, opts ...Option) *Driver {
-	if v := reflect.ValueOf(rdb); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
-		panic("setnx: nil client")
-	}
-	if _, ok := rdb.(*redis.Ring); ok {
-		panic("setnx: a redis.Ring cannot keep locks: it moves them when a server fails, and then two can hold one")
-	}
+	redisscript.Require("setnx", rdb)
 	d := &Driver{rdb: rdb}
 	for _, o := range opts {
 		o.apply(d)
@@ -107,12 +100,12 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 // Release implements [driver.Driver].
 func (d *Driver) Release(ctx context.Context, l driver.Lease) error {
 	if l.Kind != driver.Mutex {
-		return unsupported(l.Kind)
+		return redisscript.Unsupported("setnx", l.Kind)
 	}
 	// A release for good needs one key only, which works while a slot moves.
 	keys, args := []string{d.key(l.Name)}, []any{l.Token}
 	if l.Unsettled {
-		keys, args = append(keys, d.settled(l.Name, l.Token)), append(args, ms(retention))
+		keys, args = append(keys, d.settled(l.Name, l.Token)), append(args, redisscript.Millis(retention))
 	}
 	c, err := d.run(ctx, release, keys, args...)
 	if err != nil {
@@ -127,15 +120,7 @@ func (d *Driver) Release(ctx context.Context, l driver.Lease) error {
 
 // Node implements [driver.Router].
 func (d *Driver) Node(_ driver.Kind, name string) string {
-	cluster, ok := d.rdb.(*redis.ClusterClient)
-	if !ok {
-		return ""
-	}
-	node, err := cluster.MasterForKey(context.Background(), d.key(name))
-	if err != nil {
-		return ""
-	}
-	return node.Options().Addr
+	return redisscript.Node(d.rdb, d.key(name))
 }
 
 // Close implements [driver.Driver]. There is nothing to end.
@@ -144,7 +129,7 @@ func (d *Driver) Close() error { return nil }
 // lasting is how long the key of a lease lives, in ms: a little longer than the holder
 // trusts it.
 func lasting(ttl time.Duration) int64 {
-	return ms(ttl + min(max(ttl/20, 5*time.Millisecond), 500*time.Millisecond))
+	return redisscript.Millis(ttl + min(max(ttl/20, 5*time.Millisecond), 500*time.Millisecond))
 }
 
 // remaining is the time left of a key, from PTTL. It is not known of one that lives for
@@ -153,28 +138,12 @@ func remaining(pttl int64) time.Duration {
 	if pttl < 0 {
 		return 0
 	}
-	return time.Duration(min(pttl+1, ms(driver.MaxTTL))) * time.Millisecond
-}
-
-// ms rounds up, so that the server never ends a lease before the client does.
-func ms(d time.Duration) int64 {
-	return int64((d + time.Millisecond - 1) / time.Millisecond)
-}
-
-func unsupported(k driver.Kind) error {
-	return redisscript.Refusal(fmt.Errorf("setnx: locks of kind %q: %w", k, errors.ErrUnsupported))
+	return time.Duration(min(pttl+1, redisscript.Millis(driver.MaxTTL))) * time.Millisecond
 }
 
 func valid(r *driver.Request) error {
-	switch {
-	case r.Kind != driver.Mutex:
-		return unsupported(r.Kind)
-	case r.Name == "" || len(r.Name) > driver.MaxName:
-		return redisscript.Refusal(fmt.Errorf("setnx: a name of %d bytes", len(r.Name)))
-	case r.Token == "" || strings.ContainsFunc(r.Token, func(c rune) bool { return c <= ' ' }):
-		return redisscript.Refusal(errors.New("setnx: a token with spaces, or none"))
-	case r.TTL < driver.MinTTL || r.TTL > driver.MaxTTL:
-		return redisscript.Refusal(fmt.Errorf("setnx: a TTL of %v", r.TTL))
+	if r.Kind != driver.Mutex {
+		return redisscript.Unsupported("setnx", r.Kind)
 	}
-	return nil
+	return redisscript.Check("setnx", r)
 }

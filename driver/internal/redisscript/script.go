@@ -1,5 +1,6 @@
-// Package redisscript runs Lua scripts on Redis for the drivers that keep locks there:
-// each attempt once, by hash or text, with errors that say what is known of the outcome.
+// Package redisscript is what the drivers that keep locks on Redis have in common. It runs
+// Lua scripts, each attempt once, by hash or text, with errors that say what is known of
+// the outcome; and it refuses what none of them can serve.
 package redisscript
 
 import (

@@ -12,7 +12,8 @@ end
 local victims = {}
 holders(function(who, h)
   forget(who)
-  -- A heartbeat of the victim may be on its way; it must not take the lock back.
+  -- A heartbeat of the victim may be on its way; it must not take the lock back. There
+  -- is no room for many more tombstones.
   if #victims < 128 then
     bury(who)
   end
