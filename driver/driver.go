@@ -55,6 +55,9 @@ const (
 // MaxName is the length in bytes of the longest name a driver must accept.
 const MaxName = 512
 
+// MaxOwner is the length in bytes of the longest Request.Owner.
+const MaxOwner = 256
+
 // MaxLimit is the largest limit of a Semaphore.
 const MaxLimit = 1<<53 - 1
 
@@ -118,6 +121,13 @@ type Request struct {
 	Ask uint64
 
 	TTL time.Duration // MinTTL to MaxTTL
+
+	// Owner, if not empty, is on whose behalf the token asks: 1 to MaxOwner bytes, any
+	// bytes. A Mutex, or an RWMutex held exclusively, that is held by tokens of one
+	// owner is granted to another exclusive token of that owner at once, beside them and
+	// with their fence. Each has a lease of its own, and the lock is free when the last
+	// of them has ended. A Semaphore, and a shared hold, have no owner.
+	Owner string
 
 	// Shared asks for a shared hold of an RWMutex, else it is exclusive.
 	Shared bool
@@ -189,6 +199,7 @@ type Lease struct {
 	Name  string
 	Token string
 	TTL   time.Duration
+	Owner string // as in its Request
 
 	// Carrier is what others are told who wait for the lock, such as a traceparent: at
 	// most MaxCarrier bytes, printable, without spaces; empty for nothing. It is told
@@ -263,6 +274,18 @@ type Downgrader interface {
 	// late. Fence and end of the lease stay, and a repeat of an ask is still Granted.
 	// ErrNotHeld if the token does not hold it.
 	Downgrade(ctx context.Context, l Lease, weight int64) error
+}
+
+// Attacher is the ability to hand a lease to another token, such as one of another
+// process.
+type Attacher interface {
+	// Attach makes r.Token the holder of what the token old holds, in its place: with the
+	// TTL, the Holder and the Wake of r, and a new fence, as if old had released and r
+	// been granted with nobody in between. It neither waits nor queues. Of several that
+	// attach to one token exactly one succeeds, and only that one if it repeats; the
+	// others get ErrNotHeld, as they do if old does not hold the lock. What old
+	// held, shared or with which weight, r does not say; the Grant need not tell.
+	Attach(ctx context.Context, old Lease, r *Request) (Grant, error)
 }
 
 // Resizer is the ability to change the limit of a Semaphore.
