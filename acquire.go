@@ -33,6 +33,9 @@ func (c *Client) obtain(ctx context.Context, want driver.Request, cfg config, op
 	if want.Kind != driver.Semaphore && c.holds(ctx, want) { // a semaphore may have room for more
 		return fail(ErrDeadlock)
 	}
+	if err := cfg.copies.possible(c.d); err != nil {
+		return fail(err)
+	}
 	waitCtx := ctx
 	if cfg.wait > 0 {
 		var cancel context.CancelFunc
@@ -43,9 +46,14 @@ func (c *Client) obtain(ctx context.Context, want driver.Request, cfg config, op
 		return fail(context.Cause(waitCtx))
 	}
 	waitCtx = exempt(waitCtx)
+	var unconfirmed error
 	for {
 		a := newAcquisition(c, want, cfg)
+		a.err = unconfirmed
 		trust, fence, err := a.run(waitCtx)
+		if err == nil && cfg.copies.n > 0 {
+			trust, err = a.confirm(waitCtx, cfg.copies)
+		}
 		op.note(a)
 		if err == nil {
 			l := newLease(ctx, a, fence, cfg, op)
@@ -56,10 +64,13 @@ func (c *Client) obtain(ctx context.Context, want driver.Request, cfg config, op
 		if !a.clean || a.asking > 0 || a.open.Load() > 0 {
 			a.undo(ctx)
 		}
-		// Granted, and taken away by force before we heard of it: a new token begins
-		// again at the end of the queue.
-		if !errors.Is(err, driver.ErrNotHeld) || !want.Wait || waitCtx.Err() != nil {
+		// Granted, and taken away by force before we heard of it, or given back for want
+		// of replicas: a new token begins again at the end of the queue.
+		if !errors.Is(err, driver.ErrNotHeld) && !errors.Is(err, ErrNotReplicated) || !want.Wait || waitCtx.Err() != nil {
 			return fail(err)
+		}
+		if errors.Is(err, ErrNotReplicated) {
+			unconfirmed, cfg.loud = err, false // has been said
 		}
 	}
 }

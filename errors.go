@@ -29,6 +29,8 @@ var (
 	ErrLimitConflict = driver.ErrLimitConflict
 	// ErrLimitExceeded says that more was asked for than the limit of a semaphore.
 	ErrLimitExceeded = driver.ErrLimitExceeded
+	// ErrNotReplicated says that too few replicas have confirmed a lease, see [WithReplicas].
+	ErrNotReplicated = driver.ErrNotReplicated
 	// ErrInvalidName says that a name is empty or longer than 512 bytes.
 	ErrInvalidName error = &sentinel{"invalid_name", "name must have 1 to 512 bytes"}
 )
@@ -69,8 +71,8 @@ func (e *LockError) Unwrap() error { return e.Err }
 
 // ErrorType returns a word for the cause that is fit for the OpenTelemetry attribute
 // error.type: locked, lock_lost, not_held, closed, deadlock, invalid_name,
-// limit_conflict, limit_exceeded, timeout, canceled or, for anything else the store
-// said, store.
+// limit_conflict, limit_exceeded, not_replicated, timeout, canceled or, for anything else
+// the store said, store.
 func (e *LockError) ErrorType() string {
 	var known *sentinel
 	isKnown := errors.As(e.Err, &known)
@@ -87,6 +89,8 @@ func (e *LockError) ErrorType() string {
 		return "limit_conflict"
 	case errors.Is(e.Err, ErrLimitExceeded):
 		return "limit_exceeded"
+	case errors.Is(e.Err, ErrNotReplicated):
+		return "not_replicated"
 	}
 	return "store"
 }

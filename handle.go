@@ -121,7 +121,8 @@ func (h *handle) door() door { return door{h.kind, h.name} }
 func (h *handle) fatal(err error) bool {
 	refused := !errors.Is(err, driver.ErrTransient) && !errors.Is(err, ErrLocked) &&
 		!errors.Is(err, context.DeadlineExceeded) && !h.c.accepted.Load()
-	return refused || errors.Is(err, ErrInvalidName) || errors.Is(err, ErrClosed) || errors.Is(err, redis.ErrClosed)
+	return refused || errors.Is(err, ErrInvalidName) || errors.Is(err, ErrClosed) || errors.Is(err, redis.ErrClosed) ||
+		errors.Is(err, errors.ErrUnsupported)
 }
 
 func (h *handle) misuse(err error) {

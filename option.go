@@ -22,6 +22,7 @@ type config struct {
 	fixed  bool
 	wait   time.Duration // 0: as long as the context allows
 	loud   bool          // log what keeps a lock from being acquired
+	copies copies
 	prefix string
 	logger *slog.Logger // nil: slog.Default(), as it is when something is logged
 }

@@ -230,6 +230,9 @@ var (
 	ErrLimitExceeded = errors.New("holdfast: more than the limit of the semaphore")
 )
 
+// ErrNotReplicated says that too few replicas of the store have a grant, see Confirmer.
+var ErrNotReplicated = errors.New("holdfast: too few replicas have the lock")
+
 // Wrapper is a Driver around another. As walks through it.
 type Wrapper interface {
 	Driver
@@ -286,6 +289,15 @@ type Attacher interface {
 	// others get ErrNotHeld, as they do if old does not hold the lock. What old
 	// held, shared or with which weight, r does not say; the Grant need not tell.
 	Attach(ctx context.Context, old Lease, r *Request) (Grant, error)
+}
+
+// Confirmer is the ability to tell whether a grant has reached replicas of the store.
+type Confirmer interface {
+	// Confirm renews a lease, and returns nil once at least so many replicas have what
+	// the store knew of it then. If fewer have it when timeout, at least 1 ms, has
+	// passed, the error matches ErrNotReplicated; the lease goes on nevertheless.
+	// ErrNotHeld if the token does not hold the lock.
+	Confirm(ctx context.Context, l Lease, replicas int, timeout time.Duration) error
 }
 
 // Resizer is the ability to change the limit of a Semaphore.

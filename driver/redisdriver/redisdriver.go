@@ -56,6 +56,7 @@ var (
 	_ driver.Forcer     = (*Driver)(nil)
 	_ driver.Downgrader = (*Driver)(nil)
 	_ driver.Resizer    = (*Driver)(nil)
+	_ driver.Confirmer  = (*Driver)(nil)
 	_ driver.Router     = (*Driver)(nil)
 	_ driver.Reporter   = (*Driver)(nil)
 )

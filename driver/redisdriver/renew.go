@@ -2,6 +2,7 @@ package redisdriver
 
 import (
 	"context"
+	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/internal/redisscript"
@@ -12,11 +13,21 @@ import (
 func (d *Driver) Renew(ctx context.Context, leases []driver.Lease) []error {
 	calls := make([]redisscript.Call, len(leases))
 	for i, l := range leases {
-		calls[i] = d.call(scriptsOf(l.Kind).renew, l.Kind, l.Name, d.args(l.Token, redisscript.Millis(l.TTL), fit(l.Carrier)))
+		calls[i] = d.renewal(l)
 	}
 	errs := make([]error, len(leases))
 	for i, c := range redisscript.RunAll(ctx, d.rdb, calls) {
 		errs[i] = c.Renewed()
 	}
 	return errs
+}
+
+// Confirm implements [driver.Confirmer] with the command WAIT. It needs a [redis.Client],
+// also one for failover, or a [redis.ClusterClient], and occupies a connection meanwhile.
+func (d *Driver) Confirm(ctx context.Context, l driver.Lease, replicas int, timeout time.Duration) error {
+	return redisscript.Confirm(ctx, d.rdb, d.renewal(l), replicas, timeout)
+}
+
+func (d *Driver) renewal(l driver.Lease) redisscript.Call {
+	return d.call(scriptsOf(l.Kind).renew, l.Kind, l.Name, d.args(l.Token, redisscript.Millis(l.TTL), fit(l.Carrier)))
 }

@@ -70,6 +70,7 @@ func (d *daemon) start() error {
 	cmd := exec.Command("redis-server", slices.Concat([]string{
 		"--bind", "127.0.0.1", "--port", port, "--dir", d.dir,
 		"--save", "", "--appendonly", "no", "--enable-debug-command", "yes",
+		"--repl-diskless-sync-delay", "0",
 	}, d.args)...)
 	cmd.Env = append(os.Environ(), d.env...)
 	cmd.Stdout, cmd.Stderr = logFile, logFile

@@ -76,9 +76,14 @@ func (call Call) command(ctx context.Context, byText bool) *Command {
 	return c
 }
 
+// processor is a client, or one connection of it.
+type processor interface {
+	Process(ctx context.Context, cmd redis.Cmder) error
+}
+
 // Run runs a script by its hash, or with its text if the server does not know it. The
 // error is classified.
-func Run(ctx context.Context, rdb redis.UniversalClient, call Call) (*Command, error) {
+func Run(ctx context.Context, rdb processor, call Call) (*Command, error) {
 	c := call.command(ctx, false)
 	err := rdb.Process(ctx, c)
 	if c.unknown {

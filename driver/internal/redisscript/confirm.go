@@ -1,0 +1,110 @@
+package redisscript
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// maxRedirects is how often a confirmation follows a key from node to node.
+const maxRedirects = 3
+
+// Confirm runs the script of a renewal, and waits until so many replicas have what it has
+// written; see driver.Confirmer.
+//
+// The command WAIT speaks of what its own connection has written, and a Cluster client
+// would send it to any node. So both go by one connection to the master of the key. The
+// wrong version takes any: one that has written nothing is told that all replicas have it.
+func Confirm(ctx context.Context, rdb redis.UniversalClient, call Call, replicas int, timeout time.Duration) error {
+	node, err := master(ctx, rdb, call.Keys[0])
+	if err != nil {
+		return Classify(err)
+	}
+	asking := false
+	for range 1 + maxRedirects {
+		err = confirm(ctx, node, call, asking, replicas, timeout)
+		to, elsewhere := redis.IsMovedError(err)
+		if !elsewhere {
+			// The slot is on its way, and the key is there already.
+			to, elsewhere = redis.IsAskError(err)
+			asking = elsewhere
+		}
+		if !elsewhere {
+			break
+		}
+		if node = masterAt(ctx, rdb, to); node == nil {
+			break
+		}
+	}
+	return Classify(err)
+}
+
+// master is the node that has the key.
+func master(ctx context.Context, rdb redis.UniversalClient, key string) (*redis.Client, error) {
+	switch rdb := rdb.(type) {
+	case *redis.Client:
+		return rdb, nil
+	case *redis.ClusterClient:
+		return rdb.MasterForKey(ctx, key)
+	}
+	return nil, Refusal(fmt.Errorf("redis: WAIT through a %T: %w", rdb, errors.ErrUnsupported))
+}
+
+// masterAt is the node of a Cluster with that address, nil if there is none that has
+// slots. Asking for it has the client learn anew which node has which.
+func masterAt(ctx context.Context, rdb redis.UniversalClient, addr string) *redis.Client {
+	cluster, ok := rdb.(*redis.ClusterClient)
+	if !ok {
+		return nil
+	}
+	var found atomic.Pointer[redis.Client]
+	_ = cluster.ForEachMaster(ctx, func(_ context.Context, node *redis.Client) error { // fails as a whole
+		if node.Options().Addr == addr {
+			found.Store(node)
+		}
+		return nil
+	})
+	return found.Load()
+}
+
+// confirm is Confirm on one node. The client's hooks are kept: a pipeline would save a round
+// trip, but WAIT may take longer than the client's ReadTimeout, which then applies, and a
+// client that Client.WithTimeout returns has no hooks.
+func confirm(ctx context.Context, node *redis.Client, call Call, asking bool, replicas int, timeout time.Duration) error {
+	conn := node.Conn()
+	defer func() { _ = conn.Close() }() // goes back to the pool
+	var to processor = conn
+	if asking {
+		to = asker{conn}
+	}
+	c, err := Run(ctx, to, call)
+	if err == nil {
+		err = c.Renewed()
+	}
+	if err != nil {
+		return err
+	}
+	// It is not repeated on another connection should this one break: a Conn has one.
+	n, err := conn.Wait(ctx, replicas, time.Duration(Millis(timeout))*time.Millisecond).Result()
+	if err == nil && n < int64(replicas) {
+		err = fmt.Errorf("%w: %d of %d", driver.ErrNotReplicated, n, replicas)
+	}
+	return err
+}
+
+// asker tells a node, before each command, that the owner of the slot has sent us.
+type asker struct{ *redis.Conn }
+
+// Process sends ASKING and a command.
+func (a asker) Process(ctx context.Context, cmd redis.Cmder) error {
+	if err := a.Conn.Process(ctx, redis.NewCmd(ctx, "asking")); err != nil {
+		return err
+	}
+	return a.Conn.Process(ctx, cmd)
+}

@@ -1,0 +1,139 @@
+package redisdriver_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/redisdriver"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+)
+
+// grant makes a token the holder of a lock of each kind, and returns the leases.
+func grant(t *testing.T, d driver.Driver, ttl time.Duration) []driver.Lease {
+	t.Helper()
+	var leases []driver.Lease
+	for _, k := range []driver.Kind{driver.Mutex, driver.RWMutex, driver.Semaphore} {
+		r := &driver.Request{Kind: k, Name: "l", Token: fmt.Sprintf("t-%s-%d", k, time.Now().UnixNano()), Ask: 1, TTL: ttl, Weight: 1, Limit: 3}
+		g, err := d.Acquire(t.Context(), r)
+		require.NoError(t, err)
+		require.Equal(t, driver.Granted, g.Status)
+		leases = append(leases, driver.Lease{Kind: k, Name: r.Name, Token: r.Token, TTL: ttl})
+	}
+	return leases
+}
+
+func TestConfirmCountsReplicasThatHaveTheGrant(t *testing.T) {
+	t.Parallel()
+	master := redistest.Real(t)
+	a, b := master.Replica(t), master.Replica(t)
+	d := redisdriver.New(master.Client(t, func(o *redis.Options) {
+		o.ReadTimeout = 50 * time.Millisecond // WAIT takes longer, and is no timeout
+		o.PoolSize = 1                        // what WAIT counts is what this connection wrote
+	}))
+	defer func() { assert.NoError(t, d.Close()) }()
+	const short, long = 150 * time.Millisecond, 10 * time.Second
+	leases := grant(t, d, time.Minute)
+	confirm := func(n int, timeout time.Duration) error {
+		t.Helper()
+		errs := make([]error, len(leases))
+		for i, l := range leases {
+			errs[i] = d.Confirm(t.Context(), l, n, timeout)
+		}
+		for _, err := range errs {
+			require.Equal(t, errs[0] == nil, err == nil, "not the same for all kinds: %v", errs)
+		}
+		return errs[0]
+	}
+	require.NoError(t, confirm(2, long))
+
+	a.Pause()
+	began := time.Now()
+	require.ErrorIs(t, confirm(2, short), driver.ErrNotReplicated)
+	assert.GreaterOrEqual(t, time.Since(began), 3*short)
+	require.NoError(t, confirm(1, long))
+	b.Detach(t, master)
+	require.ErrorIs(t, confirm(1, short), driver.ErrNotReplicated)
+	a.Resume()
+	require.NoError(t, confirm(1, long))
+	require.ErrorIs(t, confirm(2, short), driver.ErrNotReplicated)
+	b.Attach(t)
+	require.NoError(t, confirm(2, long))
+}
+
+// A new connection has written nothing, and all replicas have that.
+func TestConfirmAsksTheConnectionThatHasWritten(t *testing.T) {
+	t.Parallel()
+	master := redistest.Real(t)
+	master.Replica(t).Pause()
+	d := redisdriver.New(master.Client(t, func(o *redis.Options) { o.PoolSize, o.MaxIdleConns = 20, 1 }))
+	defer func() { assert.NoError(t, d.Close()) }()
+	for _, l := range grant(t, d, time.Minute) {
+		require.ErrorIs(t, d.Confirm(t.Context(), l, 1, 50*time.Millisecond), driver.ErrNotReplicated)
+	}
+}
+
+func TestConfirmRenewsWhatIsHeldAndNothingElse(t *testing.T) {
+	t.Parallel()
+	const ttl = 600 * time.Millisecond
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		d := redisdriver.New(s.Client(t), redisdriver.WithPrefix(s.Prefix()))
+		defer func() { assert.NoError(t, d.Close()) }()
+		leases := grant(t, d, ttl)
+		for end := time.Now().Add(2 * ttl); time.Now().Before(end); time.Sleep(ttl / 10) {
+			for _, l := range leases {
+				require.ErrorIs(t, d.Confirm(t.Context(), l, 1, time.Millisecond), driver.ErrNotReplicated, "there is none")
+			}
+		}
+		for _, l := range leases {
+			require.NoError(t, d.Release(t.Context(), l))
+			require.ErrorIs(t, d.Confirm(t.Context(), l, 1, time.Millisecond), driver.ErrNotHeld)
+			g, err := d.Acquire(t.Context(), &driver.Request{Kind: l.Kind, Name: l.Name, Token: l.Token + "b", Ask: 1, TTL: ttl, Weight: 3, Limit: 3})
+			require.NoError(t, err)
+			require.Equal(t, driver.Granted, g.Status)
+		}
+	})
+}
+
+// refuser is a hook that lets nothing through.
+type refuser struct{ redis.Hook }
+
+var errVeto = errors.New("vetoed")
+
+func (refuser) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (refuser) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(context.Context, redis.Cmder) error { return errVeto }
+}
+func (refuser) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(context.Context, []redis.Cmder) error { return errVeto }
+}
+
+func TestConfirmIsNotFooledByHooksAndClients(t *testing.T) {
+	t.Parallel()
+	s := redistest.Shared(t)
+	rdb := s.Client(t)
+	d := redisdriver.New(rdb, redisdriver.WithPrefix(s.Prefix()))
+	defer func() { assert.NoError(t, d.Close()) }()
+	leases := grant(t, d, time.Minute)
+	rdb.AddHook(refuser{})
+	require.ErrorIs(t, d.Confirm(t.Context(), leases[0], 1, time.Millisecond), errVeto)
+
+	auto, err := s.Client(t).AutoPipeline()
+	require.NoError(t, err)
+	other := redisdriver.New(auto, redisdriver.WithPrefix(s.Prefix()))
+	defer func() { assert.NoError(t, other.Close()) }()
+	err = other.Confirm(t.Context(), leases[0], 1, time.Millisecond)
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+	require.ErrorIs(t, err, driver.ErrNotExecuted)
+	require.NotErrorIs(t, err, driver.ErrTransient)
+	for _, l := range leases {
+		require.NoError(t, other.Release(t.Context(), l))
+	}
+}
