@@ -309,6 +309,26 @@ type Resizer interface {
 	Resize(ctx context.Context, name string, limit int64) error
 }
 
+// FenceRaiser is the ability to give a lease a larger fence than it was granted, so that
+// several stores can agree on one.
+type FenceRaiser interface {
+	// RaiseFence makes the fence of a lease at least that one, with as many fences
+	// reserved from it on (0 means 1), and returns the fence that the lease then has. It is
+	// larger than asked for if the lease has a larger one already, or if the one asked for
+	// may have been given to another. Fences of later grants lie beyond it, and a repeat of an
+	// ask is answered with it. ErrNotHeld if the token does not hold the lock.
+	RaiseFence(ctx context.Context, l Lease, fence, fences int64) (int64, error)
+}
+
+// Uptimer is the ability to tell how long a store has been running, for those who must not
+// trust one that may have forgotten its leases in a restart.
+type Uptimer interface {
+	// Uptime returns how long the store has at least been running, without a restart. What
+	// the driver answered, or told with Wake, before the call came from that run of the
+	// store or from an earlier one.
+	Uptime(ctx context.Context) (time.Duration, error)
+}
+
 // Router is the ability to tell which node keeps a lock. Renewals that go to
 // different nodes are sent apart, so that a frozen node delays only its own.
 type Router interface {

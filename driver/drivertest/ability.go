@@ -21,6 +21,7 @@ const (
 	Fences  Ability = "fences"  // grants have a fence
 	Inspect Ability = "inspect" // driver.Inspector
 	Force   Ability = "force"   // driver.Forcer
+	Raise   Ability = "raise"   // driver.FenceRaiser
 
 	RWMutex   Ability = "rwmutex"   // the kind driver.RWMutex
 	Semaphore Ability = "semaphore" // the kind driver.Semaphore
@@ -96,6 +97,12 @@ var probes = map[Ability]func(*test) string{
 	Inspect: func(t *test) string {
 		if _, ok := driver.As[driver.Inspector](t.driver()); !ok {
 			return "it is no driver.Inspector"
+		}
+		return ""
+	},
+	Raise: func(t *test) string {
+		if _, ok := driver.As[driver.FenceRaiser](t.driver()); !ok {
+			return "it is no driver.FenceRaiser"
 		}
 		return ""
 	},

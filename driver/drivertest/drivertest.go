@@ -65,7 +65,7 @@ func (c Case) Run(t *testing.T, open Open, must ...Ability) {
 // of its own.
 func Cases() []Case {
 	alone := slices.Concat(acquireCases, queueCases, pushCases, releaseCases, unsettledCases,
-		renewCases, expiryCases, fenceCases, nameCases, refusalCases, inspectCases, forceCases,
+		renewCases, expiryCases, fenceCases, raiseCases, nameCases, refusalCases, inspectCases, forceCases,
 		contextCases, closeCases, hammerCases)
 	var all []Case
 	for _, f := range forms {
@@ -74,7 +74,7 @@ func Cases() []Case {
 		}
 	}
 	for _, c := range slices.Concat(readerCases, readerExpiryCases, writerCases, writerDowngradeCases,
-		readerHistoryCases, readerCrowdCases) {
+		readerHistoryCases, readerCrowdCases, readerRaiseCases) {
 		all = append(all, c.of(forms[1]))
 	}
 	for _, c := range slices.Concat(semaphoreCases, limitCases, permitDowngradeCases, resizeCases,

@@ -48,6 +48,7 @@ type Driver struct {
 	prefix    string
 	retention time.Duration
 	wakes     *wakes
+	uptime    *redisscript.Uptime
 }
 
 var (
@@ -102,6 +103,7 @@ func New(rdb redis.UniversalClient, opts ...Option) *Driver {
 		o.apply(d)
 	}
 	d.wakes = newWakes(rdb, d.prefix+":1:wake:")
+	d.uptime = redisscript.NewUptime(rdb)
 	return d
 }
 

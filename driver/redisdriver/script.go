@@ -14,7 +14,7 @@ import (
 var files embed.FS
 
 // scripts are what can be done to the locks of a kind.
-type scripts struct{ acquire, release, renew, force *script }
+type scripts struct{ acquire, release, renew, force, raise *script }
 
 var (
 	mutex = scripts{
@@ -22,12 +22,14 @@ var (
 		release: newScript("release", 2, "mutex_release", "lock", "mutex", "queue", "mutex_lease", "lock_release_slow"),
 		renew:   newScript("renew", 1, "lock", "mutex", "queue", "mutex_lease", "lock_renew"),
 		force:   newScript("force", 2, "lock", "mutex", "queue", "mutex_lease", "mutex_force"),
+		raise:   newScript("raise", 1, "lock", "mutex", "queue", "mutex_lease", "lock_raise"),
 	}
 	shared = scripts{
 		acquire: newScript("acquire", 1, "lock", "shared", "shared_acquire", "queue", "shared_lease", "lock_again", "shared_limit", "lock_acquire_slow"),
 		release: newScript("release", 2, "shared_release", "lock", "shared", "queue", "shared_lease", "lock_release_slow"),
 		renew:   newScript("renew", 1, "lock", "shared", "queue", "shared_lease", "lock_renew"),
 		force:   newScript("force", 2, "lock", "shared", "queue", "shared_lease", "shared_force"),
+		raise:   newScript("raise", 1, "lock", "shared", "queue", "shared_lease", "lock_raise"),
 	}
 	downgradeScript = newScript("downgrade", 2, "lock", "shared", "queue", "shared_lease", "shared_downgrade")
 	resizeScript    = newScript("resize", 2, "lock", "shared", "queue", "shared_lease", "shared_resize")

@@ -20,11 +20,13 @@ const retention = time.Minute
 type Driver struct {
 	rdb    redis.UniversalClient
 	prefix string
+	uptime *redisscript.Uptime
 }
 
 var (
-	_ driver.Driver = (*Driver)(nil)
-	_ driver.Router = (*Driver)(nil)
+	_ driver.Driver  = (*Driver)(nil)
+	_ driver.Router  = (*Driver)(nil)
+	_ driver.Uptimer = (*Driver)(nil)
 )
 
 // Option changes a Driver.
@@ -47,7 +49,7 @@ func WithPrefix(prefix string) Option {
 // when one fails, and then two holders would have the same lock.
 func New(rdb redis.UniversalClient, opts ...Option) *Driver {
 	redisscript.Require("setnx", rdb)
-	d := &Driver{rdb: rdb}
+	d := &Driver{rdb: rdb, uptime: redisscript.NewUptime(rdb)}
 	for _, o := range opts {
 		o.apply(d)
 	}
@@ -122,6 +124,9 @@ func (d *Driver) Release(ctx context.Context, l driver.Lease) error {
 func (d *Driver) Node(_ driver.Kind, name string) string {
 	return redisscript.Node(d.rdb, d.key(name))
 }
+
+// Uptime implements [driver.Uptimer] for a client of one server, with INFO.
+func (d *Driver) Uptime(ctx context.Context) (time.Duration, error) { return d.uptime.AtLeast(ctx) }
 
 // Close implements [driver.Driver]. There is nothing to end.
 func (d *Driver) Close() error { return nil }

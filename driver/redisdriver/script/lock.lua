@@ -49,9 +49,10 @@ local function grace(ttl)
 end
 
 -- A new grant's fence lies beyond all that the last one may use. It is the time
--- unless that has been used up, so it grows even when the key was lost.
-local function advance(fences)
-  fence = math.max(fence + reserved, now_us)
+-- unless that has been used up, so it grows even when the key was lost. raised is for
+-- who knows a fence that is beyond them, too.
+local function advance(fences, raised)
+  fence = raised or math.max(fence + reserved, now_us)
   if fences > 1 then
     redis.call('HSET', KEYS[1], 'reserved', int(fences))
   elseif reserved > 1 then

@@ -40,3 +40,10 @@ local function extend(ttl)
   ends = math.max(ends, now + ttl + grace(ttl))
   redis.call('HSET', KEYS[1], 'expires', int(ends), 'ttl', int(ttl))
 end
+
+-- Give this token's lease, which is that of the last grant, a larger fence.
+local function raise(least)
+  fence, held = least, least
+  keep(lifetime(0))
+  redis.call('HSET', KEYS[1], 'fence', int(fence))
+end

@@ -90,3 +90,14 @@ local function extend(ttl)
   me.expires, me.ttl = math.max(me.expires, now + ttl + grace(ttl)), ttl
   holder_write(token, me)
 end
+
+-- Give this token's lease a larger fence. One that lies within what was given out may be
+-- another's, so then it is a new one.
+local function raise(least, fences)
+  keep(retention)
+  advance(fences, least >= fence + reserved and least)
+  keep(lifetime(0))
+  redis.call('HSET', KEYS[1], 'fence', int(fence))
+  me.fence, held = fence, fence
+  holder_write(token, me)
+end

@@ -1,0 +1,103 @@
+package drivertest
+
+import (
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+var raiseCases = []Case{
+	{"RaisedFenceIsThatOfTheLease", func(t *test) {
+		t.needs(Raise)
+		a, b := t.pair()
+		fence := a.lock().Fence
+		require.Equal(t, fence, a.raised(fence-1, 1), "nothing is lowered")
+		require.Equal(t, fence, a.raised(fence, 1))
+		raised := a.raised(fence+block, 1)
+		require.GreaterOrEqual(t, raised, fence+block)
+		require.Equal(t, raised, a.raised(fence+block, 1), "once more changes nothing")
+		require.Equal(t, raised, a.lock().Fence)
+		b.busy()
+		a.release()
+		require.Greater(t, b.lock().Fence, raised)
+	}},
+	{"RaisedFenceReservesOthers", func(t *test) {
+		t.needs(Raise)
+		a, b := t.pair(reserving(block))
+		fence := a.lock().Fence
+		a.raised(fence+1, block)
+		a.release()
+		require.Greater(t, b.lock().Fence, fence+block)
+	}},
+	{"RaisedFenceIsNotGivenAfterExpiry", func(t *test) {
+		t.needs(Raise)
+		a, b := t.pair(lasting(short))
+		fence := a.raised(a.lock().Fence+block, 1)
+		require.Greater(t, b.outlast(a).Fence, fence)
+	}},
+	{"RaiseNeedsAHold", func(t *test) {
+		t.needs(Raise)
+		a, b := t.pair(lasting(short))
+		_, err := a.raise(1, 1)
+		require.ErrorIs(t, err, driver.ErrNotHeld)
+		a.lock()
+		_, err = b.raise(1, 1)
+		require.ErrorIs(t, err, driver.ErrNotHeld)
+		t.outwait(short)
+		_, err = a.raise(a.grant.Fence+1, 1)
+		require.ErrorIs(t, err, driver.ErrNotHeld)
+	}},
+	{"RaiseOfAWaiter", func(t *test) {
+		t.needs(Raise, Queue)
+		a, b := t.pair(waiting)
+		a.lock()
+		b.queue()
+		_, err := b.raise(a.grant.Fence+block, 1)
+		require.ErrorIs(t, err, driver.ErrNotHeld)
+	}},
+}
+
+var readerRaiseCases = []Case{
+	{"ReadersAreNotRaisedToOneFence", func(t *test) {
+		t.needs(Raise)
+		readers := t.several(3, reading)
+		given := map[int64]bool{}
+		most := int64(0)
+		for _, r := range readers {
+			r.lock()
+			most = max(most, r.grant.Fence+block)
+		}
+		for _, r := range readers {
+			fence := r.raised(most, 1)
+			require.GreaterOrEqual(t, fence, most)
+			require.False(t, given[fence], "fence %d was given twice", fence)
+			given[fence] = true
+			require.Equal(t, fence, r.lock().Fence)
+		}
+		for _, r := range readers {
+			r.release()
+		}
+		last := t.contender(t.driver())
+		last.lock()
+		require.NotContains(t, given, last.grant.Fence)
+		require.Greater(t, last.grant.Fence, most)
+	}},
+}
+
+// raise raises the fence of the lease to that, at least.
+func (c *contender) raise(fence, fences int64) (int64, error) {
+	c.t.Helper()
+	r, ok := driver.As[driver.FenceRaiser](c.d)
+	require.True(c.t, ok)
+	ctx, cancel := c.t.bounded()
+	defer cancel()
+	return r.RaiseFence(ctx, c.lease(), fence, fences)
+}
+
+// raised raises the fence of the lease, which it must have.
+func (c *contender) raised(fence, fences int64) int64 {
+	c.t.Helper()
+	now, err := c.raise(fence, fences)
+	require.NoError(c.t, err)
+	return now
+}

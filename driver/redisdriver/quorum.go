@@ -1,0 +1,29 @@
+package redisdriver
+
+import (
+	"context"
+	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// What a driver over several of this kind needs of each.
+var (
+	_ driver.FenceRaiser = (*Driver)(nil)
+	_ driver.Uptimer     = (*Driver)(nil)
+)
+
+// RaiseFence implements [driver.FenceRaiser].
+func (d *Driver) RaiseFence(ctx context.Context, l driver.Lease, fence, fences int64) (int64, error) {
+	reply, _, err := d.answer(ctx, scriptsOf(l.Kind).raise, l.Kind, l.Name, d.args(l.Token, fence, max(fences, 1))...)
+	switch {
+	case err != nil:
+		return 0, err
+	case reply[0] == 0:
+		return 0, driver.ErrNotHeld
+	}
+	return reply[0], nil
+}
+
+// Uptime implements [driver.Uptimer] for a client of one server, with INFO.
+func (d *Driver) Uptime(ctx context.Context) (time.Duration, error) { return d.uptime.AtLeast(ctx) }
