@@ -71,8 +71,14 @@ var nameCases = []Case{
 		for _, o := range odd {
 			names = append(names, u+o+"1", u+"2"+o, o+u)
 		}
+		var held []*contender
 		for _, name := range names {
-			require.Equal(t, driver.Granted, t.contender(d, named(name)).askOnce().Status, "name %q meets another", name)
+			c := t.contender(d, named(name))
+			require.Equal(t, driver.Granted, c.askOnce().Status, "name %q meets another", name)
+			held = append(held, c)
+		}
+		for _, c := range held {
+			require.NoError(t, c.renew(), "name %q meets another", c.req.Name)
 		}
 		for _, name := range names {
 			require.Equal(t, driver.Busy, t.contender(d, named(name)).askOnce().Status, "name %q", name)

@@ -3,7 +3,6 @@ package getset
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -56,27 +55,15 @@ func New(rdb redis.UniversalClient, opts ...Option) *Driver {
 
 func (d *Driver) key(name string) string { return d.prefix + name }
 
-// owner is the key that says who of us wrote the value of the lock. It is in the slot of
-// the lock: what is a hash tag in the lock's key is one here, else the whole key becomes one.
-func (d *Driver) owner(name string) string { return "holdfast:getset:" + braced(d.key(name)) }
+// owner is the key that says who of us wrote the value of the lock.
+func (d *Driver) owner(name string) string {
+	return redisscript.Beside("holdfast:getset:", d.key(name))
+}
 
 // settled is the key that says of a token that it was given up. A token has no space in
 // it, so no two pairs of name and token share a key by accident.
 func (d *Driver) settled(name, token string) string {
-	return "holdfast:settled:" + braced(d.key(name)) + " " + token
-}
-
-func braced(key string) string {
-	if tagged(key) {
-		return key
-	}
-	return "{" + key + "}"
-}
-
-// tagged reports whether Redis Cluster hashes only a part of the key.
-func tagged(key string) bool {
-	_, rest, _ := strings.Cut(key, "{")
-	return strings.Index(rest, "}") > 0
+	return redisscript.Beside("holdfast:settled:", d.key(name)) + " " + token
 }
 
 // Acquire implements [driver.Driver]. It answers Granted or Busy.
@@ -85,7 +72,7 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 		return driver.Grant{}, err
 	}
 	keys := []string{d.key(r.Name), d.owner(r.Name), d.settled(r.Name, r.Token)}
-	c, err := d.run(ctx, acquire, keys, r.Token, lasting(r.TTL), redisscript.Millis(retention))
+	c, err := d.run(ctx, acquire, keys, r.Token, redisscript.Lasting(r.TTL), redisscript.Millis(retention))
 	if err != nil {
 		return driver.Grant{}, err
 	}
@@ -130,12 +117,6 @@ func (d *Driver) Node(_ driver.Kind, name string) string {
 
 // Close implements [driver.Driver]. There is nothing to end.
 func (d *Driver) Close() error { return nil }
-
-// lasting is the length of a lease for the others, in ms: a little longer than the holder
-// trusts it.
-func lasting(ttl time.Duration) int64 {
-	return redisscript.Millis(ttl + min(max(ttl/20, 5*time.Millisecond), 500*time.Millisecond))
-}
 
 func valid(r *driver.Request) error {
 	if r.Kind != driver.Mutex {

@@ -44,6 +44,17 @@ func TestKeyIsTheNameAndValueIsTheEnd(t *testing.T) {
 	})
 }
 
+// Both names have their hash tag from the same text.
+func TestNameInBracesIsAnother(t *testing.T) {
+	d, name := getset.New(redistest.Mini(t).Client(t)), "a"
+	for _, l := range []driver.Lease{lease(name, "me"), lease("{"+name+"}", "you")} {
+		g, err := d.Acquire(t.Context(), request(l.Name, l.Token))
+		require.NoError(t, err)
+		require.Equal(t, driver.Granted, g.Status)
+	}
+	require.NoError(t, d.Release(t.Context(), lease(name, "me")))
+}
+
 // end is the time in a lock.
 func end(t *testing.T, rdb *redis.Client, name string) time.Time {
 	t.Helper()

@@ -17,7 +17,7 @@ func (d *Driver) Renew(ctx context.Context, leases []driver.Lease) []error {
 			errs[i] = redisscript.Unsupported("getset", l.Kind)
 			continue
 		}
-		calls = append(calls, call(renew, []string{d.key(l.Name), d.owner(l.Name)}, l.Token, lasting(l.TTL), redisscript.Millis(retention)))
+		calls = append(calls, call(renew, []string{d.key(l.Name), d.owner(l.Name)}, l.Token, redisscript.Lasting(l.TTL), redisscript.Millis(retention)))
 		which = append(which, i)
 	}
 	for j, c := range redisscript.RunAll(ctx, d.rdb, calls) {

@@ -17,7 +17,7 @@ func (d *Driver) Renew(ctx context.Context, leases []driver.Lease) []error {
 			errs[i] = redisscript.Unsupported("setnx", l.Kind)
 			continue
 		}
-		calls = append(calls, call(renew, []string{d.key(l.Name)}, l.Token, lasting(l.TTL)))
+		calls = append(calls, call(renew, []string{d.key(l.Name)}, l.Token, redisscript.Lasting(l.TTL)))
 		which = append(which, i)
 	}
 	for j, c := range redisscript.RunAll(ctx, d.rdb, calls) {

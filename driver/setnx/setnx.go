@@ -3,7 +3,6 @@ package setnx
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -58,21 +57,10 @@ func New(rdb redis.UniversalClient, opts ...Option) *Driver {
 
 func (d *Driver) key(name string) string { return d.prefix + name }
 
-// settled is the key that says of a token that it was given up. It is in the slot of the
-// lock: what is a hash tag in the lock's key is one here, else the whole key becomes one.
-// A token has no space in it, so no two pairs of name and token share a key by accident.
+// settled is the key that says of a token that it was given up. A token has no space in
+// it, so no two pairs of name and token share a key by accident.
 func (d *Driver) settled(name, token string) string {
-	key := d.key(name)
-	if !tagged(key) {
-		key = "{" + key + "}"
-	}
-	return "holdfast:settled:" + key + " " + token
-}
-
-// tagged reports whether Redis Cluster hashes only a part of the key.
-func tagged(key string) bool {
-	_, rest, _ := strings.Cut(key, "{")
-	return strings.Index(rest, "}") > 0
+	return redisscript.Beside("holdfast:settled:", d.key(name)) + " " + token
 }
 
 // Acquire implements [driver.Driver]. It answers Granted or Busy.
@@ -81,7 +69,7 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 		return driver.Grant{}, err
 	}
 	keys := []string{d.key(r.Name), d.settled(r.Name, r.Token)}
-	c, err := d.run(ctx, acquire, keys, r.Token, lasting(r.TTL))
+	c, err := d.run(ctx, acquire, keys, r.Token, redisscript.Lasting(r.TTL))
 	if err != nil {
 		return driver.Grant{}, err
 	}
@@ -96,7 +84,7 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 	case reply[0] == 1:
 		return driver.Grant{Status: driver.Granted, Ask: r.Ask}, nil
 	}
-	return driver.Grant{Status: driver.Busy, RetryAfter: remaining(reply[1])}, nil
+	return driver.Grant{Status: driver.Busy, RetryAfter: redisscript.Remaining(reply[1])}, nil
 }
 
 // Release implements [driver.Driver].
@@ -130,21 +118,6 @@ func (d *Driver) Uptime(ctx context.Context) (time.Duration, error) { return d.u
 
 // Close implements [driver.Driver]. There is nothing to end.
 func (d *Driver) Close() error { return nil }
-
-// lasting is how long the key of a lease lives, in ms: a little longer than the holder
-// trusts it.
-func lasting(ttl time.Duration) int64 {
-	return redisscript.Millis(ttl + min(max(ttl/20, 5*time.Millisecond), 500*time.Millisecond))
-}
-
-// remaining is the time left of a key, from PTTL. It is not known of one that lives for
-// ever, and the locks of others may last longer than a Duration can say.
-func remaining(pttl int64) time.Duration {
-	if pttl < 0 {
-		return 0
-	}
-	return time.Duration(min(pttl+1, redisscript.Millis(driver.MaxTTL))) * time.Millisecond
-}
 
 func valid(r *driver.Request) error {
 	if r.Kind != driver.Mutex {

@@ -47,6 +47,33 @@ func Millis(d time.Duration) int64 {
 	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }
 
+// Lasting is for how long a key stands for a lease, in ms: a little longer than the
+// holder trusts it.
+func Lasting(ttl time.Duration) int64 {
+	return Millis(ttl + min(max(ttl/20, 5*time.Millisecond), 500*time.Millisecond))
+}
+
+// Remaining is the time left of a key, from PTTL. It is not known of one that lives for
+// ever, and the locks of others may last longer than a Duration can say.
+func Remaining(pttl int64) time.Duration {
+	if pttl < 0 {
+		return 0
+	}
+	return time.Duration(min(pttl+1, Millis(driver.MaxTTL))) * time.Millisecond
+}
+
+// Beside returns a key that goes with another and is in its slot on a Cluster: what is a
+// hash tag in the key is one here, else the whole key becomes one. (A key without a tag
+// but with a closing brace, such as "a}b" or "{}", has no other key in its slot that could
+// be told.) No two keys have the same beside them, "a" and "{a}" neither.
+func Beside(prefix, key string) string {
+	_, rest, _ := strings.Cut(key, "{")
+	if strings.Index(rest, "}") > 0 {
+		return prefix + key + "."
+	}
+	return prefix + "{" + key + "}"
+}
+
 // Node returns the address of the node of a Cluster that has the key, or "".
 func Node(rdb redis.UniversalClient, key string) string {
 	cluster, ok := rdb.(*redis.ClusterClient)
