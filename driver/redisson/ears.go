@@ -1,0 +1,302 @@
+package redisson
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+const (
+	// pingEvery is how often a connection must say that it lives. go-redis would not
+	// notice one that is open but dead.
+	pingEvery = time.Second
+	silence   = 2500 * time.Millisecond
+
+	// reopen is the least time between two connections to a node.
+	reopen = time.Second
+)
+
+// ears hear of releases. A lock that somebody here waits for has a channel; all channels
+// share one connection, or one for each node if they are sharded. It is there while
+// anybody waits.
+//
+// Nothing depends on it but speed: a message says only that a lock may be free, and all
+// who wait for it ask again. Who cannot hear asks more often instead.
+type ears struct {
+	rdb     redis.UniversalClient
+	sharded bool
+
+	mu       sync.Mutex
+	closed   bool
+	channels map[string]*channel
+	lines    map[string]*line // by node, "" for any; also the last one that has ended
+	open     sync.WaitGroup
+}
+
+// channel is where the releases of a lock are told.
+type channel struct {
+	name    string
+	line    *line              // nil if there is none
+	live    bool               // the subscription is acknowledged
+	missed  bool               // it was live before
+	waiters map[string]*waiter // by token
+}
+
+type waiter struct {
+	wake func(driver.Grant)
+	gone *time.Timer
+}
+
+// line is a connection for subscriptions.
+type line struct {
+	began time.Time
+	end   context.CancelFunc
+	over  bool
+
+	changes []change      // to be told to the server
+	changed chan struct{} // has room for one
+}
+
+// change is a channel to subscribe to, or to leave.
+type change struct {
+	channel string
+	leave   bool
+}
+
+func newEars(rdb redis.UniversalClient, sharded bool) *ears {
+	return &ears{rdb: rdb, sharded: sharded, channels: map[string]*channel{}, lines: map[string]*line{}}
+}
+
+// wait notes that a token waits, and reports whether it will hear of a release. Who begins
+// to wait is made to ask once more as soon as it can hear: the lock may have become free
+// after the ask that found it busy. Who stops to ask is forgotten, for a client that gives
+// up after a Busy does not say so.
+func (e *ears) wait(name, node string, r *driver.Request) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return false
+	}
+	c := e.channels[name]
+	if c == nil {
+		c = &channel{name: name, waiters: map[string]*waiter{}}
+		e.channels[name] = c
+	}
+	patience := max(r.TTL, time.Second)
+	if w := c.waiters[r.Token]; w != nil {
+		w.gone.Reset(patience)
+	} else {
+		c.waiters[r.Token] = &waiter{r.Wake, time.AfterFunc(patience, func() { e.leave(name, r.Token) })}
+		if c.live {
+			r.Wake(driver.Grant{Status: driver.Queued})
+		}
+	}
+	if c.line == nil {
+		e.connect(c, node)
+	}
+	return c.live
+}
+
+// leave ends the news of a token, and of its channel if it was the last one there.
+func (e *ears) leave(name, token string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	c := e.channels[name]
+	if c == nil || c.waiters[token] == nil {
+		return
+	}
+	c.waiters[token].gone.Stop()
+	delete(c.waiters, token)
+	if len(c.waiters) > 0 {
+		return
+	}
+	delete(e.channels, name)
+	if c.line != nil {
+		c.line.tell(change{name, true})
+	}
+}
+
+// connect subscribes to a channel, on the line to its node. The caller holds mu.
+func (e *ears) connect(c *channel, node string) {
+	if !e.sharded {
+		node = "" // every node has all messages
+	}
+	l := e.lines[node]
+	if l != nil && l.over && time.Since(l.began) < reopen {
+		return // the next ask may
+	}
+	if l == nil || l.over {
+		ctx, cancel := context.WithCancel(context.Background())
+		l = &line{began: time.Now(), end: cancel, changed: make(chan struct{}, 1)}
+		e.lines[node] = l
+		e.open.Go(func() { e.keep(ctx, l) })
+	}
+	c.line = l
+	l.tell(change{c.name, false})
+}
+
+// tell has the server told. The caller holds mu.
+func (l *line) tell(c change) {
+	l.changes = append(l.changes, c)
+	select {
+	case l.changed <- struct{}{}:
+	default:
+	}
+}
+
+// keep keeps a line until it breaks or nobody needs it.
+func (e *ears) keep(ctx context.Context, l *line) {
+	var reading sync.WaitGroup
+	ps := e.rdb.Subscribe(ctx) // The first channel tells go-redis which node to call.
+	defer func() {
+		_ = ps.Close() // wakes the reader, which does not look at its context
+		reading.Wait()
+		e.cut(l)
+	}()
+	tick := time.NewTicker(pingEvery)
+	defer tick.Stop()
+	for first := true; ; first = false {
+		select {
+		case <-ctx.Done():
+			return
+		case <-l.changed:
+			if e.apply(ctx, ps, l) != nil {
+				return
+			}
+		case <-tick.C:
+			if e.idle(l) || ps.Ping(ctx) != nil {
+				return
+			}
+		}
+		if first {
+			reading.Go(func() {
+				defer l.end()
+				e.read(ctx, ps, l)
+			})
+		}
+	}
+}
+
+// apply tells the server of changes, one by one: channels of one call must be in one slot.
+func (e *ears) apply(ctx context.Context, ps *redis.PubSub, l *line) error {
+	e.mu.Lock()
+	changes := l.changes
+	l.changes = nil
+	e.mu.Unlock()
+	for _, c := range changes {
+		tell := ps.Subscribe
+		switch {
+		case e.sharded && c.leave:
+			tell = ps.SUnsubscribe
+		case e.sharded:
+			tell = ps.SSubscribe
+		case c.leave:
+			tell = ps.Unsubscribe
+		}
+		if err := tell(ctx, c.channel); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// idle reports whether nobody needs a line any more, and then nobody will get it.
+func (e *ears) idle(l *line) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, c := range e.channels {
+		if c.line == l {
+			return false
+		}
+	}
+	l.over = true
+	return true
+}
+
+// read passes on what comes in, until the line breaks or falls silent.
+func (e *ears) read(ctx context.Context, ps *redis.PubSub, l *line) {
+	for {
+		msg, err := ps.ReceiveTimeout(ctx, silence)
+		if err != nil {
+			return
+		}
+		switch msg := msg.(type) {
+		case *redis.Message:
+			e.heard(msg.Channel)
+		case *redis.Subscription:
+			e.noted(l, msg)
+		}
+	}
+}
+
+func (e *ears) heard(name string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if c := e.channels[name]; c != nil {
+		c.wake(driver.Grant{Status: driver.Queued})
+	}
+}
+
+// noted takes note of what the server has done about a channel.
+func (e *ears) noted(l *line, s *redis.Subscription) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	c := e.channels[s.Channel]
+	switch {
+	case c == nil || c.line != l:
+	case s.Kind == "subscribe" || s.Kind == "ssubscribe":
+		c.live = true
+		c.wake(driver.Grant{Status: driver.Queued, Reconnect: c.missed})
+	case c.live: // Its slot has moved to another node. (Else it was left, and is wanted again.)
+		c.lose()
+	}
+}
+
+// cut notes that a line has ended.
+func (e *ears) cut(l *line) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	l.over = true
+	for _, c := range e.channels {
+		if c.line == l {
+			c.lose()
+		}
+	}
+}
+
+// lose notes that a channel has no line any more. News may have been missed since it
+// broke, so all who listened ask, and the first of them makes another. The caller holds mu.
+func (c *channel) lose() {
+	c.line = nil
+	if c.live {
+		c.live, c.missed = false, true
+		c.wake(driver.Grant{Status: driver.Queued, Reconnect: true})
+	}
+}
+
+// wake passes news on to all who wait. The caller holds mu.
+func (c *channel) wake(g driver.Grant) {
+	for _, w := range c.waiters {
+		w.wake(g)
+	}
+}
+
+func (e *ears) close() {
+	e.mu.Lock()
+	e.closed = true
+	for _, l := range e.lines {
+		l.end()
+	}
+	for name, c := range e.channels {
+		for _, w := range c.waiters {
+			w.gone.Stop()
+		}
+		delete(e.channels, name)
+	}
+	e.mu.Unlock()
+	e.open.Wait()
+}

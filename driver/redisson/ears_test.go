@@ -1,0 +1,261 @@
+package redisson_test
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/redisson"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+)
+
+// ear is a token that waits for a lock.
+type ear struct {
+	*testing.T
+	d    driver.Driver
+	r    *driver.Request
+	news chan driver.Grant
+}
+
+// newEar returns a token that waits for a lock of Java.
+func newEar(t *testing.T, d driver.Driver, name, token string) *ear {
+	t.Helper()
+	e := &ear{t, d, request(name, token), make(chan driver.Grant, 100)}
+	e.r.Wait, e.r.TTL = true, time.Hour
+	e.r.Wake = func(g driver.Grant) { e.news <- g }
+	e.asks()
+	return e
+}
+
+func (e *ear) asks() driver.Grant {
+	e.Helper()
+	return busy(e.T, e.d, e.r)
+}
+
+// told waits for news.
+func (e *ear) told() driver.Grant {
+	e.Helper()
+	select {
+	case g := <-e.news:
+		require.Equal(e, driver.Queued, g.Status)
+		return g
+	case <-time.After(20 * time.Second):
+		require.FailNow(e, "no news")
+		return driver.Grant{}
+	}
+}
+
+// asksUntilTold asks as one who cannot hear does, until it can.
+func (e *ear) asksUntilTold() driver.Grant {
+	e.Helper()
+	require.Eventually(e, func() bool {
+		_, err := e.d.Acquire(e.Context(), e.r)
+		return err == nil && len(e.news) > 0
+	}, 20*time.Second, 10*time.Millisecond)
+	return e.told()
+}
+
+// open returns a driver that ends with the test.
+func open(t *testing.T, rdb redis.UniversalClient, opts ...redisson.Option) *redisson.Driver {
+	d := redisson.New(rdb, opts...)
+	t.Cleanup(func() { assert.NoError(t, d.Close()) })
+	return d
+}
+
+func TestWhoBeginsToListenAsksOnceMore(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		rdb, name := s.Client(t), s.Prefix()+"a"
+		d, j := open(t, s.Client(t)), newJava(rdb)
+		j.mustLock(t, name, time.Hour)
+		first := newEar(t, d, name, "first")
+		require.Equal(t, driver.Grant{Status: driver.Queued}, first.told())
+		second := newEar(t, d, name, "second") // hears at once: the first one has subscribed
+		require.Equal(t, driver.Grant{Status: driver.Queued}, second.told())
+		for _, e := range []*ear{first, second} {
+			require.Greater(t, e.asks().RetryAfter, 50*time.Minute, "it is told, and need not ask")
+			require.Empty(t, e.news)
+		}
+		_, err := j.unlock(t.Context(), name)
+		require.NoError(t, err)
+		first.told()
+		second.told()
+	})
+}
+
+func TestReleasedTokenHearsNothing(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		rdb, name := s.Client(t), s.Prefix()+"a"
+		d, j := open(t, s.Client(t)), newJava(rdb)
+		j.mustLock(t, name, time.Hour)
+		stays, leaves := newEar(t, d, name, "stays"), newEar(t, d, name, "leaves")
+		stays.told()
+		leaves.told()
+		require.ErrorIs(t, d.Release(t.Context(), lease(name, "leaves")), driver.ErrNotHeld)
+		_, err := j.unlock(t.Context(), name)
+		require.NoError(t, err)
+		stays.told()
+		require.Empty(t, leaves.news)
+	})
+}
+
+func TestOneConnectionIsForAllLocksAndEndsWithTheLastWaiter(t *testing.T) {
+	s := redistest.Real(t)
+	rdb, j := s.Client(t), newJava(s.Client(t))
+	locks := holdfast.Open(redisson.New(s.Client(t)))
+	defer func() { require.NoError(t, locks.Close()) }()
+	const names = 20
+	var wg sync.WaitGroup
+	for i := range names {
+		name := fmt.Sprint("lock", i)
+		j.mustLock(t, name, time.Hour)
+		wg.Go(func() {
+			lease, err := locks.Mutex(name, patient).Lease(t.Context())
+			if assert.NoError(t, err) {
+				assert.NoError(t, lease.Release(t.Context()))
+			}
+		})
+	}
+	listening := func(n int) {
+		t.Helper()
+		require.Eventually(t, func() bool { return len(rdb.PubSubChannels(t.Context(), "*").Val()) == n }, 10*time.Second, time.Millisecond)
+	}
+	listening(names)
+	listeners := rdb.Do(t.Context(), "CLIENT", "LIST", "TYPE", "PUBSUB").String()
+	require.Equal(t, 1, strings.Count(listeners, " addr="))
+	_, listener, _ := strings.Cut(listeners, " addr=")
+	listener, _, _ = strings.Cut(listener, " ")
+	_, err := j.unlock(t.Context(), "lock0")
+	require.NoError(t, err)
+	listening(names - 1)
+	for i := range names - 1 {
+		_, err := j.unlock(t.Context(), fmt.Sprint("lock", i+1))
+		require.NoError(t, err)
+	}
+	wg.Wait()
+	require.Eventually(t, func() bool { return !strings.Contains(rdb.ClientList(t.Context()).Val(), listener) },
+		20*time.Second, 10*time.Millisecond)
+}
+
+// A message may have been missed while there was no connection.
+func TestAllAskWhenTheConnectionWasLost(t *testing.T) {
+	s := redistest.Real(t)
+	rdb, d, j := s.Client(t), open(t, s.Client(t)), newJava(s.Client(t))
+	var ears []*ear
+	for _, name := range []string{"a", "b"} {
+		j.mustLock(t, name, time.Hour)
+		ears = append(ears, newEar(t, d, name, "me"))
+	}
+	for _, e := range ears {
+		require.False(t, e.told().Reconnect)
+	}
+	require.NoError(t, rdb.ClientKillByFilter(t.Context(), "TYPE", "pubsub").Err())
+	for _, e := range ears {
+		require.True(t, e.told().Reconnect, "it is lost")
+	}
+	for _, e := range ears {
+		require.True(t, e.asksUntilTold().Reconnect, "there is another")
+		require.Greater(t, e.asks().RetryAfter, 50*time.Minute)
+	}
+}
+
+// A connection that is open but dead tells nothing, for ever.
+func TestSilentConnectionIsGivenUp(t *testing.T) {
+	redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
+		proxy := redistest.NewProxy(t, s)
+		d, j := open(t, proxy.Client(t)), newJava(s.Client(t))
+		j.mustLock(t, "a", time.Hour)
+		e := newEar(t, d, "a", "me")
+		e.told()
+		time.Sleep(time.Minute) // Silence of the lock is not silence of the server.
+		require.Empty(t, e.news)
+		proxy.BlackHole(true)
+		require.True(t, e.told().Reconnect)
+		proxy.BlackHole(false)
+		proxy.Cut()
+		require.True(t, e.asksUntilTold().Reconnect)
+		_, err := j.unlock(t.Context(), "a")
+		require.NoError(t, err)
+		e.told()
+	})
+}
+
+// A client that gives up after a Busy does not say so.
+func TestTokenThatStopsAskingIsForgotten(t *testing.T) {
+	redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
+		rdb, d, j := s.Client(t), open(t, s.Client(t)), newJava(s.Client(t))
+		j.mustLock(t, "a", 24*time.Hour)
+		e := newEar(t, d, "a", "me")
+		e.told()
+		for range 3 { // as long as it asks
+			time.Sleep(e.r.TTL * 3 / 4)
+			e.asks()
+			require.Len(t, rdb.PubSubChannels(t.Context(), "*").Val(), 1)
+		}
+		time.Sleep(e.r.TTL + time.Second)
+		require.Empty(t, rdb.PubSubChannels(t.Context(), "*").Val())
+		require.Empty(t, e.news)
+	})
+}
+
+// Whoever may not subscribe asks, and opens a connection now and then only.
+func TestWhoMayNotListenAsks(t *testing.T) {
+	s := redistest.Real(t)
+	rdb, j := s.Client(t), newJava(s.Client(t))
+	require.NoError(t, rdb.Do(t.Context(), "ACL", "SETUSER", "deaf", "on", "nopass", "~*", "resetchannels", "+@all").Err())
+	d := open(t, s.Client(t, func(o *redis.Options) { o.Username, o.Password = "deaf", "any" }))
+	j.mustLock(t, "a", time.Hour)
+	e := newEar(t, d, "a", "me")
+	before := connections(t, rdb)
+	for start := time.Now(); time.Since(start) < time.Second; {
+		after := e.asks().RetryAfter
+		require.Positive(t, after)
+		require.LessOrEqual(t, after, 100*time.Millisecond)
+	}
+	require.Empty(t, e.news)
+	require.LessOrEqual(t, connections(t, rdb)-before, 20)
+	_, err := j.unlock(t.Context(), "a")
+	require.NoError(t, err)
+	g, err := d.Acquire(t.Context(), e.r)
+	require.NoError(t, err)
+	require.Equal(t, driver.Granted, g.Status)
+	require.NoError(t, d.Release(t.Context(), lease("a", "me")), "nor may it publish")
+}
+
+// connections is how many there have ever been.
+func connections(t *testing.T, rdb *redis.Client) (n int) {
+	t.Helper()
+	_, rest, _ := strings.Cut(rdb.Info(t.Context(), "stats").Val(), "total_connections_received:")
+	_, err := fmt.Sscan(rest, &n)
+	require.NoError(t, err)
+	return n
+}
+
+// Sharded channels go away with the slot.
+func TestAllAskWhenTheirSlotMoves(t *testing.T) {
+	s := redistest.Real(t, "--cluster-enabled", "yes", "--cluster-require-full-coverage", "no")
+	admin := s.Client(t)
+	require.NoError(t, admin.ClusterAddSlotsRange(t.Context(), 0, 16383).Err())
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{s.Addr()}})
+	defer func() { require.NoError(t, rdb.Close()) }()
+	require.Eventually(t, func() bool { return rdb.Set(t.Context(), "ready", "", 0).Err() == nil }, 10*time.Second, 10*time.Millisecond)
+	d, j := open(t, rdb, redisson.WithShardedPubSub()), newJava(rdb)
+	j.mustLock(t, "a", time.Hour)
+	j.mustLock(t, "b", time.Hour)
+	moves, stays := newEar(t, d, "a", "me"), newEar(t, d, "b", "me")
+	moves.told()
+	stays.told()
+	slot := int(admin.ClusterKeySlot(t.Context(), "a").Val())
+	require.NoError(t, admin.ClusterDelSlots(t.Context(), slot).Err())
+	require.True(t, moves.told().Reconnect)
+	require.NoError(t, admin.ClusterAddSlots(t.Context(), slot).Err())
+	require.True(t, moves.asksUntilTold().Reconnect) // The Cluster is down for a moment.
+	require.Empty(t, stays.news)
+}

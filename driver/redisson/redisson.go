@@ -1,0 +1,184 @@
+package redisson
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/internal/redisscript"
+)
+
+const (
+	// retention is for how long a token that was given up is remembered, if an ask of it
+	// may still arrive.
+	retention = time.Minute
+
+	// deaf is how long to wait for news that cannot be heard.
+	deaf = 100 * time.Millisecond
+)
+
+// Driver keeps mutexes on Redis. See the package for how.
+type Driver struct {
+	rdb     redis.UniversalClient
+	prefix  string
+	publish string // the command, PUBLISH or SPUBLISH
+	ears    *ears
+}
+
+var (
+	_ driver.Driver = (*Driver)(nil)
+	_ driver.Forcer = (*Driver)(nil)
+	_ driver.Router = (*Driver)(nil)
+)
+
+// Option changes a Driver.
+type Option interface{ apply(*Driver) }
+
+type optionFunc func(*Driver)
+
+func (f optionFunc) apply(d *Driver) { f(d) }
+
+// WithPrefix sets what comes before the name of a lock in its key, as a NameMapper of the
+// Java programs may have it. The default is the empty prefix.
+func WithPrefix(prefix string) Option {
+	return optionFunc(func(d *Driver) { d.prefix = prefix })
+}
+
+// WithShardedPubSub tells of releases by SPUBLISH, and listens by SSUBSCRIBE, over one
+// connection for each node that has a lock which somebody waits for. Redisson does so on
+// a Cluster of Redis 7 or later since its version 3.22.0, unless its shardedSubscriptionMode
+// is OFF. Nobody hears the other way, and waiters then ask in vain until they find out by
+// themselves; exclusion does not depend on it. The default is PUBLISH and SUBSCRIBE.
+func WithShardedPubSub() Option {
+	return optionFunc(func(d *Driver) { d.publish = "SPUBLISH" })
+}
+
+// New returns a driver that sends its commands through rdb, with rdb's hooks and
+// limits, and does not close it.
+//
+// It panics if rdb is nil or a [redis.Ring]. A Ring moves names to other servers
+// when one fails, and then two holders would have the same lock.
+func New(rdb redis.UniversalClient, opts ...Option) *Driver {
+	redisscript.Require("redisson", rdb)
+	d := &Driver{rdb: rdb, publish: "PUBLISH"}
+	for _, o := range opts {
+		o.apply(d)
+	}
+	d.ears = newEars(rdb, d.publish == "SPUBLISH")
+	return d
+}
+
+func (d *Driver) key(name string) string { return d.prefix + name }
+
+// channelOf is where Redisson tells that a lock is free.
+func channelOf(key string) string {
+	if strings.Contains(key, "{") {
+		return "redisson_lock__channel:" + key
+	}
+	return "redisson_lock__channel:{" + key + "}"
+}
+
+func (d *Driver) settled(name string) string {
+	return redisscript.Beside("holdfast:redisson:settled:", d.key(name))
+}
+
+func (d *Driver) ownerKeys(name string) []string {
+	return []string{d.key(name), d.settled(name), redisscript.Beside("holdfast:redisson:holds:", d.key(name))}
+}
+
+// field is an owner in the lock. There is no space in a token, nor in what Redisson calls
+// a thread, so none of them is taken for another.
+func field(owner string) string { return "owner " + owner }
+
+// Acquire implements [driver.Driver]. It answers Granted or Busy.
+func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, error) {
+	if err := valid(r); err != nil {
+		return driver.Grant{}, err
+	}
+	status, left, err := d.status(ctx, d.acquireCall(r))
+	if err != nil {
+		return driver.Grant{}, err
+	}
+	channel, after := channelOf(d.key(r.Name)), redisscript.Remaining(left)
+	switch {
+	case status == 0:
+		d.ears.leave(channel, r.Token)
+		return driver.Grant{}, fmt.Errorf("%w: the token was released before", driver.ErrNotHeld)
+	case status == 1:
+		d.ears.leave(channel, r.Token)
+		return driver.Grant{Status: driver.Granted, Ask: r.Ask}, nil
+	case r.Wait && r.Wake != nil && !d.ears.wait(channel, d.Node(r.Kind, r.Name), r) && (after == 0 || after > deaf):
+		after = deaf
+	}
+	return driver.Grant{Status: driver.Busy, RetryAfter: after}, nil
+}
+
+// Renew implements [driver.Driver]. All leases go in one pipeline.
+func (d *Driver) Renew(ctx context.Context, leases []driver.Lease) []error {
+	errs := make([]error, len(leases))
+	var calls []redisscript.Call
+	var which []int
+	for i, l := range leases {
+		if l.Kind != driver.Mutex {
+			errs[i] = redisscript.Unsupported("redisson", l.Kind)
+			continue
+		}
+		calls, which = append(calls, d.renewCall(l)), append(which, i)
+	}
+	for j, c := range redisscript.RunAll(ctx, d.rdb, calls) {
+		errs[which[j]] = c.Renewed()
+	}
+	return errs
+}
+
+// Release implements [driver.Driver].
+func (d *Driver) Release(ctx context.Context, l driver.Lease) error {
+	if l.Kind != driver.Mutex {
+		return redisscript.Unsupported("redisson", l.Kind)
+	}
+	d.ears.leave(channelOf(d.key(l.Name)), l.Token)
+	return held(d.answer(ctx, d.releaseCall(l)))
+}
+
+// ForceRelease implements [driver.Forcer], with what forceUnlock of Redisson does. Nobody
+// tells the holder: holdfast finds out when it renews, and Redisson when it unlocks.
+func (d *Driver) ForceRelease(ctx context.Context, k driver.Kind, name string) error {
+	if k != driver.Mutex {
+		return redisscript.Unsupported("redisson", k)
+	}
+	c := call(force, d.ownerKeys(name), channelOf(d.key(name)), d.publish, redisscript.Millis(retention))
+	return held(d.answer(ctx, c))
+}
+
+// held is what came of a script that answers 0 for not held.
+func held(n int64, err error) error {
+	if err == nil && n == 0 {
+		err = driver.ErrNotHeld
+	}
+	return err
+}
+
+// Node implements [driver.Router].
+func (d *Driver) Node(_ driver.Kind, name string) string {
+	return redisscript.Node(d.rdb, d.key(name))
+}
+
+// Close implements [driver.Driver]. It ends the subscriptions.
+func (d *Driver) Close() error {
+	d.ears.close()
+	return nil
+}
+
+func valid(r *driver.Request) error {
+	switch {
+	case r.Kind != driver.Mutex:
+		return redisscript.Unsupported("redisson", r.Kind)
+	case len(r.Owner) > driver.MaxOwner:
+		return redisscript.Refusal(fmt.Errorf("redisson: an owner of %d bytes", len(r.Owner)))
+	}
+	return redisscript.Check("redisson", r)
+}

@@ -1,0 +1,102 @@
+package redisson
+
+import (
+	"context"
+	"embed"
+	"fmt"
+	"strings"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/internal/redisscript"
+)
+
+//go:embed script
+var files embed.FS
+
+var (
+	acquire = newScript("acquire", "acquire")
+	renew   = newScript("renew", "renew")
+	release = newScript("release", "clock", "settle", "release")
+	force   = newScript("force", "clock", "settle", "force")
+
+	ownerAcquire = newScript("acquire", "clock", "owner", "owner_acquire")
+	ownerRenew   = newScript("renew", "clock", "owner", "owner_renew")
+	ownerRelease = newScript("release", "clock", "settle", "owner", "owner_release")
+)
+
+// script is a Lua script with all it builds on.
+type script struct {
+	*redisscript.Script
+	parts []string
+}
+
+// newScript puts a script together from files in the folder script.
+func newScript(verb string, parts ...string) *script {
+	var text strings.Builder
+	for _, part := range parts {
+		b, err := files.ReadFile("script/" + part + ".lua")
+		if err != nil {
+			panic(err) // not in the binary: cannot be
+		}
+		text.Write(b)
+	}
+	return &script{redisscript.New(verb, text.String()), parts}
+}
+
+func call(s *script, keys []string, args ...any) redisscript.Call {
+	return redisscript.Call{Script: s.Script, Family: "redisson", Keys: keys, Args: args}
+}
+
+// acquireCall is the ask of a token, alone or of an owner.
+func (d *Driver) acquireCall(r *driver.Request) redisscript.Call {
+	if r.Owner == "" {
+		keys := []string{d.key(r.Name), d.settled(r.Name)}
+		return call(acquire, keys, r.Token, redisscript.Lasting(r.TTL))
+	}
+	return call(ownerAcquire, d.ownerKeys(r.Name), r.Token, field(r.Owner), redisscript.Lasting(r.TTL))
+}
+
+func (d *Driver) renewCall(l driver.Lease) redisscript.Call {
+	if l.Owner == "" {
+		return call(renew, []string{d.key(l.Name)}, l.Token, redisscript.Lasting(l.TTL))
+	}
+	return call(ownerRenew, d.ownerKeys(l.Name), l.Token, field(l.Owner), redisscript.Lasting(l.TTL))
+}
+
+func (d *Driver) releaseCall(l driver.Lease) redisscript.Call {
+	channel, settled := channelOf(d.key(l.Name)), redisscript.Millis(retention)
+	switch {
+	case l.Owner != "" && !l.Unsettled:
+		return call(ownerRelease, d.ownerKeys(l.Name), l.Token, field(l.Owner), channel, d.publish, 0)
+	case l.Owner != "":
+		return call(ownerRelease, d.ownerKeys(l.Name), l.Token, field(l.Owner), channel, d.publish, settled)
+	case !l.Unsettled: // One key only, which works while a slot moves.
+		return call(release, []string{d.key(l.Name)}, l.Token, channel, d.publish)
+	}
+	return call(release, []string{d.key(l.Name), d.settled(l.Name)}, l.Token, channel, d.publish, settled)
+}
+
+// answer runs a script that answers with an integer.
+func (d *Driver) answer(ctx context.Context, c redisscript.Call) (int64, error) {
+	cmd, err := redisscript.Run(ctx, d.rdb, c)
+	if err != nil {
+		return 0, err
+	}
+	return cmd.Int64()
+}
+
+// status runs a script that answers {status, left}.
+func (d *Driver) status(ctx context.Context, c redisscript.Call) (status, left int64, err error) {
+	cmd, err := redisscript.Run(ctx, d.rdb, c)
+	if err != nil {
+		return 0, 0, err
+	}
+	reply, err := cmd.Int64Slice()
+	if err == nil && len(reply) != 2 {
+		err = fmt.Errorf("redisson: %d values from a script, want 2", len(reply))
+	}
+	if err != nil {
+		return 0, 0, err
+	}
+	return reply[0], reply[1], nil
+}

@@ -1,0 +1,24 @@
+-- owner_acquire.lua: take the lock if it is free, or if the owner of this token has it.
+--
+-- KEYS[1]  lock, a hash: its one field is the holder, with how often it holds
+-- KEYS[2]  settled, a zset: tokens that were given up
+-- KEYS[3]  holds, a zset: the tokens of the owner, by the end of their leases
+-- ARGV[1]  token
+-- ARGV[2]  owner, as a field
+-- ARGV[3]  length of the lease in ms
+--
+-- Returns {status, left}, as acquire.lua.
+
+if redis.call('ZSCORE', KEYS[2], ARGV[1]) then
+  return { 0, 0 }
+end
+if redis.call('HEXISTS', KEYS[1], ARGV[2]) == 1 then
+  prune()
+elseif redis.call('EXISTS', KEYS[1]) == 1 then
+  return { 2, redis.call('PTTL', KEYS[1]) }
+else
+  redis.call('DEL', KEYS[3]) -- of a lock that was taken away by others
+end
+hold()
+write()
+return { 1, 0 }
