@@ -1,0 +1,55 @@
+package bench_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-go/holdfast/bench"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+// addrVar is of redistest, too: an address of Redis, instead of a server of our own.
+const addrVar = "HOLDFAST_REDIS_ADDR"
+
+func BenchmarkUncontended(b *testing.B) { benchmark(b, bench.Uncontended) }
+func BenchmarkClients(b *testing.B)     { benchmark(b, bench.Clients...) }
+func BenchmarkOneClient(b *testing.B)   { benchmark(b, bench.OneClient) }
+func BenchmarkApart(b *testing.B)       { benchmark(b, bench.Apart...) }
+
+// benchmark runs works with every contender that can do them. A cycle is an op.
+func benchmark(b *testing.B, works ...bench.Work) {
+	s := bench.NewStage(b, os.Getenv(addrVar))
+	for _, w := range works {
+		_, variant, _ := strings.Cut(w.Name, "/")
+		for _, c := range w.Contenders {
+			b.Run(strings.Trim(variant+"/"+c.Name, "/"), func(b *testing.B) { contend(b, s, w, c) })
+		}
+	}
+}
+
+func contend(b *testing.B, s *bench.Stage, w bench.Work, c bench.Contender) {
+	scene, err := w.Enter(b.Context(), s, c)
+	if bench.Absent(err) {
+		b.Skip(err)
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer scene.Close()
+	b.ResetTimer()
+	turn, err := scene.Turn(b.Context(), bench.Stint{Ops: int64(b.N)})
+	b.StopTimer()
+	if err != nil {
+		b.Fatal(err)
+	}
+	if n := turn.Figures[bench.Overlaps]; n > 0 {
+		b.Errorf("%v times somebody was in who must not", n)
+	}
+	b.ReportMetric(1e9/turn.Figures[bench.Throughput], "ns/op") // without what it takes to read the counters
+	for figure, v := range bench.Summary([]bench.Turn{turn}).Figures {
+		b.ReportMetric(v, string(figure))
+	}
+}

@@ -1,0 +1,86 @@
+package bench_test
+
+import (
+	"context"
+	"os"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/bench"
+)
+
+var everybody = slices.Concat(bench.All, []bench.Contender{bench.HoldfastLock, bench.RawPipelined})
+
+func open(t *testing.T, s *bench.Stage, c bench.Contender) bench.Process {
+	t.Helper()
+	p, err := c.Open(t.Context(), s)
+	if bench.Absent(err) {
+		t.Skip(err)
+	}
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, p.Close()) })
+	return p
+}
+
+func locker(t *testing.T, p bench.Process, name string) bench.Locker {
+	t.Helper()
+	l, err := p.Mutex(t.Context(), name)
+	require.NoError(t, err)
+	return l
+}
+
+func TestContenderKeepsOthersOutUntilItUnlocks(t *testing.T) {
+	s := bench.NewStage(t, os.Getenv(addrVar))
+	for _, c := range everybody {
+		t.Run(c.Name, func(t *testing.T) {
+			p, other := open(t, s, c), open(t, s, c)
+			holder := locker(t, p, t.Name())
+			require.NoError(t, holder.Lock(t.Context()))
+
+			var in atomic.Int32
+			for _, waiter := range []bench.Locker{locker(t, p, t.Name()), locker(t, other, t.Name())} {
+				go func() {
+					if waiter.Lock(context.Background()) == nil {
+						in.Add(1)
+						_ = waiter.Unlock(context.Background())
+					}
+				}()
+			}
+			require.Never(t, func() bool { return in.Load() > 0 }, 100*time.Millisecond, time.Millisecond)
+			require.NoError(t, locker(t, other, t.Name()+" else").Lock(t.Context()), "another lock is free")
+			require.NoError(t, holder.Unlock(t.Context()))
+			require.Eventually(t, func() bool { return in.Load() == 2 }, 10*time.Second, time.Millisecond)
+		})
+	}
+}
+
+func TestContendersSendTwoCommandsWhereNobodyElseIs(t *testing.T) {
+	s := bench.NewStage(t, os.Getenv(addrVar))
+	for _, c := range everybody {
+		t.Run(c.Name, func(t *testing.T) {
+			if c.Sends == nil {
+				return // not on Redis
+			}
+			turn := oneTurn(t, s, bench.Uncontended, c, bench.Stint{Ops: 200})
+			require.InDelta(t, 2, turn.Figures[bench.Commands], 0.1) // one more when the script is not known yet
+			require.Positive(t, turn.Figures[bench.RedisCPU])
+		})
+	}
+}
+
+func oneTurn(t *testing.T, s *bench.Stage, w bench.Work, c bench.Contender, until bench.Stint) bench.Turn {
+	t.Helper()
+	scene, err := w.Enter(t.Context(), s, c)
+	if bench.Absent(err) {
+		t.Skip(err)
+	}
+	require.NoError(t, err)
+	defer func() { require.NoError(t, scene.Close()) }()
+	turn, err := scene.Turn(t.Context(), until)
+	require.NoError(t, err)
+	return turn
+}

@@ -1,0 +1,88 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast"
+)
+
+// Holdfast is this library, in the form with contexts and errors that peers have.
+var Holdfast = Contender{
+	Name:  "holdfast",
+	Role:  Ours,
+	Setup: "New(rdb) with defaults; Lease and Release",
+	Sends: scripts,
+	Open:  openHoldfast,
+}
+
+// HoldfastLock is this library in the form of package sync.
+var HoldfastLock = Contender{
+	Name:  "holdfast Lock",
+	Role:  Ours,
+	Setup: "New(rdb) with defaults; Lock and Unlock",
+	Sends: scripts,
+	Open: func(ctx context.Context, s *Stage) (Process, error) {
+		p, err := openHoldfast(ctx, s)
+		return syncProcess{p}, err
+	},
+}
+
+var scripts = []string{"eval", "evalsha"}
+
+func openHoldfast(_ context.Context, s *Stage) (Process, error) {
+	rdb := s.client()
+	return &holdfastProcess{rdb, holdfast.New(rdb, holdfast.WithPrefix(s.Prefix+"holdfast"))}, nil
+}
+
+type holdfastProcess struct {
+	rdb   *redis.Client
+	locks *holdfast.Client
+}
+
+func (p *holdfastProcess) Close() error {
+	return errors.Join(p.locks.Close(), p.rdb.Close())
+}
+
+func (p *holdfastProcess) Mutex(_ context.Context, name string) (Locker, error) {
+	return &leaser{acquire: p.locks.Mutex(name).Lease}, nil
+}
+
+func (p *holdfastProcess) RWMutex(_ context.Context, name string) (read, write Locker, err error) {
+	rw := p.locks.RWMutex(name)
+	return &leaser{acquire: rw.RLease}, &leaser{acquire: rw.Lease}, nil
+}
+
+func (p *holdfastProcess) Semaphore(name string, limit int64) Locker {
+	s := p.locks.Semaphore(name, limit)
+	return &leaser{acquire: func(ctx context.Context) (*holdfast.Lease, error) { return s.Lease(ctx, 1) }}
+}
+
+// leaser keeps the lease between Lock and Unlock.
+type leaser struct {
+	acquire func(context.Context) (*holdfast.Lease, error)
+	lease   *holdfast.Lease
+}
+
+func (l *leaser) Lock(ctx context.Context) (err error) {
+	l.lease, err = l.acquire(ctx)
+	return err
+}
+
+func (l *leaser) Unlock(ctx context.Context) error { return l.lease.Release(ctx) }
+
+// syncProcess has mutexes of the form of package sync.
+type syncProcess struct{ Process }
+
+func (p syncProcess) Mutex(_ context.Context, name string) (Locker, error) {
+	return syncLocker{p.Process.(*holdfastProcess).locks.Mutex(name)}, nil
+}
+
+// syncLocker is a lock of package sync, or one like it.
+type syncLocker struct{ l sync.Locker }
+
+func (s syncLocker) Lock(context.Context) error   { s.l.Lock(); return nil }
+func (s syncLocker) Unlock(context.Context) error { s.l.Unlock(); return nil }

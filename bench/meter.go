@@ -1,0 +1,38 @@
+package bench
+
+import (
+	"context"
+	"runtime"
+)
+
+// meter reads what a turn costs.
+type meter struct {
+	stage  *Stage
+	sends  []string
+	before counters
+	allocs uint64
+}
+
+func startMeter(ctx context.Context, s *Stage, sends []string) (*meter, error) {
+	before, err := s.counters(ctx)
+	return &meter{s, sends, before, allocs()}, err
+}
+
+// read adds the costs of a cycle to figures.
+func (m *meter) read(ctx context.Context, cycles float64, figures map[Figure]float64) error {
+	figures[Allocs] = float64(allocs()-m.allocs) / cycles
+	if m.sends == nil {
+		return nil
+	}
+	after, err := m.stage.counters(ctx)
+	calls, cpu := after.since(m.before, m.sends)
+	figures[Commands] = calls / cycles
+	figures[RedisCPU] = cpu * 1e6 / cycles
+	return err
+}
+
+func allocs() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.Mallocs
+}

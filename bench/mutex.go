@@ -1,0 +1,78 @@
+package bench
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// columns of works in which some contend for one lock.
+var contended = []Figure{Throughput, WaitP50, WaitP99, WaitMax, Jain, Commands, RedisCPU, Allocs}
+
+// even are those where it makes no difference who gets how much.
+var even = []Figure{Throughput, WaitP50, WaitP99, WaitMax, Commands, RedisCPU, Allocs}
+
+// Uncontended is what most calls are in most programs.
+var Uncontended = Work{
+	Name:       "Uncontended",
+	Title:      "Lock and unlock, uncontended",
+	About:      "One client, one goroutine, a lock that nobody else wants.",
+	Contenders: slices.Concat(All, []Contender{HoldfastLock, RawPipelined}),
+	Columns:    even,
+	Turns:      40,
+	Time:       150 * time.Millisecond,
+	Enter:      mutexes(1).enter,
+}
+
+// Clients are works where clients, each with one goroutine, contend for one lock.
+var Clients = []Work{clients(8, 0), clients(8, time.Millisecond), clients(64, 0), clients(64, time.Millisecond)}
+
+// Sweep is how throughput goes with the number of clients, beside those above.
+var Sweep = []Work{clients(1, 0), clients(2, 0), clients(4, 0), clients(16, 0), clients(32, 0)}
+
+func clients(n int, hold time.Duration) Work {
+	st := mutexes(each(n)...)
+	st.hold = hold
+	return Work{
+		Name:  fmt.Sprintf("Clients/%d/hold=%v", n, hold),
+		Title: fmt.Sprintf("%d clients on one lock, held for %v", n, hold),
+		About: "Each client has connections of its own, as a process has, and one goroutine that locks again at once. " +
+			"Waits that go on at the end of a turn are waited for and counted.",
+		Contenders: All,
+		Columns:    contended,
+		Turns:      5,
+		Time:       1500 * time.Millisecond,
+		Enter:      st.enter,
+	}
+}
+
+// OneClient is where a lock between processes competes with one inside.
+var OneClient = Work{
+	Name:       "OneClient/64",
+	Title:      "64 goroutines of one client on one lock",
+	About:      "All the goroutines of a process want the same lock.",
+	Contenders: slices.Concat(All, []Contender{HoldfastLock, RawPipelined}),
+	Columns:    contended,
+	Turns:      5,
+	Time:       time.Second,
+	Enter:      mutexes(64).enter,
+}
+
+// Apart are works where goroutines of one client do not get into each other's way,
+// except on the connection.
+var Apart = []Work{apart(64), apart(512)}
+
+func apart(n int) Work {
+	st := mutexes(n)
+	st.apart = true
+	return Work{
+		Name:       fmt.Sprintf("Apart/%d", n),
+		Title:      fmt.Sprintf("%d goroutines of one client on different locks", n),
+		About:      "A busy process that locks one thing or another for each request that it serves.",
+		Contenders: slices.Concat(All, []Contender{RawPipelined}),
+		Columns:    even,
+		Turns:      5,
+		Time:       time.Second,
+		Enter:      st.enter,
+	}
+}

@@ -1,0 +1,122 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/redistest"
+)
+
+// Stage is where contenders meet: the stores, and the way to them.
+type Stage struct {
+	Addr   string // of Redis
+	Etcd   string // its address, "" if there is none
+	NoEtcd string // why there is none
+	Prefix string // of all names in the stores
+
+	server *redistest.Server
+	tb     testing.TB
+	memory *sync.Map
+}
+
+// NewStage returns a stage with a redis-server of its own, or with the one at addr if
+// that is not empty; there it leaves alone what does not begin with its prefix, but
+// counts what others do as if contenders had done it. It has etcd if that is in PATH.
+func NewStage(tb testing.TB, addr string) *Stage {
+	tb.Helper()
+	s := &Stage{tb: tb, memory: new(sync.Map)}
+	if addr == "" {
+		s.server = redistest.Real(tb)
+	} else {
+		s.server = redistest.Shared(tb) // which looks into the environment itself
+	}
+	s.Addr, s.Prefix = s.server.Addr(), s.server.Prefix()
+	startEtcd(tb, s)
+	return s
+}
+
+// Far returns the same stage with Redis farther away: a round trip takes rtt longer.
+func (s *Stage) Far(rtt time.Duration) *Stage {
+	far := *s
+	proxy := redistest.NewProxy(s.tb, s.server)
+	proxy.Delay(rtt / 2)
+	far.Addr = proxy.Addr()
+	far.Etcd, far.NoEtcd = "", "the proxy that delays speaks the protocol of Redis only"
+	return &far
+}
+
+// client returns a client of Redis with default options.
+func (s *Stage) client() *redis.Client { return redis.NewClient(&redis.Options{Addr: s.Addr}) }
+
+// counters are what Redis has counted since it started.
+type counters struct {
+	calls map[string]int64 // by command
+	cpu   float64          // s, of the whole server
+}
+
+// counters asks the server itself, however far the contenders are from it.
+func (s *Stage) counters(ctx context.Context) (counters, error) {
+	rdb := redis.NewClient(s.server.Options())
+	defer func() { _ = rdb.Close() }()
+	stats, err1 := rdb.InfoMap(ctx, "commandstats").Result()
+	cpu, err2 := rdb.InfoMap(ctx, "cpu").Result()
+	if err := errors.Join(err1, err2); err != nil {
+		return counters{}, err
+	}
+	c := counters{calls: map[string]int64{}}
+	for name, text := range stats["Commandstats"] {
+		calls, _, _ := strings.Cut(strings.TrimPrefix(text, "calls="), ",")
+		n, err := strconv.ParseInt(calls, 10, 64)
+		if err != nil {
+			return c, fmt.Errorf("commandstats: %s:%s", name, text)
+		}
+		c.calls[strings.TrimPrefix(name, "cmdstat_")] = n
+	}
+	for _, of := range []string{"used_cpu_user", "used_cpu_sys"} {
+		seconds, err := strconv.ParseFloat(cpu["CPU"][of], 64)
+		if err != nil {
+			return c, fmt.Errorf("INFO cpu: %s: %w", of, err)
+		}
+		c.cpu += seconds
+	}
+	return c, nil
+}
+
+// since returns how often those commands were called after the counters stood at c, and
+// the CPU time in s.
+func (c counters) since(before counters, sends []string) (calls, cpu float64) {
+	for name, n := range c.calls {
+		if slices.Contains(sends, name) {
+			calls += float64(n - before.calls[name])
+		}
+	}
+	return calls, c.cpu - before.cpu
+}
+
+// Version returns what kind of Redis this is.
+func (s *Stage) Version(ctx context.Context) (string, error) {
+	rdb := s.client()
+	defer func() { _ = rdb.Close() }()
+	info, err := rdb.InfoMap(ctx, "server").Result()
+	if err != nil {
+		return "", err
+	}
+	return info["Server"]["redis_version"], nil
+}
+
+// EtcdVersion returns what the etcd in PATH says it is.
+func EtcdVersion() string {
+	out, _ := exec.Command("etcd", "--version").Output()
+	line, _, _ := strings.Cut(string(out), "\n")
+	return strings.TrimPrefix(line, "etcd Version: ")
+}
