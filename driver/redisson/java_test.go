@@ -165,7 +165,7 @@ func (j java) lock(ctx context.Context, name string, refused func()) (err error)
 			return err
 		}
 		refused()
-		msg, err := ps.ReceiveTimeout(ctx, time.Duration(left)*time.Millisecond)
+		msg, err := ps.ReceiveTimeout(ctx, max(1, time.Duration(left))*time.Millisecond) // 0 would be for ever
 		if m, ok := msg.(*redis.Message); ok && m.Payload != "0" {
 			return fmt.Errorf("a message of %q, want LockPubSub.UNLOCK_MESSAGE", m.Payload)
 		}

@@ -78,9 +78,9 @@ func TestReleasesAreToldOnTheChannelOfRedisson(t *testing.T) {
 			require.NoError(t, err)
 			told := func() {
 				t.Helper()
-				msg, err := ps.ReceiveMessage(t.Context())
+				msg, err := ps.ReceiveTimeout(t.Context(), 20*time.Second)
 				require.NoError(t, err)
-				require.Equal(t, "0", msg.Payload)
+				require.Equal(t, &redis.Message{Channel: channel(name), Payload: "0"}, msg)
 			}
 			granted(t, d, request(name, "me"))
 			require.NoError(t, d.Release(t.Context(), lease(name, "me")))
@@ -305,7 +305,7 @@ func TestCluster(t *testing.T) {
 				10*time.Second, time.Millisecond)
 			_, err = j.unlock(t.Context(), name)
 			require.NoError(t, err)
-			require.NoError(t, <-got)
+			require.NoError(t, soon(t, got))
 			require.NoError(t, locks.Close())
 		}
 		for _, name := range []string{"a}b", "{}", "{}a{b}"} {
