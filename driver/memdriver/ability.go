@@ -1,0 +1,161 @@
+package memdriver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+var (
+	_ driver.Inspector   = (*Driver)(nil)
+	_ driver.Forcer      = (*Driver)(nil)
+	_ driver.Downgrader  = (*Driver)(nil)
+	_ driver.Resizer     = (*Driver)(nil)
+	_ driver.Attacher    = (*Driver)(nil)
+	_ driver.FenceRaiser = (*Driver)(nil)
+)
+
+// Inspect implements [driver.Inspector].
+func (d *Driver) Inspect(_ context.Context, k driver.Kind, name string) (driver.Info, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	l, now := d.lock(k, name, "")
+	info := driver.Info{Name: name}
+	for _, h := range l.holders {
+		info.Holders = append(info.Holders, driver.Holder{
+			Holder: h.Holder, Shared: h.Shared, Weight: h.permits(), Since: h.since, Fence: h.fence, TimeLeft: h.until.Sub(now),
+		})
+	}
+	for _, c := range l.queue {
+		info.Queue = append(info.Queue, driver.Waiter{Holder: c.Holder, Shared: c.Shared, Weight: c.permits()})
+	}
+	if k == driver.Semaphore && (l.resized || !l.idle()) {
+		info.Limit = l.limit
+	}
+	return info, nil
+}
+
+func (c *claim) permits() int64 {
+	if c.Kind == driver.Semaphore {
+		return c.weight
+	}
+	return 0
+}
+
+// ForceRelease implements [driver.Forcer].
+func (d *Driver) ForceRelease(_ context.Context, k driver.Kind, name string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	l, now := d.lock(k, name, "")
+	if len(l.holders) == 0 {
+		return driver.ErrNotHeld
+	}
+	for _, h := range l.holders {
+		l.bury(h.Token, now)
+		h.wake(driver.Grant{Status: driver.Lost})
+	}
+	l.holders = nil
+	d.serve(l, "", now)
+	return nil
+}
+
+// Downgrade implements [driver.Downgrader].
+func (d *Driver) Downgrade(_ context.Context, lease driver.Lease, weight int64) error {
+	switch {
+	case lease.Kind == driver.RWMutex:
+		weight = 1
+	case lease.Kind != driver.Semaphore:
+		return refusal("locks of kind %q: %w", lease.Kind, errors.ErrUnsupported)
+	case weight < 1:
+		return refusal("a weight of %d", weight)
+	}
+	return d.hold(lease, func(l *lock, h *claim, now time.Time) {
+		h.Shared, h.weight = lease.Kind == driver.RWMutex, min(h.weight, weight)
+		d.serve(l, "", now)
+	})
+}
+
+// Resize implements [driver.Resizer].
+func (d *Driver) Resize(_ context.Context, name string, limit int64) error {
+	if limit < 1 || limit > driver.MaxLimit {
+		return refusal("a limit of %d", limit)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	l, now := d.lock(driver.Semaphore, name, "")
+	l.limit, l.resized = limit, true
+	for _, c := range append([]*claim{}, l.queue...) {
+		if c.weight > limit {
+			l.drop(c.Token)
+			c.wake(driver.Grant{Status: driver.Queued}) // It is refused when it asks.
+		}
+	}
+	d.serve(l, "", now)
+	return nil
+}
+
+// Attach implements [driver.Attacher].
+func (d *Driver) Attach(ctx context.Context, old driver.Lease, r *driver.Request) (driver.Grant, error) {
+	want := *r // does not say how much old holds
+	want.Weight, want.Limit = 1, 1
+	if err := valid(ctx, &want); err != nil {
+		return driver.Grant{}, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	l, now := d.lock(r.Kind, r.Name, old.Token)
+	h, c := find(l.holders, old.Token), find(l.holders, r.Token)
+	switch {
+	case c != nil: // a repeat
+		c.extend(now, r.TTL)
+	case h == nil || !l.dead[r.Token].IsZero():
+		return driver.Grant{}, driver.ErrNotHeld
+	default:
+		c = &claim{Request: want, weight: h.weight}
+		c.Shared = h.Shared
+		l.drop(old.Token)
+		l.bury(old.Token, now)
+		d.grant(l, c, now)
+	}
+	return driver.Grant{Status: driver.Granted, Ask: r.Ask, Fence: c.fence}, nil
+}
+
+// RaiseFence implements [driver.FenceRaiser].
+func (d *Driver) RaiseFence(_ context.Context, lease driver.Lease, fence, fences int64) (raised int64, err error) {
+	err = d.hold(lease, func(_ *lock, h *claim, _ time.Time) {
+		if h.fence < fence {
+			h.fence = d.reserve(fence, fences)
+		}
+		raised = h.fence
+	})
+	return raised, err
+}
+
+// valid refuses what nobody can serve, and who has given up already.
+func valid(ctx context.Context, r *driver.Request) error {
+	switch {
+	case r.Kind != driver.Mutex && r.Kind != driver.RWMutex && r.Kind != driver.Semaphore:
+		return refusal("locks of kind %q: %w", r.Kind, errors.ErrUnsupported)
+	case r.Name == "" || len(r.Name) > driver.MaxName:
+		return refusal("a name of %d bytes", len(r.Name))
+	case r.Token == "" || strings.ContainsFunc(r.Token, func(c rune) bool { return c <= ' ' }):
+		return refusal("a token with spaces, or none")
+	case len(r.Owner) > driver.MaxOwner:
+		return refusal("an owner of %d bytes", len(r.Owner))
+	case r.TTL < driver.MinTTL || r.TTL > driver.MaxTTL:
+		return refusal("a TTL of %v", r.TTL)
+	case r.Kind == driver.Semaphore && (r.Limit < 1 || r.Limit > driver.MaxLimit || r.Weight < 1):
+		return refusal("a weight of %d and a limit of %d", r.Weight, r.Limit)
+	case ctx.Err() != nil:
+		return refusal("%w", ctx.Err())
+	}
+	return nil
+}
+
+func refusal(format string, args ...any) error {
+	return fmt.Errorf("memdriver: "+format+": %w", append(args, driver.ErrNotExecuted)...)
+}

@@ -1,0 +1,141 @@
+package memdriver
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// all is how much there is to hold of a lock that is no semaphore: for who holds it alone
+// all of it, for who shares it 1.
+const all = 1 << 30
+
+// claim is what one token holds, or waits for.
+type claim struct {
+	driver.Request
+	weight  int64
+	until   time.Time // the end of the lease; of a waiter, of the patience with its silence
+	since   time.Time
+	fence   int64
+	carrier string
+}
+
+// lock is who holds a lock, and who waits for it.
+type lock struct {
+	limit   int64 // of the weights that are held
+	resized bool  // what requests say of the limit does not count
+	holders []*claim
+	queue   []*claim
+	last    *claim               // that was granted
+	dead    map[string]time.Time // tokens that were given up, and until when it is known
+	used    time.Time
+}
+
+func weightOf(r *driver.Request) int64 {
+	switch {
+	case r.Kind == driver.Semaphore:
+		return r.Weight
+	case r.Shared:
+		return 1
+	}
+	return all
+}
+
+func limitOf(r *driver.Request) int64 {
+	if r.Kind == driver.Semaphore {
+		return r.Limit
+	}
+	return all
+}
+
+func find(claims []*claim, token string) *claim {
+	for _, c := range claims {
+		if c.Token == token {
+			return c
+		}
+	}
+	return nil
+}
+
+func (l *lock) idle() bool { return len(l.holders)+len(l.queue) == 0 }
+
+// left is how much nobody holds. It is negative after the limit was lowered.
+func (l *lock) left() int64 {
+	left := l.limit
+	for _, h := range l.holders {
+		left -= h.weight
+	}
+	return left
+}
+
+// kin is a holder that lets c hold the lock beside it: one of the same owner.
+func (l *lock) kin(c *claim) *claim {
+	for _, h := range l.holders {
+		if c.Owner != "" && h.Owner == c.Owner && c.Kind != driver.Semaphore && h.weight == all && c.weight == all {
+			return h
+		}
+	}
+	return nil
+}
+
+// may reports whether it is the turn of c, which waits or has just come.
+func (l *lock) may(c *claim) bool {
+	first := len(l.queue) == 0 || l.queue[0] == c
+	return first && c.weight <= l.left() || l.kin(c) != nil
+}
+
+// expire drops the holders whose leases are over, and the waiters that have been silent
+// for too long.
+func (l *lock) expire(now time.Time) {
+	over := func(c *claim) bool { return !now.Before(c.until) }
+	l.holders = slices.DeleteFunc(l.holders, over)
+	l.queue = slices.DeleteFunc(l.queue, over)
+}
+
+// drop takes from a token what it holds, or its place in the queue.
+func (l *lock) drop(token string) (dropped bool) {
+	is := func(c *claim) bool {
+		dropped = dropped || c.Token == token
+		return c.Token == token
+	}
+	l.holders = slices.DeleteFunc(l.holders, is)
+	l.queue = slices.DeleteFunc(l.queue, is)
+	return dropped
+}
+
+// bury remembers that a token was given up.
+func (l *lock) bury(token string, now time.Time) {
+	maps.DeleteFunc(l.dead, func(_ string, until time.Time) bool { return now.After(until) })
+	l.dead[token] = now.Add(retention)
+}
+
+// extend lets a lease last its TTL from now on. It only lengthens: what comes late may
+// speak of another TTL.
+func (c *claim) extend(now time.Time, ttl time.Duration) {
+	if end := now.Add(ttl); end.After(c.until) {
+		c.until = end
+	}
+}
+
+func (c *claim) wake(g driver.Grant) {
+	if c.Wake != nil {
+		c.Wake(g)
+	}
+}
+
+// answer is what to tell one who cannot have the lock now. Who is the next to get it
+// should ask when a lease ends, for nobody will tell.
+func (l *lock) answer(s driver.Status, next bool, now time.Time) driver.Grant {
+	g := driver.Grant{Status: s}
+	for _, h := range l.holders {
+		if left := h.until.Sub(now); next && (g.RetryAfter == 0 || left < g.RetryAfter) {
+			g.RetryAfter = left
+		}
+		if h.carrier != "" {
+			g.Carrier = h.carrier
+		}
+	}
+	return g
+}

@@ -1,0 +1,173 @@
+package memdriver
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// retention is for how long it is remembered that a token was given up, and that a
+// semaphore was resized.
+const retention = time.Minute
+
+// Driver keeps locks in memory. Any number of clients may share one.
+type Driver struct {
+	mu    sync.Mutex
+	locks map[key]*lock
+	fence int64 // the last that was given or reserved
+}
+
+type key struct {
+	kind driver.Kind
+	name string
+}
+
+// New returns an empty store.
+func New() *Driver { return &Driver{locks: map[key]*lock{}} }
+
+// Acquire implements [driver.Driver].
+func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, error) {
+	if err := valid(ctx, r); err != nil {
+		return driver.Grant{}, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	l, now := d.lock(r.Kind, r.Name, r.Token)
+	if !l.dead[r.Token].IsZero() {
+		return driver.Grant{}, fmt.Errorf("%w: the token was released before", driver.ErrNotHeld)
+	}
+	if h := find(l.holders, r.Token); h != nil {
+		h.extend(now, r.TTL)
+		return driver.Grant{Status: driver.Granted, Ask: r.Ask, Fence: h.fence}, nil
+	}
+	c := find(l.queue, r.Token)
+	if c == nil {
+		if err := l.admit(r); err != nil {
+			return driver.Grant{}, err
+		}
+		c = &claim{Request: *r, weight: weightOf(r)}
+		switch {
+		case l.may(c):
+			d.grant(l, c, now)
+			return driver.Grant{Status: driver.Granted, Ask: r.Ask, Fence: c.fence}, nil
+		case !r.Wait:
+			return l.answer(driver.Busy, true, now), nil
+		}
+		l.queue = append(l.queue, c)
+	}
+	c.Ask, c.until = r.Ask, now.Add(r.TTL*2/3)
+	return l.answer(driver.Queued, c == l.queue[0], now), nil
+}
+
+// admit refuses what can never be had.
+func (l *lock) admit(r *driver.Request) error {
+	if l.idle() && !l.resized {
+		l.limit = limitOf(r)
+	}
+	switch {
+	case limitOf(r) != l.limit && !l.resized:
+		return fmt.Errorf("%w: %d, not %d: %w", driver.ErrLimitConflict, l.limit, r.Limit, driver.ErrNotExecuted)
+	case weightOf(r) > l.limit:
+		return fmt.Errorf("%w: %d of %d: %w", driver.ErrLimitExceeded, r.Weight, l.limit, driver.ErrNotExecuted)
+	}
+	return nil
+}
+
+// Renew implements [driver.Driver].
+func (d *Driver) Renew(_ context.Context, leases []driver.Lease) []error {
+	errs := make([]error, len(leases))
+	for i, l := range leases {
+		errs[i] = d.hold(l, func(_ *lock, h *claim, now time.Time) { h.extend(now, l.TTL) })
+	}
+	return errs
+}
+
+// Release implements [driver.Driver].
+func (d *Driver) Release(_ context.Context, lease driver.Lease) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	l, now := d.lock(lease.Kind, lease.Name, lease.Token)
+	if lease.Unsettled {
+		l.bury(lease.Token, now)
+	}
+	if h := find(l.holders, lease.Token); h != nil {
+		h.carrier = cmp.Or(lease.Carrier, h.carrier)
+	}
+	if !l.drop(lease.Token) {
+		return driver.ErrNotHeld
+	}
+	d.serve(l, "", now)
+	return nil
+}
+
+// Close implements [driver.Driver]. There is nothing to end.
+func (d *Driver) Close() error { return nil }
+
+// lock is a lock as it is now. Those who came first have had their turn before that of the
+// token that asks, which will see by itself what it got. The caller holds mu.
+func (d *Driver) lock(k driver.Kind, name, asking string) (*lock, time.Time) {
+	now := time.Now()
+	l := d.locks[key{k, name}]
+	if l != nil {
+		l.expire(now)
+		d.serve(l, asking, now)
+	}
+	if l == nil || l.idle() && now.Sub(l.used) > retention {
+		l = &lock{limit: all, dead: map[string]time.Time{}}
+		d.locks[key{k, name}] = l
+	}
+	l.used = now
+	return l, now
+}
+
+// serve grants the lock to all whose turn it is, and tells them.
+func (d *Driver) serve(l *lock, asking string, now time.Time) {
+	for i := 0; i < len(l.queue); {
+		c, before := l.queue[i], l.last
+		if !l.may(c) {
+			i++
+			continue
+		}
+		l.drop(c.Token)
+		d.grant(l, c, now)
+		if c.Token != asking {
+			c.wake(driver.Grant{Status: driver.Granted, Ask: c.Ask, Fence: c.fence, Carrier: before.carrier})
+		}
+		i = 0 // Others in the queue may have the same owner.
+	}
+}
+
+func (d *Driver) grant(l *lock, c *claim, now time.Time) {
+	if kin := l.kin(c); kin != nil {
+		c.fence = kin.fence
+	} else {
+		c.fence = d.reserve(1, c.Fences)
+	}
+	c.since, c.until = now, now.Add(c.TTL)
+	l.holders, l.last = append(l.holders, c), c
+}
+
+// reserve returns the first of n new fences, which is at least that one.
+func (d *Driver) reserve(least, n int64) int64 {
+	first := max(d.fence+1, least)
+	d.fence = first + max(n, 1) - 1
+	return first
+}
+
+// hold does something with what a token holds.
+func (d *Driver) hold(lease driver.Lease, do func(*lock, *claim, time.Time)) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	l, now := d.lock(lease.Kind, lease.Name, lease.Token)
+	h := find(l.holders, lease.Token)
+	if h == nil {
+		return driver.ErrNotHeld
+	}
+	h.carrier = cmp.Or(lease.Carrier, h.carrier)
+	do(l, h, now)
+	return nil
+}
