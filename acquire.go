@@ -30,8 +30,10 @@ func (c *Client) obtain(ctx context.Context, want driver.Request, cfg config, op
 		return fail(ErrClosed)
 	}
 	defer c.wg.Done()
-	if want.Kind != driver.Semaphore && c.holds(ctx, want) { // a semaphore may have room for more
-		return fail(ErrDeadlock)
+	if l, err := c.again(ctx, want, cfg, op); err != nil {
+		return fail(err)
+	} else if l != nil {
+		return l, nil
 	}
 	if err := cfg.copies.possible(c.d); err != nil {
 		return fail(err)

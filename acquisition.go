@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -54,11 +55,18 @@ type acquisition struct {
 	// them out or still will. As long as there are any, giving the token up must leave
 	// a tombstone.
 	open      atomic.Int32
-	lease     atomic.Pointer[Lease]
 	gone      atomic.Bool // the store took the lock away again
 	undone    atomic.Bool // it has come to nothing
 	settled   atomic.Bool // the release of its token is done
 	straggled atomic.Bool // an ask has been answered since the token was given up
+
+	// leases are those on what was granted, of which there are several if they were
+	// nested: the ones that are held, or else the one that was held last. Their ends are
+	// guarded by mu, too.
+	mu      sync.Mutex
+	leases  []*Lease
+	room    [1]*Lease // for most
+	lowered bool      // a writer goes on as a reader
 }
 
 type reply struct {
@@ -86,7 +94,7 @@ func newAcquisition(c *Client, want driver.Request, cfg config) *acquisition {
 func (a *acquisition) wake(g driver.Grant) {
 	if g.Status == driver.Lost {
 		a.gone.Store(true)
-		if l := a.lease.Load(); l != nil {
+		if l := a.lease(); l != nil {
 			l.lose(driver.ErrNotHeld)
 		}
 		return
@@ -225,7 +233,7 @@ func (a *acquisition) send(ctx context.Context, r driver.Request) {
 
 // over reports whether nobody wants the lock by this token any more.
 func (a *acquisition) over() bool {
-	l := a.lease.Load()
+	l := a.lease()
 	return a.undone.Load() || l != nil && l.ended() != nil
 }
 

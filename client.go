@@ -183,6 +183,16 @@ func (c *Client) answer() {
 	}
 }
 
+// remember makes Close release a lease. It reports false if the client is closed.
+func (c *Client) remember(l *Lease) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.closed {
+		c.leases[l] = struct{}{}
+	}
+	return !c.closed
+}
+
 // forget drops a lease that is over.
 func (c *Client) forget(l *Lease) {
 	c.mu.Lock()

@@ -187,3 +187,25 @@ func ExampleSemaphore() {
 	// two more, after one was released: true
 	// more than there are: true
 }
+
+func ExampleWithReentrancy() {
+	rdb, disconnect := connect()
+	defer disconnect()
+	locks := holdfast.New(rdb)
+	defer locks.Close()
+	account := locks.Mutex("account:7", holdfast.WithReentrancy())
+
+	audit := func(ctx context.Context) error {
+		return account.Do(ctx, func(context.Context) error {
+			fmt.Println("audited")
+			return nil
+		})
+	}
+	err := account.Do(context.Background(), func(ctx context.Context) error {
+		return audit(ctx) // with this ctx, it need not wait for what we hold
+	})
+	fmt.Println(err)
+	// Output:
+	// audited
+	// <nil>
+}

@@ -21,17 +21,30 @@ func holdings(ctx context.Context) *holding {
 }
 
 func (l *Lease) within(ctx context.Context, outer *holding) context.Context {
-	return context.WithValue(ctx, holdingKey{}, &holding{l, outer})
+	return context.WithValue(ctx, holdingKey{}, &holding{l, outer.without(l.a)})
 }
 
-// holds reports whether ctx comes from a lease on the lock that is still held.
-func (c *Client) holds(ctx context.Context, want driver.Request) bool {
+// without leaves out the leases that count together with one that comes further in: they
+// can end before that does.
+func (h *holding) without(a *acquisition) *holding {
+	if h == nil {
+		return nil
+	}
+	outer := h.outer.without(a)
+	if h.lease.a == a {
+		return outer
+	}
+	return &holding{h.lease, outer}
+}
+
+// holds returns the lease on the lock that ctx comes from, if it is still held.
+func (c *Client) holds(ctx context.Context, want driver.Request) *Lease {
 	for h := holdings(ctx); h != nil; h = h.outer {
 		if h.lease.c == c && h.lease.door() == (door{want.Kind, want.Name}) && h.lease.Err() == nil {
-			return true
+			return h.lease
 		}
 	}
-	return false
+	return nil
 }
 
 // over says what is wrong with the leases that ctx comes from.

@@ -88,6 +88,10 @@ type AcquireOp struct {
 	Wait   bool  // false for TryLock and its like
 	TTL    time.Duration
 
+	// Reentrant is set when the lease turns out to be nested in one of the context, see
+	// [WithReentrancy].
+	Reentrant bool
+
 	// Holding, if a hook has set it before it calls next, is called when the lock was
 	// granted, with the context that Lease.Context is made from, and returns the one to
 	// use instead. A hook that finds it set has its own call what it found. Who tries
@@ -230,9 +234,9 @@ func (h *hooks) wrap(hook Hook) {
 // keep renews leases for the keeper. Commands need a context with a span, or they would
 // each begin a trace of their own; that of one of the leases is as good as another.
 func (c *Client) keep(ctx context.Context, entries []*keepalive.Entry) []error {
-	values := entries[0].Owner.(*Lease).ctx
+	values := entries[0].Owner.(*acquisition).lease().ctx
 	for _, e := range entries {
-		if l := e.Owner.(*Lease); trace.SpanContextFromContext(l.ctx).IsValid() {
+		if l := e.Owner.(*acquisition).lease(); trace.SpanContextFromContext(l.ctx).IsValid() {
 			values = l.ctx
 			break
 		}
@@ -261,7 +265,7 @@ func (c *Client) renew(ctx context.Context, entries []*keepalive.Entry) []error 
 	}
 	op := &RenewOp{run: run}
 	for _, e := range entries {
-		op.Leases = append(op.Leases, e.Owner.(*Lease))
+		op.Leases = append(op.Leases, e.Owner.(*acquisition).lease())
 	}
 	errs := h.renew(ctx, op)
 	if len(errs) != len(entries) { // nobody knows which were renewed

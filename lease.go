@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -23,45 +22,49 @@ type Lease struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 
-	mu  sync.Mutex
-	end error // nil while held, then an error that matches ErrLost or ErrNotHeld
+	end error // nil while held, then an error that matches ErrLost or ErrNotHeld; under a.mu
 }
 
 func newLease(ctx context.Context, a *acquisition, fence int64, cfg config, op *AcquireOp) *Lease {
-	outer := holdings(ctx)
-	ctx = context.WithoutCancel(ctx)
-	if op != nil && op.Holding != nil {
-		ctx = op.Holding(ctx, fence)
-		a.carrier, _ = ctx.Value(carrierKey{}).(string)
-	}
 	l := &Lease{c: a.c, a: a, fence: fence}
-	l.entry = &keepalive.Entry{Lease: a.driverLease(), Fixed: cfg.fixed, Owner: l, Lost: func(err error) { l.lose(err) }}
+	l.live(ctx, op)
+	if op != nil && op.Holding != nil {
+		a.carrier, _ = l.ctx.Value(carrierKey{}).(string)
+	}
+	l.entry = &keepalive.Entry{Lease: a.driverLease(), Fixed: cfg.fixed, Owner: a, Lost: func(err error) { l.lose(err) }}
 	l.log = func(cause error) {
 		cfg.log().Warn("holdfast: lock lost", "kind", a.req.Kind, "lock", a.req.Name, "fence", fence, "cause", cause)
 	}
-	l.ctx, l.cancel = context.WithCancelCause(l.within(ctx, outer))
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.leases = append(a.room[:0], l)
 	return l
+}
+
+// live gives the lease its context. op is nil if there are no hooks.
+func (l *Lease) live(ctx context.Context, op *AcquireOp) {
+	outer := holdings(ctx)
+	ctx = context.WithoutCancel(ctx)
+	if op != nil && op.Holding != nil {
+		ctx = op.Holding(ctx, l.fence)
+	}
+	l.ctx, l.cancel = context.WithCancelCause(l.within(ctx, outer))
 }
 
 // start puts the lease in the care of the client.
 func (l *Lease) start(trust keepalive.Trust) error {
 	l.c.keeper.Add(l.entry, trust)
-	l.c.mu.Lock()
-	closed := l.c.closed
-	if !closed {
-		l.c.leases[l] = struct{}{}
-	}
-	l.c.mu.Unlock()
-	if closed {
+	if !l.c.remember(l) {
 		l.c.keeper.Remove(l.entry)
+		l.a.end(ErrClosed)
 		l.cancel(ErrClosed)
 		return ErrClosed
 	}
-	l.a.lease.Store(l)
 	if l.a.gone.Load() { // before we were there to hear it
 		l.lose(driver.ErrNotHeld)
 	}
-	if l.ended() != nil { // before Close could have known of it
+	if l.ended() != nil { // before it was in anybody's care
+		l.c.keeper.Remove(l.entry)
 		l.c.forget(l)
 	}
 	return nil
@@ -104,8 +107,8 @@ func (l *Lease) Err() error {
 }
 
 func (l *Lease) ended() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.a.mu.Lock()
+	defer l.a.mu.Unlock()
 	return l.end
 }
 
@@ -163,12 +166,16 @@ func (l *Lease) Renew(ctx context.Context) error {
 // there is an error: unless that matches [ErrLost] the lease is held on, for writing or
 // reading, and Downgrade can be called again. On a lease for reading it does nothing.
 // Other locks than an RWMutex cannot be downgraded; the error matches
-// [errors.ErrUnsupported].
+// [errors.ErrUnsupported]. While other leases are nested with this one, see
+// [WithReentrancy], it matches [ErrLocked], for they may rely on being alone.
 func (l *Lease) Downgrade(ctx context.Context) error {
 	const op = "downgrade"
 	d, able := driver.As[driver.Downgrader](l.c.d)
 	if err := l.Err(); err != nil || l.a.req.Shared {
 		return l.error(op, err)
+	}
+	if !l.a.lower() {
+		return l.error(op, fmt.Errorf("%w: leases are nested with this one", ErrLocked))
 	}
 	_, err := await(l.c, ctx, op, l.door(), able && l.a.req.Kind == driver.RWMutex, func() (any, error) {
 		err := d.Downgrade(l.c.under(ctx), l.entry.Lease, 0)
@@ -193,18 +200,15 @@ func (l *Lease) lose(cause error) {
 		cause = fmt.Errorf("%w: %w", errNotRenewed, cause)
 	}
 	lost := l.error("hold", fmt.Errorf("%w: %w", ErrLost, cause))
-	l.mu.Lock()
-	before := l.end
-	if before == nil {
-		l.end = lost
-	}
-	l.mu.Unlock()
-	if before != nil {
+	held := l.a.end(lost)
+	if len(held) == 0 {
 		return
 	}
 	l.c.keeper.Remove(l.entry)
-	l.c.forget(l)
-	l.cancel(lost)
+	for _, l := range held {
+		l.c.forget(l)
+		l.cancel(lost)
+	}
 	go l.log(cause)
 	if l.c.begin() {
 		go l.tidy()

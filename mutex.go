@@ -12,7 +12,7 @@ import (
 // must know if the lock is lost.
 //
 // A Mutex is a handle and cheap. All handles of one name are the same lock, also for
-// Unlock, which any goroutine may call. It is not reentrant.
+// Unlock, which any goroutine may call. It is not reentrant, but see [WithReentrancy].
 type Mutex struct{ handle }
 
 var _ sync.Locker = (*Mutex)(nil)
@@ -44,7 +44,8 @@ func (c *Client) Mutex(name string, opts ...LockOption) *Mutex {
 // before never gets the lock.
 //
 // If ctx comes from a lease of this client on this lock that is still held, the error is
-// [ErrDeadlock], also from [Mutex.TryLease].
+// [ErrDeadlock], also from [Mutex.TryLease]; or, with [WithReentrancy], the lease is
+// nested.
 func (m *Mutex) Lease(ctx context.Context) (*Lease, error) {
 	return m.c.acquire(ctx, m.want(false, true), m.config)
 }

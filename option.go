@@ -22,6 +22,7 @@ type config struct {
 	fixed  bool
 	wait   time.Duration // 0: as long as the context allows
 	loud   bool          // log what keeps a lock from being acquired
+	nested bool          // count what the context holds
 	copies copies
 	prefix string
 	logger *slog.Logger // nil: slog.Default(), as it is when something is logged
@@ -66,6 +67,30 @@ func WithWait(d time.Duration) LockOption {
 		panic(fmt.Sprintf("holdfast: waiting time of %v, must be positive", d))
 	}
 	return lockOption(func(c *config) { c.wait = d })
+}
+
+// WithReentrancy lets a lock be acquired again with a context that comes from a lease on
+// it, as long as that is held. The new lease is nested: it counts on what this client
+// holds already, so nobody has to wait, and the store is not asked.
+//
+//	func transfer(ctx context.Context) error {
+//		return account.Do(ctx, func(ctx context.Context) error { // held
+//			return audit(ctx) // which has an account.Do(ctx, …) of its own: counted
+//		})
+//	}
+//
+// Nested leases have one fence, one token, one TTL and one renewal, that of the outermost.
+// Each has a context of its own, which ends when it is released, in whatever order that
+// happens; the lock is given up with the last of them. If it is lost, all of them are. A
+// lease for reading can be nested in one for writing, and is a part of that then: other
+// readers do not get in. A writer in a reader gets [ErrDeadlock].
+//
+// It is the context that is reentrant, never a goroutine: what runs without that context,
+// or with that of another request, has to wait, on whatever goroutine it runs. So Lock and
+// its like, which have no context, are not reentrant. A [Semaphore] has no need: it gives
+// out more permits while there are any. The default is [ErrDeadlock].
+func WithReentrancy() LockOption {
+	return lockOption(func(c *config) { c.nested = true })
 }
 
 // WithPrefix sets what the keys in Redis begin with. Programs exclude each other only

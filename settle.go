@@ -141,17 +141,16 @@ func (l *Lease) background(s *settlement) <-chan error {
 // operation that has begun, or could not; finish ends that.
 func (l *Lease) giveUp(ctx context.Context, begun bool) (*settlement, error) {
 	_ = l.Err() // the lease may be lost without anybody having noticed yet
-	l.mu.Lock()
-	before := l.end
-	if begun {
-		l.end = ErrNotHeld
-	}
-	l.mu.Unlock()
+	before, others := l.a.leave(l, begun)
 	switch {
 	case !begun && before == nil:
 		return nil, ErrClosed // Close releases it
 	case !begun:
 		return nil, before
+	case before == nil && others:
+		l.cancel(context.Canceled)
+		l.c.forget(l)
+		l.c.wg.Done()
 	case before == nil:
 		// The holder stops to believe, and renewal stops, before the store is told.
 		l.c.keeper.Remove(l.entry)

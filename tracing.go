@@ -53,7 +53,8 @@ var tracingDefaults = tracing{
 // fails is an event of the hold span. By default there are hold spans only within
 // others, see [HoldSpans].
 //
-// All have holdfast.lock.name and, of a semaphore, holdfast.permits; to acquire also has
+// All have holdfast.lock.name and, of a semaphore, holdfast.permits; those of a lease that
+// is nested in another have holdfast.reentrant, see [WithReentrancy]; to acquire also has
 // how often the store was asked, holdfast.attempts, what woke the waiter,
 // holdfast.wakeups.notify and .poll, and the holdfast.fencing_token; to hold has the number
 // of holdfast.renewals.
@@ -66,15 +67,16 @@ var tracingDefaults = tracing{
 //
 // The metrics are
 //
-//	holdfast.acquire.duration         s    primitive mode outcome contended error.type
-//	holdfast.hold.duration            s    primitive mode end_reason error.type
+//	holdfast.acquire.duration         s    primitive mode outcome contended error.type reentrant
+//	holdfast.hold.duration            s    primitive mode end_reason error.type reentrant
 //	holdfast.renew.duration           s    primitive error.type
 //	holdfast.wait.active                   primitive mode
-//	holdfast.hold.active                   primitive mode
+//	holdfast.hold.active                   primitive mode reentrant
 //	holdfast.wakeups                       source (notify, poll, reconnect)
 //	holdfast.subscription.reconnects       reason (error, silent)
 //
-// with attributes prefixed by "holdfast.", but for error.type. The name of the lock is on
+// with attributes prefixed by "holdfast.", but for error.type; reentrant is there only if it
+// is true. The name of the lock is on
 // spans only, for there may be many; see [WithLockClass]. Tokens are nowhere.
 func NewTracingHook(opts ...TracingOption) Hook {
 	t := tracingDefaults
@@ -99,6 +101,7 @@ const (
 	attrPermits   = attribute.Key("holdfast.permits")
 	attrOutcome   = attribute.Key("holdfast.outcome")
 	attrContended = attribute.Key("holdfast.contended")
+	attrReentrant = attribute.Key("holdfast.reentrant")
 	attrAttempts  = attribute.Key("holdfast.attempts")
 	attrNotify    = attribute.Key("holdfast.wakeups.notify")
 	attrPoll      = attribute.Key("holdfast.wakeups.poll")
@@ -130,6 +133,9 @@ func (t *tracing) AcquireHook(next AcquireFunc) AcquireFunc {
 			}
 			if held != nil {
 				held.end(nil, time.Now()) // an inner hook tries again, and has forgotten it
+			}
+			if op.Reentrant {
+				on = t.subject(op) // now we know
 			}
 			lease, held = t.hold(lease, on, span)
 			return lease
@@ -232,6 +238,9 @@ func (t *tracing) subject(op *AcquireOp) subject {
 	few := append([]attribute.KeyValue{attrPrimitive.String(string(op.Kind)), attrMode.String(mode)}, t.attrs...)
 	if t.class != nil {
 		few = append(few, attrLockClass.String(t.class(op.Name)))
+	}
+	if op.Reentrant {
+		few = append(few, attrReentrant.Bool(true))
 	}
 	all := append(few[:len(few):len(few)], attrLockName.String(op.Name))
 	if op.Kind == driver.Semaphore {

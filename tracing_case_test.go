@@ -94,6 +94,23 @@ var heldAlready = outcome{
 	counts: map[string]int64{"acquire.duration contended=false error.type=deadlock mode=exclusive outcome=error primitive=mutex": 1},
 }
 
+// nested is a lease that counts on another: told like any, but it can be told apart.
+var nested = outcome{
+	run: func(l *lab, e *telemetry) {
+		mu := e.on(l.far()).Mutex("x", holdfast.WithReentrancy())
+		outer := l.take(mu.Lease)
+		l.giveBack(l.nest(outer, mu.Lease), outer)
+	},
+	spans: []string{acquired, held, released, released + " reentrant=true",
+		"acquire mutex exclusive: attempts=0 contended=false fencing_token=N outcome=acquired reentrant=true wakeups.notify=0 wakeups.poll=0",
+		"hold mutex exclusive: end_reason=released reentrant=true renewals=0"},
+	counts: map[string]int64{
+		acquiredFree: 1, heldTillEnd: 1,
+		"acquire.duration contended=false mode=exclusive outcome=acquired primitive=mutex reentrant=true": 1,
+		"hold.duration end_reason=released mode=exclusive primitive=mutex reentrant=true":                 1,
+	},
+}
+
 var storeRefuses = outcome{
 	run: func(l *lab, e *telemetry) {
 		require.NoError(l.t, l.direct.Set(l.t.Context(), l.key("x"), "not a lock", time.Minute).Err())

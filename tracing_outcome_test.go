@@ -119,6 +119,7 @@ var outcomes = map[string]outcome{
 	"timed out by the option":  timeOut(nil),
 	"held already":             heldAlready,
 	"the store refused":        storeRefuses,
+	"nested":                   nested,
 	"lost":                     taken,
 	"expired":                  expires,
 	"permits":                  somePermits,

@@ -1,0 +1,129 @@
+package holdfast
+
+import (
+	"context"
+	"slices"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// again deals with a request whose context comes from a lease on the lock. To wait would
+// be to wait for oneself. It returns a nested lease, or nothing if there is no such lease.
+func (c *Client) again(ctx context.Context, want driver.Request, cfg config, op *AcquireOp) (*Lease, error) {
+	if want.Kind == driver.Semaphore { // which may have room for more
+		return nil, nil
+	}
+	for outer := c.holds(ctx, want); outer != nil; outer = c.holds(ctx, want) {
+		switch {
+		case !cfg.nested || !outer.a.covers(want):
+			return nil, ErrDeadlock
+		case ctx.Err() != nil:
+			return nil, context.Cause(ctx)
+		}
+		if l, err := outer.nest(ctx, want, op); l != nil || err != nil {
+			return l, err
+		}
+		// The outer one has just ended, or become less. There may be another further out.
+	}
+	return nil, nil
+}
+
+// nest returns a lease on what l holds, or nothing if that is not there any more.
+func (l *Lease) nest(ctx context.Context, want driver.Request, op *AcquireOp) (*Lease, error) {
+	n := &Lease{c: l.c, a: l.a, fence: l.fence, log: l.log, entry: l.entry}
+	if op != nil {
+		op.Reentrant = true
+	}
+	n.live(ctx, op)
+	if !l.a.enter(l, n, want) {
+		if op != nil {
+			op.Reentrant = false
+		}
+		n.cancel(ErrNotHeld)
+		return nil, nil
+	}
+	if !l.c.remember(n) {
+		l.c.wg.Add(1) // the operation that we are part of has not ended, so it may grow
+		if settle, _ := n.giveUp(ctx, true); settle != nil {
+			n.background(settle) // Close has left it to us
+		}
+		return nil, ErrClosed
+	}
+	if n.ended() != nil { // before it was in anybody's care
+		l.c.forget(n)
+	}
+	return n, nil
+}
+
+// What follows keeps the leases of an acquisition.
+
+// lease returns the oldest that is held, or that was held last; nil if nothing was
+// granted yet.
+func (a *acquisition) lease() *Lease {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.leases) == 0 {
+		return nil
+	}
+	return a.leases[0]
+}
+
+// covers reports whether what is held is enough for a request: for writing, nobody else
+// may read.
+func (a *acquisition) covers(want driver.Request) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return want.Shared || !a.req.Shared && !a.lowered
+}
+
+// lower notes that a writer will only read from now on. It reports false if others may
+// count on its writing.
+func (a *acquisition) lower() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.leases) > 1 {
+		return false
+	}
+	a.lowered = true
+	return true
+}
+
+// enter adds a lease beside one that is held, if that is still so.
+func (a *acquisition) enter(outer, l *Lease, want driver.Request) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if outer.end != nil || !want.Shared && a.lowered {
+		return false
+	}
+	a.leases = append(a.leases, l)
+	return true
+}
+
+// leave ends a lease by its release, if the operation has begun that this is part of. It
+// returns how the lease had ended before, if it had, and whether others are still held.
+func (a *acquisition) leave(l *Lease, begun bool) (before error, others bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	before = l.end
+	if !begun {
+		return before, false
+	}
+	l.end = ErrNotHeld
+	if others = before == nil && len(a.leases) > 1; others {
+		a.leases = slices.DeleteFunc(a.leases, func(other *Lease) bool { return other == l })
+	}
+	return before, others
+}
+
+// end ends all leases, and returns those that were held.
+func (a *acquisition) end(err error) (held []*Lease) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, l := range a.leases {
+		if l.end == nil {
+			l.end = err
+			held = append(held, l)
+		}
+	}
+	return held
+}
