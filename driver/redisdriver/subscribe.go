@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/internal/redisscript"
 )
 
 // While anybody waits, the subscription must hear a message that we send ourselves
@@ -107,6 +108,7 @@ func (w *wakes) subscribe(ctx context.Context) (silent bool) {
 	defer func() { _ = ps.Close() }()
 
 	if err := ps.Subscribe(ctx, w.prefix+w.id); err != nil {
+		redisscript.Rediscover(ctx, w.rdb, err)
 		return false
 	}
 	pinging.Go(func() {
@@ -124,6 +126,7 @@ func (w *wakes) subscribe(ctx context.Context) (silent bool) {
 			w.dispatch(msg.Payload)
 		}
 		if err != nil {
+			redisscript.Rediscover(ctx, w.rdb, err)
 			return false
 		}
 	}

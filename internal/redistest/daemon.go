@@ -52,8 +52,8 @@ func newDaemon(args, env []string) (*daemon, error) {
 
 // randomPort stays below the ports that the kernel gives to connecting sockets
 // (32768 and up on Linux): one of those could take the server's place between a
-// stop and a restart.
-func randomPort() int { return 10000 + rand.IntN(22000) }
+// stop and a restart. So does the port 10000 above, which a node of a Cluster needs, too.
+func randomPort() int { return 10000 + rand.IntN(12000) }
 
 // start returns when the server is ready, or has said why it is not.
 func (d *daemon) start() error {
@@ -108,6 +108,13 @@ func (d *daemon) awaitReady(logName string) error {
 		}
 		time.Sleep(2 * time.Millisecond)
 	}
+}
+
+// runs reports whether the process runs.
+func (d *daemon) runs() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.cmd != nil && !isClosed(d.exited)
 }
 
 // signal sends sig to the process if it runs.

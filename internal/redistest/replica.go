@@ -2,7 +2,6 @@ package redistest
 
 import (
 	"context"
-	"net"
 	"strings"
 	"testing"
 	"time"
@@ -21,9 +20,8 @@ func (s *Server) Replica(tb testing.TB, args ...string) *Server {
 // Follow makes the server a replica of another, and returns when it has all there is.
 func (s *Server) Follow(tb testing.TB, master *Server) {
 	tb.Helper()
-	host, port, _ := net.SplitHostPort(master.addr)
 	s.with(tb, func(ctx context.Context, c *redis.Client) error {
-		if err := c.SlaveOf(ctx, host, port).Err(); err != nil {
+		if err := c.ReplicaOf(ctx, master.host(), master.port()).Err(); err != nil {
 			return err
 		}
 		return eventually(ctx, func() bool { return replicates(ctx, c) })
@@ -33,7 +31,7 @@ func (s *Server) Follow(tb testing.TB, master *Server) {
 // Promote makes a replica a master, with what it has.
 func (s *Server) Promote(tb testing.TB) {
 	tb.Helper()
-	s.with(tb, func(ctx context.Context, c *redis.Client) error { return c.SlaveOf(ctx, "no", "one").Err() })
+	s.with(tb, func(ctx context.Context, c *redis.Client) error { return c.ReplicaOf(ctx, "no", "one").Err() })
 }
 
 // Detach has a replica lose its master, and all that is written from now on, while it

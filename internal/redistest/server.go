@@ -25,6 +25,10 @@ func (e *endpoint) Network() string { return e.network }
 // nothing listens there.
 func (e *endpoint) Addr() string { return e.addr }
 
+// host and port are the parts of the address.
+func (e *endpoint) host() string { host, _, _ := net.SplitHostPort(e.addr); return host }
+func (e *endpoint) port() string { _, port, _ := net.SplitHostPort(e.addr); return port }
+
 // Options returns the options of a client that the test closes itself.
 func (e *endpoint) Options(mods ...func(*redis.Options)) *redis.Options {
 	o := &redis.Options{Network: e.network, Addr: e.addr}

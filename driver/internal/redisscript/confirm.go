@@ -42,6 +42,7 @@ func Confirm(ctx context.Context, rdb redis.UniversalClient, call Call, replicas
 			break
 		}
 	}
+	Rediscover(ctx, rdb, err)
 	return Classify(err)
 }
 

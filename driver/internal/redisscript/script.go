@@ -90,6 +90,7 @@ func Run(ctx context.Context, rdb processor, call Call) (*Command, error) {
 		c = call.command(ctx, true)
 		err = rdb.Process(ctx, c)
 	}
+	Rediscover(ctx, rdb, err)
 	return c, Classify(err)
 }
 
@@ -107,6 +108,9 @@ func RunAll(ctx context.Context, rdb redis.UniversalClient, calls []Call) []*Com
 	}
 	for j, c := range pipeline(ctx, rdb, again, true) {
 		cmds[which[j]] = c
+	}
+	for _, c := range cmds {
+		Rediscover(ctx, rdb, c.Err())
 	}
 	return cmds
 }
