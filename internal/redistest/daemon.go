@@ -67,7 +67,14 @@ func (d *daemon) start() error {
 	}
 	defer func() { _ = logFile.Close() }()
 
-	cmd := exec.Command("redis-server", slices.Concat([]string{
+	var config []string
+	if slices.Contains(d.args, "--sentinel") { // which keeps in a file what it knows
+		config = []string{filepath.Join(d.dir, "sentinel.conf")}
+		if err := os.WriteFile(config[0], nil, 0o600); err != nil {
+			return err
+		}
+	}
+	cmd := exec.Command("redis-server", slices.Concat(config, []string{
 		"--bind", "127.0.0.1", "--port", port, "--dir", d.dir,
 		"--save", "", "--appendonly", "no", "--enable-debug-command", "yes",
 		"--repl-diskless-sync-delay", "0",
@@ -100,7 +107,7 @@ func (d *daemon) awaitReady(logName string) error {
 			return fmt.Errorf("redis-server on %s: %w", d.addr, syscall.EADDRINUSE)
 		case exited:
 			return fmt.Errorf("redis-server did not start:\n%s", text)
-		case bytes.Contains(text, []byte("Ready to accept connections")):
+		case bytes.Contains(text, []byte("Ready to accept connections")), bytes.Contains(text, []byte("Sentinel ID is")):
 			return nil
 		case time.Now().After(deadline):
 			d.endLocked(syscall.SIGKILL)

@@ -1,0 +1,86 @@
+package holdfast_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+)
+
+// The master is killed, just after its replicas were cut off from it, and Sentinel promotes
+// one that does not know of the last moments. Then it comes back, as a master that knows
+// nothing at all.
+func TestSentinelFailoverThatLosesWrites(t *testing.T) {
+	t.Parallel()
+	const ttl = 3 * time.Second
+	s := redistest.NewSentinels(t)
+	d := &deployment{t: t, prefix: "village", connect: func(t *testing.T) redis.UniversalClient { return s.Client(t) }}
+	locks, other := d.client(t), d.client(t)
+	lab := &lab{t: t}
+	var clients []*holdfast.Client
+	for range 4 {
+		clients = append(clients, d.client(t, holdfast.WithTTL(ttl)))
+	}
+	all := throngs(t, "busy", clients, 4)
+	for _, w := range all {
+		w.everybody(2, 2*soon)
+	}
+	safe := lab.take(locks.Mutex("safe", holdfast.WithReplicas(2, soon)).Lease)
+
+	old := s.Master(t)
+	for _, replica := range s.Servers {
+		if replica != old {
+			replica.Detach(t, old)
+		}
+	}
+	doomed := lab.take(locks.Mutex("doomed", holdfast.WithTTL(ttl)).Lease)
+	_, err := other.Mutex("unsafe", holdfast.WithReplicas(1, 50*time.Millisecond)).TryLease(t.Context())
+	require.ErrorIs(t, err, holdfast.ErrNotReplicated)
+	for _, w := range all { // of which no replica knows
+		w.everybody(2, 2*soon)
+	}
+	killed := time.Now()
+	old.Kill()
+	for _, replica := range s.Servers {
+		if replica != old {
+			require.NoError(t, replica.Client(t).ConfigSet(t.Context(), "masterauth", "").Err())
+		}
+	}
+	next := s.AwaitNewMaster(t, old)
+	t.Logf("replaced after %v", time.Since(killed))
+
+	after := lab.take(other.Mutex("doomed").Lease)
+	assert.Greater(t, after.Fence(), doomed.Fence())
+	for _, w := range all {
+		w.everybody(2, 2*soon)
+	}
+	t.Logf("everybody was served %v after it was killed", time.Since(killed))
+	lab.loses(doomed, ttl)
+	require.ErrorIs(t, doomed.Release(t.Context()), holdfast.ErrLost)
+
+	old.Restart()
+	for _, w := range all {
+		w.everybody(2, 2*soon)
+	}
+	old.Follow(t, next) // as Sentinel would have it after 10 s
+	for kind, w := range all {
+		w.everybody(2, 2*soon)
+		w.disperse()
+		requireUnused(t, kindsOf(clients[0], "busy")[kind])
+	}
+	for _, lease := range []*holdfast.Lease{safe, after} {
+		require.NoError(t, lease.Err(), lease.Name())
+		require.NoError(t, lease.Renew(t.Context()), lease.Name())
+		_, err := clients[0].Mutex(lease.Name()).TryLease(t.Context())
+		require.ErrorIs(t, err, holdfast.ErrLocked)
+		require.NoError(t, lease.Release(t.Context()))
+		requireUnused(t, locks.Mutex(lease.Name()))
+	}
+	next.RequireTTLs(t, d.prefix)
+	requireNoToken(t, d.log.String())
+}
