@@ -97,7 +97,7 @@ func (c *Cluster) form() {
 func (c *Cluster) RequireWhole() {
 	c.tb.Helper()
 	c.each(func(ctx context.Context, _ int, node *redis.Client) bool {
-		all, err := node.ClusterSlots(ctx).Result()
+		all, err := layout(ctx, node)
 		if err != nil || !strings.Contains(node.ClusterInfo(ctx).Val(), "cluster_state:ok") {
 			return false
 		}
@@ -109,6 +109,12 @@ func (c *Cluster) RequireWhole() {
 		info := node.Info(ctx, "replication").Val()
 		return strings.Contains(info, "master_link_status:up") || strings.Contains(info, "connected_slaves:1")
 	})
+}
+
+// layout is which nodes have which slots, in the opinion of one.
+func layout(ctx context.Context, node *redis.Client) ([]redis.ClusterSlot, error) {
+	//lint:ignore SA1019 CLUSTER SHARDS, which is to replace it, is not in Redis 6.2
+	return node.ClusterSlots(ctx).Result()
 }
 
 // each polls all nodes until ask is content with each of them.
@@ -146,7 +152,7 @@ func (c *Cluster) Owner(tb testing.TB, key string) *Server {
 	var owner *Server
 	c.alive(tb).with(tb, func(ctx context.Context, node *redis.Client) error {
 		slot := int(node.ClusterKeySlot(ctx, key).Val())
-		all, err := node.ClusterSlots(ctx).Result()
+		all, err := layout(ctx, node)
 		for _, some := range all {
 			if some.Start <= slot && slot <= some.End {
 				owner = c.node(some.Nodes[0].Addr)
