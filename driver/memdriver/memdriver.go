@@ -137,7 +137,6 @@ func (d *Driver) serve(l *lock, asking string, now time.Time) {
 		if c.Token != asking {
 			c.wake(driver.Grant{Status: driver.Granted, Ask: c.Ask, Fence: c.fence, Carrier: before.carrier})
 		}
-		i = 0 // Others in the queue may have the same owner.
 	}
 }
 

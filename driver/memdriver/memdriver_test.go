@@ -109,72 +109,67 @@ func of(owner string) func(*driver.Request) {
 	return func(r *driver.Request) { r.Owner = owner }
 }
 
-func TestOwnerHoldsByAnyNumberOfTokens(t *testing.T) {
+// heard collects what a token is told.
+func heard(news *[]driver.Grant) func(*driver.Request) {
+	return func(r *driver.Request) { r.Wake = func(g driver.Grant) { *news = append(*news, g) } }
+}
+
+// alone is a request that nobody else can be granted beside.
+func alone(r driver.Request) driver.Request {
+	r.Shared, r.Weight = false, r.Limit
+	return r
+}
+
+func TestLateRenewalShortensNothing(t *testing.T) {
 	each(t, func(t *tester, r driver.Request) {
-		first := t.granted(r, "t1", of("o"))
-		if r.Shared || r.Kind == driver.Semaphore { // They have none: two readers are two, and 3 + 3 > 5.
-			g := t.ask(r, "t2", of("o"))
-			require.Equal(t, r.Shared, g.Status == driver.Granted)
-			require.NotEqual(t, first, g.Fence)
-			return
-		}
-		require.Equal(t, driver.Queued, t.ask(r, "other", of("p"), waiting).Status)
-		require.Equal(t, driver.Queued, t.ask(r, "nobody's", waiting).Status)
-		require.Equal(t, first, t.granted(r, "t2", of("o")), "at once, and with the same fence")
-		require.Equal(t, first, t.granted(r, "t2", of("o")))
-		require.Len(t, t.info(r).Holders, 2)
-		require.NoError(t, t.Release(t.Context(), lease(r, "t1")))
-		require.ErrorIs(t, t.Release(t.Context(), lease(r, "t1")), driver.ErrNotHeld)
-		require.Equal(t, driver.Queued, t.ask(r, "other", of("p"), waiting).Status)
-		require.NoError(t, t.Release(t.Context(), lease(r, "t2")))
-		require.Greater(t, t.granted(r, "other", of("p"), waiting), first)
+		t.granted(r, "t")
+		late := lease(r, "t")
+		late.TTL = time.Second
+		require.NoError(t, t.Renew(t.Context(), []driver.Lease{late})[0])
+		require.Equal(t, r.TTL, t.info(r).Holders[0].TimeLeft)
 	})
 }
 
-func TestEachTokenOfAnOwnerHasALeaseOfItsOwn(t *testing.T) {
+// Only who comes next asks when a lease ends. If all did, they would all ask for nothing.
+func TestNextInLineIsToldWhenTheFirstLeaseEnds(t *testing.T) {
 	each(t, func(t *tester, r driver.Request) {
+		const early = 10 * time.Second
 		if r.Shared || r.Kind == driver.Semaphore {
-			return
+			r.Weight = min(r.Weight, 2)
+			t.granted(r, "long")
 		}
-		t.granted(r, "t1", of("o"))
-		time.Sleep(r.TTL / 2)
-		t.granted(r, "t2", of("o"))
-		time.Sleep(r.TTL / 2)
-		errs := t.Renew(t.Context(), []driver.Lease{lease(r, "t1"), lease(r, "t2")})
-		require.ErrorIs(t, errs[0], driver.ErrNotHeld)
-		require.NoError(t, errs[1])
-		require.Equal(t, driver.Busy, t.ask(r, "other").Status)
-		time.Sleep(r.TTL)
-		t.granted(r, "other")
-	})
-}
-
-// When one token of an owner gets the lock, so do the others that wait.
-func TestWaitersOfAnOwnerComeInTogether(t *testing.T) {
-	each(t, func(t *tester, r driver.Request) {
+		t.granted(r, "short", func(r *driver.Request) { r.TTL = early })
 		if r.Shared || r.Kind == driver.Semaphore {
-			return
+			t.granted(r, "longer", func(r *driver.Request) { r.TTL, r.Weight = 2*r.TTL, min(r.Weight, 1) })
 		}
-		t.granted(r, "t1")
-		var woken []driver.Grant
-		heard := func(r *driver.Request) { r.Wake = func(g driver.Grant) { woken = append(woken, g) } }
-		for _, token := range []string{"t2", "t3", "t4"} {
-			t.ask(r, token, waiting, of(map[string]string{"t2": "o", "t3": "p", "t4": "o"}[token]), heard)
-		}
-		require.NoError(t, t.Release(t.Context(), lease(r, "t1")))
-		require.Len(t, woken, 2)
-		require.Equal(t, woken[0], woken[1])
-		require.Equal(t, driver.Queued, t.ask(r, "t3", of("p"), waiting).Status)
+		require.Equal(t, early, t.ask(alone(r), "hasty").RetryAfter)
+		require.Equal(t, early, t.ask(alone(r), "first", waiting).RetryAfter)
+		require.Zero(t, t.ask(alone(r), "second", waiting).RetryAfter)
 	})
 }
 
-func (t *tester) attach(r driver.Request, old, token string) (driver.Grant, error) {
-	r.Token = token
-	if r.Kind == driver.Semaphore { // Who attaches need not know.
-		r.Weight, r.Limit = 0, 0
-	}
-	r.Shared = false
-	return t.Attach(t.Context(), lease(r, old), &r)
+func TestWhoAsksIsAnsweredAndNotWoken(t *testing.T) {
+	each(t, func(t *tester, r driver.Request) {
+		t.granted(r, "dead", func(r *driver.Request) { r.TTL = time.Second })
+		var news []driver.Grant
+		require.Equal(t, driver.Queued, t.ask(alone(r), "waiter", waiting, heard(&news)).Status)
+		time.Sleep(time.Second)
+		t.granted(alone(r), "waiter", waiting, heard(&news))
+		require.Empty(t, news)
+	})
+}
+
+func TestWaiterThatResizeRefusesIsToldToAsk(t *testing.T) {
+	each(t, func(t *tester, r driver.Request) {
+		if r.Kind != driver.Semaphore {
+			return
+		}
+		t.granted(r, "holder")
+		var news []driver.Grant
+		t.ask(alone(r), "waiter", waiting, heard(&news))
+		require.NoError(t, t.Resize(t.Context(), r.Name, r.Limit-1))
+		require.Equal(t, []driver.Grant{{Status: driver.Queued}}, news)
+	})
 }
 
 func (t *tester) info(r driver.Request) driver.Info {
@@ -184,74 +179,15 @@ func (t *tester) info(r driver.Request) driver.Info {
 	return info
 }
 
-func TestAttachPutsATokenInThePlaceOfAnother(t *testing.T) {
-	each(t, func(t *tester, r driver.Request) {
-		first := t.granted(r, "old")
-		writer := r
-		writer.Shared, writer.Weight = false, r.Limit
-		require.Equal(t, driver.Queued, t.ask(writer, "waiter", waiting).Status)
-		time.Sleep(r.TTL / 2)
-		t.ask(writer, "waiter", waiting)
-		before := t.info(r)
-
-		g, err := t.attach(r, "old", "new")
-		require.NoError(t, err)
-		require.Equal(t, driver.Granted, g.Status)
-		require.Greater(t, g.Fence, first)
-		again, err := t.attach(r, "old", "new")
-		require.NoError(t, err)
-		require.Equal(t, g, again)
-		_, err = t.attach(r, "old", "late")
-		require.ErrorIs(t, err, driver.ErrNotHeld)
-
-		after := t.info(r)
-		require.Len(t, after.Holders, 1)
-		require.Equal(t, before.Holders[0].Shared, after.Holders[0].Shared)
-		require.Equal(t, before.Holders[0].Weight, after.Holders[0].Weight)
-		require.Equal(t, r.TTL, after.Holders[0].TimeLeft)
-		require.Len(t, after.Queue, 1, "nobody was in between")
-
-		old := r
-		old.Token = "old" // an ask that was on its way
-		_, err = t.Acquire(t.Context(), &old)
-		require.ErrorIs(t, err, driver.ErrNotHeld)
-		require.ErrorIs(t, t.Release(t.Context(), lease(r, "old")), driver.ErrNotHeld)
-		require.Equal(t, driver.Queued, t.ask(writer, "waiter", waiting).Status)
-		require.NoError(t, t.Release(t.Context(), lease(r, "new")))
-		t.granted(writer, "waiter", waiting)
-	})
-}
-
-func TestAttachNeedsAHold(t *testing.T) {
-	each(t, func(t *tester, r driver.Request) {
-		_, err := t.attach(r, "never", "new")
-		require.ErrorIs(t, err, driver.ErrNotHeld)
-		t.granted(r, "old")
-		given := lease(r, "given-up")
-		given.Unsettled = true
-		require.ErrorIs(t, t.Release(t.Context(), given), driver.ErrNotHeld)
-		_, err = t.attach(r, "old", "given-up")
-		require.ErrorIs(t, err, driver.ErrNotHeld)
-		time.Sleep(r.TTL)
-		_, err = t.attach(r, "old", "new")
-		require.ErrorIs(t, err, driver.ErrNotHeld)
-		r.Name = ""
-		_, err = t.attach(r, "old", "new")
-		require.ErrorIs(t, err, driver.ErrNotExecuted)
-	})
-}
-
 func TestCarrierOfTheHolderIsTold(t *testing.T) {
 	each(t, func(t *tester, r driver.Request) {
 		t.granted(r, "holder")
 		l := lease(r, "holder")
 		l.Carrier = "renewed"
 		require.NoError(t, t.Renew(t.Context(), []driver.Lease{l})[0])
-		alone := r
-		alone.Shared, alone.Weight = false, r.Limit
-		require.Equal(t, "renewed", t.ask(alone, "hasty").Carrier)
+		require.Equal(t, "renewed", t.ask(alone(r), "hasty").Carrier)
 		var woken []driver.Grant
-		g := t.ask(alone, "waiter", waiting, func(r *driver.Request) { r.Wake = func(g driver.Grant) { woken = append(woken, g) } })
+		g := t.ask(alone(r), "waiter", waiting, heard(&woken))
 		require.Equal(t, "renewed", g.Carrier)
 		l.Carrier = "released"
 		require.NoError(t, t.Release(t.Context(), l))
@@ -276,5 +212,18 @@ func TestWhatIsOverIsForgotten(t *testing.T) {
 		if r.Kind == driver.Semaphore {
 			require.EqualValues(t, 5, t.info(r).Limit)
 		}
+	})
+}
+
+func TestTombstonesOfALockInUseAreDropped(t *testing.T) {
+	each(t, func(t *tester, r driver.Request) {
+		t.granted(r, "holder", func(r *driver.Request) { r.TTL = time.Hour })
+		for _, token := range []string{"one", "two"} {
+			l := lease(r, token)
+			l.Unsettled = true
+			require.ErrorIs(t, t.Release(t.Context(), l), driver.ErrNotHeld)
+			time.Sleep(time.Minute + 1)
+		}
+		t.ask(r, "one") // is not known any more
 	})
 }
