@@ -237,25 +237,3 @@ func connections(t *testing.T, rdb *redis.Client) (n int) {
 	require.NoError(t, err)
 	return n
 }
-
-// Sharded channels go away with the slot.
-func TestAllAskWhenTheirSlotMoves(t *testing.T) {
-	s := redistest.Real(t, "--cluster-enabled", "yes", "--cluster-require-full-coverage", "no")
-	admin := s.Client(t)
-	require.NoError(t, admin.ClusterAddSlotsRange(t.Context(), 0, 16383).Err())
-	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{s.Addr()}})
-	defer func() { require.NoError(t, rdb.Close()) }()
-	require.Eventually(t, func() bool { return rdb.Set(t.Context(), "ready", "", 0).Err() == nil }, 10*time.Second, 10*time.Millisecond)
-	d, j := open(t, rdb, redisson.WithShardedPubSub()), newJava(rdb)
-	j.mustLock(t, "a", time.Hour)
-	j.mustLock(t, "b", time.Hour)
-	moves, stays := newEar(t, d, "a", "me"), newEar(t, d, "b", "me")
-	moves.told()
-	stays.told()
-	slot := int(admin.ClusterKeySlot(t.Context(), "a").Val())
-	require.NoError(t, admin.ClusterDelSlots(t.Context(), slot).Err())
-	require.True(t, moves.told().Reconnect)
-	require.NoError(t, admin.ClusterAddSlots(t.Context(), slot).Err())
-	require.True(t, moves.asksUntilTold().Reconnect) // The Cluster is down for a moment.
-	require.Empty(t, stays.news)
-}
