@@ -76,6 +76,20 @@ func TestEachTokenOfAnOwnerHasALeaseOfItsOwn(t *testing.T) {
 	})
 }
 
+func TestDeadTokensOfAnOwnerAreNotCounted(t *testing.T) {
+	redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
+		d := redisson.New(s.Client(t))
+		dead, _ := of("o", "a", "dead", 10*time.Second)
+		alive, _ := of("o", "a", "alive", time.Minute)
+		granted(t, d, dead)
+		granted(t, d, alive)
+		time.Sleep(11 * time.Second)
+		next, _ := of("o", "a", "next", time.Minute)
+		granted(t, d, next)
+		require.Equal(t, "2", s.Client(t).HGet(t.Context(), "a", "owner o").Val())
+	})
+}
+
 func TestForceEndsAllTokensOfAnOwner(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
 		d, name := redisson.New(s.Client(t)), s.Prefix()+"a"
