@@ -73,9 +73,13 @@ func (d *Driver) Downgrade(_ context.Context, lease driver.Lease, weight int64) 
 	case weight < 1:
 		return refusal("a weight of %d", weight)
 	}
-	return d.hold(lease, func(l *lock, h *claim, now time.Time) {
+	return d.hold(lease, func(l *lock, h *claim, now time.Time) error {
+		if h.Owner != "" && lease.Kind == driver.RWMutex {
+			return refusal("the owner may count on all of it: %w", errors.ErrUnsupported)
+		}
 		h.Shared, h.weight = lease.Kind == driver.RWMutex, min(h.weight, weight)
 		d.serve(l, "", now)
+		return nil
 	})
 }
 
@@ -126,11 +130,12 @@ func (d *Driver) Attach(ctx context.Context, old driver.Lease, r *driver.Request
 
 // RaiseFence implements [driver.FenceRaiser].
 func (d *Driver) RaiseFence(_ context.Context, lease driver.Lease, fence, fences int64) (raised int64, err error) {
-	err = d.hold(lease, func(_ *lock, h *claim, _ time.Time) {
+	err = d.hold(lease, func(_ *lock, h *claim, _ time.Time) error {
 		if h.fence < fence {
 			h.fence = d.reserve(fence, fences)
 		}
 		raised = h.fence
+		return nil
 	})
 	return raised, err
 }

@@ -81,7 +81,10 @@ func (l *lock) admit(r *driver.Request) error {
 func (d *Driver) Renew(_ context.Context, leases []driver.Lease) []error {
 	errs := make([]error, len(leases))
 	for i, l := range leases {
-		errs[i] = d.hold(l, func(_ *lock, h *claim, now time.Time) { h.extend(now, l.TTL) })
+		errs[i] = d.hold(l, func(_ *lock, h *claim, now time.Time) error {
+			h.extend(now, l.TTL)
+			return nil
+		})
 	}
 	return errs
 }
@@ -158,7 +161,7 @@ func (d *Driver) reserve(least, n int64) int64 {
 }
 
 // hold does something with what a token holds.
-func (d *Driver) hold(lease driver.Lease, do func(*lock, *claim, time.Time)) error {
+func (d *Driver) hold(lease driver.Lease, do func(*lock, *claim, time.Time) error) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	l, now := d.lock(lease.Kind, lease.Name, lease.Token)
@@ -167,6 +170,5 @@ func (d *Driver) hold(lease driver.Lease, do func(*lock, *claim, time.Time)) err
 		return driver.ErrNotHeld
 	}
 	h.carrier = cmp.Or(lease.Carrier, h.carrier)
-	do(l, h, now)
-	return nil
+	return do(l, h, now)
 }

@@ -1,6 +1,7 @@
 package memdriver_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -68,14 +69,17 @@ func TestWaitersOfAnOwnerComeInTogether(t *testing.T) {
 	})
 }
 
-func TestOwnerWhoSharesMakesNoRoomForItself(t *testing.T) {
+// Another token of the owner may count on what this one has.
+func TestOwnerKeepsAllOfIt(t *testing.T) {
 	each(t, func(t *tester, r driver.Request) {
 		if r.Kind != driver.RWMutex || r.Shared {
 			return
 		}
 		t.granted(r, "t1", of("o"))
-		require.NoError(t, t.Downgrade(t.Context(), lease(r, "t1"), 1))
-		require.Equal(t, driver.Busy, t.ask(r, "t2", of("o")).Status)
+		t.granted(r, "t2", of("o"))
+		require.ErrorIs(t, t.Downgrade(t.Context(), lease(r, "t1"), 1), errors.ErrUnsupported)
+		r.Shared = true
+		require.Equal(t, driver.Busy, t.ask(r, "reader").Status)
 	})
 }
 
