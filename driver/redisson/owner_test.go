@@ -90,6 +90,22 @@ func TestDeadTokensOfAnOwnerAreNotCounted(t *testing.T) {
 	})
 }
 
+func TestDeadTokensOfAnOwnerDoNotHoldUpTheNews(t *testing.T) {
+	redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
+		d := open(t, s.Client(t))
+		dead, _ := of("o", "a", "dead", 10*time.Second)
+		alive, aliveLease := of("o", "a", "alive", time.Minute)
+		granted(t, d, dead)
+		granted(t, d, alive)
+		e := newEar(t, d, "a", "me")
+		e.told()
+		time.Sleep(11 * time.Second)
+		require.NoError(t, d.Release(t.Context(), aliveLease))
+		e.told()
+		granted(t, d, e.r)
+	})
+}
+
 func TestForceEndsAllTokensOfAnOwner(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
 		d, name := redisson.New(s.Client(t)), s.Prefix()+"a"
