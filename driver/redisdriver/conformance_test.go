@@ -1,6 +1,7 @@
 package redisdriver_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -35,6 +36,21 @@ func TestConformance(t *testing.T) {
 	for _, key := range s.Keys(t, s.Prefix()) {
 		left := c.PTTL(t.Context(), key).Val()
 		require.Less(t, left, retention+15*time.Second, "%q outlives its use by too much", key)
+	}
+}
+
+func TestConformanceOnACluster(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.NewCluster(t).Client(t)
+	open := func(*testing.T) driver.Driver { return redisdriver.New(rdb) }
+	for _, c := range drivertest.Cases() {
+		if strings.HasPrefix(c.Name, "AllPermits") {
+			continue // the same again, which no Cluster can tell from the others
+		}
+		t.Run(c.Name, func(t *testing.T) {
+			t.Parallel() // most of them wait for leases to end
+			c.Run(t, open, abilities...)
+		})
 	}
 }
 
