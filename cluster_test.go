@@ -33,6 +33,14 @@ func (c *city) key(k driver.Kind, name string) string {
 	return c.prefix + ":1:" + string(k) + ":" + name
 }
 
+// opened is a client on another driver.
+func (c *city) opened(t *testing.T, open func(redis.UniversalClient) driver.Driver) *holdfast.Client {
+	t.Helper()
+	locks := holdfast.Open(open(c.connect(t)))
+	t.Cleanup(func() { assert.NoError(t, locks.Close()) })
+	return locks
+}
+
 // residents are several clients.
 func (c *city) residents(t *testing.T, n int, opts ...holdfast.Option) []*holdfast.Client {
 	var all []*holdfast.Client
@@ -55,6 +63,7 @@ func TestCluster(t *testing.T) {
 		{"GrantsCrossNodes", grantsCrossNodes},
 		{"WaitersFollowTheirSlot", waitersFollowTheirSlot},
 		{"RenewalsFollowTheirSlot", renewalsFollowTheirSlot},
+		{"LocksOfOtherProtocolsFollowTheirSlot", locksOfOtherProtocolsFollowTheirSlot},
 		{"FrozenNodeDelaysOnlyItsOwn", frozenNodeDelaysOnlyItsOwn},
 		{"WaitersFollowAReplacedMaster", waitersFollowAReplacedMaster},
 		{"WaitersOutliveAMaster", waitersOutliveAMaster},
@@ -122,154 +131,5 @@ func grantsCrossNodes(t *testing.T, c *city) {
 			require.NoError(t, held.Release(t.Context()))
 			require.NoError(t, p.granted(soon).Release(t.Context())) // long before the next heartbeat
 		}
-	}
-}
-
-// The slot is half-open for seconds, in both of its halves, while everybody waits.
-func waitersFollowTheirSlot(t *testing.T, c *city) {
-	const name = "{street}1"
-	// Whoever listens on the node that gives the slot away seems gone to the other, which
-	// passes it over until its next heartbeat.
-	clients := c.residents(t, 5, holdfast.WithTTL(6*time.Second))
-	all := throngs(t, name, clients, 10)
-	for _, w := range all {
-		w.everybody(2, soon*2)
-	}
-	from := c.Owner(t, c.key(driver.Mutex, name))
-	m := c.Move(t, c.key(driver.Mutex, name), c.OtherMaster(t, c.key(driver.Mutex, name)))
-	time.Sleep(time.Second)
-	m.Carry(t)
-	for _, w := range all {
-		w.everybody(1, 2*soon)
-	}
-	time.Sleep(time.Second)
-	m.Finish(t)
-	require.NotSame(t, from, c.Owner(t, c.key(driver.Mutex, name)))
-	for kind, w := range all {
-		w.everybody(2, 2*soon)
-		w.disperse()
-		assert.Zero(t, w.lost, "a slot that moves takes no lease away")
-		requireUnused(t, kindsOf(clients[0], name)[kind])
-	}
-}
-
-func renewalsFollowTheirSlot(t *testing.T, c *city) {
-	const ttl = 1500 * time.Millisecond
-	locks := c.client(t, holdfast.WithTTL(ttl))
-	lab := &lab{t: t}
-	// A confirmation has to follow, too: it goes to one node.
-	confirm := func(name string) {
-		lease, err := locks.Mutex(name, holdfast.WithReplicas(1, soon)).TryLease(t.Context())
-		require.NoError(t, err)
-		require.NoError(t, lease.Release(t.Context()))
-	}
-	var leases []*holdfast.Lease
-	for i := range 20 {
-		leases = append(leases, lab.take(locks.Mutex(fmt.Sprint("{moving}", i)).Lease), lab.take(locks.Mutex(fmt.Sprint("staying", i)).Lease))
-	}
-	key := c.key(driver.Mutex, "{moving}0")
-	m := c.Move(t, key, c.OtherMaster(t, key))
-	confirm("{moving}over there")
-	m.Carry(t)
-	confirm("{moving}over there")
-	time.Sleep(ttl + ttl/3)
-	m.Finish(t)
-	confirm("{moving}here")
-	time.Sleep(ttl + ttl/3)
-	for _, lease := range leases {
-		require.NoError(t, lease.Err(), lease.Name())
-		info, err := locks.Mutex(lease.Name()).Inspect(t.Context())
-		require.NoError(t, err)
-		require.Len(t, info.Holders, 1, lease.Name())
-		require.Equal(t, lease.Fence(), info.Holders[0].Fence, lease.Name())
-		require.NoError(t, lease.Release(t.Context()))
-	}
-}
-
-// Leases on the other nodes are renewed while one does not answer.
-func frozenNodeDelaysOnlyItsOwn(t *testing.T, c *city) {
-	const ttl = 1500 * time.Millisecond
-	locks := c.client(t, holdfast.WithTTL(ttl))
-	lab := &lab{t: t}
-	frozen := c.Owner(t, c.key(driver.Mutex, "f0"))
-	cover := func(all string) {
-		for _, s := range c.Nodes {
-			require.NoError(t, s.Client(t).ConfigSet(t.Context(), "cluster-require-full-coverage", all).Err())
-		}
-	}
-	cover("no") // else all are down when one is
-	defer cover("yes")
-	var theirs, others []*holdfast.Lease
-	for i := range 30 {
-		name := fmt.Sprint("f", i)
-		lease := lab.take(locks.Mutex(name).Lease)
-		if c.Owner(t, c.key(driver.Mutex, name)) == frozen {
-			theirs = append(theirs, lease)
-		} else {
-			others = append(others, lease)
-		}
-	}
-	frozen.Pause()
-	for _, lease := range theirs {
-		lab.loses(lease, 3*ttl)
-	}
-	time.Sleep(ttl)
-	for _, lease := range others {
-		require.NoError(t, lease.Err())
-	}
-	frozen.Resume()
-	for _, lease := range others {
-		require.NoError(t, lease.Release(t.Context()))
-	}
-	c.RequireWhole()
-	for _, lease := range theirs {
-		requireUnused(t, locks.Mutex(lease.Name()))
-	}
-}
-
-// A replica takes over in good order, so nothing may be lost.
-func waitersFollowAReplacedMaster(t *testing.T, c *city) {
-	const name = "{mayor}1"
-	clients := c.residents(t, 5, holdfast.WithTTL(6*time.Second))
-	all := throngs(t, name, clients, 4)
-	for _, w := range all {
-		w.everybody(2, 2*soon)
-	}
-	old := c.Owner(t, c.key(driver.Mutex, name))
-	c.Swap(t, old)
-	require.NotSame(t, old, c.AwaitNewOwner(t, c.key(driver.Mutex, name), old))
-	for kind, w := range all {
-		w.everybody(2, 2*soon)
-		w.disperse()
-		assert.Zero(t, w.lost)
-		requireUnused(t, kindsOf(clients[0], name)[kind])
-	}
-	c.RequireWhole()
-}
-
-// The master that has the lock is killed, and its replica takes over. What it was not told
-// of the last moments is lost.
-func waitersOutliveAMaster(t *testing.T, c *city) {
-	const name = "{palace}1"
-	clients := c.residents(t, 5, holdfast.WithTTL(3*time.Second))
-	all := throngs(t, name, clients, 4)
-	for _, w := range all {
-		w.everybody(2, 2*soon)
-	}
-	old := c.Owner(t, c.key(driver.Mutex, name))
-	killed := time.Now()
-	old.Kill()
-	c.AwaitNewOwner(t, c.key(driver.Mutex, name), old)
-	t.Logf("replaced after %v", time.Since(killed))
-	for _, w := range all {
-		w.everybody(2, 3*soon)
-	}
-	t.Logf("everybody was served %v after it was killed", time.Since(killed))
-	old.Restart() // as a replica
-	c.RequireWhole()
-	for kind, w := range all {
-		w.everybody(2, 2*soon)
-		w.disperse()
-		requireUnused(t, kindsOf(clients[0], name)[kind])
 	}
 }

@@ -1,0 +1,103 @@
+package holdfast_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// What happens to locks when a node of their Cluster does not answer, or goes.
+
+// Leases on the other nodes are renewed while one does not answer.
+func frozenNodeDelaysOnlyItsOwn(t *testing.T, c *city) {
+	const ttl = 1500 * time.Millisecond
+	locks := c.client(t, holdfast.WithTTL(ttl))
+	lab := &lab{t: t}
+	frozen := c.Owner(t, c.key(driver.Mutex, "f0"))
+	cover := func(all string) {
+		for _, s := range c.Nodes {
+			require.NoError(t, s.Client(t).ConfigSet(t.Context(), "cluster-require-full-coverage", all).Err())
+		}
+	}
+	cover("no") // else all are down when one is
+	defer cover("yes")
+	var theirs, others []*holdfast.Lease
+	for i := range 30 {
+		name := fmt.Sprint("f", i)
+		lease := lab.take(locks.Mutex(name).Lease)
+		if c.Owner(t, c.key(driver.Mutex, name)) == frozen {
+			theirs = append(theirs, lease)
+		} else {
+			others = append(others, lease)
+		}
+	}
+	frozen.Pause()
+	for _, lease := range theirs {
+		lab.loses(lease, 3*ttl)
+	}
+	time.Sleep(ttl)
+	for _, lease := range others {
+		require.NoError(t, lease.Err())
+	}
+	frozen.Resume()
+	for _, lease := range others {
+		require.NoError(t, lease.Release(t.Context()))
+	}
+	c.RequireWhole()
+	for _, lease := range theirs {
+		requireUnused(t, locks.Mutex(lease.Name()))
+	}
+}
+
+// A replica takes over in good order, so nothing may be lost.
+func waitersFollowAReplacedMaster(t *testing.T, c *city) {
+	const name = "{mayor}1"
+	clients := c.residents(t, 5, holdfast.WithTTL(6*time.Second))
+	all := throngs(t, name, clients, 4)
+	for _, w := range all {
+		w.everybody(2, 2*soon)
+	}
+	old := c.Owner(t, c.key(driver.Mutex, name))
+	c.Swap(t, old)
+	require.NotSame(t, old, c.AwaitNewOwner(t, c.key(driver.Mutex, name), old))
+	for kind, w := range all {
+		w.everybody(2, 2*soon)
+		w.disperse()
+		assert.Zero(t, w.lost)
+		requireUnused(t, kindsOf(clients[0], name)[kind])
+	}
+	c.RequireWhole()
+}
+
+// The master that has the lock is killed, and its replica takes over. What it was not told
+// of the last moments is lost.
+func waitersOutliveAMaster(t *testing.T, c *city) {
+	const name = "{palace}1"
+	clients := c.residents(t, 5, holdfast.WithTTL(3*time.Second))
+	all := throngs(t, name, clients, 4)
+	for _, w := range all {
+		w.everybody(2, 2*soon)
+	}
+	old := c.Owner(t, c.key(driver.Mutex, name))
+	killed := time.Now()
+	old.Kill()
+	c.AwaitNewOwner(t, c.key(driver.Mutex, name), old)
+	t.Logf("replaced after %v", time.Since(killed))
+	for _, w := range all {
+		w.everybody(2, 3*soon)
+	}
+	t.Logf("everybody was served %v after it was killed", time.Since(killed))
+	old.Restart() // as a replica
+	c.RequireWhole()
+	for kind, w := range all {
+		w.everybody(2, 2*soon)
+		w.disperse()
+		requireUnused(t, kindsOf(clients[0], name)[kind])
+	}
+}
