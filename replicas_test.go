@@ -45,10 +45,11 @@ const (
 	replies = 800 * time.Millisecond // how long the replicas have
 )
 
-// judged returns a client that has each acquisition confirmed by vote.
+// judged returns a client, at the end of the link, that has each acquisition confirmed by
+// vote.
 func (l *lab) judged(vote func(n int, timeout time.Duration) error, opts ...holdfast.Option) *holdfast.Client {
 	l.t.Helper()
-	d := redisdriver.New(l.s.Client(l.t), redisdriver.WithPrefix(l.s.Prefix()), redisdriver.WithRetention(l.retention))
+	d := redisdriver.New(l.link.Client(l.t), redisdriver.WithPrefix(l.s.Prefix()), redisdriver.WithRetention(l.retention))
 	c := holdfast.Open(jury{d, vote}, append([]holdfast.Option{
 		holdfast.WithTTL(ages), holdfast.WithReplicas(wanted, replies),
 		holdfast.WithLogger(slog.New(slog.NewTextHandler(&l.log, nil))),
@@ -152,6 +153,24 @@ func TestEndOfWaitingTellsThatReplicasAreMissing(t *testing.T) {
 		var lockError *holdfast.LockError
 		require.ErrorAs(t, err, &lockError)
 		assert.Equal(t, "timeout", lockError.ErrorType())
+		l.soonFree(l.near(), "x")
+	})
+}
+
+// Also if what comes last is something else.
+func TestEndOfWaitingRemembersThatReplicasWereMissing(t *testing.T) {
+	inTime(t, func(t *testing.T, l *lab) {
+		c := l.judged(func(int, time.Duration) error {
+			l.link.BlackHole(true)
+			return driver.ErrNotReplicated
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := c.Mutex("x").Lease(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, err, holdfast.ErrNotReplicated)
+		l.link.BlackHole(false)
+		l.link.Cut()
 		l.soonFree(l.near(), "x")
 	})
 }

@@ -81,23 +81,22 @@ func TestConfirmAsksTheConnectionThatHasWritten(t *testing.T) {
 }
 
 func TestConfirmRenewsWhatIsHeldAndNothingElse(t *testing.T) {
-	t.Parallel()
-	const ttl = 600 * time.Millisecond
 	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
 		d := redisdriver.New(s.Client(t), redisdriver.WithPrefix(s.Prefix()))
 		defer func() { assert.NoError(t, d.Close()) }()
-		leases := grant(t, d, ttl)
-		for end := time.Now().Add(2 * ttl); time.Now().Before(end); time.Sleep(ttl / 10) {
-			for _, l := range leases {
-				require.ErrorIs(t, d.Confirm(t.Context(), l, 1, time.Millisecond), driver.ErrNotReplicated, "there is none")
-			}
-		}
-		for _, l := range leases {
+		for _, l := range grant(t, d, time.Minute) {
+			l.TTL = time.Hour
+			require.ErrorIs(t, d.Confirm(t.Context(), l, 1, time.Millisecond), driver.ErrNotReplicated, "there is none")
+			info, err := d.Inspect(t.Context(), l.Kind, l.Name)
+			require.NoError(t, err)
+			require.Len(t, info.Holders, 1)
+			assert.Greater(t, info.Holders[0].TimeLeft, time.Hour/2)
+
 			require.NoError(t, d.Release(t.Context(), l))
 			require.ErrorIs(t, d.Confirm(t.Context(), l, 1, time.Millisecond), driver.ErrNotHeld)
-			g, err := d.Acquire(t.Context(), &driver.Request{Kind: l.Kind, Name: l.Name, Token: l.Token + "b", Ask: 1, TTL: ttl, Weight: 3, Limit: 3})
+			info, err = d.Inspect(t.Context(), l.Kind, l.Name)
 			require.NoError(t, err)
-			require.Equal(t, driver.Granted, g.Status)
+			assert.Empty(t, info.Holders)
 		}
 	})
 }
