@@ -18,6 +18,12 @@ func BenchmarkUncontended(b *testing.B) { benchmark(b, bench.Uncontended) }
 func BenchmarkClients(b *testing.B)     { benchmark(b, bench.Clients...) }
 func BenchmarkOneClient(b *testing.B)   { benchmark(b, bench.OneClient) }
 func BenchmarkApart(b *testing.B)       { benchmark(b, bench.Apart...) }
+func BenchmarkFar(b *testing.B)         { benchmark(b, bench.Far) }
+func BenchmarkWaiters(b *testing.B)     { benchmark(b, bench.Waiters...) }
+func BenchmarkHeld(b *testing.B)        { benchmark(b, bench.Held) }
+func BenchmarkReadWrite(b *testing.B)   { benchmark(b, bench.ReadWrite...) }
+func BenchmarkSemaphore(b *testing.B)   { benchmark(b, bench.Permits) }
+func BenchmarkFairness(b *testing.B)    { benchmark(b, bench.Fairness) }
 
 // benchmark runs works with every contender that can do them. A cycle is an op.
 func benchmark(b *testing.B, works ...bench.Work) {

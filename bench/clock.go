@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -11,40 +12,58 @@ type Stint struct {
 	Ops  int64
 }
 
-// clock tells when a stint is over.
-type clock struct {
-	left  atomic.Int64
-	over  atomic.Bool
-	began time.Time
-	ended atomic.Int64 // ns after it began, 0 if nobody waited for that
-	timer *time.Timer
+// most returns how long a stint may last.
+func (s Stint) most() time.Duration {
+	if s.Ops > 0 {
+		return time.Minute
+	}
+	return s.Time
 }
 
-func startClock(until Stint) *clock {
-	c := &clock{began: time.Now()}
+// clock tells when a stint is over.
+type clock struct {
+	until Stint
+	left  atomic.Int64 // cycles that may yet begin
+	began time.Time
+	timer *time.Timer
+	once  sync.Once
+	ended time.Time // before over is closed
+	done  atomic.Bool
+	over  chan struct{}
+}
+
+func newClock(until Stint) *clock {
+	c := &clock{until: until, over: make(chan struct{})}
 	c.left.Store(until.Ops)
 	if until.Ops == 0 {
 		c.left.Store(1 << 62)
 	}
-	if until.Time > 0 {
-		c.timer = time.AfterFunc(until.Time, func() {
-			c.ended.Store(int64(time.Since(c.began)))
-			c.over.Store(true)
-		})
-	}
 	return c
 }
 
-// another reports whether there is time for another cycle.
-func (c *clock) another() bool { return !c.over.Load() && c.left.Add(-1) >= 0 }
+func (c *clock) start() {
+	c.began = time.Now()
+	if c.until.Time > 0 {
+		c.timer = time.AfterFunc(c.until.Time, c.end)
+	}
+}
+
+func (c *clock) end() {
+	c.once.Do(func() {
+		c.ended = time.Now()
+		c.done.Store(true)
+		close(c.over)
+	})
+}
+
+// another reports whether there is time for another cycle, or one left.
+func (c *clock) another() bool { return !c.done.Load() && c.left.Add(-1) >= 0 }
 
 // stop returns how long the stint was.
 func (c *clock) stop() time.Duration {
 	if c.timer != nil {
 		c.timer.Stop()
 	}
-	if ended := c.ended.Load(); ended > 0 {
-		return time.Duration(ended)
-	}
-	return time.Since(c.began)
+	c.end() // if nobody has
+	return c.ended.Sub(c.began)
 }

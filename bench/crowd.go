@@ -83,13 +83,14 @@ func (c *crowd) Close() error {
 // Turn has everybody contend until the stint is over. Who waits then still gets the lock:
 // to send them away would hide the longest waits of all.
 func (c *crowd) Turn(ctx context.Context, until Stint) (Turn, error) {
-	ctx, cancel := context.WithTimeout(ctx, until.Time+patience)
+	ctx, cancel := context.WithTimeout(ctx, until.most()+patience)
 	defer cancel()
 	m, err := startMeter(ctx, c.stage, c.sends)
 	if err != nil {
 		return Turn{}, err
 	}
-	clock := startClock(until)
+	clock := newClock(until)
+	clock.start()
 	var wg sync.WaitGroup
 	for _, one := range c.members {
 		*one = member{next: one.next, hold: one.hold, hidden: one.hidden}
@@ -112,7 +113,7 @@ func (m *member) contend(ctx context.Context, clock *clock, every int64) {
 		if d.Unlock(ctx) != nil {
 			m.failures++
 		}
-		if !clock.over.Load() {
+		if !clock.done.Load() {
 			m.punctual++
 		}
 	}
@@ -125,10 +126,11 @@ func (m *member) acquire(ctx context.Context, d door, timed bool) bool {
 		began = time.Now()
 	}
 	for d.Lock(ctx) != nil {
-		m.failures++
-		if sleep(ctx, retryDelay) != nil {
+		if ctx.Err() != nil {
 			return false
 		}
+		m.failures++
+		_ = sleep(ctx, retryDelay)
 	}
 	if timed {
 		m.waits.Add(time.Since(began))

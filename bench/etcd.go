@@ -8,6 +8,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
 	recipe "go.etcd.io/etcd/client/v3/experimental/recipes"
+	"go.uber.org/zap"
 )
 
 // Etcd is the package concurrency of go.etcd.io/etcd.
@@ -19,7 +20,7 @@ var Etcd = Contender{
 		if s.Etcd == "" {
 			return nil, Absence(s.NoEtcd)
 		}
-		client, err := clientv3.New(clientv3.Config{Endpoints: []string{s.Etcd}})
+		client, err := clientv3.New(clientv3.Config{Endpoints: []string{s.Etcd}, Logger: zap.NewNop()})
 		if err != nil {
 			return nil, err
 		}

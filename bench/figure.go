@@ -73,7 +73,7 @@ func Summary(turns []Turn) Result {
 			r.Figures[f] = sum(v)
 		}
 	}
-	if r.Waits != nil {
+	if r.Waits != nil && r.Waits.Count() > 0 {
 		maps.Copy(r.Figures, waits(r.Waits))
 	}
 	return r

@@ -18,8 +18,11 @@ func startMeter(ctx context.Context, s *Stage, sends []string) (*meter, error) {
 	return &meter{s, sends, before, allocs()}, err
 }
 
-// read adds the costs of a cycle to figures.
+// read adds the costs of a cycle to figures, if there was one.
 func (m *meter) read(ctx context.Context, cycles float64, figures map[Figure]float64) error {
+	if cycles == 0 {
+		return nil
+	}
 	figures[Allocs] = float64(allocs()-m.allocs) / cycles
 	if m.sends == nil {
 		return nil

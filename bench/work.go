@@ -4,7 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
+	"slices"
 	"time"
 )
 
@@ -30,22 +30,17 @@ type Scene interface {
 
 // Works are all works, in the order of the report.
 func Works() []Work {
-	works := []Work{Uncontended}
-	works = append(works, Clients...)
-	works = append(works, OneClient)
-	works = append(works, Apart...)
-	return works
+	return slices.Concat(
+		[]Work{Uncontended}, Clients, []Work{OneClient}, Apart, []Work{Far}, Waiters,
+		[]Work{Held}, ReadWrite, []Work{Permits, Fairness},
+	)
 }
 
 // Run has the contenders take turns at a work. It calls each with every turn there is,
-// and absent with those who do not take part and why.
-func Run(ctx context.Context, s *Stage, w Work, turns int, until Stint,
+// and absent with those who do not take part, or not to the end, and why.
+func Run(ctx context.Context, s *Stage, w Work, turns int, time time.Duration,
 	each func(Contender, Turn), absent func(Contender, error)) (err error) {
-	type player struct {
-		Contender
-		Scene
-	}
-	var players []player
+	var players []*player
 	defer func() {
 		for _, p := range players {
 			err = errors.Join(err, p.Close())
@@ -53,31 +48,38 @@ func Run(ctx context.Context, s *Stage, w Work, turns int, until Stint,
 	}()
 	for _, c := range w.Contenders {
 		scene, err := w.Enter(ctx, s, c)
+		if err == nil {
+			players = append(players, &player{Contender: c, Scene: scene})
+			_, err = scene.Turn(ctx, Stint{Time: time / 10}) // connections, scripts, caches
+			players[len(players)-1].gone = err != nil
+		}
 		if err != nil {
 			absent(c, err)
-			continue
-		}
-		players = append(players, player{c, scene})
-		if _, err := scene.Turn(ctx, Stint{Time: until.Time / 10}); err != nil { // connections, scripts, caches
-			return describe(c, w, err)
 		}
 	}
 	for i := range turns {
 		for j := range players {
 			p := players[(i+j)%len(players)] // nobody always follows the same
-			turn, err := p.Turn(ctx, until)
+			if ctx.Err() != nil || p.gone {
+				continue
+			}
+			turn, err := p.Turn(ctx, Stint{Time: time})
 			if err != nil {
-				return describe(p.Contender, w, err)
+				p.gone = true
+				absent(p.Contender, err)
+				continue
 			}
 			each(p.Contender, turn)
 		}
 	}
-	return nil
+	return ctx.Err()
+}
+
+type player struct {
+	Contender
+	Scene
+	gone bool
 }
 
 // newName returns a name that nothing else has.
 func newName() string { return rand.Text() }
-
-func describe(c Contender, w Work, err error) error {
-	return fmt.Errorf("%s, %s: %w", w.Name, c.Name, err)
-}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/holdfast-go/holdfast/bench"
+)
+
+// target is a promise of the design, to be measured.
+type target struct {
+	work    string
+	text    string
+	measure func(c chapter) (float64, bool) // false if there is nothing to compare with
+	most    bool                            // the goal is a maximum, else a minimum
+	goal    float64
+}
+
+var targets = []target{
+	{"Uncontended", "time of a cycle ÷ that of raw", against(bench.Throughput, invert, "raw"), true, 1.15},
+	{"Clients/64/hold=0s", "throughput ÷ that of the best other", against(bench.Throughput, keep), false, 1},
+	{"Clients/64/hold=0s", "p99 wait ÷ that of the best peer", against(bench.WaitP99, keep, peers...), true, 0.1},
+	{"Clients/64/hold=0s", "Jain index", own(bench.Jain), false, 0.99},
+	{"Far/rtt=10ms", "cycles per round trip", own(bench.CyclesPerRTT), false, 0.95},
+	{"OneClient/64", "throughput ÷ that of the best peer", against(bench.Throughput, keep, peers...), false, 100},
+	{"Apart/64", "throughput ÷ that of the best peer", against(bench.Throughput, keep, peers...), false, 1.15},
+	{"Apart/64", "throughput ÷ that of the best peer on go-redis", against(bench.Throughput, keep, "redsync", "redislock"), false, 1.6},
+	{"Apart/512", "throughput ÷ that of the best peer", against(bench.Throughput, keep, peers...), false, 1.15},
+	{"Apart/512", "throughput ÷ that of the best peer on go-redis", against(bench.Throughput, keep, "redsync", "redislock"), false, 2},
+	{"Held/10000", "goroutines", own(bench.Goroutines), true, 4},
+	{"Held/10000", "heap per lease in bytes", own(bench.HeapPerLease), true, 1024},
+}
+
+var peers = []string{"redsync", "redislock", "rueidislock", "etcd"}
+
+const ours = "holdfast"
+
+func keep(x float64) float64   { return x }
+func invert(x float64) float64 { return 1 / x }
+
+// own measures holdfast alone.
+func own(f bench.Figure) func(chapter) (float64, bool) {
+	return func(c chapter) (float64, bool) {
+		r := c.of(ours)
+		if r == nil {
+			return 0, false
+		}
+		v, ok := r.Figures[f]
+		return v, ok
+	}
+}
+
+// against measures holdfast against the best of those, by default of all that lock across
+// processes.
+func against(f bench.Figure, how func(float64) float64, others ...string) func(chapter) (float64, bool) {
+	if others == nil {
+		others = append([]string{"raw"}, peers...)
+	}
+	return func(c chapter) (float64, bool) {
+		r := c.of(ours)
+		best := math.NaN()
+		for _, name := range others {
+			o := c.of(name)
+			if o == nil || o.Figures[bench.Stuck] > 0 && f != bench.Throughput {
+				continue
+			}
+			if v := o.Figures[f]; math.IsNaN(best) || (v > best) == (f == bench.Throughput) {
+				best = v
+			}
+		}
+		if r == nil || math.IsNaN(best) || best == 0 {
+			return 0, false
+		}
+		return how(r.Figures[f] / best), true
+	}
+}
+
+// flat is the target on how the hand-over goes with the number of waiters.
+func flat(chapters []chapter) (ratio float64, ok bool) {
+	var few, many *bench.Result
+	for _, c := range chapters {
+		switch c.Name {
+		case "Waiters/10":
+			few = c.of(ours)
+		case "Waiters/10000":
+			many = c.of(ours)
+		}
+	}
+	if few == nil || many == nil || few.Waits == nil || many.Figures[bench.WaitP50] == 0 {
+		return 0, false
+	}
+	return many.Figures[bench.WaitP50] / few.Figures[bench.WaitP50], true
+}
+
+// verdict says what was to be reached and what was.
+func verdict(goal, measured float64, most, ok bool) (want, have, reached string) {
+	sign := "≥"
+	if most {
+		sign = "≤"
+	}
+	want = fmt.Sprintf("%s %v", sign, goal)
+	if !ok {
+		return want, "–", "not measured"
+	}
+	have = number(measured)
+	if most && measured <= goal || !most && measured >= goal {
+		return want, have, "yes"
+	}
+	return want, have, "**no**"
+}
