@@ -317,5 +317,5 @@ func (a *acquisition) undo(ctx context.Context) {
 }
 
 func (a *acquisition) driverLease() driver.Lease {
-	return driver.Lease{Kind: a.req.Kind, Name: a.req.Name, Token: a.req.Token, TTL: a.req.TTL, Carrier: a.carrier}
+	return driver.Lease{Kind: a.req.Kind, Name: a.req.Name, Token: a.req.Token, TTL: a.req.TTL, Owner: a.req.Owner, Carrier: a.carrier}
 }

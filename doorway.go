@@ -10,8 +10,9 @@ import (
 
 // door names the place where the goroutines of a client queue for a lock.
 type door struct {
-	kind driver.Kind
-	name string
+	kind  driver.Kind
+	name  string
+	owner string // what is held on behalf of one is not for others to unlock
 }
 
 // doorway is where goroutines that use the forms of package sync come in, first come,
@@ -44,6 +45,9 @@ type hold struct {
 // enter goes in, waiting if it may.
 func (c *Client) enter(d door, shared, wait bool, op *AcquireOp) error {
 	w := c.approach(d)
+	if w != nil && d.owner != "" { // the store lets the same owner in beside itself
+		return nil
+	}
 	if w != nil && w.room.TryAcquire(width(shared)) {
 		return nil
 	}
@@ -90,7 +94,9 @@ func (c *Client) before(w *doorway, shared bool) string {
 
 // leave goes out, and lets the next ones in.
 func (c *Client) leave(d door, shared bool) {
-	c.withdraw(d).room.Release(width(shared))
+	if w := c.withdraw(d); d.owner == "" {
+		w.room.Release(width(shared))
+	}
 }
 
 // approach returns the doorway, with one more user, unless the client is closed.

@@ -29,7 +29,7 @@ func (c *Client) handle(k driver.Kind, name string, opts []LockOption) handle {
 
 // want is a request for the lock, shared or not. Only an RWMutex can be shared.
 func (h *handle) want(shared, wait bool) driver.Request {
-	return driver.Request{Kind: h.kind, Name: h.name, Shared: shared, Wait: wait}
+	return driver.Request{Kind: h.kind, Name: h.name, Shared: shared, Wait: wait, Owner: h.door(shared).owner}
 }
 
 // lock waits for the lock and leaves the lease in the doorway.
@@ -76,9 +76,9 @@ func (h *handle) attempt(ctx context.Context, want driver.Request, cfg config) e
 		l, err = h.c.obtain(ctx, want, cfg, nil)
 	}
 	if err == nil {
-		h.c.hold(h.door(), l)
+		h.c.hold(h.door(want.Shared), l)
 	} else if entered {
-		h.c.leave(h.door(), want.Shared)
+		h.c.leave(h.door(want.Shared), want.Shared)
 	}
 	return err
 }
@@ -98,7 +98,7 @@ func (h *handle) hooked(ctx context.Context, hooks *hooks, want driver.Request, 
 }
 
 func (h *handle) enter(want driver.Request, op *AcquireOp) error {
-	if err := h.c.enter(h.door(), want.Shared, want.Wait, op); err != nil {
+	if err := h.c.enter(h.door(want.Shared), want.Shared, want.Wait, op); err != nil {
 		return &LockError{Op: "acquire " + string(h.kind), Name: h.name, Err: err}
 	}
 	return nil
@@ -106,16 +106,22 @@ func (h *handle) enter(want driver.Request, op *AcquireOp) error {
 
 // unlock ends what lock or tryLock has begun, and reports whether there is anything.
 func (h *handle) unlock(shared bool) bool {
-	parts, ok := h.c.unhold(h.door(), shared, 1)
+	parts, ok := h.c.unhold(h.door(shared), shared, 1)
 	if !ok {
 		return false
 	}
 	parts[0].lease.unlock()
-	h.c.leave(h.door(), shared)
+	h.c.leave(h.door(shared), shared)
 	return true
 }
 
-func (h *handle) door() door { return door{h.kind, h.name} }
+func (h *handle) door(shared bool) door {
+	d := door{kind: h.kind, name: h.name}
+	if h.kind != driver.Semaphore && !shared {
+		d.owner = h.config.owner
+	}
+	return d
+}
 
 // fatal reports whether an error is one that forms without an error cannot live with.
 func (h *handle) fatal(err error) bool {

@@ -40,7 +40,7 @@ func (h *holding) without(a *acquisition) *holding {
 // holds returns the lease on the lock that ctx comes from, if it is still held.
 func (c *Client) holds(ctx context.Context, want driver.Request) *Lease {
 	for h := holdings(ctx); h != nil; h = h.outer {
-		if h.lease.c == c && h.lease.door() == (door{want.Kind, want.Name}) && h.lease.Err() == nil {
+		if h.lease.c == c && h.lease.door() == (door{kind: want.Kind, name: want.Name}) && h.lease.Err() == nil {
 			return h.lease
 		}
 	}

@@ -249,7 +249,7 @@ func do(ctx context.Context, acquire func(context.Context) (*Lease, error), f fu
 	return f(l.WithContext(together{ctx, l.ctx}))
 }
 
-func (l *Lease) door() door { return door{l.a.req.Kind, l.a.req.Name} }
+func (l *Lease) door() door { return door{kind: l.a.req.Kind, name: l.a.req.Name} }
 
 func (l *Lease) error(op string, err error) error {
 	if err == nil {

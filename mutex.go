@@ -12,7 +12,8 @@ import (
 // must know if the lock is lost.
 //
 // A Mutex is a handle and cheap. All handles of one name are the same lock, also for
-// Unlock, which any goroutine may call. It is not reentrant, but see [WithReentrancy].
+// Unlock, which any goroutine may call. It is not reentrant, but see [WithReentrancy] and
+// [WithOwner].
 type Mutex struct{ handle }
 
 var _ sync.Locker = (*Mutex)(nil)

@@ -15,6 +15,8 @@ func (c *Client) again(ctx context.Context, want driver.Request, cfg config, op 
 	}
 	for outer := c.holds(ctx, want); outer != nil; outer = c.holds(ctx, want) {
 		switch {
+		case want.Owner != "" && want.Owner == outer.a.req.Owner && !cfg.nested:
+			return nil, nil // the store lets it in
 		case !cfg.nested || !outer.a.covers(want):
 			return nil, ErrDeadlock
 		case ctx.Err() != nil:
@@ -69,11 +71,11 @@ func (a *acquisition) lease() *Lease {
 }
 
 // covers reports whether what is held is enough for a request: for writing, nobody else
-// may read.
+// may read, and it must be on the same behalf.
 func (a *acquisition) covers(want driver.Request) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return want.Shared || !a.req.Shared && !a.lowered
+	return want.Shared || !a.req.Shared && !a.lowered && want.Owner == a.req.Owner
 }
 
 // lower notes that a writer will only read from now on. It reports false if others may

@@ -23,6 +23,7 @@ type config struct {
 	wait   time.Duration // 0: as long as the context allows
 	loud   bool          // log what keeps a lock from being acquired
 	nested bool          // count what the context holds
+	owner  string        // on whose behalf to hold what is held alone; empty for nobody
 	copies copies
 	prefix string
 	logger *slog.Logger // nil: slog.Default(), as it is when something is logged
@@ -91,6 +92,33 @@ func WithWait(d time.Duration) LockOption {
 // out more permits while there are any. The default is [ErrDeadlock].
 func WithReentrancy() LockOption {
 	return lockOption(func(c *config) { c.nested = true })
+}
+
+// WithOwner says on whose behalf a lock is held: of a workflow, an order, a tenant, of
+// whatever goes from one goroutine or process to another while it holds a lock.
+//
+//	mu := locks.Mutex("account:7", holdfast.WithOwner("transfer-4711"))
+//
+// Who asks on behalf of the owner that holds the lock already gets it at once, from any
+// goroutine and process, and does not queue behind those who wait for that owner. All of
+// them have one fence, but each has a lease, a token and a TTL of its own, counted in the
+// store: the lock is free when the last has released it, and who crashes stops counting
+// after his TTL. So an owner that keeps asking keeps others waiting.
+//
+// An owner is no secret, and no thread: two that use the same id by accident share the
+// lock. Take the id of what is to be done once; never one of a process, host or worker,
+// which does something else next. Everybody can see it with Inspect.
+//
+// Lock and TryLock, too, let the same owner in again; each needs an Unlock, by a handle with
+// that owner. Only a [Mutex],
+// and an [RWMutex] held for writing, have an owner. Such a write lock cannot be downgraded.
+// If the store knows no owners, the error matches [errors.ErrUnsupported]. It panics if
+// the id is empty or longer than 256 bytes. The default is that nobody enters again.
+func WithOwner(id string) LockOption {
+	if id == "" || len(id) > driver.MaxOwner {
+		panic(fmt.Sprintf("holdfast: owner of %d bytes, must have 1 to %d", len(id), driver.MaxOwner))
+	}
+	return lockOption(func(c *config) { c.owner = id })
 }
 
 // WithPrefix sets what the keys in Redis begin with. Programs exclude each other only

@@ -87,7 +87,7 @@ func (s *Semaphore) Do(ctx context.Context, n int64, f func(ctx context.Context)
 func (s *Semaphore) Resize(ctx context.Context, limit int64) error {
 	checkLimit(limit)
 	r, able := driver.As[driver.Resizer](s.c.d)
-	_, err := await(s.c, ctx, "resize", s.door(), able, func() (any, error) {
+	_, err := await(s.c, ctx, "resize", s.door(false), able, func() (any, error) {
 		return nil, r.Resize(s.c.under(ctx), s.name, limit)
 	})
 	return err
@@ -137,10 +137,10 @@ func (s *Semaphore) enter(l *Lease, err error) error {
 	if err != nil {
 		return err
 	}
-	if s.c.approach(s.door()) == nil {
+	if s.c.approach(s.door(false)) == nil {
 		return &LockError{Op: "acquire semaphore", Name: s.name, Err: ErrClosed} // and so released
 	}
-	s.c.hold(s.door(), l)
+	s.c.hold(s.door(false), l)
 	return nil
 }
 
@@ -152,7 +152,7 @@ func (s *Semaphore) Release(n int64) {
 	if n < 0 {
 		panic("holdfast: semaphore: release of a negative number of permits")
 	}
-	parts, ok := s.c.unhold(s.door(), false, n)
+	parts, ok := s.c.unhold(s.door(false), false, n)
 	if !ok && n > 0 {
 		panic("holdfast: semaphore: released more than held")
 	}
@@ -162,6 +162,6 @@ func (s *Semaphore) Release(n int64) {
 			continue
 		}
 		p.lease.unlock()
-		s.c.withdraw(s.door())
+		s.c.withdraw(s.door(false))
 	}
 }

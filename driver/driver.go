@@ -124,9 +124,11 @@ type Request struct {
 
 	// Owner, if not empty, is on whose behalf the token asks: 1 to MaxOwner bytes, any
 	// bytes. A Mutex, or an RWMutex held exclusively, that is held by tokens of one
-	// owner is granted to another exclusive token of that owner at once, beside them and
-	// with their fence. Each has a lease of its own, and the lock is free when the last
-	// of them has ended. A Semaphore, and a shared hold, have no owner.
+	// owner is granted to another exclusive token of that owner when it asks, beside them
+	// and with their fence, whoever waits: they may be waiting for this one. Each has a
+	// lease of its own, and the lock is free when the last of them has ended. A
+	// Semaphore, and a shared hold, have no owner. A driver that knows no owners refuses
+	// a request with one; the error matches errors.ErrUnsupported.
 	Owner string
 
 	// Shared asks for a shared hold of an RWMutex, else it is exclusive.
@@ -275,7 +277,8 @@ type Downgrader interface {
 	// weight of a hold of a Semaphore to the given one, and lets those waiters have
 	// the rest who fit now. It never raises a weight, so it can be repeated, and come
 	// late. Fence and end of the lease stay, and a repeat of an ask is still Granted.
-	// ErrNotHeld if the token does not hold it.
+	// ErrNotHeld if the token does not hold it. A hold with an Owner is refused, since
+	// others may count on it; the error matches errors.ErrUnsupported.
 	Downgrade(ctx context.Context, l Lease, weight int64) error
 }
 
@@ -356,6 +359,7 @@ type Holder struct {
 	Holder   string        // the text given with the request
 	Shared   bool          // of an RWMutex
 	Weight   int64         // of a Semaphore, else 0
+	Owner    string        // given with the request; empty for none
 	Since    time.Time     // on the store's clock
 	Fence    int64         // of the grant
 	TimeLeft time.Duration // until the lease ends if it is not renewed
@@ -366,4 +370,5 @@ type Waiter struct {
 	Holder string // the text given with the request
 	Shared bool   // of an RWMutex
 	Weight int64  // of a Semaphore, else 0
+	Owner  string // given with the request; empty for none
 }

@@ -2,6 +2,7 @@ package drivertest
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -22,6 +23,8 @@ const (
 	Inspect Ability = "inspect" // driver.Inspector
 	Force   Ability = "force"   // driver.Forcer
 	Raise   Ability = "raise"   // driver.FenceRaiser
+
+	Owner Ability = "owner" // Request.Owner
 
 	RWMutex   Ability = "rwmutex"   // the kind driver.RWMutex
 	Semaphore Ability = "semaphore" // the kind driver.Semaphore
@@ -55,6 +58,7 @@ func (t *test) has(a Ability) bool {
 // probes say what is wrong if the driver lacks the ability, each on a lock of its
 // own.
 var probes = map[Ability]func(*test) string{
+	Owner:     func(t *test) string { return t.knows(driver.Request{Kind: driver.Mutex, Owner: "A"}) },
 	RWMutex:   func(t *test) string { return t.knows(driver.Request{Kind: driver.RWMutex}) },
 	Semaphore: func(t *test) string { return t.knows(driver.Request{Kind: driver.Semaphore, Weight: 1, Limit: 1}) },
 	Downgrade: func(t *test) string {
@@ -118,12 +122,12 @@ var probes = map[Ability]func(*test) string{
 func (t *test) knows(r driver.Request) string {
 	t.Helper()
 	c := t.contender(t.driver(), named(t.unique()))
-	c.req.Kind, c.req.Weight, c.req.Limit = r.Kind, r.Weight, r.Limit
+	c.req.Kind, c.req.Weight, c.req.Limit, c.req.Owner = r.Kind, r.Weight, r.Limit, r.Owner
 	ctx, cancel := t.bounded()
 	defer cancel()
 	_, err := c.ask(ctx)
 	if errors.Is(err, errors.ErrUnsupported) {
-		return "locks of kind " + string(r.Kind) + " are refused as unsupported"
+		return fmt.Sprintf("locks of kind %q with owner %q are refused as unsupported", r.Kind, r.Owner)
 	}
 	require.NoError(t, err, "Acquire")
 	c.release()

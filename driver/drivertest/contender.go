@@ -175,7 +175,7 @@ func (c *contender) unwoken() {
 }
 
 func (c *contender) lease() driver.Lease {
-	return driver.Lease{Kind: c.req.Kind, Name: c.req.Name, Token: c.req.Token, TTL: c.req.TTL}
+	return driver.Lease{Kind: c.req.Kind, Name: c.req.Name, Token: c.req.Token, TTL: c.req.TTL, Owner: c.req.Owner}
 }
 
 // releaseOnce gives up what the token has.

@@ -73,7 +73,10 @@ func Cases() []Case {
 			all = append(all, c.as(f))
 		}
 	}
-	for _, c := range slices.Concat(readerCases, readerExpiryCases, writerCases, writerDowngradeCases,
+	for _, c := range ownerCases { // a semaphore has none
+		all = append(all, c.as(forms[0]), c.as(forms[1]))
+	}
+	for _, c := range slices.Concat(ownedWriterCases, readerCases, readerExpiryCases, writerCases, writerDowngradeCases,
 		readerHistoryCases, readerCrowdCases, readerRaiseCases) {
 		all = append(all, c.of(forms[1]))
 	}

@@ -63,7 +63,7 @@ func (c client) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, e
 	if err := ctx.Err(); err != nil {
 		return driver.Grant{}, fmt.Errorf("%w: %w", driver.ErrNotExecuted, err)
 	}
-	if r.Kind != driver.Mutex {
+	if r.Kind != driver.Mutex || r.Owner != "" {
 		return driver.Grant{}, fmt.Errorf("%w: %w", driver.ErrNotExecuted, errors.ErrUnsupported)
 	}
 	if r.Name == "" || len(r.Name) > driver.MaxName || r.Token == "" ||

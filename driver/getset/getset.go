@@ -122,5 +122,8 @@ func valid(r *driver.Request) error {
 	if r.Kind != driver.Mutex {
 		return redisscript.Unsupported("getset", r.Kind)
 	}
+	if r.Owner != "" {
+		return redisscript.Ownerless("getset")
+	}
 	return redisscript.Check("getset", r)
 }

@@ -27,11 +27,12 @@ func (d *Driver) Inspect(_ context.Context, k driver.Kind, name string) (driver.
 	info := driver.Info{Name: name}
 	for _, h := range l.holders {
 		info.Holders = append(info.Holders, driver.Holder{
-			Holder: h.Holder, Shared: h.Shared, Weight: h.permits(), Since: h.since, Fence: h.fence, TimeLeft: h.until.Sub(now),
+			Holder: h.Holder, Shared: h.Shared, Weight: h.permits(), Owner: h.Owner, Since: h.since, Fence: h.fence,
+			TimeLeft: h.until.Sub(now),
 		})
 	}
 	for _, c := range l.queue {
-		info.Queue = append(info.Queue, driver.Waiter{Holder: c.Holder, Shared: c.Shared, Weight: c.permits()})
+		info.Queue = append(info.Queue, driver.Waiter{Holder: c.Holder, Shared: c.Shared, Weight: c.permits(), Owner: c.Owner})
 	}
 	if k == driver.Semaphore && (l.resized || !l.idle()) {
 		info.Limit = l.limit

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -53,7 +54,39 @@ func holder(fields map[string]string, now time.Time) []driver.Holder {
 		return nil
 	}
 	fence, _ := strconv.ParseInt(fields["fence"], 10, 64)
+	if name, ok := strings.CutPrefix(fields["token"], " "); ok {
+		return shares(fields, now, driver.Holder{Owner: original(name), Fence: fence})
+	}
 	return []driver.Holder{{Holder: parts[2], Since: millis(parts[0]), Fence: fence, TimeLeft: left}}
+}
+
+// shares reads who holds together on behalf of an owner, as script/owner.lua writes them.
+func shares(fields map[string]string, now time.Time, of driver.Holder) []driver.Holder {
+	var all []driver.Holder
+	for field, record := range fields {
+		parts := strings.SplitN(record, " ", 6) // expires ttl since client owner text
+		if !strings.HasPrefix(field, "o:") || len(parts) < 6 {
+			continue
+		}
+		h := of
+		h.Holder, h.Since, h.TimeLeft = parts[5], millis(parts[2]), millis(parts[0]).Sub(now)
+		if h.TimeLeft >= 0 {
+			all = append(all, h)
+		}
+	}
+	slices.SortFunc(all, func(a, b driver.Holder) int {
+		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Holder, b.Holder))
+	})
+	return all
+}
+
+// original undoes what the function owner does to an owner.
+func original(escaped string) string {
+	owner, err := url.PathUnescape(escaped)
+	if err != nil {
+		return escaped // of no client of ours
+	}
+	return owner
 }
 
 // holders reads those that script/shared.lua writes.
@@ -70,6 +103,9 @@ func holders(fields map[string]string, now time.Time, k driver.Kind) []driver.Ho
 		}
 		h.Shared, h.Weight = share(k, parts[0])
 		h.Fence, _ = strconv.ParseInt(parts[3], 10, 64)
+		if name, ok := strings.CutPrefix(field, "h: "); ok {
+			return shares(fields, now, driver.Holder{Owner: original(name), Fence: h.Fence})
+		}
 		all = append(all, h)
 	}
 	slices.SortFunc(all, func(a, b driver.Holder) int { return cmp.Compare(a.Fence, b.Fence) })
@@ -98,11 +134,14 @@ func queue(fields map[string]string, now time.Time, k driver.Kind) []driver.Wait
 	var seats []seat
 	for field, record := range fields {
 		place, ok := strings.CutPrefix(field, "w:")
-		parts := strings.SplitN(record, " ", 9) // token ask weight ttl fences alive vote client holder
-		if !ok || len(parts) < 9 || millis(parts[5]).Before(now) {
+		parts := strings.SplitN(record, " ", 10) // token ask weight ttl fences alive vote client owner holder
+		if !ok || len(parts) < 10 || millis(parts[5]).Before(now) {
 			continue
 		}
-		waiter := driver.Waiter{Holder: parts[8]}
+		waiter := driver.Waiter{Holder: parts[9]}
+		if name, ok := strings.CutPrefix(parts[8], "="); ok {
+			waiter.Owner = original(name)
+		}
 		waiter.Shared, waiter.Weight = share(k, parts[2])
 		n, _ := strconv.ParseInt(place, 10, 64)
 		seats = append(seats, seat{n, waiter})

@@ -21,8 +21,14 @@ const healthyLife = 200000
 var healthyMutex = map[string]string{
 	"token": "a", "expires": "110500", "ttl": "10000", "holder": "100000 - web-1", "fence": "90000000", "reserved": "5",
 	"head": "1", "tail": "3", "birth": "7",
-	"w:1": "b 4 1 9000 1 105000 2 c1 web-2", "s:b": "1", "w:3": "c 1 1 9000 1 104000 1 - ", "s:c": "3",
+	"w:1": "b 4 1 9000 1 105000 2 c1 =own web-2", "s:b": "1", "w:3": "c 1 1 9000 1 104000 1 - - ", "s:c": "3",
 	"dead": "\nx 160000\ny 160001",
+}
+
+// healthyOwned is held by a and b on behalf of an owner; a has crashed.
+var healthyOwned = map[string]string{
+	"token": " own", "expires": "110500", "ttl": "10000", "holder": "90000 - web-1", "fence": "90000000",
+	"o:a": "99000 3000 90000 - own web-1", "o:b": "110500 10000 100000 c1 own web 2",
 }
 
 // healthyShared has a limit of 3, of which a and b hold 3; c was passed over, d waits.
@@ -30,7 +36,7 @@ var healthyShared = map[string]string{
 	"limit": "3", "used": "3", "earliest": "105000", "span": "10500", "fence": "90000002",
 	"h:a": "2 110500 10000 90000000 100000 c1 web-1", "h:b": "1 105000 10000 90000002 94500 - ",
 	"head": "2", "skip": "3", "tail": "3", "birth": "7",
-	"w:2": "c 4 1 9000 1 105000 2 c1 web-2", "s:c": "2", "w:3": "d 1 3 9000 1 104000 1 - ", "s:d": "3",
+	"w:2": "c 4 1 9000 1 105000 2 c1 =own web-2", "s:c": "2", "w:3": "d 1 3 9000 1 104000 1 - - ", "s:d": "3",
 }
 
 func faultsOf(k driver.Kind, life int64, healthy, changes map[string]string) []string {
@@ -47,6 +53,18 @@ func faultsOf(k driver.Kind, life int64, healthy, changes map[string]string) []s
 func TestInvariantsFindWhatIsWrong(t *testing.T) {
 	require.Empty(t, faultsOf(driver.Mutex, healthyLife, healthyMutex, nil))
 	require.Empty(t, faultsOf(driver.Semaphore, healthyLife, healthyShared, nil))
+	require.Empty(t, faultsOf(driver.Mutex, healthyLife, healthyOwned, nil))
+	for want, changes := range map[string]map[string]string{
+		"its tokens until 110499":  {"o:b": "110499 10000 100000 c1 own web-2"},
+		"its tokens until 99000":   {"o:b": ""},
+		"ends in 10501 ms":         {"o:b": "110501 10000 100000 c1 own web-2"},
+		"no client or owner":       {"o:b": "110500 10000 100000 c1"},
+		"b has a part and is dead": {"dead": "\nb 160000"},
+		"2 parts in what no owner": {"token": "c"},
+		"b has a part and waits":   {"w:1": "b 1 1 9000 1 104000 1 - - ", "s:b": "1", "head": "1", "tail": "1", "birth": "7"},
+	} {
+		require.Contains(t, strings.Join(faultsOf(driver.Mutex, healthyLife, healthyOwned, changes), "; "), want)
+	}
 	for _, c := range []struct {
 		kind    driver.Kind
 		changes map[string]string
@@ -67,8 +85,8 @@ func TestInvariantsFindWhatIsWrong(t *testing.T) {
 		{driver.Mutex, map[string]string{"s:b": "2"}, "is said to be in"},
 		{driver.Mutex, map[string]string{"w:3": ""}, "1 waiters and 2 ways"},
 		{driver.Mutex, map[string]string{"s:c": ""}, "2 waiters and 1 ways"},
-		{driver.Mutex, map[string]string{"w:1": "b 4 1 9000 1 106001 2 c1 "}, "alive for 6001 ms"},
-		{driver.Mutex, map[string]string{"w:1": "b 4 1 9000 1 105000 4 c1 "}, "vote:4"},
+		{driver.Mutex, map[string]string{"w:1": "b 4 1 9000 1 106001 2 c1 - "}, "alive for 6001 ms"},
+		{driver.Mutex, map[string]string{"w:1": "b 4 1 9000 1 105000 4 c1 - "}, "vote:4"},
 		{driver.Mutex, map[string]string{"w:1": "b 4 1 9000"}, "cut off"},
 		{driver.Mutex, map[string]string{"fence": "9.5e+07"}, "no natural number"},
 		{driver.Mutex, map[string]string{"used": "1"}, "no script should write"},

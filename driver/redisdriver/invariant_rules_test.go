@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/holdfast-go/holdfast/driver"
 )
@@ -16,6 +17,7 @@ func (r *record) faults() []string {
 	}
 	r.checkWeights()
 	r.checkLeases()
+	r.checkOwner()
 	r.checkFences()
 	r.checkSeats()
 	r.checkQueue()
@@ -194,5 +196,37 @@ func (r *record) checkLife() {
 	}
 	if r.has("fence") {
 		late("its fences", (r.num("fence")+cmp.Or(r.num("reserved"), 1))/1000)
+	}
+}
+
+// An owner holds for as long as the token of it whose lease ends last, and nobody has a
+// part in what no owner holds.
+func (r *record) checkOwner() {
+	var last int64
+	for token, p := range r.parts {
+		last = max(last, p.expires)
+		if p.expires > r.now+p.ttl+graceOf(p.ttl) {
+			r.fault("the part of %s ends in %d ms, with TTL %d", token, p.expires-r.now, p.ttl)
+		}
+		if _, dead := r.dead[token]; dead && p.expires >= r.now {
+			r.fault("%s has a part and is dead", token)
+		}
+		for _, w := range r.waiters {
+			if w.token == token && p.expires >= r.now {
+				r.fault("%s has a part and waits", token)
+			}
+		}
+	}
+	owned := false
+	for who, h := range r.holders {
+		if strings.HasPrefix(who, " ") {
+			owned = true
+			if h.expires != last || len(r.holders) > 1 {
+				r.fault("%q holds until %d, its tokens until %d, beside %d others", who, h.expires, last, len(r.holders)-1)
+			}
+		}
+	}
+	if len(r.parts) > 0 && !owned {
+		r.fault("%d parts in what no owner holds", len(r.parts))
 	}
 }

@@ -26,7 +26,8 @@ type record struct {
 	ttl     int64 // of the key; negative if there is none
 	margin  int64 // how much later than the beginning of a script its TIME can be
 	fields  map[string]string
-	holders map[string]heldRecord // by token
+	holders map[string]heldRecord // by token, or owner
+	parts   map[string]heldRecord // of those who hold on behalf of an owner, by token
 	waiters map[int64]waitRecord  // by place
 	dead    map[string]int64      // tombstones
 	wrong   []string
@@ -71,7 +72,7 @@ func requireConsistent(t *testing.T, rdb redis.UniversalClient, k driver.Kind, k
 func parseRecord(k driver.Kind, now, ttl int64, fields map[string]string) *record {
 	r := &record{
 		kind: k, now: now, ttl: ttl, fields: fields,
-		holders: map[string]heldRecord{}, waiters: map[int64]waitRecord{}, dead: map[string]int64{},
+		holders: map[string]heldRecord{}, parts: map[string]heldRecord{}, waiters: map[int64]waitRecord{}, dead: map[string]int64{},
 	}
 	for _, field := range slices.Sorted(maps.Keys(fields)) {
 		r.parseField(field, fields[field])
@@ -91,11 +92,17 @@ func (r *record) parseField(field, value string) {
 			r.fault("%s has no client: %q", field, value)
 		}
 		r.holders[rest] = heldRecord{n[0], n[1], n[2], n[3]}
+	case prefix == "o":
+		n, text := r.numbers(field, value, 3)
+		if parts := strings.SplitN(text, " ", 3); len(parts) != 3 || parts[0] == "" || parts[1] == "" {
+			r.fault("%s has no client or owner: %q", field, value)
+		}
+		r.parts[rest] = heldRecord{weight: 1, expires: n[0], ttl: n[1]}
 	case prefix == "w":
 		token, text, _ := strings.Cut(value, " ")
 		n, text := r.numbers(field, text, 6)
-		if parts := strings.SplitN(text, " ", 2); len(parts) != 2 || parts[0] == "" {
-			r.fault("%s has no client: %q", field, value)
+		if parts := strings.SplitN(text, " ", 3); len(parts) != 3 || parts[0] == "" || parts[1] == "" {
+			r.fault("%s has no client or owner: %q", field, value)
 		}
 		r.waiters[r.number(field, rest)] = waitRecord{token, n[0], n[1], n[2], n[3], n[4], n[5]}
 	case field == "dead":

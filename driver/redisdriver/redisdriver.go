@@ -33,6 +33,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 	"time"
 
@@ -124,6 +125,9 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 			r.Ask, redisscript.Millis(r.TTL), max(r.Fences, 1), flag(wait), d.wakes.client(r), r.Holder, birth, place)
 		if r.Kind != driver.Mutex {
 			args = append(args, weight(r), limit(r))
+		}
+		if who := owner(r); who != "" {
+			args = append(args, who)
 		}
 		reply, carrier, err := d.answer(ctx, scriptsOf(r.Kind).acquire, r.Kind, r.Name, args...)
 		if err != nil {
@@ -243,6 +247,14 @@ func fit(carrier string) string {
 		return ""
 	}
 	return carrier
+}
+
+// owner returns on whose behalf a request is made, without spaces, or nothing.
+func owner(r *driver.Request) string {
+	if r.Kind == driver.Semaphore || r.Shared {
+		return ""
+	}
+	return url.PathEscape(r.Owner)
 }
 
 func valid(r *driver.Request) error {

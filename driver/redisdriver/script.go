@@ -18,21 +18,21 @@ type scripts struct{ acquire, release, renew, force, raise *script }
 
 var (
 	mutex = scripts{
-		acquire: newScript("acquire", 1, "lock", "mutex", "mutex_acquire", "queue", "mutex_lease", "lock_again", "lock_acquire_slow"),
-		release: newScript("release", 2, "mutex_release", "lock", "mutex", "queue", "mutex_lease", "lock_release_slow"),
-		renew:   newScript("renew", 1, "lock", "mutex", "queue", "mutex_lease", "lock_renew"),
-		force:   newScript("force", 2, "lock", "mutex", "queue", "mutex_lease", "mutex_force"),
-		raise:   newScript("raise", 1, "lock", "mutex", "queue", "mutex_lease", "lock_raise"),
+		acquire: newScript("acquire", 1, "lock", "mutex", "mutex_acquire", "owner", "queue", "mutex_lease", "owner_lease", "lock_again", "lock_acquire_slow"),
+		release: newScript("release", 2, "mutex_release", "lock", "mutex", "owner", "queue", "mutex_lease", "owner_lease", "lock_release_slow"),
+		renew:   newScript("renew", 1, "lock", "mutex", "owner", "queue", "mutex_lease", "owner_lease", "lock_renew"),
+		force:   newScript("force", 2, "lock", "mutex", "owner", "queue", "mutex_lease", "owner_lease", "mutex_force"),
+		raise:   newScript("raise", 1, "lock", "mutex", "owner", "queue", "mutex_lease", "owner_lease", "lock_raise"),
 	}
 	shared = scripts{
-		acquire: newScript("acquire", 1, "lock", "shared", "shared_acquire", "queue", "shared_lease", "lock_again", "shared_limit", "lock_acquire_slow"),
-		release: newScript("release", 2, "shared_release", "lock", "shared", "queue", "shared_lease", "lock_release_slow"),
-		renew:   newScript("renew", 1, "lock", "shared", "queue", "shared_lease", "lock_renew"),
-		force:   newScript("force", 2, "lock", "shared", "queue", "shared_lease", "shared_force"),
-		raise:   newScript("raise", 1, "lock", "shared", "queue", "shared_lease", "lock_raise"),
+		acquire: newScript("acquire", 1, "lock", "shared", "shared_acquire", "owner", "queue", "shared_lease", "owner_lease", "lock_again", "shared_limit", "lock_acquire_slow"),
+		release: newScript("release", 2, "shared_release", "lock", "shared", "owner", "queue", "shared_lease", "owner_lease", "lock_release_slow"),
+		renew:   newScript("renew", 1, "lock", "shared", "owner", "queue", "shared_lease", "owner_lease", "lock_renew"),
+		force:   newScript("force", 2, "lock", "shared", "owner", "queue", "shared_lease", "owner_lease", "shared_force"),
+		raise:   newScript("raise", 1, "lock", "shared", "owner", "queue", "shared_lease", "owner_lease", "lock_raise"),
 	}
-	downgradeScript = newScript("downgrade", 2, "lock", "shared", "queue", "shared_lease", "shared_downgrade")
-	resizeScript    = newScript("resize", 2, "lock", "shared", "queue", "shared_lease", "shared_resize")
+	downgradeScript = newScript("downgrade", 2, "lock", "shared", "owner", "queue", "shared_lease", "owner_lease", "shared_downgrade")
+	resizeScript    = newScript("resize", 2, "lock", "shared", "owner", "queue", "shared_lease", "owner_lease", "shared_resize")
 	inspectScript   = newScript("inspect", 2, "lock", "lock_inspect")
 )
 

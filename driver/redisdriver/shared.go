@@ -2,6 +2,7 @@ package redisdriver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -40,8 +41,11 @@ func (d *Driver) Downgrade(ctx context.Context, l driver.Lease, weight int64) er
 		return redisscript.Refusal(fmt.Errorf("redisdriver: a weight of %d", weight))
 	}
 	status, err := d.untilDone(ctx, downgradeScript, l.Kind, l.Name, d.args(l.Token, weight))
-	if err == nil && status == 0 {
+	switch {
+	case err == nil && status == 0:
 		err = driver.ErrNotHeld
+	case err == nil && status == 2:
+		err = redisscript.Refusal(fmt.Errorf("redisdriver: a hold with an owner cannot be downgraded: %w", errors.ErrUnsupported))
 	}
 	return err
 }

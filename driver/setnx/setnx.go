@@ -123,5 +123,8 @@ func valid(r *driver.Request) error {
 	if r.Kind != driver.Mutex {
 		return redisscript.Unsupported("setnx", r.Kind)
 	}
+	if r.Owner != "" {
+		return redisscript.Ownerless("setnx")
+	}
 	return redisscript.Check("setnx", r)
 }

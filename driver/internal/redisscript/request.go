@@ -31,6 +31,8 @@ func Check(name string, r *driver.Request) error {
 		return Refusal(fmt.Errorf("%s: a name of %d bytes", name, len(r.Name)))
 	case r.Token == "" || strings.ContainsFunc(r.Token, func(c rune) bool { return c <= ' ' }):
 		return Refusal(fmt.Errorf("%s: a token with spaces, or none", name))
+	case len(r.Owner) > driver.MaxOwner:
+		return Refusal(fmt.Errorf("%s: an owner of %d bytes", name, len(r.Owner)))
 	case r.TTL < driver.MinTTL || r.TTL > driver.MaxTTL:
 		return Refusal(fmt.Errorf("%s: a TTL of %v", name, r.TTL))
 	}
@@ -40,6 +42,11 @@ func Check(name string, r *driver.Request) error {
 // Unsupported refuses, in the name of a driver, a kind of lock that it does not have.
 func Unsupported(name string, k driver.Kind) error {
 	return Refusal(fmt.Errorf("%s: locks of kind %q: %w", name, k, errors.ErrUnsupported))
+}
+
+// Ownerless refuses, in the name of a driver, a request with an owner.
+func Ownerless(name string) error {
+	return Refusal(fmt.Errorf("%s: holds with an owner: %w", name, errors.ErrUnsupported))
 }
 
 // Millis rounds up, so that the server never ends a lease before the client does.

@@ -24,6 +24,7 @@
 -- ARGV[3]  retention: how long, in ms, the key outlives its last use
 
 local token, retention = ARGV[1], tonumber(ARGV[3])
+local self = token -- who holds when this token does: it or, see owner.lua, its owner
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
 local now = math.floor(now_us / 1000)

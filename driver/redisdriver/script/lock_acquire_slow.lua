@@ -20,10 +20,14 @@ else
   -- Who does not wait has no place, so it must not overtake those who have.
   more, news = grant()
   if not head and weight <= limit - used then
-    keep(hold(token, weight, ttl, fences, client, holder))
+    keep(give(token, self, weight, ttl, fences, client, holder))
   end
 end
 spread(news, token)
+if held and self ~= token then -- perhaps by another token of its owner
+  expire()
+  join()
+end
 if held then
   return { 3, held }
 end

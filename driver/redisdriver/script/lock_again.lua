@@ -4,12 +4,24 @@
 --
 -- Returns as that does.
 
+-- To be told that one holds the lock. A token whose owner has it comes in beside the others
+-- of that owner, and does not wait behind those who wait for them.
+local function join()
+  if self ~= token then
+    part = part or { expires = 0, ttl = ttl, since = now, client = client, owner = string.sub(self, 2), text = holder }
+    if mine then
+      waiter_drop(mine, token)
+    end
+  end
+  extend(ttl)
+end
+
 if buried() then
   return { 0 }
 end
 clear()
 expire()
 if held then
-  extend(ttl)
+  join()
   return { 3, held }
 end

@@ -12,6 +12,7 @@ redis.call('HDEL', KEYS[1], 'none')
 local status, holds = 0, held
 expire()
 if held then
+  holds = held
   free()
 end
 if holds then

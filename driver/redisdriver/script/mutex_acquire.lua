@@ -9,6 +9,7 @@
 -- ARGV[9]   text about the holder
 -- ARGV[10]  birth and
 -- ARGV[11]  place that this token was told before, else 0
+-- ARGV[12]  owner on whose behalf it asks, without spaces; absent for none
 --
 -- Returns {0} if the token was released before, {1, ms, more, 0, 0, carrier} busy, {2,
 -- ms, more, birth, place, carrier} queued, {3, fence} granted. ms is the time after which
@@ -18,8 +19,11 @@
 
 local ttl, fences, weight = tonumber(ARGV[5]), tonumber(ARGV[6]), 1
 local client, holder = ARGV[8], ARGV[9]
+if ARGV[12] then
+  self = ' ' .. ARGV[12]
+end
 
-if not owner and not head and dead == '' then
+if not occupant and not head and dead == '' and self == token then
   -- Nobody else counts on the key, so nothing can be longer.
   redis.call('PEXPIRE', KEYS[1], int(hold(token, weight, ttl, fences, client, holder)))
   return { 3, held }

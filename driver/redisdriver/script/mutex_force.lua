@@ -6,15 +6,16 @@
 -- mutex_release.lua; run mutex_release.lua with any token then.
 
 expire()
-if not owner then
+if not occupant then
   return { 0, 0 }
 end
-local client = string.match(redis.call('HGET', KEYS[1], 'holder'), '^%d+ (%S+)')
-local victim = owner
+local victims = {}
+bearers(occupant, string.match(redis.call('HGET', KEYS[1], 'holder'), '^%d+ (%S+)'), victims)
 free()
--- A heartbeat of the victim may be on its way; it must not take the lock back.
-bury(victim)
+condemn(victims)
 local more, news = grant()
-news[#news + 1] = { client, 'lost ' .. victim }
+for i = 1, #victims do
+  news[#news + 1] = { victims[i].client, 'lost ' .. victims[i].token }
+end
 spread(news)
 return { 1, more }

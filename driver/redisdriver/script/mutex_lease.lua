@@ -8,8 +8,9 @@ local length -- of the lease
 
 -- End the lease of whoever holds it.
 local function free()
+  disband(occupant)
   redis.call('HDEL', KEYS[1], 'token', 'expires', 'ttl', 'holder', 'carrier')
-  owner, used, held = false, 0, false
+  occupant, used, held = false, 0, false
 end
 
 -- Read the rest, and end the lease of a holder whose time is over. No lease can have
@@ -17,7 +18,8 @@ end
 -- and the lock must not stay blocked for as long as that.
 local function expire()
   local expires, ttl = look('expires', 'ttl')
-  if not owner then
+  held = occupant == self and fence
+  if not occupant then
     return
   end
   ends, length = tonumber(expires), tonumber(ttl)
@@ -38,6 +40,13 @@ local function extend(ttl)
   ttl = math.max(ttl, length)
   keep(lifetime(ttl + grace(ttl)))
   ends = math.max(ends, now + ttl + grace(ttl))
+  redis.call('HSET', KEYS[1], 'expires', int(ends), 'ttl', int(ttl))
+end
+
+-- Let the lease end at another time, that of one with this TTL.
+local function last(expires, ttl)
+  keep(lifetime(expires - now))
+  ends, length = expires, ttl
   redis.call('HSET', KEYS[1], 'expires', int(ends), 'ttl', int(ttl))
 end
 

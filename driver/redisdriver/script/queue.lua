@@ -7,14 +7,15 @@
 --   birth      tells this numbering from that of an earlier life of the key
 --   skip       where the next grant starts to look: whoever waits before it was
 --              passed over; absent when nobody was
---   w:<place>  a waiter: "token ask weight ttl fences alive vote client holder"
+--   w:<place>  a waiter: "token ask weight ttl fences alive vote client owner holder"
 --   s:<token>  its place
 --   dead       tombstones, "\ntoken until" each
 --   carrier    "token text": what a holder, or one of them, says of itself to waiters
 --
 -- vote says what it means if nobody listens on the client's channel: 1 nothing (this
 -- node never saw anybody listen there), 2 that the client is gone, 3 nothing, and
--- never again (it was passed over once, and turned out to be alive).
+-- never again (it was passed over once, and turned out to be alive). owner is - for none,
+-- else it comes after a =.
 --
 -- KEYS[1]  lock
 -- ARGV[2]  wake channels are called this followed by the client's id
@@ -22,16 +23,20 @@
 local tail, birth, skip, mine
 local speaker, carrier
 
--- Read the rest: the line of waiters, this token's place in it, and up to two fields
--- of the kind of lock.
+-- Read the rest: the line of waiters, this token's place in it, its part in what its owner
+-- holds, and up to two fields of the kind of lock.
 local function look(...)
-  local v = redis.call('HMGET', KEYS[1], 'tail', 'birth', 'skip', 's:' .. token, 'carrier', ...)
+  local v = redis.call('HMGET', KEYS[1], 'tail', 'birth', 'skip', 's:' .. token, 'carrier', 'o:' .. token, ...)
   tail, birth = tonumber(v[1] or 0), tonumber(v[2] or 0)
   skip, mine = v[3] and tonumber(v[3]), v[4] and tonumber(v[4])
   if v[5] then
     speaker, carrier = string.match(v[5], '^(%S+) (%S+)$')
   end
-  return v[6], v[7]
+  part = part_read(v[6])
+  if part then
+    self = ' ' .. part.owner
+  end
+  return v[7], v[8]
 end
 
 -- A token that was released while one of its asks was still under way. That ask
@@ -77,6 +82,14 @@ local function bury(who)
   keep(retention)
 end
 
+-- Bury those whose lock is taken from them: a heartbeat that is on its way must not take it
+-- back. There is no room for many more tombstones.
+local function condemn(victims)
+  for i = 1, math.min(#victims, 128) do
+    bury(victims[i].token)
+  end
+end
+
 -- The number of subscribers on a client's channel as this node sees it, or nil.
 local function listeners(client)
   local reply = redis.pcall('PUBSUB', 'NUMSUB', ARGV[2] .. client)
@@ -100,7 +113,7 @@ end
 
 local function waiter_write(place, ask, weight, ttl, fences, alive, vote, client, holder)
   redis.call('HSET', KEYS[1], 'w:' .. int(place), table.concat({ token, int(ask), int(weight),
-    int(ttl), int(fences), int(alive), vote, client, holder }, ' '))
+    int(ttl), int(fences), int(alive), vote, client, self == token and '-' or '=' .. string.sub(self, 2), holder }, ' '))
 end
 
 local function waiter_read(place)
@@ -108,9 +121,10 @@ local function waiter_read(place)
   if not record then
     return nil
   end
-  local w = {}
-  w.token, w.ask, w.weight, w.ttl, w.fences, w.alive, w.vote, w.client, w.holder =
-    string.match(record, '^(%S+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d) (%S+) (.*)$')
+  local w, owner = {}, nil
+  w.token, w.ask, w.weight, w.ttl, w.fences, w.alive, w.vote, w.client, owner, w.holder =
+    string.match(record, '^(%S+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d) (%S+) (%S+) (.*)$')
+  w.self = owner == '-' and w.token or ' ' .. string.sub(owner, 2)
   w.weight, w.ttl, w.fences, w.alive = tonumber(w.weight), tonumber(w.ttl), tonumber(w.fences), tonumber(w.alive)
   return w
 end
@@ -170,6 +184,26 @@ local function waiter_ask(ask, weight, ttl, fences, client, holder, old_birth, o
   end
 end
 
+-- Make a token a holder, or its owner on its behalf. Returns how long the key must live.
+local function give(who, its_self, weight, ttl, fences, client, holder)
+  if its_self ~= who then
+    part_write(who, { expires = now + ttl + grace(ttl), ttl = ttl, since = now, client = client,
+      owner = string.sub(its_self, 2), text = holder })
+  end
+  return hold(its_self, weight, ttl, fences, client, holder)
+end
+
+-- The tokens of the owner that has just got the lock need not wait for each other. They
+-- come in when they ask, so they are told to.
+local function call_kin(owner, place, left, news)
+  for p = place, math.min(tail, place + left) do
+    local w = waiter_read(p)
+    if w and w.self == owner then
+      news[#news + 1] = { w.client, 'ask ' .. w.token, w.token }
+    end
+  end
+end
+
 -- Let in those who wait, from the head of the queue on, until the lock is full or the
 -- next one needs more than is left: nobody overtakes, so that who needs much is not
 -- starved by those who need little. This is the push: a waiter is made a holder here
@@ -208,11 +242,14 @@ local function grant()
         break
       else
         waiter_drop(place, w.token)
-        life = math.max(life, hold(w.token, w.weight, w.ttl, w.fences, w.client, w.holder))
+        life = math.max(life, give(w.token, w.self, w.weight, w.ttl, w.fences, w.client, w.holder))
         news[#news + 1] = { w.client, 'granted ' .. w.token .. ' ' .. w.ask .. ' ' .. int(fence)
           .. (carrier and ' ' .. carrier or ''), w.token }
         if used >= limit then
           place = place + 1
+          if w.self ~= w.token then
+            call_kin(w.self, place, left, news)
+          end
           break
         end
       end

@@ -9,7 +9,8 @@
 --   used       how much is held; absent when nothing is
 --   earliest   no lease ends before this time
 --   span       no lease that ends then was longer than this
---   h:<token>  a holder: "weight expires ttl fence since client text"
+--   h:<token>  a holder, or its owner, see owner.lua: "weight expires ttl fence since
+--              client text"
 --
 -- KEYS[1]  lock
 
@@ -49,7 +50,7 @@ local function agree(asked)
   return resized or limit == asked
 end
 
--- Make a token a holder. Returns how long the key must live then.
+-- Make a token, or an owner, a holder. Returns how long the key must live then.
 local function hold(who, weight, ttl, fences, client, holder)
   advance(fences)
   local length = ttl + grace(ttl)
@@ -61,7 +62,7 @@ local function hold(who, weight, ttl, fences, client, holder)
   used = used + weight
   redis.call('HSET', KEYS[1], 'used', int(used), 'fence', int(fence),
     'h:' .. who, holder_record(weight, expires, ttl, fence, now, client, holder))
-  if who == token then
+  if who == self then
     held = fence
   end
   return lifetime(length)

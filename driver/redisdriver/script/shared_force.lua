@@ -11,18 +11,14 @@ if used == 0 then
 end
 local victims = {}
 holders(function(who, h)
+  bearers(who, h.client, victims)
   forget(who)
-  -- A heartbeat of the victim may be on its way; it must not take the lock back. There
-  -- is no room for many more tombstones.
-  if #victims < 128 then
-    bury(who)
-  end
-  victims[#victims + 1] = { h.client, 'lost ' .. who }
 end)
+condemn(victims)
 lower(used)
 local more, news = grant()
-for i = 1, #news do
-  victims[#victims + 1] = news[i]
+for i = 1, #victims do
+  news[#news + 1] = { victims[i].client, 'lost ' .. victims[i].token }
 end
-spread(victims)
+spread(news)
 return { 1, more }

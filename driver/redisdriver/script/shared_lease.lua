@@ -14,17 +14,17 @@ local function lower(weight)
   end
 end
 
--- Take a token from the holders.
+-- Take a token, or an owner, from the holders.
 local function forget(who)
   redis.call('HDEL', KEYS[1], 'h:' .. who)
-  if who == speaker then
+  if disband(who) or who == speaker then
     redis.call('HDEL', KEYS[1], 'carrier')
   end
 end
 
 -- End the lease of this token.
 local function free()
-  forget(token)
+  forget(self)
   lower(me.weight)
   me, held = nil, nil
 end
@@ -49,7 +49,7 @@ local function sweep()
     local longest = now + h.ttl + grace(h.ttl)
     if h.expires < now then
       forget(who)
-      if who == token then
+      if who == self then
         me, held = nil, nil
       end
       return
@@ -58,7 +58,7 @@ local function sweep()
       h.expires = longest
       holder_write(who, h)
     end
-    if who == token then
+    if who == self then
       me = h
     end
     sum = sum + h.weight
@@ -78,6 +78,10 @@ end
 -- it; so there is one sweep in about 2/3 of the shortest TTL, however many they are.
 local function expire()
   look()
+  if self ~= token then
+    me = holder_read(redis.call('HGET', KEYS[1], 'h:' .. self))
+    held = me and me.fence
+  end
   if used > 0 and (ends < now or ends > now + span) then
     sweep()
   end
@@ -91,6 +95,16 @@ local function extend(ttl)
   holder_write(token, me)
 end
 
+-- Let the lease of an owner end at another time, that of one with this TTL. Nobody holds
+-- anything beside it.
+local function last(expires, ttl)
+  keep(lifetime(expires - now))
+  me.expires, me.ttl = expires, ttl
+  holder_write(self, me)
+  ends, span = expires, ttl + grace(ttl)
+  redis.call('HSET', KEYS[1], 'earliest', int(ends), 'span', int(span))
+end
+
 -- Give this token's lease a larger fence. One that lies within what was given out may be
 -- another's, so then it is a new one.
 local function raise(least, fences)
@@ -99,5 +113,5 @@ local function raise(least, fences)
   keep(lifetime(0))
   redis.call('HSET', KEYS[1], 'fence', int(fence))
   me.fence, held = fence, fence
-  holder_write(token, me)
+  holder_write(self, me)
 end

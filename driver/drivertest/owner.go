@@ -1,0 +1,267 @@
+package drivertest
+
+import (
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// ownerCases are about locks that are held alone: by tokens of one owner.
+var ownerCases = []Case{
+	{"OwnerEntersAgain", func(t *test) {
+		t.needs(Owner)
+		a, b := t.pair(owned("A"))
+		other, nobody := t.contender(t.driver(), owned("B")), t.contender(t.driver())
+		a.lock()
+		b.lock()
+		other.busy()
+		nobody.busy()
+		a.release()
+		other.busy()
+		nobody.busy()
+		require.NoError(t, b.renew())
+		b.release()
+		other.lock()
+		a2 := t.contender(a.d, owned("A"))
+		a2.busy()
+		other.release()
+		a2.lock()
+	}},
+	{"OwnerKeepsItsFence", func(t *test) {
+		t.needs(Owner, Fences)
+		a, b := t.pair(owned("A"), reserving(block))
+		fence := a.lock().Fence
+		require.Equal(t, fence, b.lock().Fence)
+		a.release()
+		require.Equal(t, fence, b.lock().Fence, "a repeat")
+		b.release()
+		require.Greater(t, t.contender(a.d, owned("A")).lock().Fence, fence+block-1, "it is a new hold")
+	}},
+	{"OwnersRepeatIsNoSecondEntry", func(t *test) {
+		t.needs(Owner)
+		a, b := t.pair(owned("A"))
+		next := t.contender(t.driver())
+		for range 3 {
+			a.lock()
+			b.lock()
+		}
+		b.release()
+		require.ErrorIs(t, b.releaseOnce(), driver.ErrNotHeld)
+		next.busy()
+		a.release()
+		next.lock()
+	}},
+	{"OwnersTokensHaveLeasesOfTheirOwn", func(t *test) {
+		t.needs(Owner)
+		a, b := t.contender(t.driver(), owned("A"), lasting(short)), t.contender(t.driver(), owned("A"))
+		next := t.contender(t.driver())
+		a.lock()
+		b.lock()
+		t.outwait(short)
+		require.ErrorIs(t, a.renew(), driver.ErrNotHeld)
+		require.NoError(t, b.renew())
+		next.busy()
+		b.release()
+		next.lock()
+	}},
+	{"OwnersLastTokenEndsTheHold", func(t *test) {
+		t.needs(Owner)
+		for _, order := range []string{"long first", "short first"} {
+			t.name = t.unique()
+			a, b := t.contender(t.driver(), owned("A")), t.contender(t.driver(), owned("A"), lasting(2*short))
+			next := t.contender(t.driver(), lasting(2*short))
+			if order == "long first" {
+				a.lock()
+				b.lock()
+			} else {
+				b.lock()
+				a.lock()
+				require.NoError(t, b.renew())
+			}
+			a.release()
+			next.outlast(b) // which has crashed: nobody renews it
+		}
+	}},
+	{"OwnersRenewalKeepsOnlyItsToken", func(t *test) {
+		t.needs(Owner)
+		a, b := t.contender(t.driver(), owned("A")), t.contender(t.driver(), owned("A"), lasting(2*short))
+		next := t.contender(t.driver())
+		b.lock()
+		a.lock()
+		require.NoError(t, a.renew())
+		require.NoError(t, b.renew())
+		a.release()
+		require.NoError(t, b.renew())
+		next.outlast(b)
+	}},
+	{"OwnerDoesNotWaitBehindThoseWhoWaitForIt", func(t *test) {
+		t.needs(Owner, Queue)
+		a, w := t.contender(t.driver(), owned("A")), t.contender(t.driver(), waiting)
+		a.lock()
+		w.queue()
+		try, wait := t.contender(t.driver(), owned("A")), t.contender(t.driver(), owned("A"), waiting)
+		try.lock()
+		wait.lock()
+		for _, c := range []*contender{a, wait, try} {
+			w.queue()
+			c.release()
+		}
+		w.lock()
+		try2 := t.contender(a.d, owned("A"))
+		try2.busy()
+	}},
+	{"OwnersWaitersComeInTogether", func(t *test) {
+		t.needs(Owner, Queue)
+		t.push = t.has(Push)
+		holder, w := t.contender(t.driver()), t.contender(t.driver(), waiting)
+		a, b := t.pair(owned("A"), waiting)
+		holder.lock()
+		a.queue()
+		w.queue()
+		b.queue()
+		holder.release()
+		if t.push {
+			a.pushed()
+			select {
+			case <-b.wakes: // granted, or to ask
+			case <-time.After(patience):
+				require.Fail(t, "Wake did not tell the other token of the owner")
+			}
+		}
+		a.lock()
+		b.lock()
+		w.queue()
+		a.release()
+		w.queue()
+		b.release()
+		w.lock()
+	}},
+	{"OwnersWaiterMayCancel", func(t *test) {
+		t.needs(Owner, Queue)
+		a, w := t.contender(t.driver(), owned("A")), t.contender(t.driver(), owned("B"), waiting)
+		a.lock()
+		w.queue()
+		w.release()
+		a.release()
+		t.contender(a.d, owned("A")).lock()
+		t.contender(a.d, owned("B")).busy()
+	}},
+	{"OwnersTokenThatWasGivenUpDoesNotEnter", func(t *test) {
+		t.needs(Owner)
+		a, b := t.pair(owned("A"))
+		a.lock()
+		b.lock()
+		require.NoError(t, b.settle())
+		b.refused()
+		a.release()
+		t.contender(a.d).lock()
+	}},
+	{"ForceEndsAllOfAnOwner", func(t *test) {
+		t.needs(Owner, Force)
+		a, b := t.pair(owned("A"))
+		a.lock()
+		b.lock()
+		next := t.contender(t.driver())
+		require.NoError(t, next.force())
+		for _, c := range []*contender{a, b} {
+			require.ErrorIs(t, c.renew(), driver.ErrNotHeld)
+			c.refused()
+		}
+		next.lock()
+		require.ErrorIs(t, a.releaseOnce(), driver.ErrNotHeld)
+		require.NoError(t, next.renew())
+	}},
+	{"InspectShowsAllOfAnOwner", func(t *test) {
+		t.needs(Owner, Inspect)
+		const name = "wörk flow\n7"
+		a, b := t.contender(t.driver(), owned(name), heldBy("a")), t.contender(t.driver(), owned(name), heldBy("b b"))
+		g := a.lock()
+		b.lock()
+		info := t.inspect(a)
+		require.Len(t, info.Holders, 2)
+		for _, h := range info.Holders {
+			require.Equal(t, name, h.Owner)
+			require.Equal(t, g.Fence, h.Fence)
+			require.Positive(t, h.TimeLeft)
+			require.False(t, h.Since.IsZero())
+		}
+		require.ElementsMatch(t, []string{"a", "b b"}, []string{info.Holders[0].Holder, info.Holders[1].Holder})
+		a.release()
+		info = t.inspect(a)
+		require.Len(t, info.Holders, 1)
+		require.Equal(t, "b b", info.Holders[0].Holder)
+		b.release()
+		require.Empty(t, t.inspect(a).Holders)
+	}},
+	{"InspectShowsOwnersThatWait", func(t *test) {
+		t.needs(Owner, Inspect, Queue)
+		a, w := t.contender(t.driver(), owned("A")), t.contender(t.driver(), owned("B C"), heldBy("w"), waiting)
+		a.lock()
+		w.queue()
+		want := t.waiter("w")
+		want.Owner = "B C"
+		require.Equal(t, []driver.Waiter{want}, t.inspect(a).Queue)
+	}},
+	{"OwnersOfAnyBytes", func(t *test) {
+		t.needs(Owner)
+		d := t.driver()
+		names := []string{"-", "=", "*", "a b", "a%20b", "a+b", " ", "\n", "\x00\xff", "ö", strings.Repeat("%", driver.MaxOwner)}
+		for i, name := range names {
+			t.name = t.unique()
+			a, b := t.contender(d, owned(name)), t.contender(d, owned(name))
+			a.lock()
+			b.lock()
+			t.contender(d, owned(names[(i+1)%len(names)])).busy()
+			a.release()
+			t.contender(d).busy()
+			b.release()
+			t.contender(d).lock()
+		}
+		tooLong := t.contender(d, owned(strings.Repeat("x", driver.MaxOwner+1)))
+		ctx, cancel := t.bounded()
+		defer cancel()
+		_, err := tooLong.ask(ctx)
+		require.ErrorIs(t, err, driver.ErrNotExecuted)
+	}},
+}
+
+// ownedWriterCases are about the owner of a write lock.
+var ownedWriterCases = []Case{
+	{"OwnedWriterIsNotDowngraded", func(t *test) {
+		t.needs(Owner, Downgrade)
+		a, b := t.pair(owned("A"))
+		a.lock()
+		refusesDowngrade(a)
+		b.lock()
+		refusesDowngrade(b)
+		t.contender(t.driver(), reading).busy()
+		a.release()
+		b.release()
+	}},
+	{"ReadersHaveNoOwner", func(t *test) {
+		t.needs(Owner)
+		a, b := t.pair(owned("A"), reading)
+		w := t.contender(t.driver(), owned("A"))
+		a.lock()
+		b.lock()
+		w.busy()
+		a.release()
+		b.release()
+		w.lock()
+		a2 := t.contender(a.d, owned("A"), reading)
+		a2.busy()
+	}},
+}
+
+func refusesDowngrade(c *contender) {
+	c.t.Helper()
+	require.ErrorIs(c.t, c.downgradeOnce(1), errors.ErrUnsupported)
+}
+
+func owned(owner string) func(*driver.Request) {
+	return func(r *driver.Request) { r.Owner = owner }
+}
