@@ -57,7 +57,7 @@ func TestHistogramsMergeAsIfOneHadCountedAll(t *testing.T) {
 	var a, b, both bench.Histogram
 	for d := range time.Duration(1000) {
 		both.Add(d * d)
-		if d%3 == 0 {
+		if d%3 != 0 { // so that the longest is in b
 			a.Add(d * d)
 		} else {
 			b.Add(d * d)

@@ -67,7 +67,8 @@ func run(ctx context.Context, o options, out, progress io.Writer) (err error) {
 	began := time.Now()
 	var chapters []chapter
 	for _, w := range slices.Concat(bench.Works(), bench.Sweep) {
-		if !o.only.MatchString(w.Name) {
+		tooLong := o.quick && w.Name == "Waiters/10000" // which takes a third of the time
+		if tooLong || !o.only.MatchString(w.Name) {
 			continue
 		}
 		fmt.Fprintf(progress, "%6.0fs  %s\n", time.Since(began).Seconds(), w.Name)

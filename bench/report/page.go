@@ -41,7 +41,7 @@ func (p page) markdown(drawn []plotted) string {
 	var b strings.Builder
 	b.WriteString("# Results\n\nWritten by `go run ./report`; do not edit.\n")
 	if p.quick {
-		b.WriteString("\n**A trial run (`-quick`): turns are few and short, so do not rely on any figure.**\n")
+		b.WriteString("\n**A trial run (`-quick`): turns are few and short, so do not rely on any figure; 10,000 waiters are left out.**\n")
 	}
 	b.WriteString("\n" + method + "\n## Targets\n\n")
 	b.WriteString(p.goals())
