@@ -41,7 +41,7 @@ func TestSuitePassesThroughAWrapper(t *testing.T) {
 				c.Run(t, func(*testing.T) driver.Driver { return wrapper{store} },
 					drivertest.Queue, drivertest.Push, drivertest.Hint, drivertest.Fences, drivertest.Inspect,
 					drivertest.Force, drivertest.Raise, drivertest.RWMutex, drivertest.Semaphore,
-					drivertest.Downgrade, drivertest.Resize)
+					drivertest.Downgrade, drivertest.Resize, drivertest.Owner)
 			})
 		})
 	}

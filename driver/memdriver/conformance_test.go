@@ -13,6 +13,7 @@ import (
 var abilities = []drivertest.Ability{
 	drivertest.Queue, drivertest.Push, drivertest.Hint, drivertest.Fences, drivertest.Inspect, drivertest.Force,
 	drivertest.Raise, drivertest.RWMutex, drivertest.Semaphore, drivertest.Downgrade, drivertest.Resize,
+	drivertest.Owner,
 }
 
 func TestConformanceInVirtualTime(t *testing.T) {

@@ -22,7 +22,7 @@ func opener(s *redistest.Server) drivertest.Open {
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	s := redistest.Real(t)
-	drivertest.Run(t, opener(s), drivertest.Force)
+	drivertest.Run(t, opener(s), drivertest.Force, drivertest.Owner)
 	s.RequireTTLs(t, "")
 }
 
@@ -34,7 +34,7 @@ func TestConformanceInVirtualTime(t *testing.T) {
 			skipped := false
 			redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
 				defer func() { skipped = t.Skipped() }()
-				c.Run(t, opener(s), drivertest.Force)
+				c.Run(t, opener(s), drivertest.Force, drivertest.Owner)
 				s.RequireTTLs(t, "")
 				time.Sleep(retention + 15*time.Second)
 				s.RequireNoKeys(t, "", 0)

@@ -58,10 +58,11 @@
 //
 // There are no fences ([github.com/holdfast-go/holdfast/driver.Grant] has 0). RFencedLock
 // has, in a layout that this is not. There are no kinds but Mutex, and nothing to inspect:
-// RLock says of its holder no more than an id. Redisson waits for replicas after each
-// command (WAIT) and gives a lock back if none has it; here, a failover can lose a lock.
-// Exclusion is as good as that of the other programs: a lock that Redisson took for a
-// fixed time is free then, whoever still works, and its forceUnlock asks nobody.
+// RLock says of its holder no more than an id. Where there are replicas, Redisson waits for
+// one of them after each command (WAIT), and gives a lock back that none has; here that is
+// up to holdfast.WithReplicas, and without it a failover can lose a lock. Exclusion is as
+// good as that of the other programs: a lock that Redisson took for a fixed time is free
+// then, whoever still works, and its forceUnlock asks nobody.
 //
 // On a Cluster, a name with a closing brace but without a hash tag, such as "a}b" or "{}",
 // is refused with CROSSSLOT, and what has an opening brace but no hash tag, such as "a{b",

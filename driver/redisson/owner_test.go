@@ -1,6 +1,7 @@
 package redisson_test
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -160,6 +161,26 @@ func TestOwnersAreTheTextAndNothingElse(t *testing.T) {
 		tooLong, _ := of(strings.Repeat("o", driver.MaxOwner+1), name, "t", long)
 		_, err := d.Acquire(t.Context(), tooLong)
 		require.ErrorIs(t, err, driver.ErrNotExecuted)
+	})
+}
+
+// Two processes of a workflow, and Java.
+func TestOwnerEntersFromAnyProcess(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		name, j := s.Prefix()+"a", newJava(s.Client(t))
+		one, two := holdfast.Open(redisson.New(s.Client(t))), holdfast.Open(redisson.New(s.Client(t)))
+		defer func() { require.NoError(t, errors.Join(one.Close(), two.Close())) }()
+		workflow := holdfast.WithOwner("workflow-7")
+		first, err := one.Mutex(name, workflow).TryLease(t.Context())
+		require.NoError(t, err)
+		second, err := two.Mutex(name, workflow).TryLease(t.Context())
+		require.NoError(t, err)
+		_, err = two.Mutex(name, holdfast.WithOwner("workflow-8")).TryLease(t.Context())
+		require.ErrorIs(t, err, holdfast.ErrLocked)
+		require.NoError(t, first.Release(t.Context()))
+		j.refused(t, name)
+		require.NoError(t, second.Release(t.Context()))
+		j.mustLock(t, name, long)
 	})
 }
 

@@ -30,9 +30,10 @@ type Driver struct {
 }
 
 var (
-	_ driver.Driver = (*Driver)(nil)
-	_ driver.Forcer = (*Driver)(nil)
-	_ driver.Router = (*Driver)(nil)
+	_ driver.Driver    = (*Driver)(nil)
+	_ driver.Confirmer = (*Driver)(nil)
+	_ driver.Forcer    = (*Driver)(nil)
+	_ driver.Router    = (*Driver)(nil)
 )
 
 // Option changes a Driver.
@@ -135,6 +136,16 @@ func (d *Driver) Renew(ctx context.Context, leases []driver.Lease) []error {
 	return errs
 }
 
+// Confirm implements [driver.Confirmer] with the command WAIT, as Redisson does after each
+// command. It needs a [redis.Client], also one for failover, or a [redis.ClusterClient],
+// and occupies a connection meanwhile.
+func (d *Driver) Confirm(ctx context.Context, l driver.Lease, replicas int, timeout time.Duration) error {
+	if l.Kind != driver.Mutex {
+		return redisscript.Unsupported("redisson", l.Kind)
+	}
+	return redisscript.Confirm(ctx, d.rdb, d.renewCall(l), replicas, timeout)
+}
+
 // Release implements [driver.Driver].
 func (d *Driver) Release(ctx context.Context, l driver.Lease) error {
 	if l.Kind != driver.Mutex {
@@ -174,11 +185,8 @@ func (d *Driver) Close() error {
 }
 
 func valid(r *driver.Request) error {
-	switch {
-	case r.Kind != driver.Mutex:
+	if r.Kind != driver.Mutex {
 		return redisscript.Unsupported("redisson", r.Kind)
-	case len(r.Owner) > driver.MaxOwner:
-		return redisscript.Refusal(fmt.Errorf("redisson: an owner of %d bytes", len(r.Owner)))
 	}
 	return redisscript.Check("redisson", r)
 }

@@ -190,7 +190,8 @@ func TestOnlyMutexes(t *testing.T) {
 			r, l := request(s.Prefix()+"a", "me"), lease(s.Prefix()+"a", "me")
 			r.Kind, l.Kind = k, k
 			_, err := d.Acquire(t.Context(), r)
-			for _, err := range []error{err, d.Release(t.Context(), l), d.Renew(t.Context(), []driver.Lease{l})[0], d.ForceRelease(t.Context(), k, "a")} {
+			for _, err := range []error{err, d.Release(t.Context(), l), d.Renew(t.Context(), []driver.Lease{l})[0],
+				d.ForceRelease(t.Context(), k, "a"), d.Confirm(t.Context(), l, 1, time.Second)} {
 				require.ErrorIs(t, err, errors.ErrUnsupported)
 				require.ErrorIs(t, err, driver.ErrNotExecuted)
 			}
@@ -221,6 +222,26 @@ func TestRenewalsSurviveARestart(t *testing.T) {
 	require.ErrorIs(t, errs[1], driver.ErrNotHeld)
 	require.NoError(t, errs[2])
 	require.NoError(t, errs[3])
+}
+
+// A renewal that writes nothing would be confirmed by replicas that never saw the lock.
+func TestReplicasConfirmWhatTheyHave(t *testing.T) {
+	t.Parallel()
+	master := redistest.Real(t)
+	replica := master.Replica(t)
+	d := redisson.New(master.Client(t, func(o *redis.Options) { o.PoolSize, o.MaxIdleConns = 20, 1 }))
+	for _, owner := range []string{"", "o"} {
+		r, l := of(owner, "a"+owner, "me", time.Minute)
+		require.ErrorIs(t, d.Confirm(t.Context(), l, 1, time.Second), driver.ErrNotHeld)
+		granted(t, d, r)
+		require.NoError(t, d.Confirm(t.Context(), l, 1, 10*time.Second))
+		replica.Pause()
+		require.ErrorIs(t, d.Confirm(t.Context(), l, 1, 50*time.Millisecond), driver.ErrNotReplicated)
+		l.TTL = time.Second // late, and shorter: it changes nothing, and has to be replicated all the same
+		require.ErrorIs(t, d.Confirm(t.Context(), l, 1, 50*time.Millisecond), driver.ErrNotReplicated)
+		replica.Resume()
+		require.NoError(t, d.Confirm(t.Context(), l, 1, 10*time.Second))
+	}
 }
 
 // Who holds a lock must be able to give it up, and for good.

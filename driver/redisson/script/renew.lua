@@ -9,8 +9,7 @@
 if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then
   return 0
 end
--- It only lengthens: an older renewal may arrive after a newer one that asked for more.
-if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
-  redis.call('PEXPIRE', KEYS[1], ARGV[2])
-end
+-- It only lengthens: an older renewal may arrive after a newer one that asked for more. But
+-- it always writes: whoever waits for replicas then waits until they have the lock.
+redis.call('PEXPIRE', KEYS[1], math.max(redis.call('PTTL', KEYS[1]), tonumber(ARGV[2])))
 return 1
