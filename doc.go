@@ -75,7 +75,8 @@
 // not received the grant, an eviction (use maxmemory-policy noeviction), FLUSHALL, a
 // restart without persistence; nor when an operator calls [Mutex.ForceUnlock]. The old
 // holder finds out when it renews, within TTL/3. Its fence is smaller than that of
-// the new holder even then.
+// the new holder even then. [WithReplicas] makes it less likely that a failover loses a
+// grant.
 //
 // A paused process cannot see its own pause. See Fencing.
 //
@@ -88,5 +89,9 @@
 //	+pttl +pexpire +publish +subscribe +unsubscribe +pubsub|numsub
 //
 // Without the last four all works, but waiters have to poll: they ask every 50 to
-// 250 ms.
+// 250 ms. [WithReplicas] needs +wait besides.
+//
+// On a Cluster a lock is served again as soon as a replica has replaced a master that has
+// died, or its slot has another owner. A waiter whose client listens for news at the node
+// that the lock has left can be passed over there, until it asks again within TTL/3.
 package holdfast
