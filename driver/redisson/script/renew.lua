@@ -10,6 +10,6 @@ if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then
   return 0
 end
 -- It only lengthens: an older renewal may arrive after a newer one that asked for more. But
--- it always writes: whoever waits for replicas then waits until they have the lock.
+-- it always writes, because WAIT promises something of what was written only.
 redis.call('PEXPIRE', KEYS[1], math.max(redis.call('PTTL', KEYS[1]), tonumber(ARGV[2])))
 return 1
