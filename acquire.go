@@ -7,19 +7,32 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
+// attempt is one call that is to return a lease.
+type attempt struct {
+	c     *Client
+	ctx   context.Context // of the caller
+	wait  context.Context // bounds the waiting
+	want  driver.Request
+	cfg   config
+	plain bool // nobody will see the lease, so another's will do
+	op    *AcquireOp
+
+	unconfirmed error // why an earlier grant was given back
+}
+
 // acquire gets the lease that is wanted, through the hooks.
 func (c *Client) acquire(ctx context.Context, want driver.Request, cfg config) (*Lease, error) {
 	h := c.hooks.Load()
 	if h == nil {
-		return c.obtain(ctx, want, cfg, nil)
+		return c.obtain(ctx, want, cfg, false, nil)
 	}
 	return h.lease(ctx, newAcquireOp(want, cfg, func(ctx context.Context, op *AcquireOp) (*Lease, error) {
-		return c.obtain(ctx, want, cfg, op)
+		return c.obtain(ctx, want, cfg, false, op)
 	}))
 }
 
-// obtain gets a lease from the store. op is nil if there are no hooks.
-func (c *Client) obtain(ctx context.Context, want driver.Request, cfg config, op *AcquireOp) (*Lease, error) {
+// obtain gets a lease, in this process or from the store. op is nil if there are no hooks.
+func (c *Client) obtain(ctx context.Context, want driver.Request, cfg config, plain bool, op *AcquireOp) (*Lease, error) {
 	fail := func(err error) (*Lease, error) {
 		return nil, &LockError{Op: "acquire " + string(want.Kind), Name: want.Name, Err: err}
 	}
@@ -38,41 +51,74 @@ func (c *Client) obtain(ctx context.Context, want driver.Request, cfg config, op
 	if err := cfg.copies.possible(c.d); err != nil {
 		return fail(err)
 	}
-	waitCtx := ctx
+	wait := ctx
 	if cfg.wait > 0 {
 		var cancel context.CancelFunc
-		waitCtx, cancel = context.WithTimeout(ctx, cfg.wait)
+		wait, cancel = context.WithTimeout(ctx, cfg.wait)
 		defer cancel()
 	}
-	if waitCtx.Err() != nil {
-		return fail(context.Cause(waitCtx))
+	if wait.Err() != nil {
+		return fail(context.Cause(wait))
 	}
-	waitCtx = exempt(waitCtx)
-	var unconfirmed error
+	t := &attempt{c: c, ctx: ctx, wait: exempt(wait), want: want, cfg: cfg, plain: plain, op: op}
+	get := t.alone
+	if t.passes() {
+		get = t.inLine
+	}
+	l, err := get()
+	if err != nil {
+		return fail(err)
+	}
+	return l, nil
+}
+
+// alone gets a lease from the store.
+func (t *attempt) alone() (*Lease, error) {
 	for {
-		a := newAcquisition(c, want, cfg)
-		a.err = unconfirmed
-		trust, fence, err := a.run(waitCtx)
-		if err == nil && cfg.copies.n > 0 {
-			trust, err = a.confirm(waitCtx, cfg.copies)
-		}
-		op.note(a)
+		a := t.begin()
+		l, err := t.win(a)
 		if err == nil {
-			l := newLease(ctx, a, fence, cfg, op)
-			if err = l.start(trust); err == nil {
-				return l, nil
-			}
+			return l, nil
 		}
-		if !a.clean || a.asking > 0 || a.open.Load() > 0 {
-			a.undo(ctx)
-		}
-		// Granted, and taken away by force before we heard of it, or given back for want
-		// of replicas: a new token begins again at the end of the queue.
-		if !errors.Is(err, driver.ErrNotHeld) && !errors.Is(err, ErrNotReplicated) || !want.Wait || waitCtx.Err() != nil {
-			return fail(err)
-		}
-		if errors.Is(err, ErrNotReplicated) {
-			unconfirmed, cfg.loud = err, false // has been said
+		a.undo(t.ctx)
+		if !t.again(err) {
+			return nil, err
 		}
 	}
+}
+
+// begin makes an acquisition.
+func (t *attempt) begin() *acquisition {
+	a := newAcquisition(t.c, t.want, t.cfg)
+	a.err = t.unconfirmed
+	return a
+}
+
+// win waits until the store has granted the lock, and the replicas that are asked for have it.
+func (t *attempt) win(a *acquisition) (*Lease, error) {
+	trust, fence, err := a.run(t.wait)
+	if err == nil && t.cfg.copies.n > 0 {
+		trust, err = a.confirm(t.wait, t.cfg.copies)
+	}
+	t.op.note(a)
+	if err != nil {
+		return nil, err
+	}
+	a.turn.begin(a.req, fence)
+	l := a.hold(t.ctx, t.op, t.plain)
+	if err := a.begin(trust); err != nil {
+		a.dismiss(err)
+		return nil, err
+	}
+	return l, nil
+}
+
+// again reports whether to begin again, with a new token at the end of the queue: what was
+// granted was taken away by force before we heard of it, or given back for want of replicas.
+func (t *attempt) again(err error) bool {
+	unconfirmed := errors.Is(err, ErrNotReplicated)
+	if unconfirmed {
+		t.unconfirmed, t.cfg.loud = err, false // has been said
+	}
+	return (unconfirmed || errors.Is(err, driver.ErrNotHeld)) && t.want.Wait && t.wait.Err() == nil
 }

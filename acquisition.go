@@ -44,7 +44,6 @@ type acquisition struct {
 	busy    bool      // the store has said ErrLocked
 	wakeups Wakeups   // for hooks to see
 	blocked []string  // carriers of holders that were in the way
-	carrier string    // what others are told of us when we hold the lock
 	clean   bool      // the last answer left nothing behind in the store
 	pause   time.Duration
 	late    int          // grants that came too late to be of use
@@ -55,10 +54,16 @@ type acquisition struct {
 	// them out or still will. As long as there are any, giving the token up must leave
 	// a tombstone.
 	open      atomic.Int32
-	gone      atomic.Bool // the store took the lock away again
-	undone    atomic.Bool // it has come to nothing
+	ceased    atomic.Bool // nobody wants the lock by this token any more
 	settled   atomic.Bool // the release of its token is done
 	straggled atomic.Bool // an ask has been answered since the token was given up
+
+	// What follows is of the term, once the lock is granted.
+	cfg   config
+	at    *doorway // where it passes from hand to hand; nil if it does not
+	entry *keepalive.Entry
+	turn  turn
+	fate  atomic.Pointer[error] // why it was lost; points to nil for no particular cause
 
 	// leases are those on what was granted, of which there are several if they were
 	// nested: the ones that are held, or else the one that was held last. Their ends are
@@ -79,6 +84,7 @@ func newAcquisition(c *Client, want driver.Request, cfg config) *acquisition {
 	a := &acquisition{
 		c:       c,
 		req:     want,
+		cfg:     cfg.alike(),
 		loud:    cfg.loud,
 		log:     cfg.log(),
 		first:   1,
@@ -92,27 +98,30 @@ func newAcquisition(c *Client, want driver.Request, cfg config) *acquisition {
 // wake passes news on from the driver. If there is no room, the news that is in there
 // makes the acquisition ask, and it learns everything then.
 func (a *acquisition) wake(g driver.Grant) {
-	if g.Status == driver.Lost {
-		a.gone.Store(true)
-		if l := a.lease(); l != nil {
-			l.lose(driver.ErrNotHeld)
-		}
-		return
-	}
-	select {
-	case a.news <- g:
+	switch g.Status {
+	case driver.Lost:
+		a.lost(driver.ErrNotHeld)
+	case driver.Wanted:
+		a.wanted()
 	default:
+		select {
+		case a.news <- g:
+		default:
+		}
 	}
 }
 
 // run is the wait loop. It asks, and asks again every TTL/3, which is the heartbeat
-// of a waiter, until the lock is granted or there is a reason to give up.
+// of a waiter, until the lock is granted or there is a reason to give up. After that
+// somebody else may go on with it.
 func (a *acquisition) run(ctx context.Context) (keepalive.Trust, int64, error) {
-	if ctx.Done() == nil {
+	switch {
+	case a.last > 0:
+	case ctx.Done() == nil:
 		// Nobody can call this off, so there is no need to wait for the answer on a
 		// goroutine of its own; the detour would double the time a free lock takes.
 		a.send(ctx, a.number())
-	} else {
+	default:
 		a.ask(ctx)
 	}
 	for {
@@ -218,7 +227,7 @@ func (a *acquisition) send(ctx context.Context, r driver.Request) {
 	if err == nil || errors.Is(err, driver.ErrNotExecuted) || errors.Is(err, driver.ErrNotHeld) {
 		a.open.Add(-1)
 	}
-	late := err == nil && g.Status != driver.Busy && a.over()
+	late := err == nil && g.Status != driver.Busy && a.ceased.Load()
 	a.replies <- reply{r.Ask, g, err}
 	if late {
 		// The store may have handled it after the release of its token, if that has no
@@ -229,12 +238,6 @@ func (a *acquisition) send(ctx context.Context, r driver.Request) {
 			_ = a.settlement(ctx).run()
 		}
 	}
-}
-
-// over reports whether nobody wants the lock by this token any more.
-func (a *acquisition) over() bool {
-	l := a.lease()
-	return a.undone.Load() || l != nil && l.ended() != nil
 }
 
 // trust returns the trust that follows from a grant resting on that ask.
@@ -254,6 +257,7 @@ func (a *acquisition) answer(r reply) (driver.Grant, error) {
 	}
 	a.c.answer()
 	a.pause = 0
+	a.tell(nil)
 	a.clean = r.grant.Status == driver.Busy
 	a.behind(r.grant.Carrier)
 	switch r.grant.Status {
@@ -287,9 +291,17 @@ func (a *acquisition) failed(err error) error {
 		a.log.Warn("holdfast: cannot lock yet", "lock", a.req.Name, "error", err)
 	}
 	a.err = err
+	a.tell(&err)
 	a.pause = min(max(2*a.pause, 5*time.Millisecond), time.Second, a.req.TTL/6)
 	a.again(a.pause)
 	return nil
+}
+
+// tell lets those behind it know what keeps it from being granted, if not a holder.
+func (a *acquisition) tell(trouble *error) {
+	if a.at != nil {
+		a.at.trouble.Store(trouble)
+	}
 }
 
 // again sets the next ask to a random time around d from now.
@@ -308,14 +320,20 @@ func (a *acquisition) because(cause error) error {
 // undo gives up the token in the background, whatever became of its asks: its place
 // in the queue, or a grant that nobody took.
 func (a *acquisition) undo(ctx context.Context) {
-	a.undone.Store(true)
+	if a.clean && a.asking == 0 && a.open.Load() == 0 {
+		return
+	}
+	a.ceased.Store(true)
 	a.c.wg.Add(1)
-	go func() {
-		defer a.c.wg.Done()
-		_ = a.settlement(ctx).run()
-	}()
+	a.settlement(ctx).background()
 }
 
 func (a *acquisition) driverLease() driver.Lease {
-	return driver.Lease{Kind: a.req.Kind, Name: a.req.Name, Token: a.req.Token, TTL: a.req.TTL, Owner: a.req.Owner, Carrier: a.carrier}
+	l := driver.Lease{Kind: a.req.Kind, Name: a.req.Name, Token: a.req.Token, TTL: a.req.TTL, Owner: a.req.Owner}
+	if held := a.lease(); held != nil {
+		l.Carrier = held.carrier
+	}
+	return l
 }
+
+func (a *acquisition) door() door { return door{kind: a.req.Kind, name: a.req.Name} }

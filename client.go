@@ -50,9 +50,9 @@ type Client struct {
 	die     context.CancelFunc
 	wg      sync.WaitGroup
 	mu      sync.Mutex
-	closed  bool                // no operation begins any more
-	leases  map[*Lease]struct{} // held
-	doors   map[door]*doorway   // of the locks that Lock holds or waits for
+	closed  bool                      // no operation begins any more
+	terms   map[*acquisition]struct{} // granted
+	doors   map[door]*doorway         // of the locks that somebody waits for or holds
 }
 
 // New returns a client that keeps its locks on the Redis behind rdb: a
@@ -100,7 +100,7 @@ func open(d driver.Driver, c config) *Client {
 		holder:  host + ":" + strconv.Itoa(os.Getpid()),
 		closing: closing,
 		shut:    shut,
-		leases:  map[*Lease]struct{}{},
+		terms:   map[*acquisition]struct{}{},
 		doors:   map[door]*doorway{},
 	}
 	client.keeper = keepalive.New(d, client.keep)
@@ -120,7 +120,7 @@ func (c *Client) Close() error {
 	}
 	c.closed = true
 	c.shut()
-	held := slices.Collect(maps.Keys(c.leases))
+	held := slices.Collect(maps.Keys(c.terms))
 	c.wg.Add(len(held))
 	c.mu.Unlock()
 	defer c.die()
@@ -130,9 +130,9 @@ func (c *Client) Close() error {
 	go func() {
 		defer close(finished)
 		var results []<-chan error
-		for _, l := range held {
-			if settle, _ := l.giveUp(l.ctx, true); settle != nil {
-				results = append(results, l.background(settle))
+		for _, a := range held {
+			if r := a.close(); r != nil {
+				results = append(results, r)
 			}
 		}
 		c.wg.Wait() // waiters withdraw before the driver is closed
@@ -181,23 +181,6 @@ func (c *Client) answer() {
 	} else {
 		c.streak.Store(0)
 	}
-}
-
-// remember makes Close release a lease. It reports false if the client is closed.
-func (c *Client) remember(l *Lease) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.closed {
-		c.leases[l] = struct{}{}
-	}
-	return !c.closed
-}
-
-// forget drops a lease that is over.
-func (c *Client) forget(l *Lease) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.leases, l)
 }
 
 // newToken returns the identity of an acquisition. The counter tells those of this

@@ -63,7 +63,7 @@ func (c *counting) Release(_ context.Context, l driver.Lease) error {
 func TestReleaseBesideCloseLeavesNothingHeld(t *testing.T) {
 	const leases = 2000
 	d := &counting{}
-	c := holdfast.Open(d)
+	c := holdfast.Open(d, holdfast.WithStrictFIFO()) // so that all can hold it, in a store that does not mind
 	var held []*holdfast.Lease
 	for range leases {
 		l, err := c.Mutex("x").Lease(t.Context())

@@ -2,8 +2,7 @@ package holdfast
 
 import (
 	"slices"
-
-	"golang.org/x/sync/semaphore"
+	"sync/atomic"
 
 	"github.com/holdfast-go/holdfast/driver"
 )
@@ -15,88 +14,24 @@ type door struct {
 	owner string // what is held on behalf of one is not for others to unlock
 }
 
-// doorway is where goroutines that use the forms of package sync come in, first come,
-// first served: one at a time, or readers together. These forms return nothing to
-// release, so the leases stay here until somebody goes out who knows no more than the
-// name. It exists only while somebody uses it.
+// doorway is what a client knows of a lock. It exists only while somebody uses it.
 type doorway struct {
-	room  *semaphore.Weighted
-	users int    // inside or waiting; under Client.mu, like holds
-	holds []hold // in the order of their grants
-	last  *Lease // of who went out last
+	door    door
+	line    line
+	trouble atomic.Pointer[error] // what the store says to who asks it; nil if it answers
+
+	// The rest is guarded by Client.mu.
+	users int           // calls under way, terms and holds
+	holds []hold        // in the order of their grants
+	freed chan struct{} // closed when one of them goes; nil if nobody waits for that
 }
 
-// everyone is the size of a room: who comes alone takes all of it.
-const everyone = 1 << 30
-
-func width(shared bool) int64 {
-	if shared {
-		return 1
-	}
-	return everyone
-}
-
-// hold is what is left of a lease, in permits. A lock has one.
+// hold is what is left of a lease, in permits; a lock has one. The forms of package sync
+// return nothing to release, so their leases stay here until somebody goes out who
+// knows no more than the name.
 type hold struct {
 	lease *Lease
 	left  int64
-}
-
-// enter goes in, waiting if it may.
-func (c *Client) enter(d door, shared, wait bool, op *AcquireOp) error {
-	w := c.approach(d)
-	if w != nil && d.owner != "" { // the store lets the same owner in beside itself
-		return nil
-	}
-	if w != nil && w.room.TryAcquire(width(shared)) {
-		return nil
-	}
-	if w != nil && op != nil {
-		op.Contended = true
-		op.block(c.inside(w)...)
-	}
-	switch {
-	case w == nil:
-		return ErrClosed
-	case !wait:
-		c.withdraw(d)
-		return ErrLocked
-	case w.room.Acquire(c.closing, width(shared)) != nil:
-		c.withdraw(d)
-		return ErrClosed
-	case op != nil:
-		op.block(c.before(w, shared))
-	}
-	return nil
-}
-
-// inside returns the carriers of those who are inside.
-func (c *Client) inside(w *doorway) []string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var carriers []string
-	for _, h := range w.holds {
-		carriers = append(carriers, h.lease.a.carrier)
-	}
-	return carriers
-}
-
-// before returns the carrier of who went out just before somebody came in, unless both
-// are readers, who are not in each other's way.
-func (c *Client) before(w *doorway, shared bool) string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if w.last == nil || shared && w.last.a.req.Shared {
-		return ""
-	}
-	return w.last.a.carrier
-}
-
-// leave goes out, and lets the next ones in.
-func (c *Client) leave(d door, shared bool) {
-	if w := c.withdraw(d); d.owner == "" {
-		w.room.Release(width(shared))
-	}
 }
 
 // approach returns the doorway, with one more user, unless the client is closed.
@@ -106,31 +41,66 @@ func (c *Client) approach(d door) *doorway {
 	if c.closed {
 		return nil
 	}
+	return c.doorway(d)
+}
+
+// doorway returns the doorway, with one more user. The caller holds mu.
+func (c *Client) doorway(d door) *doorway {
 	w := c.doors[d]
 	if w == nil {
-		w = &doorway{room: semaphore.NewWeighted(everyone)}
+		w = &doorway{door: d}
 		c.doors[d] = w
 	}
 	w.users++
 	return w
 }
 
-func (c *Client) withdraw(d door) *doorway {
+func (c *Client) withdraw(w *doorway) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	w := c.doors[d]
-	if w.users--; w.users == 0 {
-		delete(c.doors, d)
-	}
-	return w
+	c.unused(w)
 }
 
-// hold puts down the lease of somebody inside.
-func (c *Client) hold(d door, l *Lease) {
+// unused takes a user away. The caller holds mu.
+func (c *Client) unused(w *doorway) {
+	if w.users--; w.users == 0 {
+		delete(c.doors, w.door)
+	}
+}
+
+// barred returns nil if no hold keeps others out, of the lock or from reading; else a
+// channel that is closed when one goes. Those that are good have their leases for that:
+// it matters here if the lease is lost, for a hold lasts until it is undone. So with
+// lost they alone count.
+func (c *Client) barred(d door, shared, lost bool) <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	w := c.doors[d]
+	if w == nil || d.owner != "" { // the store lets an owner in beside himself
+		return nil
+	}
+	for _, h := range w.holds {
+		together := shared && h.lease.a.req.Shared
+		if !together && (!lost || h.lease.ended() != nil) {
+			if w.freed == nil {
+				w.freed = make(chan struct{})
+			}
+			return w.freed
+		}
+	}
+	return nil
+}
+
+// hold puts down the lease of somebody inside, unless Close has released it.
+func (c *Client) hold(d door, l *Lease) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return false
+	}
+	w := c.doorway(d)
 	w.holds = append(w.holds, hold{l, max(1, l.a.req.Weight)})
+	return true
 }
 
 // unhold takes n away from the holds that are shared, or are not, and returns them as
@@ -146,6 +116,12 @@ func (c *Client) unhold(d door, shared bool, n int64) ([]hold, bool) {
 	w := c.doors[d]
 	if w == nil {
 		return nil, false
+	}
+	if len(w.holds) == 1 && w.holds[0].left == n && w.holds[0].lease.a.req.Shared == shared {
+		taken := []hold{{w.holds[0].lease, 0}}
+		w.holds = w.holds[:0]
+		c.gone(w, 1)
+		return taken, true
 	}
 	var lost, same, rest []int
 	var sum int64
@@ -175,8 +151,20 @@ func (c *Client) unhold(d door, shared bool, n int64) ([]hold, bool) {
 		h.left -= part
 		n -= part
 		taken = append(taken, *h)
-		w.last = h.lease
 	}
+	before := len(w.holds)
 	w.holds = slices.DeleteFunc(w.holds, func(h hold) bool { return h.left == 0 })
+	c.gone(w, before-len(w.holds))
 	return taken, true
+}
+
+// gone notes that n holds are undone. The caller holds mu.
+func (c *Client) gone(w *doorway, n int) {
+	if n > 0 && w.freed != nil {
+		close(w.freed)
+		w.freed = nil
+	}
+	for range n {
+		c.unused(w)
+	}
 }

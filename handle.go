@@ -64,44 +64,62 @@ func (h *handle) tryLock(shared bool) bool {
 	return err == nil
 }
 
-// attempt goes through the doorway, gets the lease, and leaves it there.
+// attempt gets the lease and leaves it in the doorway.
 func (h *handle) attempt(ctx context.Context, want driver.Request, cfg config) error {
 	var l *Lease
 	var err error
-	entered := false
 	if hooks := h.c.hooks.Load(); hooks != nil {
-		l, entered, err = h.hooked(ctx, hooks, want, cfg)
-	} else if err = h.enter(want, nil); err == nil {
-		entered = true
-		l, err = h.c.obtain(ctx, want, cfg, nil)
+		l, err = hooks.lease(ctx, newAcquireOp(want, cfg, func(ctx context.Context, op *AcquireOp) (*Lease, error) {
+			return h.enter(ctx, want, cfg, op)
+		}))
+	} else {
+		l, err = h.enter(ctx, want, cfg, nil)
 	}
-	if err == nil {
-		h.c.hold(h.door(want.Shared), l)
-	} else if entered {
-		h.c.leave(h.door(want.Shared), want.Shared)
+	if err == nil && !h.c.hold(h.door(want.Shared), l) {
+		err = h.refused(ErrClosed)
 	}
 	return err
 }
 
-// hooked calls hooks around the way through the doorway to the lease.
-func (h *handle) hooked(ctx context.Context, hooks *hooks, want driver.Request, cfg config) (l *Lease, entered bool, err error) {
-	l, err = hooks.lease(ctx, newAcquireOp(want, cfg, func(ctx context.Context, op *AcquireOp) (*Lease, error) {
-		if !entered { // a hook may call this again
-			if err := h.enter(want, op); err != nil {
+// enter gets the lease when no hold is in the way. Another may become lost while this one
+// waits for its turn; then the lock goes to others first.
+func (h *handle) enter(ctx context.Context, want driver.Request, cfg config, op *AcquireOp) (*Lease, error) {
+	bar := h.c.barred(h.door(want.Shared), want.Shared, want.Wait)
+	for {
+		if bar != nil {
+			if op != nil {
+				op.Contended = true
+			}
+			if err := h.stand(bar, want.Wait); err != nil {
 				return nil, err
 			}
-			entered = true
 		}
-		return h.c.obtain(ctx, want, cfg, op)
-	}))
-	return l, entered, err
+		l, err := h.c.obtain(ctx, want, cfg, op == nil, op)
+		if err != nil {
+			return nil, err
+		}
+		if bar = h.c.barred(h.door(want.Shared), want.Shared, false); bar == nil {
+			return l, nil
+		}
+		_ = l.letGo(l.ctx, 0)
+	}
 }
 
-func (h *handle) enter(want driver.Request, op *AcquireOp) error {
-	if err := h.c.enter(h.door(want.Shared), want.Shared, want.Wait, op); err != nil {
-		return &LockError{Op: "acquire " + string(h.kind), Name: h.name, Err: err}
+// stand waits before a doorway.
+func (h *handle) stand(bar <-chan struct{}, wait bool) error {
+	if !wait {
+		return h.refused(ErrLocked)
 	}
-	return nil
+	select {
+	case <-bar:
+		return nil
+	case <-h.c.closing.Done():
+		return h.refused(ErrClosed)
+	}
+}
+
+func (h *handle) refused(err error) error {
+	return &LockError{Op: "acquire " + string(h.kind), Name: h.name, Err: err}
 }
 
 // unlock ends what lock or tryLock has begun, and reports whether there is anything.
@@ -111,7 +129,6 @@ func (h *handle) unlock(shared bool) bool {
 		return false
 	}
 	parts[0].lease.unlock()
-	h.c.leave(h.door(shared), shared)
 	return true
 }
 

@@ -234,9 +234,9 @@ func (h *hooks) wrap(hook Hook) {
 // keep renews leases for the keeper. Commands need a context with a span, or they would
 // each begin a trace of their own; that of one of the leases is as good as another.
 func (c *Client) keep(ctx context.Context, entries []*keepalive.Entry) []error {
-	values := entries[0].Owner.(*acquisition).lease().ctx
+	values := context.Background()
 	for _, e := range entries {
-		if l := e.Owner.(*acquisition).lease(); trace.SpanContextFromContext(l.ctx).IsValid() {
+		if l := e.Owner.(*acquisition).lease(); l != nil && trace.SpanContextFromContext(l.ctx).IsValid() {
 			values = l.ctx
 			break
 		}
@@ -249,7 +249,7 @@ func (c *Client) renew(ctx context.Context, entries []*keepalive.Entry) []error 
 	run := func(ctx context.Context, _ *RenewOp) []error {
 		leases := make([]driver.Lease, len(entries))
 		for i, e := range entries {
-			leases[i] = e.Lease
+			leases[i] = e.Owner.(*acquisition).driverLease()
 		}
 		errs := c.d.Renew(ctx, leases)
 		for i, err := range errs {

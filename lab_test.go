@@ -105,8 +105,20 @@ func (l *lab) remember() {
 	}
 }
 
-// open returns a client on rdb that is closed when the test ends.
+// open returns a client on rdb that is closed when the test ends. Its waiters each go to the
+// store, since that is what most tests look at.
 func (l *lab) open(rdb redis.UniversalClient, opts ...holdfast.Option) *holdfast.Client {
+	l.t.Helper()
+	return l.start(rdb, append([]holdfast.Option{holdfast.WithStrictFIFO()}, opts...)...)
+}
+
+// mates returns a client beside the server whose waiters wait together.
+func (l *lab) mates(opts ...holdfast.Option) *holdfast.Client {
+	l.t.Helper()
+	return l.start(l.s.Client(l.t), opts...)
+}
+
+func (l *lab) start(rdb redis.UniversalClient, opts ...holdfast.Option) *holdfast.Client {
 	l.t.Helper()
 	opts = append([]holdfast.Option{
 		holdfast.WithTTL(ages), holdfast.WithLogger(slog.New(slog.NewTextHandler(&l.log, nil))),

@@ -14,26 +14,23 @@ import (
 // lease is renewed. It ends when it is released, or when it is lost. Its methods may
 // be called from any goroutine.
 type Lease struct {
-	c      *Client
-	a      *acquisition
-	fence  int64
-	log    func(cause error) // of a loss
-	entry  *keepalive.Entry
-	ctx    context.Context
-	cancel context.CancelCauseFunc
+	c       *Client
+	a       *acquisition
+	fence   int64
+	carrier string            // what others are told of us who wait
+	log     func(cause error) // of a loss
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	plain   bool // nobody sees it: it can serve another when its holder is done
 
 	end error // nil while held, then an error that matches ErrLost or ErrNotHeld; under a.mu
 }
 
-func newLease(ctx context.Context, a *acquisition, fence int64, cfg config, op *AcquireOp) *Lease {
+func newLease(ctx context.Context, a *acquisition, fence int64, op *AcquireOp) *Lease {
 	l := &Lease{c: a.c, a: a, fence: fence}
 	l.live(ctx, op)
-	if op != nil && op.Holding != nil {
-		a.carrier, _ = l.ctx.Value(carrierKey{}).(string)
-	}
-	l.entry = &keepalive.Entry{Lease: a.driverLease(), Fixed: cfg.fixed, Owner: a, Lost: func(err error) { l.lose(err) }}
 	l.log = func(cause error) {
-		cfg.log().Warn("holdfast: lock lost", "kind", a.req.Kind, "lock", a.req.Name, "fence", fence, "cause", cause)
+		a.cfg.log().Warn("holdfast: lock lost", "kind", a.req.Kind, "lock", a.req.Name, "fence", fence, "cause", cause)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -47,27 +44,9 @@ func (l *Lease) live(ctx context.Context, op *AcquireOp) {
 	ctx = context.WithoutCancel(ctx)
 	if op != nil && op.Holding != nil {
 		ctx = op.Holding(ctx, l.fence)
+		l.carrier, _ = ctx.Value(carrierKey{}).(string)
 	}
 	l.ctx, l.cancel = context.WithCancelCause(l.within(ctx, outer))
-}
-
-// start puts the lease in the care of the client.
-func (l *Lease) start(trust keepalive.Trust) error {
-	l.c.keeper.Add(l.entry, trust)
-	if !l.c.remember(l) {
-		l.c.keeper.Remove(l.entry)
-		l.a.end(ErrClosed)
-		l.cancel(ErrClosed)
-		return ErrClosed
-	}
-	if l.a.gone.Load() { // before we were there to hear it
-		l.lose(driver.ErrNotHeld)
-	}
-	if l.ended() != nil { // before it was in anybody's care
-		l.c.keeper.Remove(l.entry)
-		l.c.forget(l)
-	}
-	return nil
 }
 
 // Context returns a context that ends when the lease does: with cause [ErrLost] when
@@ -100,7 +79,7 @@ func (l *Lease) Done() <-chan struct{} { return l.ctx.Done() }
 func (l *Lease) Err() error {
 	end := l.ended()
 	if end == nil && l.expired() {
-		l.lose(nil)
+		l.a.lost(nil)
 		end = l.ended()
 	}
 	return end
@@ -114,7 +93,7 @@ func (l *Lease) ended() error {
 
 // expired reports whether the lease is over by the clock, which may be before anybody
 // has noticed.
-func (l *Lease) expired() bool { return l.c.keeper.Trust(l.entry).Left() <= 0 }
+func (l *Lease) expired() bool { return l.c.keeper.Trust(l.a.entry).Left() <= 0 }
 
 // Fence returns the fencing token: a number that is larger for every new lease on the
 // lock. A resource that remembers the largest it has seen, and refuses smaller ones,
@@ -134,7 +113,7 @@ func (l *Lease) Name() string { return l.a.req.Name }
 
 // Deadline returns when the lease ends if it is not renewed until then, by the clock
 // of this process. The store lets it last a little longer.
-func (l *Lease) Deadline() time.Time { return l.c.keeper.Trust(l.entry).Deadline() }
+func (l *Lease) Deadline() time.Time { return l.c.keeper.Trust(l.a.entry).Deadline() }
 
 // Renew lets the lease last its whole TTL again. Only leases made [WithoutRenewal]
 // need it. The error matches [ErrLost] if the lease is lost; after any other it is
@@ -146,13 +125,13 @@ func (l *Lease) Renew(ctx context.Context) error {
 	}
 	_, err := await(l.c, ctx, op, l.door(), true, func() (any, error) {
 		sent := time.Now()
-		err := l.c.renew(l.c.under(ctx), []*keepalive.Entry{l.entry})[0]
+		err := l.c.renew(l.c.under(ctx), []*keepalive.Entry{l.a.entry})[0]
 		switch {
 		case err == nil:
-			l.c.keeper.Renewed(l.entry, sent)
+			l.c.keeper.Renewed(l.a.entry, sent)
 			err = l.Err() // the answer may have come too late
 		case errors.Is(err, driver.ErrNotHeld):
-			l.lose(err) // unless it was released meanwhile
+			l.a.lost(err) // unless it was released meanwhile
 			err = l.Err()
 		}
 		return nil, err
@@ -178,9 +157,10 @@ func (l *Lease) Downgrade(ctx context.Context) error {
 		return l.error(op, fmt.Errorf("%w: leases are nested with this one", ErrLocked))
 	}
 	_, err := await(l.c, ctx, op, l.door(), able && l.a.req.Kind == driver.RWMutex, func() (any, error) {
-		err := d.Downgrade(l.c.under(ctx), l.entry.Lease, 0)
+		l.a.stop() // it cannot pass to one who wants to write
+		err := d.Downgrade(l.c.under(ctx), l.a.driverLease(), 0)
 		if errors.Is(err, driver.ErrNotHeld) {
-			l.lose(err) // unless it was released meanwhile
+			l.a.lost(err) // unless it was released meanwhile
 			err = l.Err()
 		}
 		return nil, err
@@ -188,8 +168,7 @@ func (l *Lease) Downgrade(ctx context.Context) error {
 	return err
 }
 
-// lose ends a lease that the store does not keep for us any more, or may not. It must
-// not block: it is called with locks of the driver held, and on the timer goroutine.
+// lose ends the lease, and those that are nested with it, because their term is lost.
 func (l *Lease) lose(cause error) {
 	switch {
 	case errors.Is(cause, driver.ErrNotHeld):
@@ -199,32 +178,9 @@ func (l *Lease) lose(cause error) {
 	default:
 		cause = fmt.Errorf("%w: %w", errNotRenewed, cause)
 	}
-	lost := l.error("hold", fmt.Errorf("%w: %w", ErrLost, cause))
-	held := l.a.end(lost)
-	if len(held) == 0 {
-		return
+	if l.a.dismiss(l.error("hold", fmt.Errorf("%w: %w", ErrLost, cause))) {
+		go l.log(cause)
 	}
-	l.c.keeper.Remove(l.entry)
-	for _, l := range held {
-		l.c.forget(l)
-		l.cancel(lost)
-	}
-	go l.log(cause)
-	if l.c.begin() {
-		go l.tidy()
-	}
-}
-
-// tidy lets the driver forget a lost lease that nobody may ever release. There is no
-// hurry: who works under the lease has just been told to stop, and as long as the store
-// keeps it nobody else begins.
-func (l *Lease) tidy() {
-	defer l.c.wg.Done()
-	select {
-	case <-l.c.closing.Done():
-	case <-time.After(releaseWait):
-	}
-	_, _ = l.a.settlement(l.ctx).try()
 }
 
 // Why a lease was lost, as far as this process knows.

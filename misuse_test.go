@@ -270,13 +270,13 @@ func TestCloseEndsAllThatWait(t *testing.T) {
 			background <- err
 		}()
 		locks := make(chan any, 2)
-		for range 2 { // one of them waits behind the other
+		for range 2 {
 			go func() {
 				defer func() { locks <- recover() }()
 				c.Mutex("x").Lock()
 			}()
 		}
-		l.untilQueue("x", 4)
+		l.untilQueue("x", 5)
 
 		require.NoError(t, promptly(t, soon, c.Close))
 		for _, w := range waiters {

@@ -2,6 +2,7 @@ package holdfast
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -32,7 +33,7 @@ func (c *Client) again(ctx context.Context, want driver.Request, cfg config, op 
 
 // nest returns a lease on what l holds, or nothing if that is not there any more.
 func (l *Lease) nest(ctx context.Context, want driver.Request, op *AcquireOp) (*Lease, error) {
-	n := &Lease{c: l.c, a: l.a, fence: l.fence, log: l.log, entry: l.entry}
+	n := &Lease{c: l.c, a: l.a, fence: l.fence, log: l.log}
 	if op != nil {
 		op.Reentrant = true
 	}
@@ -43,16 +44,6 @@ func (l *Lease) nest(ctx context.Context, want driver.Request, op *AcquireOp) (*
 		}
 		n.cancel(ErrNotHeld)
 		return nil, nil
-	}
-	if !l.c.remember(n) {
-		l.c.wg.Add(1) // the operation that we are part of has not ended, so it may grow
-		if settle, _ := n.giveUp(ctx, true); settle != nil {
-			n.background(settle) // Close has left it to us
-		}
-		return nil, ErrClosed
-	}
-	if n.ended() != nil { // before it was in anybody's care
-		l.c.forget(n)
 	}
 	return n, nil
 }
@@ -117,15 +108,22 @@ func (a *acquisition) leave(l *Lease, begun bool) (before error, others bool) {
 	return before, others
 }
 
-// end ends all leases, and returns those that were held.
-func (a *acquisition) end(err error) (held []*Lease) {
+// dismiss ends all leases, and reports whether any was held.
+func (a *acquisition) dismiss(end error) bool {
 	a.mu.Lock()
-	defer a.mu.Unlock()
+	var held []*Lease
 	for _, l := range a.leases {
 		if l.end == nil {
-			l.end = err
+			l.end = end
 			held = append(held, l)
 		}
 	}
-	return held
+	a.mu.Unlock()
+	if !errors.Is(end, ErrLost) {
+		end = context.Canceled
+	}
+	for _, l := range held {
+		l.cancel(end)
+	}
+	return len(held) > 0
 }

@@ -25,6 +25,8 @@ type config struct {
 	nested bool          // count what the context holds
 	owner  string        // on whose behalf to hold what is held alone; empty for nobody
 	copies copies
+	strict bool          // no lease passes to another in this process
+	linger time.Duration // how long a lease is kept that nobody wants
 	prefix string
 	logger *slog.Logger // nil: slog.Default(), as it is when something is logged
 }
@@ -121,6 +123,29 @@ func WithOwner(id string) LockOption {
 	return lockOption(func(c *config) { c.owner = id })
 }
 
+// WithStrictFIFO makes the goroutines of this process wait for the lock each for itself,
+// in the order of all that wait for it anywhere. The default is that those of one process
+// wait together: the lock passes from one to the next of them without Redis, until it has
+// passed 32 times or a quarter of the TTL is over; then the other processes that wait get
+// their turn.
+func WithStrictFIFO() LockOption {
+	return lockOption(func(c *config) { c.strict = true })
+}
+
+// WithLinger keeps the lock for this process for d after it was unlocked, unless another
+// process waits for it. To lock it again then takes no command, and another process gets
+// it after two trips to Redis, or at the latest at the next renewal if the message that
+// tells of it is lost. If this process crashes the lock is free after its TTL, as if it
+// had been held. It applies to [Mutex], and to [RWMutex] for writing; for fixed and for
+// strict locks it does nothing. It panics if d is not positive. The default is to release
+// the lock at once.
+func WithLinger(d time.Duration) LockOption {
+	if d <= 0 {
+		panic(fmt.Sprintf("holdfast: linger of %v, must be positive", d))
+	}
+	return lockOption(func(c *config) { c.linger = d })
+}
+
 // WithPrefix sets what the keys in Redis begin with. Programs exclude each other only
 // if they use the same prefix. It has no effect on [Open]. It panics if prefix is
 // empty. The default is "holdfast".
@@ -150,5 +175,12 @@ func (c config) with(opts []LockOption) config {
 	for _, o := range opts {
 		o.apply(&c)
 	}
+	return c
+}
+
+// alike returns what must be the same of two requests if a lease is to pass from one to
+// the other.
+func (c config) alike() config {
+	c.wait, c.loud = 0, false
 	return c
 }

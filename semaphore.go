@@ -137,10 +137,9 @@ func (s *Semaphore) enter(l *Lease, err error) error {
 	if err != nil {
 		return err
 	}
-	if s.c.approach(s.door(false)) == nil {
-		return &LockError{Op: "acquire semaphore", Name: s.name, Err: ErrClosed} // and so released
+	if !s.c.hold(s.door(false), l) {
+		return &LockError{Op: "acquire semaphore", Name: s.name, Err: ErrClosed}
 	}
-	s.c.hold(s.door(false), l)
 	return nil
 }
 
@@ -162,6 +161,5 @@ func (s *Semaphore) Release(n int64) {
 			continue
 		}
 		p.lease.unlock()
-		s.c.withdraw(s.door(false))
 	}
 }

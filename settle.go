@@ -54,9 +54,9 @@ func (l *Lease) release(ctx context.Context, _ int64) error {
 		return l.error(op, err)
 	}
 	if ctx.Done() == nil { // as in run
-		return l.error(op, l.finish(settle))
+		return l.error(op, settle.finish())
 	}
-	done := l.background(settle)
+	done := settle.background()
 	atLeast := time.After(releaseWait)
 	select {
 	case err := <-done:
@@ -73,6 +73,9 @@ func (l *Lease) release(ctx context.Context, _ int64) error {
 
 // unlock is Release for those who cannot be told of an error.
 func (l *Lease) unlock() {
+	if l.plain && l.Err() == nil && l.a.passOn() {
+		return
+	}
 	ctx := l.ctx // for the span
 	if l.c.hooks.Load() != nil {
 		ctx = context.WithoutCancel(ctx)
@@ -115,14 +118,14 @@ func (l *Lease) hurry(s *settlement) {
 	timer := time.NewTimer(releaseWait)
 	defer timer.Stop()
 	select {
-	case <-l.background(s):
+	case <-s.background():
 	case <-timer.C:
 	}
 }
 
 // finish ends the lease in the store, and the operation that this is part of.
-func (l *Lease) finish(s *settlement) error {
-	defer l.c.wg.Done()
+func (s *settlement) finish() error {
+	defer s.a.c.wg.Done()
 	err := s.run()
 	if errors.Is(err, driver.ErrNotHeld) {
 		err = ErrLost
@@ -130,9 +133,9 @@ func (l *Lease) finish(s *settlement) error {
 	return err
 }
 
-func (l *Lease) background(s *settlement) <-chan error {
+func (s *settlement) background() <-chan error {
 	done := make(chan error, 1)
-	go func() { done <- l.finish(s) }()
+	go func() { done <- s.finish() }()
 	return done
 }
 
@@ -147,20 +150,19 @@ func (l *Lease) giveUp(ctx context.Context, begun bool) (*settlement, error) {
 		return nil, ErrClosed // Close releases it
 	case !begun:
 		return nil, before
-	case before == nil && others:
-		l.cancel(context.Canceled)
-		l.c.forget(l)
-		l.c.wg.Done()
 	case before == nil:
-		// The holder stops to believe, and renewal stops, before the store is told.
-		l.c.keeper.Remove(l.entry)
+		// The holder stops to believe before anybody else is told.
 		l.cancel(context.Canceled)
-		l.c.forget(l)
+		if others || l.a.passOn() {
+			l.c.wg.Done()
+			return nil, nil
+		}
+		l.a.cease() // renewal stops before the store is told
 		return l.a.settlement(ctx), nil
 	case errors.Is(before, ErrLost):
 		// The store may still keep the lease for a moment. The next one need not wait
 		// for that, and this one not for the store.
-		l.background(l.a.settlement(ctx))
+		l.a.settlement(ctx).background()
 	default:
 		l.c.wg.Done()
 	}

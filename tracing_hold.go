@@ -86,7 +86,7 @@ func (h *holdSpan) end(l *Lease, at time.Time) {
 // endReason says why the lease has ended.
 func (l *Lease) endReason() string {
 	switch cause := context.Cause(l.ctx); {
-	case errors.Is(cause, errNotRenewed) && l.entry.Fixed:
+	case errors.Is(cause, errNotRenewed) && l.a.cfg.fixed:
 		return "expired"
 	case errors.Is(cause, ErrLost):
 		return "lost"

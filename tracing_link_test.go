@@ -190,14 +190,14 @@ func TestLinksAreFewAndDifferent(t *testing.T) {
 func TestReadersInTheDoorwayAreLinkedToTheWriter(t *testing.T) {
 	everywhere(t, func(t *testing.T, l *lab) {
 		e := newTelemetry(t, holdfast.WithHolderLinks(), holdfast.WithHoldSpans(holdfast.Always))
-		rw := e.on(l.near()).RWMutex("x")
+		rw := e.on(l.mates()).RWMutex("x")
 		rw.Lock()
 		const readers = 8
 		var in []<-chan any
 		for range readers {
 			in = append(in, begin(rw.RLock))
 		}
-		l.until("all wait", func() bool { return strings.Count(stacks(), "(*Client).enter(") == readers })
+		l.untilWaiting(rw, readers)
 		rw.Unlock()
 		for _, r := range in {
 			l.ends(r)
@@ -224,9 +224,9 @@ func TestReadersInTheDoorwayAreLinkedToTheWriter(t *testing.T) {
 func TestWhoCameLaterIsNotLinkedToWhoHadGone(t *testing.T) {
 	everywhere(t, func(t *testing.T, l *lab) {
 		e := newTelemetry(t, holdfast.WithHolderLinks(), holdfast.WithHoldSpans(holdfast.Always))
-		mu := e.on(l.near()).Mutex("x")
+		mu := e.on(l.mates()).Mutex("x")
 		waiting := func(n int) {
-			l.until("so many wait", func() bool { return strings.Count(stacks(), "(*Client).enter(") == n })
+			l.until("so many wait", func() bool { return strings.Count(stacks(), "(*attempt).hear(") == n })
 		}
 		mu.Lock()
 		second := begin(mu.Lock)

@@ -283,7 +283,7 @@ func TestTracingLinksTheWaiterToTheHolder(t *testing.T) {
 		}
 
 		e := newTelemetry(t, holdfast.WithHolderLinks(), holdfast.WithHoldSpans(holdfast.Always))
-		c := lab.near()
+		c := lab.mates()
 		c.AddHook(e.hook)
 		c.Mutex("local").Lock()
 		done := make(chan struct{})
@@ -292,7 +292,7 @@ func TestTracingLinksTheWaiterToTheHolder(t *testing.T) {
 			c.Mutex("local").Lock()
 			c.Mutex("local").Unlock()
 		}()
-		lab.until("the other waits", func() bool { return strings.Contains(stacks(), "(*Client).enter") })
+		lab.until("the other waits", func() bool { return strings.Contains(stacks(), "(*attempt).hear") })
 		c.Mutex("local").Unlock()
 		<-done
 		var links []sdktrace.Link

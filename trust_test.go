@@ -270,7 +270,7 @@ func TestHangingAskHoldsUpNothing(t *testing.T) {
 func TestWaitersWithdrawBeforeTheDriverIsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &play{asks: make(chan *ask, 16)}
-		c := holdfast.Open(p, holdfast.WithTTL(playTTL))
+		c := holdfast.Open(p, holdfast.WithTTL(playTTL), holdfast.WithStrictFIFO())
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		var waiters []*waiter

@@ -150,12 +150,17 @@ type Request struct {
 	// The next grant's fence lies beyond them. 0 means 1.
 	Fences int64
 
+	// Notice has Wake called with Wanted as soon as somebody waits for what the token
+	// holds, and again when it is renewed.
+	Notice bool
+
 	// Holder is a text for people that Inspect shows, such as "web-3:4711".
 	Holder string
 
 	// Wake is called when there is news for the token between two asks: with status
 	// Granted when the store granted the lock; with Queued when the token should
-	// ask again now; with Lost when the lease was taken away. It must not block.
+	// ask again now; with Lost when the lease was taken away; with Wanted if that was
+	// asked for. It must not block.
 	// A call can be missing, doubled or late, so it saves time and never replaces
 	// the heartbeat. nil means no such news is wanted.
 	Wake func(Grant)
@@ -170,6 +175,7 @@ const (
 	Queued                    // the token waits in the queue
 	Granted                   // the token holds the lock
 	Lost                      // only through Wake: the token holds the lock no more
+	Wanted                    // only through Wake: somebody waits for what the token holds
 )
 
 // Grant is the answer to a request, or news of one.
@@ -186,6 +192,9 @@ type Grant struct {
 	// Carrier is what a holder has said of itself with Lease.Carrier, if it has: of a
 	// Queued or Busy, one who holds the lock; of a Granted through Wake, the one before.
 	Carrier string
+
+	// Wanted says of an extension that somebody waits for the lock.
+	Wanted bool
 
 	// Reconnect says of a Queued through Wake that earlier news may have been missed.
 	Reconnect bool
@@ -280,6 +289,14 @@ type Downgrader interface {
 	// ErrNotHeld if the token does not hold it. A hold with an Owner is refused, since
 	// others may count on it; the error matches errors.ErrUnsupported.
 	Downgrade(ctx context.Context, l Lease, weight int64) error
+}
+
+// Extender is the ability to let a holder use its lease for more than one hold.
+type Extender interface {
+	// Extend renews the lease, as Renew does, and tells whether anybody waits for the lock.
+	// If not, it reserves that many fences beyond all that were reserved before:
+	// Grant.Fence is the first of them, and the next grant's fence lies beyond them.
+	Extend(ctx context.Context, l Lease, fences int64) (Grant, error)
 }
 
 // Attacher is the ability to hand a lease to another token, such as one of another

@@ -113,6 +113,16 @@ func (k *Keeper) Add(e *Entry, trust Trust) {
 	k.plan(e)
 }
 
+// Announce has e renewed soon, since there is something new to say of its holder.
+func (k *Keeper) Announce(e *Entry) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if soon := time.Now().Add(announce); e.place > 0 && soon.Before(e.next) {
+		e.next = soon
+		k.plan(e)
+	}
+}
+
 // Remove ends the care of e. It reports false if the lease was lost before; Lost has
 // been called then, or is about to be. After true it will not be called.
 func (k *Keeper) Remove(e *Entry) bool {

@@ -1,0 +1,157 @@
+package holdfast
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/cohort"
+)
+
+// line is where the goroutines of this client queue that want a lock for themselves alone.
+type line = cohort.Cohort[*acquisition, config]
+
+// passes reports whether a lease can pass from one to another in this process. One that
+// is not renewed ends when it ends; an owner has no need to wait for himself; and those who share something with others, permits or
+// reading, have each their own.
+func (t *attempt) passes() bool {
+	return t.want.Kind != driver.Semaphore && !t.want.Shared && !t.cfg.strict && !t.cfg.fixed && t.want.Owner == ""
+}
+
+// inLine gets a lease from another goroutine, or from the store for this one and those
+// that wait behind it.
+func (t *attempt) inLine() (*Lease, error) {
+	t.want.Fences, t.want.Notice = maxPasses, t.cfg.linger > 0
+	at := t.c.approach(door{kind: t.want.Kind, name: t.want.Name})
+	if at == nil {
+		return nil, ErrClosed
+	}
+	defer t.c.withdraw(at)
+	for {
+		w := cohort.NewWaiter[*acquisition](t.cfg.alike())
+		ended, ok := at.line.Join(w, t.want.Wait)
+		if ended != nil {
+			ended.giveBack()
+		}
+		if !ok {
+			t.behind(at)
+			return nil, ErrLocked
+		}
+		news, err := t.hear(at, w)
+		if err != nil {
+			return nil, err
+		}
+		if !news.Held {
+			return t.lead(at, news.Term)
+		}
+		t.after(news.Term)
+		if l := news.Term.hold(t.ctx, t.op, t.plain); l.ended() == nil {
+			return l, nil
+		}
+		// It was lost on the way from hand to hand.
+	}
+}
+
+// hear waits for the news of a waiter. Who gives up passes on what comes too late.
+func (t *attempt) hear(at *doorway, w *cohort.Waiter[*acquisition, config]) (news cohort.News[*acquisition], err error) {
+	select {
+	case news = <-w.News():
+		return news, nil
+	default:
+		t.behind(at)
+	}
+	told := true
+	select {
+	case news = <-w.News():
+		if t.wait.Err() == nil {
+			return news, nil
+		}
+	case <-t.wait.Done():
+		news, told = at.line.Leave(w)
+	case <-t.c.closing.Done():
+		news, told = at.line.Leave(w)
+	}
+	if told {
+		t.decline(at, news)
+	}
+	if t.wait.Err() == nil {
+		return news, ErrClosed
+	}
+	return news, at.because(context.Cause(t.wait))
+}
+
+func (t *attempt) decline(at *doorway, news cohort.News[*acquisition]) {
+	a := news.Term
+	switch {
+	case news.Held && a.passOn():
+	case news.Held:
+		a.giveBack()
+	case a == nil:
+		at.line.Failed()
+	default:
+		t.forsake(at, a)
+	}
+}
+
+// forsake leaves an acquisition to the next in the queue, who goes on with it, or undoes it.
+func (t *attempt) forsake(at *doorway, a *acquisition) {
+	a.due = time.Now() // for who goes on with it: perhaps the ask under way ends with our context
+	if !at.line.Bequeath(a) {
+		a.undo(t.ctx)
+		at.line.Failed()
+	}
+}
+
+// lead asks the store on behalf of all in the queue. a is the acquisition of somebody
+// who gave up, or nil.
+func (t *attempt) lead(at *doorway, a *acquisition) (*Lease, error) {
+	for {
+		if a == nil {
+			a = t.begin()
+			a.at = at
+		}
+		a.loud = t.cfg.loud
+		l, err := t.win(a)
+		if err == nil {
+			at.line.Won(a)
+			return l, nil
+		}
+		switch {
+		case t.again(err):
+			a.undo(t.ctx)
+			a = nil
+			continue
+		case t.wait.Err() != nil && t.want.Wait && t.c.closing.Err() == nil:
+			t.forsake(at, a) // it has a good place in the store's queue
+		default:
+			a.undo(t.ctx)
+			at.line.Failed()
+		}
+		return nil, err
+	}
+}
+
+// behind notes who is in the way now, and after who was just before.
+func (t *attempt) behind(at *doorway) {
+	if t.op != nil {
+		t.op.Contended = true
+		if a := at.line.Term(); a != nil {
+			t.after(a)
+		}
+	}
+}
+
+func (t *attempt) after(a *acquisition) {
+	if l := a.lease(); t.op != nil && l != nil {
+		t.op.block(l.carrier)
+	}
+}
+
+// because adds to the end of a context what was waited for.
+func (d *doorway) because(cause error) error {
+	if err := d.trouble.Load(); err != nil {
+		return fmt.Errorf("%w: %w", cause, *err)
+	}
+	return fmt.Errorf("%w: %w", cause, ErrLocked)
+}

@@ -1,0 +1,362 @@
+package holdfast
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/cohort"
+	"github.com/holdfast-go/holdfast/internal/keepalive"
+)
+
+// An acquisition that was granted is a term: the store knows it by one token, and in this
+// process one lease after the other may be held under it. Each has a fence of its own,
+// from a block that the store reserved. What the store is told, and what it tells, is
+// about the term; who holds a lease is told only of that.
+
+// begin puts the term in the care of the client. There is a lease under it already.
+func (a *acquisition) begin(trust keepalive.Trust) error {
+	a.entry = &keepalive.Entry{Lease: a.driverLease(), Fixed: a.cfg.fixed, Owner: a, Lost: a.lost}
+	a.c.keeper.Add(a.entry, trust)
+	a.c.mu.Lock()
+	closed := a.c.closed
+	if !closed {
+		a.c.terms[a] = struct{}{}
+		if a.at != nil {
+			a.at.users++
+		}
+	}
+	a.c.mu.Unlock()
+	if closed {
+		a.c.keeper.Remove(a.entry)
+		return ErrClosed
+	}
+	if a.fate.Load() != nil { // lost before Close could have known of it
+		a.abandon()
+	}
+	return nil
+}
+
+// hold makes a lease that is held under the term, or returns the one that is there, if it
+// is a plain one and that will do.
+func (a *acquisition) hold(ctx context.Context, op *AcquireOp, plain bool) *Lease {
+	before := a.lease()
+	if before != nil && before.ended() == nil {
+		if plain {
+			return before
+		}
+		a.dismiss(ErrNotHeld)
+	}
+	l := newLease(ctx, a, a.turn.fence(), op)
+	l.plain = plain
+	if before != nil && l.carrier != "" {
+		a.c.keeper.Announce(a.entry)
+	}
+	switch cause := a.fate.Load(); { // as it was before the lease was there to hear it
+	case cause != nil:
+		l.lose(*cause)
+	case a.ceased.Load():
+		a.dismiss(ErrClosed)
+	}
+	return l
+}
+
+// lost ends a term that the store does not keep for us any more, or may not, and the lease
+// that is held under it. It must not block: it is called with locks of the driver held,
+// and on the timer goroutine.
+func (a *acquisition) lost(cause error) {
+	if !a.fate.CompareAndSwap(nil, &cause) {
+		return
+	}
+	if l := a.lease(); l != nil {
+		l.lose(cause)
+	}
+	a.abandon()
+}
+
+// abandon ends the care for a term that is lost.
+func (a *acquisition) abandon() {
+	if a.cease() && a.c.begin() {
+		go a.tidy()
+	}
+}
+
+// tidy lets the driver forget a lost term that nobody may ever release. There is no
+// hurry: who works under the lease has just been told to stop, and as long as the store
+// keeps it nobody else begins.
+func (a *acquisition) tidy() {
+	defer a.c.wg.Done()
+	select {
+	case <-a.c.closing.Done():
+	case <-time.After(releaseWait):
+	}
+	_, _ = a.settlement(a.lease().ctx).try()
+}
+
+// cease ends the care for the term, and reports whether there was any. It does not pass
+// to anybody any more.
+func (a *acquisition) cease() bool {
+	a.ceased.Store(true)
+	a.c.mu.Lock()
+	_, cared := a.c.terms[a]
+	delete(a.c.terms, a)
+	a.c.mu.Unlock()
+	if !cared {
+		return false
+	}
+	a.c.keeper.Remove(a.entry)
+	if a.at != nil {
+		a.at.line.Over(a, false)
+		a.c.withdraw(a.at)
+	}
+	return true
+}
+
+// passOn is called when nobody holds a lease under the term any more, by who held the last
+// one. It reports whether the term goes on without them.
+func (a *acquisition) passOn() bool {
+	if a.at == nil {
+		return false
+	}
+	switch a.at.line.Next(a) {
+	case cohort.Passed:
+		return true
+	case cohort.Kept:
+		a.turn.linger(a.cfg.linger, a.idled)
+		return true
+	}
+	return false
+}
+
+// idled gives up a term that nobody has wanted for a while.
+func (a *acquisition) idled() {
+	if a.turn.rested(a.cfg.linger) && a.at.line.Over(a, true) {
+		a.giveBack()
+	}
+}
+
+// giveBack releases a term under which nobody holds a lease, in the background.
+func (a *acquisition) giveBack() {
+	if !a.c.begin() {
+		return // Close releases it
+	}
+	a.close()
+}
+
+// close releases the term, as part of an operation, whoever holds it.
+func (a *acquisition) close() <-chan error {
+	if !a.cease() { // it was lost, or released, meanwhile
+		a.c.wg.Done()
+		return nil
+	}
+	a.dismiss(ErrNotHeld)
+	return a.settlement(a.lease().ctx).background()
+}
+
+// stop keeps the term from passing to anybody else.
+func (a *acquisition) stop() {
+	if a.at != nil {
+		a.at.line.Over(a, false)
+	}
+}
+
+// wanted notes that somebody else waits for the lock.
+func (a *acquisition) wanted() {
+	a.turn.want()
+	if a.at == nil {
+		return
+	}
+	if a.at.line.Over(a, true) {
+		a.giveBack()
+		return
+	}
+	a.at.line.Review()
+}
+
+// Suits implements [cohort.Term].
+func (a *acquisition) Suits(key config) bool {
+	return key == a.cfg && a.fate.Load() == nil && a.turn.goesOn() && a.c.keeper.Trust(a.entry).Left() > 0
+}
+
+// Pass implements [cohort.Term].
+func (a *acquisition) Pass() {
+	if n := a.turn.pass(); n > 0 {
+		go a.extend(n)
+	}
+}
+
+// Stays implements [cohort.Term].
+func (a *acquisition) Stays() bool { return a.cfg.linger > 0 && a.fate.Load() == nil && a.turn.stays() }
+
+// Ends implements [cohort.Term].
+func (a *acquisition) Ends() time.Time { return a.turn.end() }
+
+// extend asks the store whether anybody else waits, and if not, for n more fences and
+// another turn.
+func (a *acquisition) extend(n int64) {
+	x, able := driver.As[driver.Extender](a.c.d)
+	if !able || !a.c.begin() {
+		return // the turn ends as it would
+	}
+	defer a.c.wg.Done()
+	ctx, cancel := context.WithTimeout(a.c.life, a.req.TTL)
+	defer cancel()
+	sent := time.Now()
+	g, err := x.Extend(ctx, a.driverLease(), n)
+	switch {
+	case err == nil:
+		a.c.answer()
+		a.c.keeper.Renewed(a.entry, sent)
+	case errors.Is(err, driver.ErrNotHeld):
+		a.lost(err)
+	}
+	a.turn.extended(g, n, err)
+	a.at.line.Review()
+}
+
+const (
+	// maxPasses is how often a term passes on before others get their turn, if any wait.
+	// Half-way the store is asked whether any do. If none does another turn begins, so
+	// that a client which is alone never stops; and while the answer is under way terms go
+	// on passing, so that one with very short holds does not stop either. So who waits
+	// elsewhere waits for this many holds, or for as long as a command takes.
+	maxPasses = 32
+	// maxAhead bounds how often it passes while the answer is under way.
+	maxAhead = 1024
+	// turnShare is which part of its TTL a turn lasts at most.
+	turnShare = 4
+)
+
+// turn is what is left of the time, the passes and the fences that this client has before
+// it is for others to have the lock. Its methods may be called from any goroutine.
+type turn struct {
+	mu        sync.Mutex
+	ttl       time.Duration
+	notice    bool // the store tells when somebody waits
+	ends      time.Time
+	passes    int
+	extending bool
+	wanted    bool // somebody waits, or the store did not say: no further turn
+	unfenced  bool // the store has no fences
+	now, then block
+	size      int64 // of the next block
+	idle      time.Time
+	timer     *time.Timer
+}
+
+// block is numbers that the store has reserved.
+type block struct{ next, left int64 }
+
+func (t *turn) begin(r driver.Request, fence int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.ttl, t.notice, t.unfenced, t.size = r.TTL, r.Notice, fence == 0, maxPasses
+	t.now = block{fence, max(r.Fences, 1)}
+	t.ends = time.Now().Add(t.ttl / turnShare)
+}
+
+// fence takes the next number.
+func (t *turn) fence() int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.unfenced {
+		return 0
+	}
+	if t.now.left == 0 {
+		t.now, t.then = t.then, block{}
+	}
+	f := t.now.next
+	t.now.next++
+	t.now.left--
+	return f
+}
+
+// goesOn reports whether there may be another lease in this turn.
+func (t *turn) goesOn() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case !t.unfenced && t.now.left+t.then.left == 0:
+		return false
+	case t.notice && !t.wanted: // it lasts until the store says that somebody waits
+		return true
+	case t.passes >= maxPasses && !(t.extending && t.passes < maxAhead):
+		return false
+	}
+	return time.Now().Before(t.ends)
+}
+
+// pass notes another lease, and returns how many fences to ask for with another turn, 0 if
+// not to ask.
+func (t *turn) pass() int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.passes++
+	enough := t.passes < maxPasses/2 || t.notice
+	if t.extending || t.wanted || enough && (t.unfenced || 2*t.now.left > t.size || t.then.left > 0) {
+		return 0
+	}
+	t.extending = true
+	return t.size
+}
+
+// extended begins another turn if the store has granted one. Numbers that the last answer
+// came too late for were too few.
+func (t *turn) extended(g driver.Grant, n int64, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.extending = false
+	if err != nil || g.Wanted {
+		t.wanted = true
+		return
+	}
+	t.passes = 0
+	t.ends = time.Now().Add(t.ttl / turnShare)
+	if t.then = (block{g.Fence, n}); t.now.left == 0 {
+		t.size = min(2*t.size, maxAhead)
+	}
+}
+
+func (t *turn) want() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.wanted = true
+}
+
+// stays reports whether the term may be kept although nobody holds it.
+func (t *turn) stays() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return !t.wanted
+}
+
+func (t *turn) end() time.Time {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.ends
+}
+
+// linger has f called when the term has been idle for d. The timer is not set back each
+// time, which would take longer than the rest.
+func (t *turn) linger(d time.Duration, f func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.idle = time.Now()
+	if t.timer == nil {
+		t.timer = time.AfterFunc(d, f)
+	}
+}
+
+// rested reports whether the term has been idle for d, and else sets the timer again.
+func (t *turn) rested(d time.Duration) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if rest := d - time.Since(t.idle); rest > 0 {
+		t.timer.Reset(rest)
+		return false
+	}
+	t.timer = nil
+	return true
+}
