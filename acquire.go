@@ -61,11 +61,13 @@ func (c *Client) obtain(ctx context.Context, want driver.Request, cfg config, pl
 		return fail(context.Cause(wait))
 	}
 	t := &attempt{c: c, ctx: ctx, wait: exempt(wait), want: want, cfg: cfg, plain: plain, op: op}
-	get := t.alone
+	var l *Lease
+	var err error
 	if t.passes() {
-		get = t.inLine
+		l, err = t.inLine()
+	} else {
+		l, err = t.alone()
 	}
-	l, err := get()
 	if err != nil {
 		return fail(err)
 	}

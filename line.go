@@ -29,20 +29,21 @@ func (t *attempt) inLine() (*Lease, error) {
 	}
 	defer t.c.withdraw(at)
 	for {
-		w := cohort.NewWaiter[*acquisition](t.cfg.alike())
-		ended, ok := at.line.Join(w, t.want.Wait)
+		news, w, ended := at.line.Join(t.cfg.alike(), t.want.Wait)
 		if ended != nil {
 			ended.giveBack()
 		}
-		if !ok {
+		if w != nil {
+			var err error
+			if news, err = t.hear(at, w); err != nil {
+				return nil, err
+			}
+		}
+		switch news.Status {
+		case cohort.Busy:
 			t.behind(at)
 			return nil, ErrLocked
-		}
-		news, err := t.hear(at, w)
-		if err != nil {
-			return nil, err
-		}
-		if !news.Held {
+		case cohort.Ask:
 			return t.lead(at, news.Term)
 		}
 		t.after(news.Term)
@@ -55,12 +56,7 @@ func (t *attempt) inLine() (*Lease, error) {
 
 // hear waits for the news of a waiter. Who gives up passes on what comes too late.
 func (t *attempt) hear(at *doorway, w *cohort.Waiter[*acquisition, config]) (news cohort.News[*acquisition], err error) {
-	select {
-	case news = <-w.News():
-		return news, nil
-	default:
-		t.behind(at)
-	}
+	t.behind(at)
 	told := true
 	select {
 	case news = <-w.News():
@@ -84,8 +80,8 @@ func (t *attempt) hear(at *doorway, w *cohort.Waiter[*acquisition, config]) (new
 func (t *attempt) decline(at *doorway, news cohort.News[*acquisition]) {
 	a := news.Term
 	switch {
-	case news.Held && a.passOn():
-	case news.Held:
+	case news.Status == cohort.Held && a.passOn():
+	case news.Status == cohort.Held:
 		a.giveBack()
 	case a == nil:
 		at.line.Failed()

@@ -34,7 +34,8 @@ type Term[K any] interface {
 type Cohort[T Term[K], K comparable] struct {
 	mu      sync.Mutex
 	waiting []*Waiter[T, K] // first in, first out
-	asking  *Waiter[T, K]   // is at the store; nil if nobody is
+	asking  bool            // somebody is at the store
+	askKey  K               // whose key is this
 	term    T               // in somebody's hands, or idle; the zero value for none
 	idle    bool            // kept although nobody holds it
 	alarm   *time.Timer     // rings when the turn of the term is over; nil if nobody waits for that
@@ -45,58 +46,66 @@ type Fate int
 
 // The fates.
 const (
-	Over Fate = iota
-	Passed
-	Kept
+	Over   Fate = iota + 1 // it has to be given up
+	Passed                 // the first in the queue has it
+	Kept                   // nobody has it, for now
 )
 
-// Waiter is somebody who wants the lock.
+// Waiter is somebody who wants the lock and has to wait for it.
 type Waiter[T Term[K], K comparable] struct {
 	key  K
 	news chan News[T] // has room for one; a waiter is told one thing
 }
 
-// News is what becomes of a waiter.
+// News is what becomes of somebody who wants the lock.
 type News[T any] struct {
-	// Term is the lock, if Held. Else the waiter has to ask the store, and Term is
-	// the attempt of somebody who gave up, which is to be gone on with because it
-	// has a place in the store's queue; or the zero value.
+	Status Status
+	// Term is the lock if it is Held; or else the attempt of somebody who gave up, which
+	// is to be gone on with because it has a place in the store's queue; or the zero value.
 	Term T
-	Held bool
 }
 
-// NewWaiter returns a waiter. Terms pass only between waiters that suit each other by
-// their keys.
-func NewWaiter[T Term[K], K comparable](key K) *Waiter[T, K] {
-	return &Waiter[T, K]{key: key, news: make(chan News[T], 1)}
-}
+// Status says what somebody who wants the lock has to do.
+type Status int
+
+// The answers.
+const (
+	Wait Status = iota + 1 // for the news of the waiter
+	Busy                   // go away: others are there
+	Ask                    // go to the store; then call Won, Bequeath or Failed
+	Held                   // nothing: they have the term
+)
 
 // News returns the channel on which a waiter is told its news, once.
 func (w *Waiter[T, K]) News() <-chan News[T] { return w.news }
 
-// Join puts a waiter into the queue, unless there is news for it at once. If it may not
-// wait and would have to, Join reports false and leaves it out. ended is a term that was
-// idle and does not suit the waiter; it has to be given up.
-func (c *Cohort[T, K]) Join(w *Waiter[T, K], wait bool) (ended T, ok bool) {
+// Join is how somebody comes to want the lock. Terms pass only between those that suit each
+// other by their keys. There is a waiter only if they have to Wait. ended is a term that
+// was idle and does not suit; it has to be given up.
+func (c *Cohort[T, K]) Join(key K, wait bool) (news News[T], w *Waiter[T, K], ended T) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var none T
 	if c.idle {
-		if c.term.Suits(w.key) {
+		if c.term.Suits(key) {
 			c.idle = false
 			c.term.Pass()
-			w.news <- News[T]{c.term, true}
-			return none, true
+			return News[T]{Held, c.term}, nil, none
 		}
 		ended = c.term
 		c.drop()
 	}
-	if !wait && (c.asking != nil || c.term != none || len(c.waiting) > 0) {
-		return ended, false
+	switch {
+	case !c.asking && c.term == none && len(c.waiting) == 0:
+		c.asking, c.askKey = true, key
+		return News[T]{Status: Ask}, nil, ended
+	case !wait:
+		return News[T]{Status: Busy}, nil, ended
 	}
+	w = &Waiter[T, K]{key, make(chan News[T], 1)}
 	c.waiting = append(c.waiting, w)
 	c.advance()
-	return ended, true
+	return News[T]{Status: Wait}, w, ended
 }
 
 // Won notes that the waiter that was at the store was granted a term. An earlier one is
@@ -105,7 +114,7 @@ func (c *Cohort[T, K]) Won(t T) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.drop()
-	c.term, c.asking = t, nil
+	c.term, c.asking = t, false
 	c.advance()
 }
 
@@ -115,7 +124,7 @@ func (c *Cohort[T, K]) Won(t T) {
 func (c *Cohort[T, K]) Bequeath(t T) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.waiting) == 0 || c.waiting[0].key != c.asking.key {
+	if len(c.waiting) == 0 || c.waiting[0].key != c.askKey {
 		return false
 	}
 	c.send(t)
@@ -126,13 +135,12 @@ func (c *Cohort[T, K]) Bequeath(t T) bool {
 func (c *Cohort[T, K]) Failed() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.asking = nil
+	c.asking = false
 	c.advance()
 }
 
-// Next says what follows when the term leaves somebody's hands: it has passed to the first
-// in the queue, or it is kept, because it may stay and nobody waits; or else it is over
-// and has to be given up. A term that is over already does not pass.
+// Next says what follows when the term leaves somebody's hands. It is kept if it may stay
+// and nobody waits. A term that is over already does not pass.
 func (c *Cohort[T, K]) Next(t T) Fate {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -140,12 +148,12 @@ func (c *Cohort[T, K]) Next(t T) Fate {
 	case c.term != t:
 		return Over
 	// Whoever is at the store has been longer in the queue than those who are not.
-	case c.asking == nil && len(c.waiting) > 0 && t.Suits(c.waiting[0].key):
+	case !c.asking && len(c.waiting) > 0 && t.Suits(c.waiting[0].key):
 		w := c.pop()
 		t.Pass()
-		w.news <- News[T]{t, true}
+		w.news <- News[T]{Held, t}
 		return Passed
-	case c.asking == nil && len(c.waiting) == 0 && t.Stays():
+	case !c.asking && len(c.waiting) == 0 && t.Stays():
 		c.idle = true
 		return Kept
 	}
@@ -201,7 +209,7 @@ func (c *Cohort[T, K]) Term() T {
 // holds mu.
 func (c *Cohort[T, K]) advance() {
 	var none T
-	if c.asking != nil || len(c.waiting) == 0 {
+	if c.asking || len(c.waiting) == 0 {
 		return
 	}
 	if c.term == none || !c.term.Suits(c.waiting[0].key) {
@@ -228,8 +236,9 @@ func (c *Cohort[T, K]) watch(t T) {
 
 // send makes the first in the queue the one who is at the store. The caller holds mu.
 func (c *Cohort[T, K]) send(t T) {
-	c.asking = c.pop()
-	c.asking.news <- News[T]{Term: t}
+	w := c.pop()
+	c.asking, c.askKey = true, w.key
+	w.news <- News[T]{Ask, t}
 }
 
 func (c *Cohort[T, K]) pop() *Waiter[T, K] {
