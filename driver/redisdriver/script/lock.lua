@@ -54,12 +54,17 @@ end
 -- who knows a fence that is beyond them, too.
 local function advance(fences, raised)
   fence = raised or math.max(fence + reserved, now_us)
-  if fences > 1 then
+  if fences ~= reserved then
     redis.call('HSET', KEYS[1], 'reserved', int(fences))
-  elseif reserved > 1 then
-    redis.call('HDEL', KEYS[1], 'reserved')
   end
   reserved = fences
+end
+
+-- See notify in queue.lua.
+local function heed(who, client)
+  if string.sub(client, -1) == '!' then
+    redis.call('HSET', KEYS[1], 'notice', who .. ' ' .. client)
+  end
 end
 
 -- How long the key lives if its lease, or a wait, lasts ms: for longer than that, and

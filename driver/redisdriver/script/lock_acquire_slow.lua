@@ -31,6 +31,9 @@ end
 if held then
   return { 3, held }
 end
+if wait and mine == (skip or head) then
+  notify()
+end
 if not wait then
   return { 1, used > 0 and ends - now + 1 or 0, more, 0, 0, carrier or '' }
 end

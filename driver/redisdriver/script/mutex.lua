@@ -20,5 +20,6 @@ local function hold(who, weight, ttl, fences, client, holder)
   held = occupant == self and fence
   redis.call('HSET', KEYS[1], 'token', who, 'expires', int(ends), 'ttl', int(ttl),
     'fence', int(fence), 'holder', int(now) .. ' ' .. client .. ' ' .. holder)
+  heed(who, client)
   return lifetime(ttl + grace(ttl))
 end

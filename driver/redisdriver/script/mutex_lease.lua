@@ -9,7 +9,7 @@ local length -- of the lease
 -- End the lease of whoever holds it.
 local function free()
   disband(occupant)
-  redis.call('HDEL', KEYS[1], 'token', 'expires', 'ttl', 'holder', 'carrier')
+  redis.call('HDEL', KEYS[1], 'token', 'expires', 'ttl', 'holder', 'carrier', 'notice')
   occupant, used, held = false, 0, false
 end
 

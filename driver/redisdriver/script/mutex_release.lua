@@ -15,6 +15,6 @@
 
 local seen = redis.call('HMGET', KEYS[1], 'token', 'head')
 if seen[1] == ARGV[1] and not seen[2] and ARGV[4] == '0' and redis.call('PTTL', KEYS[1]) <= ARGV[3] * 1 then
-  redis.call('HDEL', KEYS[1], 'token', 'expires', 'ttl', 'holder', 'carrier')
+  redis.call('HDEL', KEYS[1], 'token', 'expires', 'ttl', 'holder', 'carrier', 'notice')
   return { 1, 0 }
 end

@@ -11,6 +11,7 @@
 --   s:<token>  its place
 --   dead       tombstones, "\ntoken until" each
 --   carrier    "token text": what a holder, or one of them, says of itself to waiters
+--   notice     "token client": a holder that wants to hear when somebody waits
 --
 -- vote says what it means if nobody listens on the client's channel: 1 nothing (this
 -- node never saw anybody listen there), 2 that the client is gone, 3 nothing, and
@@ -102,6 +103,15 @@ end
 local function tell(client, message)
   if client ~= '-' then
     redis.pcall('PUBLISH', ARGV[2] .. client, message)
+  end
+end
+
+-- A client whose name ends in ! wants to hear when somebody waits for what it holds.
+local function notify()
+  local notice = redis.call('HGET', KEYS[1], 'notice')
+  if notice then
+    local who, client = string.match(notice, '^(%S+) (%S+)$')
+    tell(client, 'wanted ' .. who)
   end
 end
 

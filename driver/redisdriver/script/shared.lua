@@ -65,5 +65,6 @@ local function hold(who, weight, ttl, fences, client, holder)
   if who == self then
     held = fence
   end
+  heed(who, client)
   return lifetime(length)
 end

@@ -10,7 +10,7 @@ local function lower(weight)
   if used > 0 then
     redis.call('HSET', KEYS[1], 'used', int(used))
   else
-    redis.call('HDEL', KEYS[1], 'used', 'earliest', 'span')
+    redis.call('HDEL', KEYS[1], 'used', 'earliest', 'span', 'notice')
   end
 end
 

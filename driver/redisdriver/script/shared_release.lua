@@ -18,7 +18,7 @@ if first[1] and not first[2] and ARGV[4] == '0' and not first[4] then
     redis.call('HSET', KEYS[1], 'used', string.format('%.0f', left))
     return { 1, 0 }
   elseif redis.call('PTTL', KEYS[1]) <= ARGV[3] * 1 then
-    redis.call('HDEL', KEYS[1], 'h:' .. ARGV[1], 'used', 'earliest', 'span')
+    redis.call('HDEL', KEYS[1], 'h:' .. ARGV[1], 'used', 'earliest', 'span', 'notice')
     return { 1, 0 }
   end
 end
