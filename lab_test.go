@@ -183,7 +183,7 @@ func (l *lab) untilListening(n int) {
 	l.until(fmt.Sprintf("%d clients listen", n), func() bool {
 		channels, err := l.direct.PubSubChannels(l.t.Context(), l.s.Prefix()+"*").Result()
 		require.NoError(l.t, err)
-		return len(channels) == n
+		return len(channels) == 2*n // one of them for notices
 	})
 }
 

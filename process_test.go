@@ -152,7 +152,7 @@ func (a *arena) rehearse(cs []*contender) {
 	a.wait("lease", "rehearsal", cs[1:]...)
 	require.Eventually(a, func() bool {
 		listening, err := a.rdb.PubSubChannels(a.Context(), a.server.Prefix()+"*").Result()
-		return err == nil && len(listening) == len(cs)-1
+		return err == nil && len(listening) == 2*(len(cs)-1) // one of them for notices
 	}, patience, time.Millisecond)
 	cs[0].release("rehearsal")
 	for _, c := range cs[1:] {

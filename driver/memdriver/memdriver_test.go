@@ -33,7 +33,7 @@ func TestClientsShareAStoreAndCloseItForNobody(t *testing.T) {
 		synctest.Wait()
 		require.NoError(t, web.Close()) // releases what it holds
 		require.ErrorIs(t, held.Err(), holdfast.ErrNotHeld)
-		require.EqualValues(t, 2, <-got)
+		require.Greater(t, <-got, held.Fence())
 		require.NoError(t, worker.Close())
 		another := holdfast.Open(store)
 		require.True(t, another.Mutex("a").TryLock())

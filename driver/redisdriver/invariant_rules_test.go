@@ -99,7 +99,7 @@ func (r *record) checkFences() {
 		}
 		seen[h.fence] = token
 	}
-	if r.has("reserved") && r.num("reserved") < 2 {
+	if r.has("reserved") && r.num("reserved") < 1 {
 		r.fault("reserved is %q", r.fields["reserved"])
 	}
 }

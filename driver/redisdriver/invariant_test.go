@@ -113,6 +113,10 @@ func (r *record) parseField(field, value string) {
 	case r.kind == driver.Mutex && (field == "expires" || field == "ttl"),
 		r.kind != driver.Mutex && slices.Contains(numericShared, field):
 		r.number(field, value)
+	case field == "notice":
+		if token, client, _ := strings.Cut(value, " "); !strings.HasSuffix(client, "!") || r.kind == driver.Mutex && token != r.fields["token"] {
+			r.fault("notice of %q", value)
+		}
 	default:
 		r.fault("a field that no script should write: %s=%q", field, value)
 	}

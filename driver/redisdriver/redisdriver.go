@@ -60,6 +60,7 @@ var (
 	_ driver.Resizer    = (*Driver)(nil)
 	_ driver.Confirmer  = (*Driver)(nil)
 	_ driver.Router     = (*Driver)(nil)
+	_ driver.Extender   = (*Driver)(nil)
 	_ driver.Reporter   = (*Driver)(nil)
 )
 
@@ -116,6 +117,9 @@ func (d *Driver) key(k driver.Kind, name string) string {
 func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, error) {
 	if err := valid(r); err != nil {
 		return driver.Grant{}, err
+	}
+	if r.Notice && !d.wakes.tried() {
+		d.wakes.prepare(ctx) // the notice may come as soon as the lock is held
 	}
 	t := d.wakes.expect(r)
 	wait, seated := r.Wait && d.wakes.tried(), false

@@ -18,8 +18,23 @@ func (d *Driver) Renew(ctx context.Context, leases []driver.Lease) []error {
 	errs := make([]error, len(leases))
 	for i, c := range redisscript.RunAll(ctx, d.rdb, calls) {
 		errs[i] = c.Renewed()
+		if n, err := c.Int64(); err == nil && n == 2 {
+			d.wakes.wanted(leases[i].Token)
+		}
 	}
 	return errs
+}
+
+// Extend implements [driver.Extender].
+func (d *Driver) Extend(ctx context.Context, l driver.Lease, fences int64) (driver.Grant, error) {
+	reply, _, err := d.answer(ctx, scriptsOf(l.Kind).extend, l.Kind, l.Name, d.args(l.Token, redisscript.Millis(l.TTL), fences)...)
+	switch {
+	case err != nil:
+		return driver.Grant{}, err
+	case reply[0] == 0:
+		return driver.Grant{}, driver.ErrNotHeld
+	}
+	return driver.Grant{Status: driver.Granted, Fence: reply[1], Wanted: reply[0] == 2}, nil
 }
 
 // Confirm implements [driver.Confirmer] with the command WAIT. It needs a [redis.Client],

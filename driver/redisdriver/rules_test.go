@@ -111,7 +111,7 @@ func subscribed(t *testing.T, rdb *redis.Client, s *redistest.Server, n int) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		channels, err := rdb.PubSubChannels(context.Background(), s.Prefix()+":1:wake:*").Result()
-		return err == nil && len(channels) == n
+		return err == nil && len(channels) == 2*n // one of them for notices
 	}, 10*time.Second, time.Millisecond)
 }
 

@@ -14,13 +14,14 @@ import (
 var files embed.FS
 
 // scripts are what can be done to the locks of a kind.
-type scripts struct{ acquire, release, renew, force, raise *script }
+type scripts struct{ acquire, release, renew, force, raise, extend *script }
 
 var (
 	mutex = scripts{
 		acquire: newScript("acquire", 1, "lock", "mutex", "mutex_acquire", "owner", "queue", "mutex_lease", "owner_lease", "lock_again", "lock_acquire_slow"),
 		release: newScript("release", 2, "mutex_release", "lock", "mutex", "owner", "queue", "mutex_lease", "owner_lease", "lock_release_slow"),
 		renew:   newScript("renew", 1, "lock", "mutex", "owner", "queue", "mutex_lease", "owner_lease", "lock_renew"),
+		extend:  newScript("extend", 2, "lock", "mutex", "owner", "queue", "mutex_lease", "owner_lease", "lock_extend"),
 		force:   newScript("force", 2, "lock", "mutex", "owner", "queue", "mutex_lease", "owner_lease", "mutex_force"),
 		raise:   newScript("raise", 1, "lock", "mutex", "owner", "queue", "mutex_lease", "owner_lease", "lock_raise"),
 	}
@@ -28,6 +29,7 @@ var (
 		acquire: newScript("acquire", 1, "lock", "shared", "shared_acquire", "owner", "queue", "shared_lease", "owner_lease", "lock_again", "shared_limit", "lock_acquire_slow"),
 		release: newScript("release", 2, "shared_release", "lock", "shared", "owner", "queue", "shared_lease", "owner_lease", "lock_release_slow"),
 		renew:   newScript("renew", 1, "lock", "shared", "owner", "queue", "shared_lease", "owner_lease", "lock_renew"),
+		extend:  newScript("extend", 2, "lock", "shared", "owner", "queue", "shared_lease", "owner_lease", "lock_extend"),
 		force:   newScript("force", 2, "lock", "shared", "owner", "queue", "shared_lease", "owner_lease", "shared_force"),
 		raise:   newScript("raise", 1, "lock", "shared", "owner", "queue", "shared_lease", "owner_lease", "lock_raise"),
 	}

@@ -107,7 +107,7 @@ func (w *wakes) subscribe(ctx context.Context) (silent bool) {
 	defer context.AfterFunc(ctx, func() { _ = ps.Close() })()
 	defer func() { _ = ps.Close() }()
 
-	if err := ps.Subscribe(ctx, w.prefix+w.id); err != nil {
+	if err := ps.Subscribe(ctx, w.prefix+w.id, w.prefix+w.id+"!"); err != nil {
 		redisscript.Rediscover(ctx, w.rdb, err)
 		return false
 	}

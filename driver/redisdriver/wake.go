@@ -45,6 +45,7 @@ type wakes struct {
 type watch struct {
 	token string
 	wake  func(driver.Grant)
+	heeds bool // wants to hear when it is wanted
 
 	// The rest is guarded by wakes.mu.
 	asking       int    // asks under way
@@ -62,8 +63,11 @@ func newWakes(rdb redis.UniversalClient, prefix string) *wakes {
 
 // client is what other clients call to wake this request, - for nothing.
 func (w *wakes) client(r *driver.Request) string {
-	if r.Wake == nil {
+	switch {
+	case r.Wake == nil:
 		return "-"
+	case r.Notice:
+		return w.id + "!" // see notify in queue.lua
 	}
 	return w.id
 }
@@ -74,7 +78,7 @@ func (w *wakes) expect(r *driver.Request) *watch {
 	defer w.mu.Unlock()
 	t := w.tokens[r.Token]
 	if t == nil {
-		t = &watch{token: r.Token, wake: r.Wake}
+		t = &watch{token: r.Token, wake: r.Wake, heeds: r.Notice}
 		if t.wake == nil {
 			t.wake = func(driver.Grant) {}
 		}
@@ -170,7 +174,8 @@ func (w *wakes) wait(t *watch, waits bool) {
 }
 
 // dispatch passes on what a message says, a line for each token it is about: "granted
-// token ask fence [carrier]", "ask token", "lost token" or, about none, "ping".
+// token ask fence [carrier]", "ask token", "lost token", "wanted token" or, about none,
+// "ping".
 func (w *wakes) dispatch(payload string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -202,5 +207,16 @@ func (w *wakes) news(word []string) {
 		if t := w.tokens[word[1]]; t != nil {
 			t.wake(driver.Grant{Status: driver.Lost})
 		}
+	case word[0] == "wanted" && len(word) == 2:
+		if t := w.tokens[word[1]]; t != nil && t.heeds {
+			t.wake(driver.Grant{Status: driver.Wanted})
+		}
 	}
+}
+
+// wanted notes that a renewal found somebody waiting.
+func (w *wakes) wanted(token string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.news([]string{"wanted", token})
 }

@@ -4,7 +4,7 @@
 -- clock. These fields are the same for all kinds of lock, besides those in queue.lua:
 --
 --   fence     fence of the last grant, whether or not it still holds
---   reserved  how many fences that grant may use, if more than one
+--   reserved  how many fences that grant may use, if not one
 --
 -- A kind of lock is two files. The one without a suffix, which comes next, has its
 -- fields and how a token is made a holder. The other, <kind>_lease.lua, comes after
