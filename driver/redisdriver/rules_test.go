@@ -634,3 +634,34 @@ func TestWaitersPollWithoutASubscription(t *testing.T) {
 		require.LessOrEqual(t, after, 250*time.Millisecond)
 	}
 }
+
+// A failover to a replica that had not heard of a waiter gives its place to the next one.
+// Who was there first on the old master must not push out who has it now.
+func TestPlaceThatAFailoverGaveToTwoIsHadByOne(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		rdb := s.Client(t)
+		d := redisdriver.New(rdb, redisdriver.WithPrefix(s.Prefix()))
+		t.Cleanup(func() { require.NoError(t, d.Close()) })
+		holder := join(t, d, "holder", time.Minute)
+		holder.must(driver.Granted)
+		join(t, d, "gone", time.Minute).must(driver.Queued) // so that the key has a queue
+		key := s.Prefix() + ":1:mutex:rule"
+		before := rdb.HGetAll(t.Context(), key).Val()
+
+		first := join(t, d, "first", time.Minute)
+		first.must(driver.Queued)
+		require.NoError(t, rdb.Del(t.Context(), key).Err())
+		require.NoError(t, rdb.HSet(t.Context(), key, before).Err())
+		second := join(t, d, "second", time.Minute)
+		second.must(driver.Queued)
+		first.must(driver.Queued)
+		second.must(driver.Queued)
+
+		info, err := d.Inspect(t.Context(), driver.Mutex, "rule")
+		require.NoError(t, err)
+		require.Len(t, info.Queue, 3)
+		for _, leaving := range []*party{holder, second, first} {
+			leaving.release()
+		}
+	})
+}

@@ -24,12 +24,33 @@
 local tail, birth, skip, mine
 local speaker, carrier
 
+local function waiter_read(place)
+  local record = redis.call('HGET', KEYS[1], 'w:' .. int(place))
+  if not record then
+    return nil
+  end
+  local w, owner = {}, nil
+  w.token, w.ask, w.weight, w.ttl, w.fences, w.alive, w.vote, w.client, owner, w.holder =
+    string.match(record, '^(%S+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d) (%S+) (%S+) (.*)$')
+  w.self = owner == '-' and w.token or ' ' .. string.sub(owner, 2)
+  w.weight, w.ttl, w.fences, w.alive = tonumber(w.weight), tonumber(w.ttl), tonumber(w.fences), tonumber(w.alive)
+  return w
+end
+
 -- Read the rest: the line of waiters, this token's place in it, its part in what its owner
 -- holds, and up to two fields of the kind of lock.
 local function look(...)
   local v = redis.call('HMGET', KEYS[1], 'tail', 'birth', 'skip', 's:' .. token, 'carrier', 'o:' .. token, ...)
   tail, birth = tonumber(v[1] or 0), tonumber(v[2] or 0)
   skip, mine = v[3] and tonumber(v[3]), v[4] and tonumber(v[4])
+  if mine then
+    -- A failover that lost writes can have given one place to two.
+    local w = waiter_read(mine)
+    if not w or w.token ~= token then
+      redis.call('HDEL', KEYS[1], 's:' .. token)
+      mine = nil
+    end
+  end
   if v[5] then
     speaker, carrier = string.match(v[5], '^(%S+) (%S+)$')
   end
@@ -126,19 +147,6 @@ local function waiter_write(place, ask, weight, ttl, fences, alive, vote, client
     int(ttl), int(fences), int(alive), vote, client, self == token and '-' or '=' .. string.sub(self, 2), holder }, ' '))
 end
 
-local function waiter_read(place)
-  local record = redis.call('HGET', KEYS[1], 'w:' .. int(place))
-  if not record then
-    return nil
-  end
-  local w, owner = {}, nil
-  w.token, w.ask, w.weight, w.ttl, w.fences, w.alive, w.vote, w.client, owner, w.holder =
-    string.match(record, '^(%S+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d) (%S+) (%S+) (.*)$')
-  w.self = owner == '-' and w.token or ' ' .. string.sub(owner, 2)
-  w.weight, w.ttl, w.fences, w.alive = tonumber(w.weight), tonumber(w.ttl), tonumber(w.fences), tonumber(w.alive)
-  return w
-end
-
 local function waiter_drop(place, who)
   redis.call('HDEL', KEYS[1], 'w:' .. int(place), 's:' .. who)
 end
@@ -173,7 +181,8 @@ local function waiter_ask(ask, weight, ttl, fences, client, holder, old_birth, o
     waiter_write(mine, ask, weight, ttl, fences, alive, vote, client, holder)
     return
   end
-  if old_place > 0 and old_birth == birth and old_place <= tail then
+  if old_place > 0 and old_birth == birth and old_place <= tail
+    and redis.call('HEXISTS', KEYS[1], 'w:' .. int(old_place)) == 0 then
     mine = old_place
     if skip and mine < skip then
       skip = mark('skip', skip, false)
