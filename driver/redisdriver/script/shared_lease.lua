@@ -105,11 +105,12 @@ local function last(expires, ttl)
   redis.call('HSET', KEYS[1], 'earliest', int(ends), 'span', int(span))
 end
 
--- Give this token's lease a larger fence. One that lies within what was given out may be
--- another's, so then it is a new one.
+-- Give this token's lease a larger fence. If others were granted the lock since, one that
+-- lies within what they got may be theirs, so then it is a new one.
 local function raise(least, fences)
   keep(retention)
-  advance(fences, least >= fence + reserved and least)
+  local free = held == fence or least >= fence + reserved
+  advance(fences, free and least)
   keep(lifetime(0))
   redis.call('HSET', KEYS[1], 'fence', int(fence))
   me.fence, held = fence, fence

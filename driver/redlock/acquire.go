@@ -1,0 +1,159 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/internal/redisscript"
+)
+
+// Acquire implements [driver.Driver]. It asks all nodes at the same time, and has the lock
+// if a majority grants it while there is validity left: TTL - elapsed - drift > 0.
+//
+// If not, and the request does not wait, all is given back, on every node. If it waits, it
+// waits in the queues of the nodes, and keeps what votes it has for a little while.
+func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, error) {
+	if err := d.valid(r); err != nil {
+		return driver.Grant{}, err
+	}
+	if err := ctx.Err(); err != nil {
+		return driver.Grant{}, redisscript.Classify(err)
+	}
+	b := d.ballot(r)
+	b.open()
+	d.each(ctx, d.limit(r.TTL), d.nodes, func(ctx context.Context, n *node) { d.ask(ctx, b, n, r.Ask) }, b.decided(r.Ask))
+	if g, ok := d.confirm(ctx, b); ok {
+		return g, nil
+	}
+	if err := ctx.Err(); err != nil {
+		return driver.Grant{}, redisscript.Classify(err)
+	}
+	return d.lost(ctx, b, r)
+}
+
+// ask asks one node, and notes the answer.
+func (d *Driver) ask(ctx context.Context, b *ballot, n *node, ask uint64) {
+	r, term, ok := b.begin(n, ask)
+	if !ok {
+		return
+	}
+	var age age
+	g, err := call(ctx, d, n, d.limit(r.TTL), func(ctx context.Context) (driver.Grant, error) {
+		g, err := n.Acquire(ctx, r)
+		if err == nil && g.Status == driver.Granted {
+			age = d.age(ctx, n)
+		}
+		return g, err
+	})
+	b.note(n, term, r.Ask, g, age, err)
+}
+
+// lost answers a request that did not get a majority.
+func (d *Driver) lost(ctx context.Context, b *ballot, r *driver.Request) (driver.Grant, error) {
+	answer, queued, err := b.verdict()
+	switch {
+	case answer.Status == driver.Granted: // meanwhile
+		return answer, nil
+	case b.stands():
+		return answer, err
+	case errors.Is(err, driver.ErrNotHeld), errors.Is(err, driver.ErrNotExecuted):
+		d.drop(ctx, b)
+		return driver.Grant{}, err
+	case !r.Wait:
+		d.drop(ctx, b)
+		return answer, err
+	case queued || err != nil:
+		b.arm()
+		return answer, err
+	}
+	// No node has a queue: who comes again is not woken, so nobody gains if we keep a vote.
+	d.giveBack(ctx, b)
+	if b.clean() {
+		d.forget(r.Token)
+		answer.Status = driver.Busy
+	}
+	return answer, err
+}
+
+// verdict says why there is no majority: because the lock is taken, or an error. queued
+// reports whether a node will wake us.
+func (b *ballot) verdict() (answer driver.Grant, queued bool, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if t := b.tally(0); t.agreed && !b.over {
+		return b.win(t), false, nil
+	}
+	var errs []error
+	var after []time.Duration
+	held, taken, released := 0, 0, 0
+	for i := range b.votes {
+		v := &b.votes[i]
+		switch {
+		case errors.Is(v.err, driver.ErrNotHeld):
+			released++
+		case v.err != nil:
+		case v.held:
+			held++
+		default:
+			taken++
+			queued = queued || v.queued
+			if v.after > 0 {
+				after = append(after, v.after)
+			}
+			if answer.Carrier == "" {
+				answer.Carrier = v.carrier
+			}
+		}
+		errs = append(errs, b.reason(v))
+	}
+	majority := b.d.majority()
+	// A holder that cannot make sure of it is still a holder: only others end its lease.
+	b.won = b.won && len(b.votes)-taken-released >= majority
+	switch {
+	case len(b.votes)-released < majority:
+		return driver.Grant{}, queued, errReleased
+	case taken == 0 || held+taken < majority:
+		return driver.Grant{}, queued, noMajority(errs)
+	}
+	answer.Status = driver.Busy
+	if b.req.Wait {
+		answer.Status = driver.Queued
+	}
+	// The time when enough nodes are free again, as far as is known.
+	if slices.Sort(after); len(after) > 0 {
+		answer.RetryAfter = after[min(len(after), max(1, majority-held))-1]
+	}
+	return answer, queued, nil
+}
+
+// reason is why a vote does not count, nil if it does or is another's. The caller holds mu.
+func (b *ballot) reason(v *vote) error {
+	switch {
+	case v.err == errSilent && v.open > 0:
+		return errUnheard // an older ask was sent
+	case v.err != nil:
+		return v.err
+	case v.held && v.age.doubt() != nil:
+		return v.age.doubt()
+	case v.held && !b.good(v):
+		return errSlow
+	}
+	return nil
+}
+
+// stands reports whether the ballot was won and nothing speaks against it.
+func (b *ballot) stands() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.won
+}
+
+// clean reports whether the nodes surely have nothing of this token.
+func (b *ballot) clean() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return !slices.ContainsFunc(b.votes, func(v vote) bool { return v.held || v.queued || v.open > 0 || v.spoiled })
+}

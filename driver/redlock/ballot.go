@@ -1,0 +1,240 @@
+package redlock
+
+import (
+	"cmp"
+	"errors"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// ballot is what the nodes have said to one token, from its first ask until it is
+// released or has come to nothing.
+type ballot struct {
+	d *Driver
+
+	confirming sync.Mutex // held while the nodes are made to agree on a fence
+
+	mu    sync.Mutex
+	req   driver.Request       // with the newest ask
+	sent  map[uint64]time.Time // when the asks came in, those younger than the TTL
+	votes []vote               // of the nodes
+	won   bool                 // a majority is ours, and agrees on a fence
+	over  bool                 // given up: nothing is counted or told any more
+
+	// What is to become of a minority, see wait.go.
+	timer  *time.Timer // gives it back; nil if there is none
+	first  int         // the first node in it when the timer was set
+	yields int         // times that it was given back, up to doublings
+}
+
+// vote is what one node has said.
+type vote struct {
+	held  bool
+	ask   uint64 // that it rests on
+	fence int64  // that the lease has on the node
+	age   age    // of the node
+
+	queued  bool          // the node wakes us
+	after   time.Duration // when it wants to be asked again
+	carrier string
+	err     error // the answer to the last ask, if it was one
+
+	// A vote that was given back may be granted again. term tells how often it was given
+	// back; what belongs to an earlier term does not count. While that is under way, giving,
+	// the node is not asked. If it is not known what became of it, the vote is spoiled: it
+	// may yet be given back behind our back, so it never counts again.
+	term    int
+	giving  bool
+	spoiled bool
+
+	open int // asks of which it is not known whether the node has carried them out
+}
+
+// ballot returns the ballot of a token, a new one for a new token, and notes its ask.
+func (d *Driver) ballot(r *driver.Request) *ballot {
+	d.mu.Lock()
+	b := d.ballots[r.Token]
+	if b == nil {
+		b = &ballot{d: d, req: *r, sent: map[uint64]time.Time{}, votes: make([]vote, len(d.nodes))}
+		if !d.closed {
+			d.ballots[r.Token] = b
+		}
+	}
+	d.mu.Unlock()
+
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := time.Now()
+	maps.DeleteFunc(b.sent, func(_ uint64, at time.Time) bool { return now.Sub(at) > r.TTL })
+	b.sent[r.Ask] = now
+	b.req.Ask = max(b.req.Ask, r.Ask)
+	return b
+}
+
+// forget ends the ballot of a token, and returns it, or nil.
+func (d *Driver) forget(token string) *ballot {
+	d.mu.Lock()
+	b := d.ballots[token]
+	delete(d.ballots, token)
+	d.mu.Unlock()
+	if b != nil {
+		b.close()
+	}
+	return b
+}
+
+func (b *ballot) close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.over = true
+	if b.timer != nil {
+		b.timer.Stop()
+	}
+}
+
+// open begins a round: nobody has answered yet. Nodes at which we queue again need not.
+func (b *ballot) open() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i := range b.votes {
+		v := &b.votes[i]
+		v.err = errUnheard
+		if v.giving {
+			v.err, v.queued = nil, true
+		}
+	}
+}
+
+// begin notes that a node is about to be asked. It returns what to ask, and the term that
+// the answer belongs to, or false if the node must not be asked.
+func (b *ballot) begin(n *node, ask uint64) (*driver.Request, int, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	v := &b.votes[n.i]
+	if b.over || v.giving || v.spoiled || n.owes(b.req.Token) {
+		return nil, 0, false
+	}
+	v.open++
+	r := b.req
+	r.Ask = ask
+	if r.Wake != nil {
+		term := v.term
+		r.Wake = func(g driver.Grant) { b.hear(n, term, g) }
+	}
+	return &r, v.term, true
+}
+
+// note notes the answer to an ask.
+func (b *ballot) note(n *node, term int, ask uint64, g driver.Grant, age age, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	v := &b.votes[n.i]
+	if err == nil || errors.Is(err, driver.ErrNotExecuted) || errors.Is(err, driver.ErrNotHeld) {
+		v.open--
+	}
+	if v.term != term {
+		return
+	}
+	v.err = err
+	switch {
+	case errors.Is(err, driver.ErrNotHeld):
+		v.held, v.queued = false, false
+	case err != nil:
+	case g.Status == driver.Granted:
+		b.count(v, g, age)
+	case ask > v.ask: // else it was granted after that ask was handled, and we have heard
+		v.held, v.queued = false, g.Status == driver.Queued
+		v.after, v.carrier = g.RetryAfter, g.Carrier
+	}
+}
+
+// count takes a vote. The caller holds mu.
+func (b *ballot) count(v *vote, g driver.Grant, age age) {
+	if v.held && g.Ask < v.ask {
+		return // late
+	}
+	v.held, v.queued, v.err = true, false, nil
+	v.ask, v.fence, v.age = g.Ask, g.Fence, age
+	if !b.d.fenced {
+		v.fence = 0
+	}
+}
+
+// tally is the result of a ballot at a moment.
+type tally struct {
+	votes  int
+	agreed bool   // that a majority has one fence
+	fence  int64  // that one, else the largest
+	ask    uint64 // the oldest that a majority with this fence rests on
+}
+
+// tally counts the votes that are good now: that the nodes still grant, as their asks are
+// young enough, and that are of nodes that know what they do. They rest on that ask, or a
+// later one. The caller holds mu.
+func (b *ballot) tally(since uint64) tally {
+	var t tally
+	var asks []uint64
+	fences := map[int64][]uint64{}
+	for i := range b.votes {
+		if v := &b.votes[i]; v.ask >= since && b.good(v) {
+			t.votes++
+			t.fence = max(t.fence, v.fence)
+			fences[v.fence] = append(fences[v.fence], v.ask)
+		}
+	}
+	for fence, of := range fences {
+		if len(of) >= b.d.majority() {
+			t.agreed, t.fence, asks = true, fence, of
+		}
+	}
+	if t.agreed {
+		slices.SortFunc(asks, func(x, y uint64) int { return cmp.Compare(y, x) })
+		t.ask = asks[b.d.majority()-1]
+	}
+	return t
+}
+
+// good reports whether a vote counts now. The caller holds mu.
+func (b *ballot) good(v *vote) bool {
+	now, ttl := time.Now(), b.req.TTL
+	at, known := b.sent[v.ask]
+	return v.held && !v.giving && !v.spoiled && known && now.Before(at.Add(ttl-margin(ttl))) && v.age.doubt() == nil
+}
+
+// decided is enough for an ask: the ballot is won, or cannot be won any more.
+func (b *ballot) decided(ask uint64) func(missing, silent int) bool {
+	return func(missing, silent int) bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if b.tally(ask).agreed {
+			return true
+		}
+		// Nodes have fences of their own. If all that will answer have done so, the largest
+		// fence of all is raised everywhere, and whoever looks later finds it on all of them.
+		t, majority := b.tally(0), b.d.majority()
+		return missing == silent && (t.votes >= majority || t.votes+silent < majority)
+	}
+}
+
+// win is the grant that follows from a tally. The caller holds mu.
+func (b *ballot) win(t tally) driver.Grant {
+	b.won = true
+	return driver.Grant{Status: driver.Granted, Ask: t.ask, Fence: t.fence}
+}
+
+// tell passes news on. Its order with a release is that of mu: none comes later.
+func (b *ballot) tell(g driver.Grant) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.over && b.req.Wake != nil {
+		b.req.Wake(g)
+	}
+}
+
+// jitter is a random time around d.
+func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d+1) }

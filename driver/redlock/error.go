@@ -1,0 +1,73 @@
+package redlock
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+var (
+	// errSilent is of a node that was not asked, and errUnheard of one that has not answered.
+	errSilent   = fmt.Errorf("redlock: the node does not answer: %w: %w", driver.ErrTransient, driver.ErrNotExecuted)
+	errUnheard  = fmt.Errorf("redlock: no answer in time: %w", driver.ErrTransient)
+	errReleased = fmt.Errorf("%w: the token was released before", driver.ErrNotHeld)
+	errYoung    = fmt.Errorf("redlock: the node was restarted not long ago: %w", driver.ErrTransient)
+	errSlow     = fmt.Errorf("redlock: the lease was over before a majority had granted it: %w", driver.ErrTransient)
+)
+
+// majorityError is the error when too few nodes can do what was asked.
+type majorityError struct {
+	nodes  int
+	failed []error
+	// It may pass if those nodes suffice whose errors may pass; and nothing was done only
+	// if no node has done anything.
+	transient, notExecuted bool
+}
+
+// noMajority makes one error of what the nodes said, nil for each that can do it.
+func noMajority(errs []error) error {
+	e := &majorityError{nodes: len(errs), notExecuted: true}
+	able := 0
+	for _, err := range errs {
+		if err != nil {
+			e.failed = append(e.failed, err)
+		}
+		if err == nil || errors.Is(err, driver.ErrTransient) {
+			able++
+		}
+		e.notExecuted = e.notExecuted && errors.Is(err, driver.ErrNotExecuted)
+	}
+	e.transient = able > len(errs)/2
+	if len(e.failed) == 0 {
+		e.failed = []error{errSlow}
+	}
+	return e
+}
+
+func (e *majorityError) Error() string {
+	var texts []string
+	for _, err := range e.failed {
+		texts = append(texts, err.Error())
+	}
+	return fmt.Sprintf("redlock: %d of %d nodes fail: %s", len(e.failed), e.nodes, strings.Join(texts, "; "))
+}
+
+// Is matches what any of the nodes says, but for what is true of the whole only.
+func (e *majorityError) Is(target error) bool {
+	switch target {
+	case driver.ErrTransient:
+		return e.transient
+	case driver.ErrNotExecuted:
+		return e.notExecuted
+	case driver.ErrNotHeld:
+		return false
+	}
+	for _, err := range e.failed {
+		if errors.Is(err, target) {
+			return true
+		}
+	}
+	return false
+}

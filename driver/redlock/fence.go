@@ -1,0 +1,108 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// rounds is how often the nodes are asked to agree on a fence.
+const rounds = 8
+
+// confirm makes the nodes that voted agree on a fence, if they are a majority, and returns
+// the grant that rests on it.
+//
+// Each node has fences of its own, which increase there and nowhere else. So the largest
+// that a node of the majority has given is written back, and it is handed out only when a
+// majority has this very fence for our lease, with validity left. Then
+//
+//   - it is larger than all that were handed out before. The majority that had an earlier
+//     one meets ours in some node. That node granted us its lease after it had the earlier
+//     fence, with one beyond it, and our fence is at least that: raising never lowers.
+//   - it is smaller than all that will be handed out, for the same reason.
+//   - nobody else has it, also not a reader who was granted the lock at the same time: a node
+//     never has one fence for two leases, and their majorities meet.
+//
+// It need not be on the nodes that did not vote. A node that loses its memory is left out
+// until its clock, which its next fences begin with, is beyond those it has lost, provided
+// that the clocks of the nodes differ by less than that takes; see WithDelayedRestart.
+//
+// Two readers that raise at the same time can push each other up: a node that has given out
+// more since answers with a fence that is new. From the second round on a random lead
+// decides between them.
+func (d *Driver) confirm(ctx context.Context, b *ballot) (driver.Grant, bool) {
+	if b.result().votes < d.majority() {
+		return driver.Grant{}, false
+	}
+	b.confirming.Lock()
+	defer b.confirming.Unlock()
+	for round := range rounds {
+		g, lease, behind, ok := b.claim(round)
+		if ok || len(behind) == 0 {
+			return g, ok
+		}
+		d.each(ctx, d.limit(lease.TTL), behind, func(ctx context.Context, n *node) { d.raise(ctx, b, n, lease, g.Fence) },
+			func(missing, _ int) bool { return missing == 0 || b.result().agreed })
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return driver.Grant{}, false
+}
+
+func (b *ballot) result() tally {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.tally(0)
+}
+
+// claim returns the grant if the ballot is won, else one with the fence to agree on, and
+// the nodes that have to raise theirs.
+func (b *ballot) claim(round int) (g driver.Grant, l driver.Lease, behind []*node, ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	t := b.tally(0)
+	if b.over || t.votes < b.d.majority() {
+		return g, l, nil, false
+	}
+	if t.agreed {
+		return b.win(t), l, nil, true
+	}
+	g.Fence = t.fence
+	if round > 0 {
+		g.Fence += rand.Int64N(500 << round)
+	}
+	for i := range b.votes {
+		if v := &b.votes[i]; b.good(v) && v.fence < g.Fence {
+			behind = append(behind, b.d.nodes[i])
+		}
+	}
+	return g, b.lease(), behind, false
+}
+
+// lease is what the ballot is for. The caller holds mu, or nobody else has the ballot.
+func (b *ballot) lease() driver.Lease {
+	return driver.Lease{Kind: b.req.Kind, Name: b.req.Name, Token: b.req.Token, TTL: b.req.TTL, Owner: b.req.Owner}
+}
+
+// raise raises the fence of the lease on one node.
+func (d *Driver) raise(ctx context.Context, b *ballot, n *node, l driver.Lease, fence int64) {
+	b.mu.Lock()
+	term := b.votes[n.i].term
+	b.mu.Unlock()
+	fence, err := call(ctx, d, n, d.limit(l.TTL), func(ctx context.Context) (int64, error) {
+		return n.raise.RaiseFence(ctx, l, fence, b.req.Fences)
+	})
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	v := &b.votes[n.i]
+	switch {
+	case v.term != term:
+	case errors.Is(err, driver.ErrNotHeld):
+		v.held = false
+	case err == nil:
+		v.fence = max(v.fence, fence)
+	}
+}

@@ -1,0 +1,148 @@
+package redlock
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/internal/redisscript"
+)
+
+// native is a Driver whose nodes can do more than the least.
+type native struct{ *Driver }
+
+var (
+	_ driver.Inspector  = (*native)(nil)
+	_ driver.Forcer     = (*native)(nil)
+	_ driver.Downgrader = (*native)(nil)
+)
+
+// able reports whether the node can do what native needs.
+func (n *node) able() bool {
+	_, inspects := driver.As[driver.Inspector](n.Driver)
+	_, forces := driver.As[driver.Forcer](n.Driver)
+	_, downgrades := driver.As[driver.Downgrader](n.Driver)
+	return inspects && forces && downgrades
+}
+
+// poll asks all nodes something, and returns the answers and the errors.
+func poll[T any](ctx context.Context, d *Driver, f func(context.Context, *node) (T, error)) ([]T, []error) {
+	var mu sync.Mutex
+	answers, errs := make([]T, len(d.nodes)), make([]error, len(d.nodes))
+	for i := range errs {
+		errs[i] = errUnheard
+	}
+	d.each(ctx, d.timeout, d.nodes, func(ctx context.Context, n *node) {
+		answer, err := call(ctx, d, n, d.timeout, func(ctx context.Context) (T, error) { return f(ctx, n) })
+		mu.Lock()
+		defer mu.Unlock()
+		answers[n.i], errs[n.i] = answer, err
+	}, d.settled)
+	mu.Lock()
+	defer mu.Unlock()
+	return slices.Clone(answers), slices.Clone(errs)
+}
+
+// ForceRelease implements [driver.Forcer].
+func (d *native) ForceRelease(ctx context.Context, k driver.Kind, name string) error {
+	_, errs := poll(ctx, d.Driver, func(ctx context.Context, n *node) (any, error) {
+		f, _ := driver.As[driver.Forcer](n.Driver)
+		return nil, f.ForceRelease(ctx, k, name)
+	})
+	return d.byMajority(errs)
+}
+
+// Downgrade implements [driver.Downgrader].
+func (d *native) Downgrade(ctx context.Context, l driver.Lease, weight int64) error {
+	if l.Kind != driver.RWMutex {
+		return redisscript.Unsupported("redlock", l.Kind)
+	}
+	_, errs := poll(ctx, d.Driver, func(ctx context.Context, n *node) (any, error) {
+		g, _ := driver.As[driver.Downgrader](n.Driver)
+		return nil, g.Downgrade(ctx, l, weight)
+	})
+	return d.byMajority(errs)
+}
+
+// byMajority makes one answer of what the nodes said of a lease.
+func (d *Driver) byMajority(errs []error) error {
+	answers := make([][]error, len(errs))
+	for i, err := range errs {
+		answers[i] = []error{err}
+	}
+	return d.renewed(answers, 0)
+}
+
+// Inspect implements [driver.Inspector]. A holder is who holds the lock on a majority; the
+// queue is the longest one, as nodes that were restarted have forgotten it.
+func (d *native) Inspect(ctx context.Context, k driver.Kind, name string) (driver.Info, error) {
+	if k != driver.Mutex && k != driver.RWMutex {
+		return driver.Info{Name: name}, redisscript.Unsupported("redlock", k)
+	}
+	infos, errs := poll(ctx, d.Driver, func(ctx context.Context, n *node) (driver.Info, error) {
+		i, _ := driver.As[driver.Inspector](n.Driver)
+		return i.Inspect(ctx, k, name)
+	})
+	result := driver.Info{Name: name}
+	var seen []driver.Holder
+	heard := 0
+	for i, info := range infos {
+		if errs[i] != nil {
+			continue
+		}
+		heard++
+		seen = append(seen, info.Holders...)
+		if len(info.Queue) > len(result.Queue) {
+			result.Queue = info.Queue
+		}
+	}
+	if heard < d.majority() {
+		return result, noMajority(errs)
+	}
+	result.Holders = d.holders(seen)
+	return result, nil
+}
+
+// holders finds those who hold the lock on a majority. They have one fence there, or will
+// have in a moment; until then all that tells them apart is what they say of themselves.
+func (d *Driver) holders(seen []driver.Holder) []driver.Holder {
+	var found []driver.Holder
+	look := func(a, b driver.Holder) bool { return a.Holder == b.Holder && a.Shared == b.Shared }
+	same := func(a, b driver.Holder) bool { return a.Fence == b.Fence && look(a, b) }
+	for _, alike := range []func(a, b driver.Holder) bool{same, look} {
+		for rest := seen; len(rest) > 0; {
+			var of, others []driver.Holder
+			for _, h := range rest {
+				if alike(h, rest[0]) {
+					of = append(of, h)
+				} else {
+					others = append(others, h)
+				}
+			}
+			rest = others
+			if len(of) >= d.majority() {
+				found = append(found, d.asSeen(of))
+				seen = slices.DeleteFunc(slices.Clone(seen), func(h driver.Holder) bool { return alike(h, of[0]) })
+			}
+		}
+	}
+	slices.SortFunc(found, func(a, b driver.Holder) int { return cmp.Compare(a.Fence, b.Fence) })
+	return found
+}
+
+// asSeen makes one holder of what the nodes see: since its first vote, and until it has
+// no majority any more.
+func (d *Driver) asSeen(of []driver.Holder) driver.Holder {
+	h := of[0]
+	slices.SortFunc(of, func(a, b driver.Holder) int { return cmp.Compare(b.TimeLeft, a.TimeLeft) })
+	h.TimeLeft = of[d.majority()-1].TimeLeft
+	for _, other := range of {
+		h.Fence = max(h.Fence, other.Fence)
+		if other.Since.Before(h.Since) {
+			h.Since = other.Since
+		}
+	}
+	return h
+}

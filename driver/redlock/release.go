@@ -1,0 +1,84 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/internal/redisscript"
+)
+
+// Release implements [driver.Driver]. It releases on every node. One that does not answer
+// in time is not waited for; its release goes on in the background.
+func (d *Driver) Release(ctx context.Context, l driver.Lease) error {
+	if err := ctx.Err(); err != nil {
+		return redisscript.Classify(err)
+	}
+	errs := d.releaseOn(ctx, d.forget(l.Token), l, d.nodes)
+	answers, free := 0, 0
+	for i, err := range errs {
+		if errors.Is(err, driver.ErrNotHeld) {
+			free++
+			errs[i] = nil
+		}
+		if errs[i] == nil {
+			answers++
+		}
+	}
+	switch {
+	case answers < d.majority():
+		return noMajority(errs)
+	case len(d.nodes)-free < d.majority(): // one that still had it did not know that it was over
+		return driver.ErrNotHeld
+	}
+	return nil
+}
+
+// drop gives up all that a ballot has or may yet get.
+func (d *Driver) drop(ctx context.Context, b *ballot) {
+	d.forget(b.req.Token)
+	var nodes []*node
+	b.mu.Lock()
+	for i, v := range b.votes {
+		if v.held || v.queued || v.open > 0 || v.giving {
+			nodes = append(nodes, d.nodes[i])
+		}
+	}
+	b.mu.Unlock()
+	d.releaseOn(ctx, b, b.lease(), nodes)
+}
+
+// releaseOn releases a token on some nodes, and returns what they all say. b is its
+// ballot, nil if there is none.
+func (d *Driver) releaseOn(ctx context.Context, b *ballot, l driver.Lease, nodes []*node) []error {
+	var mu sync.Mutex
+	errs := make([]error, len(d.nodes))
+	for i := range errs {
+		errs[i] = errUnheard
+	}
+	d.each(ctx, d.limit(l.TTL), nodes, func(ctx context.Context, n *node) {
+		l := l
+		l.Unsettled = l.Unsettled || b.unsettled(n)
+		err := d.release(ctx, n, l)
+		if !answered(err) {
+			d.owe(n, l)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		errs[n.i] = err
+	}, d.settled)
+	mu.Lock()
+	defer mu.Unlock()
+	return append([]error(nil), errs...)
+}
+
+// unsettled reports whether an ask of the token may still reach the node.
+func (b *ballot) unsettled(n *node) bool {
+	if b == nil {
+		return false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.votes[n.i].open > 0
+}

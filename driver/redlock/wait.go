@@ -1,0 +1,212 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// Waiters wait in the queue of every node. A release is a push from each of them to its
+// first waiter. Those who came one after the other have the same order everywhere, so
+// the first of them has all votes one trip after the release. Those who came at the same
+// time may not: then the votes are split, and nobody has a majority, though all are given.
+//
+// So who has some votes but too few, for longer than the pushes of one release take to come
+// in, gives them back. How long that is, is random, and depends on the first of the nodes,
+// in the order of New, whose vote one has: who has the vote of an earlier node keeps what it
+// has for several times as long. And one that gave way does not queue there again before it
+// has the vote of the first node (or has to ask anyway, as a heartbeat).
+//
+// So of all who share the votes, the one with that of the first node stays, and asks for all
+// others; the rest give way, each at most once at each node. The same holds for the second
+// node if the first is down, and so on. No two have to agree on anything. Two versions
+// did not do: with no order among the nodes, 16 waiters at 5 of them did not find a majority
+// in a minute; where they queued again at once, in some seconds.
+//
+// A winner keeps its places at the nodes that others have, and so gets them, too, when they
+// give way: then nobody has votes to give back until it releases. Where it cannot, the time
+// doubles, up to a limit: a minority does no harm then, and who keeps it keeps a place.
+
+const (
+	// Give way after this part of the timeout, or several times that.
+	hasty = 25
+	// An earlier node is worth this many times the patience.
+	prefer = 8
+	// As often may the time double.
+	doublings = 4
+)
+
+// patience is how long a minority is kept whose first node is first. The caller holds mu.
+func (b *ballot) patience(first int) time.Duration {
+	d := b.d.limit(b.req.TTL) / hasty << b.yields
+	for i := first; i < b.d.majority(); i++ {
+		d *= prefer
+	}
+	return min(jitter(d), b.req.TTL/6)
+}
+
+// hear passes on what a node says between two asks. The node may hold locks of its own
+// now, so nothing else is done here.
+func (b *ballot) hear(n *node, term int, g driver.Grant) {
+	switch g.Status {
+	case driver.Granted:
+		b.d.background(func() { b.d.pushed(b, n, term, g) })
+	case driver.Lost:
+		b.d.background(func() { b.lose(n) })
+	default:
+		b.tell(g)
+	}
+}
+
+// pushed takes the vote that a node has pushed.
+func (d *Driver) pushed(b *ballot, n *node, term int, g driver.Grant) {
+	if term > 0 {
+		// The push may be an old one, of a vote that was given back since. Ask.
+		b.mu.Lock()
+		ask, fresh := b.req.Ask, b.fresh()
+		b.mu.Unlock()
+		if fresh {
+			d.ask(d.life, b, n, ask)
+		}
+	} else {
+		age, err := call(d.life, d, n, d.limit(b.req.TTL), func(ctx context.Context) (age, error) { return d.age(ctx, n), nil })
+		age.err = errors.Join(age.err, err)
+		b.mu.Lock()
+		if v := &b.votes[n.i]; v.term == term && !b.over {
+			b.count(v, g, age)
+		}
+		b.mu.Unlock()
+	}
+	d.elect(b, g.Carrier)
+}
+
+// elect tells the client if it has won by now, and else keeps the minority for a while.
+func (d *Driver) elect(b *ballot, carrier string) {
+	b.mu.Lock()
+	known := b.won
+	b.mu.Unlock()
+	g, ok := d.confirm(d.life, b)
+	if nodes, ask := b.absent(); !ok && len(nodes) > 0 {
+		d.each(d.life, d.limit(b.req.TTL), nodes, func(ctx context.Context, n *node) { d.ask(ctx, b, n, ask) }, all)
+		g, ok = d.confirm(d.life, b)
+	}
+	if ok && !known {
+		g.Carrier = carrier
+		b.tell(g)
+	} else if !ok {
+		b.arm()
+	}
+}
+
+// absent returns the nodes at which we do not queue any more but should: we have the vote
+// of the first node, and so are next.
+func (b *ballot) absent() (nodes []*node, ask uint64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	first := b.gate()
+	if b.over || b.won || first < 0 || !b.votes[first].held || !b.fresh() {
+		return nil, 0
+	}
+	for i, v := range b.votes {
+		if !v.held && !v.queued && !v.giving && !v.spoiled {
+			nodes = append(nodes, b.d.nodes[i])
+		}
+	}
+	return nodes, b.req.Ask
+}
+
+// gate is the first node that answers, -1 for none. The caller holds mu.
+func (b *ballot) gate() int {
+	return slices.IndexFunc(b.votes, func(v vote) bool { return v.err == nil && !v.spoiled })
+}
+
+// lose notes that a node took the lease away.
+func (b *ballot) lose(n *node) {
+	b.mu.Lock()
+	b.votes[n.i].held = false
+	left := 0
+	for _, v := range b.votes {
+		if v.held {
+			left++
+		}
+	}
+	lost := b.won && left < b.d.majority()
+	b.won = b.won && !lost
+	b.mu.Unlock()
+	if lost {
+		b.tell(driver.Grant{Status: driver.Lost})
+	}
+}
+
+// fresh reports whether the newest ask still keeps a place in a queue. Who does not ask any
+// more does not wait, and what we ask for it must not be its heartbeat. The caller holds mu.
+func (b *ballot) fresh() bool { return time.Since(b.sent[b.req.Ask]) < b.req.TTL*2/3 }
+
+// arm has a minority given back after a while.
+func (b *ballot) arm() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.minority() {
+		return
+	}
+	first := slices.IndexFunc(b.votes, func(v vote) bool { return v.held })
+	if b.timer != nil {
+		if first >= b.first {
+			return
+		}
+		b.timer.Stop()
+	}
+	b.first = first
+	b.timer = time.AfterFunc(b.patience(first), func() { b.d.background(func() { b.d.yield(b) }) })
+}
+
+// minority reports whether there are votes, but too few. The caller holds mu.
+func (b *ballot) minority() bool {
+	return !b.over && !b.won && b.tally(0).votes < b.d.majority() &&
+		slices.ContainsFunc(b.votes, func(v vote) bool { return v.held })
+}
+
+// yield gives a minority back.
+func (d *Driver) yield(b *ballot) {
+	b.mu.Lock()
+	b.timer = nil
+	b.yields = min(b.yields+1, doublings)
+	b.mu.Unlock()
+	for _, n := range d.giveBack(d.life, b) {
+		b.mu.Lock()
+		ask, again := b.req.Ask, n.i == b.gate() && b.fresh()
+		b.mu.Unlock()
+		if again {
+			d.ask(d.life, b, n, ask)
+		}
+	}
+	d.elect(b, "")
+}
+
+// giveBack gives back a minority of votes, and returns the nodes that it was of.
+func (d *Driver) giveBack(ctx context.Context, b *ballot) []*node {
+	b.mu.Lock()
+	var nodes []*node
+	minority := b.minority()
+	for i := range b.votes {
+		if v := &b.votes[i]; minority && v.held && !v.giving {
+			v.giving, v.held, v.queued, v.ask = true, false, false, 0
+			v.term++
+			nodes = append(nodes, d.nodes[i])
+		}
+	}
+	lease := b.lease()
+	b.mu.Unlock()
+	d.each(ctx, d.limit(lease.TTL), nodes, func(ctx context.Context, n *node) {
+		err := d.release(ctx, n, lease)
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		v := &b.votes[n.i]
+		v.giving = false
+		v.spoiled = err != nil && !errors.Is(err, driver.ErrNotHeld) && !errors.Is(err, driver.ErrNotExecuted)
+	}, all)
+	return nodes
+}

@@ -1,0 +1,176 @@
+package redlock_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// A release wakes the waiter. To find out by asking would take a third of the TTL.
+func TestReleaseWakesTheWaiter(t *testing.T) {
+	q := newQuorum(t, native, 5)
+	const ttl = 6 * time.Second
+	a, b := q.client(), q.client()
+	var slowest time.Duration
+	for range 20 {
+		held, err := a.Mutex("orders", holdfast.WithTTL(ttl)).Lease(t.Context())
+		require.NoError(t, err)
+		got := make(chan time.Time, 1)
+		go func() {
+			lease, err := b.Mutex("orders", holdfast.WithTTL(ttl)).Lease(context.Background())
+			got <- time.Now()
+			if assert.NoError(t, err) {
+				assert.NoError(t, lease.Release(context.Background()))
+			}
+		}()
+		q.waiters(1)
+		released := time.Now()
+		require.NoError(t, held.Release(t.Context()))
+		slowest = max(slowest, (<-got).Sub(released))
+		q.waiters(0)
+	}
+	t.Logf("slowest of 20: %v; the poll interval is %v", slowest, ttl/3)
+	require.Less(t, slowest, ttl/3/4)
+}
+
+// waiters returns when so many wait on at least a majority of nodes.
+func (q *quorum) waiters(n int) {
+	q.Helper()
+	require.Eventually(q, func() bool {
+		nodes := 0
+		for i := range q.servers {
+			d := q.node(i)
+			look, _ := driver.As[driver.Inspector](d)
+			if info, err := look.Inspect(q.Context(), driver.Mutex, "orders"); err == nil && len(info.Queue) == n {
+				nodes++
+			}
+			assert.NoError(q, d.Close())
+		}
+		return nodes > len(q.servers)/2
+	}, 5*time.Second, time.Millisecond)
+}
+
+// Contenders that come at the same time split the votes. None of them waits for ever, and
+// none gets much less than the others.
+func TestManyContendersAllFinish(t *testing.T) {
+	for name, n := range map[string]int{"3 nodes": 3, "5 nodes": 5} {
+		t.Run(name, func(t *testing.T) {
+			const clients, rounds = 16, 20
+			q := newQuorum(t, native, n)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			var mu sync.Mutex
+			var inside, visits int
+			var fence int64
+			waited := make([]time.Duration, clients)
+			start := time.Now()
+			var wg sync.WaitGroup
+			for i := range clients {
+				lock := q.client().Mutex("orders")
+				wg.Go(func() {
+					for range rounds {
+						asked := time.Now()
+						lease, err := lock.Lease(ctx)
+						if !assert.NoError(t, err) {
+							return
+						}
+						waited[i] += time.Since(asked)
+						mu.Lock()
+						inside++
+						assert.Equal(t, 1, inside, "two are in the room")
+						assert.Greater(t, lease.Fence(), fence)
+						fence = lease.Fence()
+						mu.Unlock()
+						mu.Lock()
+						inside--
+						visits++
+						mu.Unlock()
+						assert.NoError(t, lease.Release(ctx))
+					}
+				})
+			}
+			wg.Wait()
+			require.Equal(t, clients*rounds, visits)
+			t.Logf("%d hand-overs in %v, Jain index of the waits %.3f", visits, time.Since(start), jain(waited))
+			require.Greater(t, jain(waited), 0.8)
+			for i := range q.servers {
+				q.requireFree(i)
+			}
+		})
+	}
+}
+
+// jain is 1 if all have the same, and 1/n if one has everything.
+func jain(waits []time.Duration) float64 {
+	var sum, squares float64
+	for _, w := range waits {
+		sum += float64(w)
+		squares += float64(w) * float64(w)
+	}
+	return sum * sum / (float64(len(waits)) * squares)
+}
+
+// Votes that are split for good would be a deadlock: each of three waiters has one node of
+// three, and the next in line there is another.
+func TestSplitVotesAreGivenBack(t *testing.T) {
+	q := newQuorum(t, native, 3)
+	var releases []func()
+	for i := range q.servers {
+		releases = append(releases, q.occupy(i, fmt.Sprint("holder-", i)))
+	}
+	// Each queues at one node first, while the others cannot be reached.
+	var locks []*holdfast.Client
+	for range 3 {
+		locks = append(locks, q.client())
+	}
+	done := make(chan error, 3)
+	for _, c := range locks {
+		go func() {
+			l, err := c.Mutex("orders").Lease(context.Background())
+			if err == nil {
+				err = l.Release(context.Background())
+			}
+			done <- err
+		}()
+	}
+	q.waiters(3)
+	for _, release := range releases {
+		release()
+	}
+	for range 3 {
+		select {
+		case err := <-done:
+			require.NoError(t, err)
+		case <-time.After(20 * time.Second):
+			t.Fatal("votes are split, and nobody gives way")
+		}
+	}
+}
+
+func TestCancelledWaiterLeavesNothing(t *testing.T) {
+	q := newQuorum(t, native, 5)
+	held, err := q.client().Mutex("orders").Lease(t.Context())
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	gone := make(chan error, 1)
+	go func() {
+		_, err := q.client().Mutex("orders").Lease(ctx)
+		gone <- err
+	}()
+	q.waiters(1)
+	cancel()
+	require.ErrorIs(t, <-gone, context.Canceled)
+	q.waiters(0)
+	require.NoError(t, held.Release(t.Context()))
+	for i := range q.servers {
+		q.requireFree(i)
+	}
+}
