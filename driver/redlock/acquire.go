@@ -62,9 +62,12 @@ func (d *Driver) lost(ctx context.Context, b *ballot, r *driver.Request) (driver
 	case errors.Is(err, driver.ErrNotHeld), errors.Is(err, driver.ErrNotExecuted):
 		d.drop(ctx, b)
 		return driver.Grant{}, err
+	case !r.Wait && err != nil:
+		d.giveBack(ctx, b) // the token may ask again, and is released in the end
+		return answer, err
 	case !r.Wait:
 		d.drop(ctx, b)
-		return answer, err
+		return answer, nil
 	case queued || err != nil:
 		b.arm()
 		return answer, err

@@ -82,6 +82,11 @@ func (q *quorum) attempt(token string, free uint) (driver.Grant, error) {
 		require.NoError(q, d.Renew(q.Context(), []driver.Lease{lease(token)})[0])
 		require.NoError(q, d.Release(q.Context(), lease(token)))
 	}
+	if err != nil {
+		l := lease(token)
+		l.Unsettled = true
+		_ = d.Release(q.Context(), l) // as many nodes are down as before
+	}
 	for i := range q.servers {
 		if free>>i&1 == 1 {
 			q.requireFree(i)

@@ -2,6 +2,7 @@ package redlock_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,7 +17,7 @@ import (
 type puppet struct {
 	driver.Driver // nil: nothing else is called
 	wake          func(driver.Grant)
-	released      int
+	released      atomic.Int32
 }
 
 func (p *puppet) Acquire(_ context.Context, r *driver.Request) (driver.Grant, error) {
@@ -25,7 +26,7 @@ func (p *puppet) Acquire(_ context.Context, r *driver.Request) (driver.Grant, er
 }
 
 func (p *puppet) Release(context.Context, driver.Lease) error {
-	p.released++
+	p.released.Add(1)
 	return nil
 }
 
@@ -100,7 +101,7 @@ func TestVoteThatWasGivenBackIsNotCounted(t *testing.T) {
 		stale := nodes[2].wake
 		nodes[2].push(1)
 		time.Sleep(ttl / 3)
-		require.Positive(t, nodes[2].released)
+		require.Positive(t, nodes[2].released.Load())
 		stale(driver.Grant{Status: driver.Granted, Ask: 1})
 		nodes[2].push(1)
 		nodes[1].push(1)

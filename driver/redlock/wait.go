@@ -43,9 +43,9 @@ const (
 func (b *ballot) patience(first int) time.Duration {
 	d := b.d.limit(b.req.TTL) / hasty << b.yields
 	for i := first; i < b.d.majority(); i++ {
-		d *= prefer
+		d = min(d*prefer, b.req.TTL/6)
 	}
-	return min(jitter(d), b.req.TTL/6)
+	return jitter(d)
 }
 
 // hear passes on what a node says between two asks. The node may hold locks of its own
