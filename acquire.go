@@ -34,7 +34,7 @@ func (c *Client) acquire(ctx context.Context, want driver.Request, cfg config) (
 // obtain gets a lease, in this process or from the store. op is nil if there are no hooks.
 func (c *Client) obtain(ctx context.Context, want driver.Request, cfg config, plain bool, op *AcquireOp) (*Lease, error) {
 	fail := func(err error) (*Lease, error) {
-		return nil, &LockError{Op: "acquire " + string(want.Kind), Name: want.Name, Err: err}
+		return nil, &LockError{Op: cfg.verb() + " " + string(want.Kind), Name: want.Name, Err: err}
 	}
 	if !validName(want.Name) {
 		return fail(ErrInvalidName)
@@ -106,6 +106,7 @@ func (t *attempt) win(a *acquisition) (*Lease, error) {
 	if err != nil {
 		return nil, err
 	}
+	t.op.found(a)
 	a.turn.begin(a.req, fence)
 	l := a.hold(t.ctx, t.op, t.plain)
 	if err := a.begin(trust); err != nil {
@@ -122,5 +123,5 @@ func (t *attempt) again(err error) bool {
 	if unconfirmed {
 		t.unconfirmed, t.cfg.loud = err, false // has been said
 	}
-	return (unconfirmed || errors.Is(err, driver.ErrNotHeld)) && t.want.Wait && t.wait.Err() == nil
+	return (unconfirmed || errors.Is(err, driver.ErrNotHeld)) && t.want.Wait && t.cfg.from == nil && t.wait.Err() == nil
 }

@@ -223,7 +223,7 @@ func (a *acquisition) number() driver.Request {
 
 // send carries an ask to the store and puts the reply where there is room for it.
 func (a *acquisition) send(ctx context.Context, r driver.Request) {
-	g, err := a.c.d.Acquire(ctx, &r)
+	g, err := a.attempt(ctx, &r)
 	if err == nil || errors.Is(err, driver.ErrNotExecuted) || errors.Is(err, driver.ErrNotHeld) {
 		a.open.Add(-1)
 	}
@@ -238,6 +238,14 @@ func (a *acquisition) send(ctx context.Context, r driver.Request) {
 			_ = a.settlement(ctx).run()
 		}
 	}
+}
+
+func (a *acquisition) attempt(ctx context.Context, r *driver.Request) (driver.Grant, error) {
+	if a.cfg.from == nil {
+		return a.c.d.Acquire(ctx, r)
+	}
+	d, _ := driver.As[driver.Attacher](a.c.d)
+	return d.Attach(ctx, *a.cfg.from, r)
 }
 
 // trust returns the trust that follows from a grant resting on that ask.
@@ -262,6 +270,9 @@ func (a *acquisition) answer(r reply) (driver.Grant, error) {
 	a.behind(r.grant.Carrier)
 	switch r.grant.Status {
 	case driver.Granted:
+		if a.cfg.from != nil {
+			a.req.Shared, a.req.Weight, a.req.Owner = r.grant.Shared, r.grant.Weight, r.grant.Owner
+		}
 		return r.grant, nil
 	case driver.Busy:
 		a.err, a.busy = ErrLocked, true

@@ -37,8 +37,8 @@ import (
 // read. Lock and its like deal with a refusal as with one of the store, see [Mutex.Lock];
 // Unlock and its like cannot be refused. While a hook waits so does the caller, whatever
 // bounds are promised elsewhere; it should go by its context. A hook must not panic, nor
-// call Close. Hooks are called from many goroutines at once. Downgrade, Resize, Inspect and
-// ForceUnlock have none.
+// call Close. Hooks are called from many goroutines at once. Detach, Downgrade, Resize,
+// Inspect and ForceUnlock have none.
 //
 // There is no hook for the end of a lease, because a lease has one already: the context
 // of [Lease.Context] ends when it is released or lost, and [context.AfterFunc] calls what
@@ -92,6 +92,10 @@ type AcquireOp struct {
 	// [WithReentrancy].
 	Reentrant bool
 
+	// Attach is set for [Client.Attach]. What was detached is known, and in Shared and
+	// Weight, when Holding is called.
+	Attach bool
+
 	// Holding, if a hook has set it before it calls next, is called when the lock was
 	// granted, with the context that Lease.Context is made from, and returns the one to
 	// use instead. A hook that finds it set has its own call what it found. Who tries
@@ -134,7 +138,14 @@ type RenewOp struct {
 func newAcquireOp(want driver.Request, cfg config, run AcquireFunc) *AcquireOp {
 	return &AcquireOp{
 		Kind: want.Kind, Name: want.Name, Shared: want.Shared, Weight: want.Weight, Wait: want.Wait, TTL: cfg.ttl,
-		run: run,
+		Attach: cfg.from != nil, run: run,
+	}
+}
+
+// found adds what was granted, of which a token does not tell.
+func (op *AcquireOp) found(a *acquisition) {
+	if op != nil && op.Attach {
+		op.Shared, op.Weight = a.req.Shared, a.req.Weight
 	}
 }
 

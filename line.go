@@ -13,10 +13,12 @@ import (
 type line = cohort.Cohort[*acquisition, config]
 
 // passes reports whether a lease can pass from one to another in this process. One that
-// is not renewed ends when it ends; an owner has no need to wait for himself; and those who share something with others, permits or
-// reading, have each their own.
+// is not renewed ends when it ends; an owner has no need to wait for himself; those who
+// share something with others, permits or reading, have each their own; and who attaches
+// wants one certain lease.
 func (t *attempt) passes() bool {
-	return t.want.Kind != driver.Semaphore && !t.want.Shared && !t.cfg.strict && !t.cfg.fixed && t.want.Owner == ""
+	return t.want.Kind != driver.Semaphore && !t.want.Shared && !t.cfg.strict && !t.cfg.fixed &&
+		t.want.Owner == "" && t.cfg.from == nil
 }
 
 // inLine gets a lease from another goroutine, or from the store for this one and those

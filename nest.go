@@ -3,6 +3,7 @@ package holdfast
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -11,7 +12,7 @@ import (
 // again deals with a request whose context comes from a lease on the lock. To wait would
 // be to wait for oneself. It returns a nested lease, or nothing if there is no such lease.
 func (c *Client) again(ctx context.Context, want driver.Request, cfg config, op *AcquireOp) (*Lease, error) {
-	if want.Kind == driver.Semaphore { // which may have room for more
+	if want.Kind == driver.Semaphore || cfg.from != nil { // there may be room for more
 		return nil, nil
 	}
 	for outer := c.holds(ctx, want); outer != nil; outer = c.holds(ctx, want) {
@@ -106,6 +107,20 @@ func (a *acquisition) leave(l *Lease, begun bool) (before error, others bool) {
 		a.leases = slices.DeleteFunc(a.leases, func(other *Lease) bool { return other == l })
 	}
 	return before, others
+}
+
+// detach ends the only lease, if it is held, and leaves the rest to others.
+func (a *acquisition) detach(l *Lease) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case l.end != nil:
+		return l.end
+	case len(a.leases) > 1:
+		return fmt.Errorf("%w: leases are nested with this one", ErrLocked)
+	}
+	l.end = ErrNotHeld
+	return nil
 }
 
 // dismiss ends all leases, and reports whether any was held.

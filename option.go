@@ -23,6 +23,7 @@ type config struct {
 	wait   time.Duration // 0: as long as the context allows
 	loud   bool          // log what keeps a lock from being acquired
 	nested bool          // count what the context holds
+	from   *driver.Lease // take this one over
 	owner  string        // on whose behalf to hold what is held alone; empty for nobody
 	copies copies
 	strict bool          // no lease passes to another in this process

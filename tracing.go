@@ -134,7 +134,7 @@ func (t *tracing) AcquireHook(next AcquireFunc) AcquireFunc {
 			if held != nil {
 				held.end(nil, time.Now()) // an inner hook tries again, and has forgotten it
 			}
-			if op.Reentrant {
+			if op.Reentrant || op.Attach {
 				on = t.subject(op) // now we know
 			}
 			lease, held = t.hold(lease, on, span)
@@ -243,7 +243,7 @@ func (t *tracing) subject(op *AcquireOp) subject {
 		few = append(few, attrReentrant.Bool(true))
 	}
 	all := append(few[:len(few):len(few)], attrLockName.String(op.Name))
-	if op.Kind == driver.Semaphore {
+	if op.Weight > 0 { // which is not known before a lease is attached
 		all = append(all, attrPermits.Int64(op.Weight))
 	}
 	return subject{op.Kind, few[:len(few):len(few)], all}

@@ -196,6 +196,11 @@ type Grant struct {
 	// Wanted says of an extension that somebody waits for the lock.
 	Wanted bool
 
+	// Shared, Weight and Owner are, of a Granted through Attacher, what the token holds.
+	Shared bool
+	Weight int64
+	Owner  string
+
 	// Reconnect says of a Queued through Wake that earlier news may have been missed.
 	Reconnect bool
 
@@ -307,8 +312,13 @@ type Attacher interface {
 	// been granted with nobody in between. It neither waits nor queues. Of several that
 	// attach to one token exactly one succeeds, and only that one if it repeats; the
 	// others get ErrNotHeld, as they do if old does not hold the lock. What old
-	// held, shared or with which weight, r does not say; the Grant need not tell.
+	// held, and on whose behalf, r does not say; the Grant tells it. With other tokens of
+	// an owner beside it, the fence is theirs.
 	Attach(ctx context.Context, old Lease, r *Request) (Grant, error)
+
+	// Detach says that nobody here renews the lease any more, nor wants to hear of it: no
+	// Wake of its token is called from then on. The store keeps it.
+	Detach(l Lease)
 }
 
 // Confirmer is the ability to tell whether a grant has reached replicas of the store.

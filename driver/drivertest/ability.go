@@ -24,7 +24,8 @@ const (
 	Force   Ability = "force"   // driver.Forcer
 	Raise   Ability = "raise"   // driver.FenceRaiser
 
-	Owner Ability = "owner" // Request.Owner
+	Owner  Ability = "owner"  // Request.Owner
+	Attach Ability = "attach" // driver.Attacher
 
 	RWMutex   Ability = "rwmutex"   // the kind driver.RWMutex
 	Semaphore Ability = "semaphore" // the kind driver.Semaphore
@@ -58,6 +59,12 @@ func (t *test) has(a Ability) bool {
 // probes say what is wrong if the driver lacks the ability, each on a lock of its
 // own.
 var probes = map[Ability]func(*test) string{
+	Attach: func(t *test) string {
+		if _, ok := driver.As[driver.Attacher](t.driver()); !ok {
+			return "it is no driver.Attacher"
+		}
+		return ""
+	},
 	Owner:     func(t *test) string { return t.knows(driver.Request{Kind: driver.Mutex, Owner: "A"}) },
 	RWMutex:   func(t *test) string { return t.knows(driver.Request{Kind: driver.RWMutex}) },
 	Semaphore: func(t *test) string { return t.knows(driver.Request{Kind: driver.Semaphore, Weight: 1, Limit: 1}) },

@@ -78,10 +78,14 @@ func heldBy(text string) func(*driver.Request) {
 // ask sends the request with the next number. An answer that makes no sense is an
 // error too.
 func (c *contender) ask(ctx context.Context) (driver.Grant, error) {
+	return c.asking(func(r *driver.Request) (driver.Grant, error) { return c.d.Acquire(ctx, r) })
+}
+
+func (c *contender) asking(send func(*driver.Request) (driver.Grant, error)) (driver.Grant, error) {
 	r := c.req // Drivers may keep the request.
 	c.sent = append(c.sent, time.Now())
 	r.Ask = uint64(len(c.sent))
-	g, err := c.d.Acquire(ctx, &r)
+	g, err := send(&r)
 	if err != nil {
 		return g, err
 	}

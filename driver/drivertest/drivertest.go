@@ -66,21 +66,21 @@ func (c Case) Run(t *testing.T, open Open, must ...Ability) {
 func Cases() []Case {
 	alone := slices.Concat(acquireCases, queueCases, pushCases, releaseCases, unsettledCases,
 		renewCases, expiryCases, fenceCases, raiseCases, nameCases, refusalCases, inspectCases, forceCases,
-		contextCases, closeCases, hammerCases)
+		attachCases, contextCases, closeCases, hammerCases)
 	var all []Case
 	for _, f := range forms {
 		for _, c := range alone {
 			all = append(all, c.as(f))
 		}
 	}
-	for _, c := range ownerCases { // a semaphore has none
+	for _, c := range slices.Concat(ownerCases, attachOwnerCases) { // a semaphore has none
 		all = append(all, c.as(forms[0]), c.as(forms[1]))
 	}
-	for _, c := range slices.Concat(ownedWriterCases, readerCases, readerExpiryCases, writerCases, writerDowngradeCases,
+	for _, c := range slices.Concat(ownedWriterCases, attachReaderCases, readerCases, readerExpiryCases, writerCases, writerDowngradeCases,
 		readerHistoryCases, readerCrowdCases, readerRaiseCases) {
 		all = append(all, c.of(forms[1]))
 	}
-	for _, c := range slices.Concat(semaphoreCases, limitCases, permitDowngradeCases, resizeCases,
+	for _, c := range slices.Concat(semaphoreCases, attachPermitCases, limitCases, permitDowngradeCases, resizeCases,
 		permitHistoryCases, permitCrowdCases) {
 		all = append(all, c.of(forms[2]))
 	}

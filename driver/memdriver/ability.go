@@ -121,12 +121,22 @@ func (d *Driver) Attach(ctx context.Context, old driver.Lease, r *driver.Request
 		return driver.Grant{}, driver.ErrNotHeld
 	default:
 		c = &claim{Request: want, weight: h.weight}
-		c.Shared = h.Shared
+		c.Shared, c.Owner = h.Shared, h.Owner
 		l.drop(old.Token)
 		l.bury(old.Token, now)
 		d.grant(l, c, now)
 	}
-	return driver.Grant{Status: driver.Granted, Ask: r.Ask, Fence: c.fence}, nil
+	return driver.Grant{
+		Status: driver.Granted, Ask: r.Ask, Fence: c.fence, Shared: c.Shared, Weight: c.permits(), Owner: c.Owner,
+	}, nil
+}
+
+// Detach implements [driver.Attacher].
+func (d *Driver) Detach(lease driver.Lease) {
+	_ = d.hold(lease, func(_ *lock, h *claim, _ time.Time) error {
+		h.Wake = nil
+		return nil
+	})
 }
 
 // RaiseFence implements [driver.FenceRaiser].

@@ -11,8 +11,8 @@ func (d *Driver) Watches() int {
 func ScriptParts() [][]string {
 	var parts [][]string
 	for _, s := range []*script{
-		mutex.acquire, mutex.release, mutex.renew, mutex.force, mutex.raise, mutex.extend,
-		shared.acquire, shared.release, shared.renew, shared.force, shared.raise, shared.extend,
+		mutex.acquire, mutex.release, mutex.renew, mutex.force, mutex.raise, mutex.extend, mutex.attach,
+		shared.acquire, shared.release, shared.renew, shared.force, shared.raise, shared.extend, shared.attach,
 		downgradeScript, resizeScript, inspectScript,
 	} {
 		parts = append(parts, s.parts)

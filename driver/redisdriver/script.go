@@ -14,7 +14,7 @@ import (
 var files embed.FS
 
 // scripts are what can be done to the locks of a kind.
-type scripts struct{ acquire, release, renew, force, raise, extend *script }
+type scripts struct{ acquire, release, renew, force, raise, extend, attach *script }
 
 var (
 	mutex = scripts{
@@ -24,6 +24,7 @@ var (
 		extend:  newScript("extend", 2, "lock", "mutex", "owner", "queue", "mutex_lease", "owner_lease", "lock_extend"),
 		force:   newScript("force", 2, "lock", "mutex", "owner", "queue", "mutex_lease", "owner_lease", "mutex_force"),
 		raise:   newScript("raise", 1, "lock", "mutex", "owner", "queue", "mutex_lease", "owner_lease", "lock_raise"),
+		attach:  newScript("attach", 1, "lock", "mutex", "owner", "queue", "mutex_lease", "owner_lease", "lock_attach"),
 	}
 	shared = scripts{
 		acquire: newScript("acquire", 1, "lock", "shared", "shared_acquire", "owner", "queue", "shared_lease", "owner_lease", "lock_again", "shared_limit", "lock_acquire_slow"),
@@ -32,6 +33,7 @@ var (
 		extend:  newScript("extend", 2, "lock", "shared", "owner", "queue", "shared_lease", "owner_lease", "lock_extend"),
 		force:   newScript("force", 2, "lock", "shared", "owner", "queue", "shared_lease", "owner_lease", "shared_force"),
 		raise:   newScript("raise", 1, "lock", "shared", "owner", "queue", "shared_lease", "owner_lease", "lock_raise"),
+		attach:  newScript("attach", 1, "lock", "shared", "owner", "queue", "shared_lease", "owner_lease", "lock_attach"),
 	}
 	downgradeScript = newScript("downgrade", 2, "lock", "shared", "owner", "queue", "shared_lease", "owner_lease", "shared_downgrade")
 	resizeScript    = newScript("resize", 2, "lock", "shared", "owner", "queue", "shared_lease", "owner_lease", "shared_resize")

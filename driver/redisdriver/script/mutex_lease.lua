@@ -43,6 +43,18 @@ local function extend(ttl)
   redis.call('HSET', KEYS[1], 'expires', int(ends), 'ttl', int(ttl))
 end
 
+-- How much somebody holds, false for nothing.
+local function weight_of(who)
+  return occupant == who and 1
+end
+
+-- Take that from them, for another who gets it at once.
+local function vacate(who)
+  disband(who)
+  redis.call('HDEL', KEYS[1], 'carrier')
+  occupant, used = false, 0
+end
+
 -- Let the lease end at another time, that of one with this TTL.
 local function last(expires, ttl)
   keep(lifetime(expires - now))

@@ -56,6 +56,15 @@ local function disband(who)
   return is_owner(who)
 end
 
+-- Whether another token than this one has a part.
+local function has_kin(who)
+  local found = false
+  parts(function(token, p)
+    found = found or p and token ~= who
+  end)
+  return found
+end
+
 -- Add to a list who holds by that name, with their clients.
 local function bearers(who, client, list)
   if not is_owner(who) then

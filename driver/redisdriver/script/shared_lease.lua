@@ -95,6 +95,18 @@ local function extend(ttl)
   holder_write(token, me)
 end
 
+-- How much somebody holds, false for nothing.
+local function weight_of(who)
+  local h = holder_read(redis.call('HGET', KEYS[1], 'h:' .. who))
+  return h and h.expires >= now and h.weight
+end
+
+-- Take that from them, for another who gets it at once.
+local function vacate(who)
+  used = used - weight_of(who)
+  forget(who)
+end
+
 -- Let the lease of an owner end at another time, that of one with this TTL. Nobody holds
 -- anything beside it.
 local function last(expires, ttl)

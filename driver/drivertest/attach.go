@@ -1,0 +1,223 @@
+package drivertest
+
+import (
+	"sync"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+var attachCases = []Case{
+	{"AttachTakesTheLeaseOver", func(t *test) {
+		t.needs(Attach)
+		old, next := t.pair()
+		first := old.lock()
+		g := next.attach(old)
+		require.Equal(t, next.req.Weight > 0, g.Weight > 0)
+		if t.has(Fences) {
+			require.Greater(t, g.Fence, first.Fence)
+		}
+		require.ErrorIs(t, old.renew(), driver.ErrNotHeld)
+		require.ErrorIs(t, old.releaseOnce(), driver.ErrNotHeld)
+		old.refused()
+		t.contender(old.d).busy()
+		require.NoError(t, next.renew())
+		next.release()
+		t.contender(old.d).lock()
+	}},
+	{"AttachMayBeRepeated", func(t *test) {
+		t.needs(Attach)
+		old, next := t.pair()
+		old.lock()
+		g := next.attach(old)
+		again := next.attach(old)
+		require.Equal(t, g.Fence, again.Fence)
+		require.Equal(t, g.Weight, again.Weight)
+		require.Equal(t, g.Fence, next.lock().Fence, "an ask of the new token is a repeat, too")
+		next.release()
+		t.contender(old.d).lock()
+	}},
+	{"AttachOfOneIsForOne", func(t *test) {
+		t.needs(Attach)
+		old := t.contender(t.driver())
+		old.lock()
+		d := [2]driver.Driver{t.driver(), t.driver()}
+		var won []*contender
+		var mu sync.Mutex
+		var all sync.WaitGroup
+		for i := range 8 {
+			c := t.contender(d[i%2])
+			all.Go(func() {
+				for range 3 {
+					if _, err := c.attachOnce(old); err != nil {
+						return
+					}
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				won = append(won, c)
+			})
+		}
+		all.Wait()
+		require.Len(t, won, 1)
+		require.NoError(t, won[0].renew())
+	}},
+	{"AttachNeedsAHold", func(t *test) {
+		t.needs(Attach)
+		old, next := t.pair(lasting(short))
+		isNotThere := func() {
+			_, err := next.attachOnce(old)
+			require.ErrorIs(t, err, driver.ErrNotHeld)
+			require.ErrorIs(t, next.renew(), driver.ErrNotHeld)
+		}
+		isNotThere()
+		old.lock()
+		t.outwait(short)
+		isNotThere()
+		other := t.contender(t.driver())
+		other.lock()
+		isNotThere()
+		require.NoError(t, other.renew())
+		other.release()
+		isNotThere()
+	}},
+	{"AttachLastsItsOwnTTL", func(t *test) {
+		t.needs(Attach)
+		old, next, after := t.contender(t.driver()), t.contender(t.driver(), lasting(2*short)), t.contender(t.driver())
+		old.lock()
+		next.attach(old)
+		after.outlast(next)
+	}},
+	{"AttachLetsNobodyIn", func(t *test) {
+		t.needs(Attach, Queue)
+		old, waiters := t.line(1)
+		next := t.contender(t.driver())
+		next.attach(old)
+		waiters[0].unwoken()
+		waiters[0].queue()
+		next.release()
+		waiters[0].lock()
+	}},
+	{"AttachOfWhoWasGivenUp", func(t *test) {
+		t.needs(Attach)
+		old, next := t.pair()
+		old.lock()
+		_ = next.settle() // before its attempt arrives
+		_, err := next.attachOnce(old)
+		require.ErrorIs(t, err, driver.ErrNotHeld)
+		require.NoError(t, old.renew())
+	}},
+	{"AttachShowsTheNewHolder", func(t *test) {
+		t.needs(Attach, Inspect)
+		old, next := t.contender(t.driver(), heldBy("old")), t.contender(t.driver(), heldBy("new"))
+		old.lock()
+		g := next.attach(old)
+		info := t.inspect(old)
+		require.Len(t, info.Holders, 1)
+		require.Equal(t, "new", info.Holders[0].Holder)
+		require.Equal(t, g.Fence, info.Holders[0].Fence)
+		require.Equal(t, g.Weight, info.Holders[0].Weight)
+	}},
+	{"AttachedHolderHearsOfItsLoss", func(t *test) {
+		t.needs(Attach, Force, Push)
+		old, next := t.pair()
+		old.lock()
+		next.attach(old)
+		require.NoError(t, old.force())
+		_, ok := next.woken(driver.Lost, patience)
+		require.True(t, ok, "Wake did not tell of the loss within %v", patience)
+		old.unwoken()
+	}},
+	{"DetachedHolderHearsNothing", func(t *test) {
+		t.needs(Attach, Force, Push)
+		d := t.driver()
+		old, other := t.contender(d), t.contender(d, named(t.unique()))
+		old.lock()
+		other.lock()
+		a, _ := driver.As[driver.Attacher](d)
+		a.Detach(old.lease())
+		require.NoError(t, old.force())
+		require.NoError(t, other.force())
+		_, ok := other.woken(driver.Lost, patience)
+		require.True(t, ok)
+		old.unwoken()
+	}},
+}
+
+// attachOwnerCases are about holds on behalf of an owner.
+var attachOwnerCases = []Case{
+	{"AttachToATokenOfAnOwner", func(t *test) {
+		t.needs(Attach, Owner)
+		a, b := t.pair(owned("A B"))
+		next := t.contender(t.driver())
+		first := a.lock()
+		b.lock()
+		g := next.attach(a)
+		require.Equal(t, first.Fence, g.Fence, "that of the owner")
+		require.Equal(t, "A B", g.Owner)
+		require.ErrorIs(t, a.renew(), driver.ErrNotHeld)
+		b.release()
+		t.contender(b.d).busy()
+		last := t.contender(t.driver())
+		g = last.attach(next)
+		if t.has(Fences) {
+			require.Greater(t, g.Fence, first.Fence, "nobody else is there")
+		}
+		require.Equal(t, "A B", g.Owner)
+		require.NoError(t, last.renew())
+		kin := t.contender(b.d, owned("A B"))
+		require.Equal(t, g.Fence, kin.lock().Fence)
+		kin.release()
+		last.release()
+		t.contender(b.d).lock()
+	}},
+}
+
+var attachReaderCases = []Case{
+	{"AttachToAReader", func(t *test) {
+		t.needs(Attach)
+		a, b := t.pair(reading)
+		w, next := t.contender(t.driver()), t.contender(t.driver())
+		a.lock()
+		b.lock()
+		require.True(t, next.attach(a).Shared)
+		w.busy()
+		b.release()
+		t.contender(b.d, reading).lock()
+		require.NoError(t, next.renew())
+	}},
+}
+
+var attachPermitCases = []Case{
+	{"AttachToPermits", func(t *test) {
+		t.needs(Attach)
+		weighing := func(n int64) func(*driver.Request) { return func(r *driver.Request) { r.Weight = n } }
+		a, b := t.contender(t.driver(), weighing(3)), t.contender(t.driver(), weighing(1))
+		next := t.contender(t.driver(), lasting(2*short))
+		a.lock()
+		b.lock()
+		require.EqualValues(t, 3, next.attach(a).Weight)
+		t.contender(b.d, weighing(2)).busy()
+		t.contender(b.d, weighing(1)).lock()
+		t.outwait(2 * short)
+		t.contender(b.d, weighing(3)).lock() // whoever crashed
+		t.contender(b.d, weighing(1)).busy()
+	}},
+}
+
+func (c *contender) attachOnce(old *contender) (driver.Grant, error) {
+	a, _ := driver.As[driver.Attacher](c.d)
+	ctx, cancel := c.t.bounded()
+	defer cancel()
+	return c.asking(func(r *driver.Request) (driver.Grant, error) { return a.Attach(ctx, old.lease(), r) })
+}
+
+// attach takes over what another token must have.
+func (c *contender) attach(old *contender) driver.Grant {
+	c.t.Helper()
+	g, err := c.attachOnce(old)
+	require.NoError(c.t, err, "Attach")
+	require.Equal(c.t, driver.Granted, g.Status)
+	return g
+}

@@ -1,0 +1,53 @@
+-- lock_attach.lua: make a token the holder of what another one holds, in its place.
+--
+-- It is as if that one had released it, and this one been granted it with nobody in
+-- between; so the fence is new, but beside others of an owner it is theirs.
+--
+-- KEYS[1]  lock
+-- ARGV[4]  the token that holds it
+-- ARGV[5]  TTL in ms
+-- ARGV[6]  how many fences to reserve
+-- ARGV[7]  client to tell of a loss, - for none
+-- ARGV[8]  text about the holder
+--
+-- Returns {3, fence, weight, owner}, owner empty for none; or {0} if that token does not
+-- hold it, or this one was released before.
+
+local old, ttl, fences, client, holder = ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7], ARGV[8]
+
+local function answer()
+  return { 3, held, weight_of(self), self == token and '' or string.sub(self, 2) }
+end
+
+if buried() then
+  return { 0 }
+end
+clear()
+expire()
+if held then -- a repeat
+  extend(ttl)
+  return answer()
+end
+local its_part = part_read(redis.call('HGET', KEYS[1], 'o:' .. old))
+local its_self = its_part and ' ' .. its_part.owner or old
+local weight = weight_of(its_self)
+if not weight then
+  local _, news = grant() -- perhaps it has just expired
+  spread(news)
+  return { 0 }
+end
+redis.call('HDEL', KEYS[1], 'o:' .. old)
+self = its_part and its_self or token
+if its_part and has_kin(old) then
+  its_part.expires, its_part.ttl, its_part.since = now, ttl, now
+  its_part.client, its_part.text = client, holder
+  part_write(token, its_part)
+  expire()
+  extend(ttl)
+else
+  vacate(its_self)
+  keep(give(token, self, weight, ttl, fences, client, holder))
+end
+-- An ask of the old one may be on its way.
+bury(old)
+return answer()
