@@ -16,6 +16,7 @@ var (
 	_ driver.Downgrader  = (*Driver)(nil)
 	_ driver.Resizer     = (*Driver)(nil)
 	_ driver.Attacher    = (*Driver)(nil)
+	_ driver.Extender    = (*Driver)(nil)
 	_ driver.FenceRaiser = (*Driver)(nil)
 )
 
@@ -137,6 +138,19 @@ func (d *Driver) Detach(lease driver.Lease) {
 		h.Wake = nil
 		return nil
 	})
+}
+
+// Extend implements [driver.Extender].
+func (d *Driver) Extend(_ context.Context, lease driver.Lease, fences int64) (g driver.Grant, err error) {
+	err = d.hold(lease, func(l *lock, h *claim, now time.Time) error {
+		h.extend(now, lease.TTL)
+		g = driver.Grant{Status: driver.Granted, Wanted: len(l.queue) > 0}
+		if !g.Wanted {
+			g.Fence = d.reserve(1, fences)
+		}
+		return nil
+	})
+	return g, err
 }
 
 // RaiseFence implements [driver.FenceRaiser].

@@ -119,6 +119,13 @@ func (c *claim) extend(now time.Time, ttl time.Duration) {
 	}
 }
 
+// notice tells a holder that wants to know it if somebody waits.
+func (l *lock) notice(h *claim) {
+	if h.Notice && len(l.queue) > 0 {
+		h.wake(driver.Grant{Status: driver.Wanted})
+	}
+}
+
 func (c *claim) wake(g driver.Grant) {
 	if c.Wake != nil {
 		c.Wake(g)

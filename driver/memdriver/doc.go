@@ -11,7 +11,8 @@
 // of it, fences, owners, and what can be done to a lease. That the end of a lease is told
 // to nobody is part of that: who waits finds out by asking, as a client does. It starts no
 // goroutine and counts time by [time.Now], so in a bubble of testing/synctest its leases
-// end in virtual time. Fences count up from 1 over all locks of the store.
+// end in virtual time. Fences count up from 1 over all locks of the store; a client may
+// reserve several at a time.
 //
 // What it cannot do is fail. No answer is late or lost, and nothing outlives the process.
 //

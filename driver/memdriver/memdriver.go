@@ -58,6 +58,9 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 			return l.answer(driver.Busy, true, now), nil
 		}
 		l.queue = append(l.queue, c)
+		for _, h := range l.holders {
+			l.notice(h)
+		}
 	}
 	c.Ask, c.until = r.Ask, now.Add(r.TTL*2/3)
 	return l.answer(driver.Queued, c == l.queue[0], now), nil
@@ -81,8 +84,9 @@ func (l *lock) admit(r *driver.Request) error {
 func (d *Driver) Renew(_ context.Context, leases []driver.Lease) []error {
 	errs := make([]error, len(leases))
 	for i, l := range leases {
-		errs[i] = d.hold(l, func(_ *lock, h *claim, now time.Time) error {
+		errs[i] = d.hold(l, func(k *lock, h *claim, now time.Time) error {
 			h.extend(now, l.TTL)
+			k.notice(h)
 			return nil
 		})
 	}

@@ -1,0 +1,57 @@
+package memdriver_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+func TestExtensionHasFencesUnlessSomebodyWaits(t *testing.T) {
+	each(t, func(t *tester, r driver.Request) {
+		_, err := t.Extend(t.Context(), lease(r, "t"), 10)
+		require.ErrorIs(t, err, driver.ErrNotHeld)
+		fence := t.granted(r, "t")
+		time.Sleep(r.TTL / 2)
+		first, err := t.Extend(t.Context(), lease(r, "t"), 10)
+		require.NoError(t, err)
+		require.Greater(t, first.Fence, fence)
+		require.Equal(t, r.TTL, t.info(r).Holders[0].TimeLeft)
+		second, err := t.Extend(t.Context(), lease(r, "t"), 1)
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, second.Fence, first.Fence+10)
+
+		t.ask(alone(r), "waiter", waiting)
+		time.Sleep(r.TTL / 2)
+		wanted, err := t.Extend(t.Context(), lease(r, "t"), 1)
+		require.NoError(t, err)
+		require.True(t, wanted.Wanted)
+		require.Zero(t, wanted.Fence)
+		require.Equal(t, r.TTL, t.info(r).Holders[0].TimeLeft, "it is renewed all the same")
+		t.ask(alone(r), "waiter", waiting)
+		require.NoError(t, t.Release(t.Context(), lease(r, "t")))
+		require.Greater(t, t.granted(alone(r), "waiter", waiting), second.Fence)
+	})
+}
+
+func TestHolderIsToldThatSomebodyWaits(t *testing.T) {
+	each(t, func(t *tester, r driver.Request) {
+		var news, others []driver.Grant
+		t.granted(r, "t", heard(&news), func(r *driver.Request) { r.Notice = true })
+		if r.Shared {
+			t.granted(r, "another", heard(&others)) // did not want to know
+		}
+		require.NoError(t, t.Renew(t.Context(), []driver.Lease{lease(r, "t")})[0])
+		require.Equal(t, driver.Busy, t.ask(alone(r), "hasty").Status)
+		require.Empty(t, news, "nobody waits")
+		t.ask(alone(r), "waiter", waiting)
+		require.Equal(t, []driver.Grant{{Status: driver.Wanted}}, news)
+		t.ask(alone(r), "waiter", waiting)
+		require.Len(t, news, 1, "a heartbeat is no news")
+		require.NoError(t, t.Renew(t.Context(), []driver.Lease{lease(r, "t")})[0])
+		require.Len(t, news, 2)
+		require.Empty(t, others)
+	})
+}
