@@ -146,7 +146,7 @@ func (d *Driver) Extend(_ context.Context, lease driver.Lease, fences int64) (g 
 		h.extend(now, lease.TTL)
 		g = driver.Grant{Status: driver.Granted, Wanted: len(l.queue) > 0}
 		if !g.Wanted {
-			g.Fence = d.reserve(1, fences)
+			g.Fence, h.last = d.reserve(1, fences)
 		}
 		return nil
 	})
@@ -156,8 +156,13 @@ func (d *Driver) Extend(_ context.Context, lease driver.Lease, fences int64) (g 
 // RaiseFence implements [driver.FenceRaiser].
 func (d *Driver) RaiseFence(_ context.Context, lease driver.Lease, fence, fences int64) (raised int64, err error) {
 	err = d.hold(lease, func(_ *lock, h *claim, _ time.Time) error {
-		if h.fence < fence {
-			h.fence = d.reserve(fence, fences)
+		if given := d.fence; h.fence < fence {
+			if given == h.last { // What it has reserved is its own.
+				d.fence = min(given, fence-1)
+			}
+			h.fence, _ = d.reserve(fence, fences)
+			d.fence = max(d.fence, given)
+			h.last = d.fence
 		}
 		raised = h.fence
 		return nil

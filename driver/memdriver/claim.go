@@ -19,6 +19,7 @@ type claim struct {
 	until   time.Time // the end of the lease; of a waiter, of the patience with its silence
 	since   time.Time
 	fence   int64
+	last    int64 // fence that it has reserved
 	carrier string
 }
 

@@ -149,19 +149,19 @@ func (d *Driver) serve(l *lock, asking string, now time.Time) {
 
 func (d *Driver) grant(l *lock, c *claim, now time.Time) {
 	if kin := l.kin(c); kin != nil {
-		c.fence = kin.fence
+		c.fence, c.last = kin.fence, kin.last
 	} else {
-		c.fence = d.reserve(1, c.Fences)
+		c.fence, c.last = d.reserve(1, c.Fences)
 	}
 	c.since, c.until = now, now.Add(c.TTL)
 	l.holders, l.last = append(l.holders, c), c
 }
 
-// reserve returns the first of n new fences, which is at least that one.
-func (d *Driver) reserve(least, n int64) int64 {
-	first := max(d.fence+1, least)
+// reserve returns the first, which is at least that one, and the last of n new fences.
+func (d *Driver) reserve(least, n int64) (first, last int64) {
+	first = max(d.fence+1, least)
 	d.fence = first + max(n, 1) - 1
-	return first
+	return first, d.fence
 }
 
 // hold does something with what a token holds.
