@@ -35,7 +35,7 @@ func (p *puppet) Close() error { return nil }
 func (p *puppet) push(ask uint64) { p.wake(driver.Grant{Status: driver.Granted, Ask: ask}) }
 
 // theatre is a token that has asked some times, a second apart, and waits at 3 puppets.
-func theatre(t *testing.T, asks int, play func(nodes []*puppet, heard func() []driver.Grant)) {
+func theatre(t *testing.T, asks int, play func(nodes []*puppet, ask func(), heard func() []driver.Grant)) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := []*puppet{{}, {}, {}}
 		d := redlock.New([]driver.Driver{nodes[0], nodes[1], nodes[2]}, redlock.WithDelayedRestart(0))
@@ -43,14 +43,17 @@ func theatre(t *testing.T, asks int, play func(nodes []*puppet, heard func() []d
 		var news []driver.Grant
 		r := request("waiter")
 		r.Wait, r.Wake = true, func(g driver.Grant) { news = append(news, g) }
-		for range asks {
+		ask := func() {
 			g, err := d.Acquire(t.Context(), r)
 			require.NoError(t, err)
 			require.Equal(t, driver.Queued, g.Status)
-			time.Sleep(time.Second)
 			r.Ask++
 		}
-		play(nodes, func() []driver.Grant {
+		for range asks {
+			ask()
+			time.Sleep(time.Second)
+		}
+		play(nodes, ask, func() []driver.Grant {
 			synctest.Wait()
 			return news
 		})
@@ -67,7 +70,7 @@ func TestGrantRestsOnTheOldestAskOfItsMajority(t *testing.T) {
 		"both the same":    {[]uint64{2, 2}, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			theatre(t, 2, func(nodes []*puppet, heard func() []driver.Grant) {
+			theatre(t, 2, func(nodes []*puppet, ask func(), heard func() []driver.Grant) {
 				for i, ask := range c.asks {
 					require.Empty(t, heard(), "one node is no majority")
 					nodes[i].push(ask)
@@ -80,13 +83,13 @@ func TestGrantRestsOnTheOldestAskOfItsMajority(t *testing.T) {
 
 // A push can be late. Its lease may have ended, and have gone to another.
 func TestVotesDoNotOutliveTheTTLOfTheirAsk(t *testing.T) {
-	theatre(t, 1, func(nodes []*puppet, heard func() []driver.Grant) {
+	theatre(t, 1, func(nodes []*puppet, ask func(), heard func() []driver.Grant) {
 		time.Sleep(ttl - time.Second - ttl/100 - 2*time.Millisecond)
 		nodes[0].push(1)
 		nodes[1].push(1)
 		require.Empty(t, heard(), "there is no validity left")
 	})
-	theatre(t, 1, func(nodes []*puppet, heard func() []driver.Grant) {
+	theatre(t, 1, func(nodes []*puppet, ask func(), heard func() []driver.Grant) {
 		nodes[0].push(1)
 		time.Sleep(ttl)
 		nodes[1].push(1)
@@ -97,12 +100,13 @@ func TestVotesDoNotOutliveTheTTLOfTheirAsk(t *testing.T) {
 // A minority is given back after a while, and what is pushed for it later proves nothing:
 // it may be of before.
 func TestVoteThatWasGivenBackIsNotCounted(t *testing.T) {
-	theatre(t, 1, func(nodes []*puppet, heard func() []driver.Grant) {
+	theatre(t, 1, func(nodes []*puppet, ask func(), heard func() []driver.Grant) {
 		stale := nodes[2].wake
 		nodes[2].push(1)
 		time.Sleep(ttl / 3)
 		require.Positive(t, nodes[2].released.Load())
 		stale(driver.Grant{Status: driver.Granted, Ask: 1})
+		ask()
 		nodes[2].push(1)
 		nodes[1].push(1)
 		require.Empty(t, heard(), "one of the votes is another's by now")
