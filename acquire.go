@@ -14,25 +14,29 @@ type attempt struct {
 	wait  context.Context // bounds the waiting
 	want  driver.Request
 	cfg   config
-	plain bool // nobody will see the lease, so another's will do
-	op    *AcquireOp
+	at    *doorway   // of one who leaves the lease there; else nil until there is need of it
+	plain bool       // nobody will see the lease, so another's will do
+	op    *AcquireOp // nil if there are no hooks
 
 	unconfirmed error // why an earlier grant was given back
 }
 
 // acquire gets the lease that is wanted, through the hooks.
 func (c *Client) acquire(ctx context.Context, want driver.Request, cfg config) (*Lease, error) {
-	h := c.hooks.Load()
-	if h == nil {
-		return c.obtain(ctx, want, cfg, false, nil)
+	if h := c.hooks.Load(); h != nil {
+		return c.hooked(ctx, h, want, cfg)
 	}
+	return c.obtain(ctx, want, cfg, nil, nil)
+}
+
+func (c *Client) hooked(ctx context.Context, h *hooks, want driver.Request, cfg config) (*Lease, error) {
 	return h.lease(ctx, newAcquireOp(want, cfg, func(ctx context.Context, op *AcquireOp) (*Lease, error) {
-		return c.obtain(ctx, want, cfg, false, op)
+		return c.obtain(ctx, want, cfg, nil, op)
 	}))
 }
 
-// obtain gets a lease, in this process or from the store. op is nil if there are no hooks.
-func (c *Client) obtain(ctx context.Context, want driver.Request, cfg config, plain bool, op *AcquireOp) (*Lease, error) {
+// obtain gets a lease, in this process or from the store.
+func (c *Client) obtain(ctx context.Context, want driver.Request, cfg config, at *doorway, op *AcquireOp) (*Lease, error) {
 	fail := func(err error) (*Lease, error) {
 		return nil, &LockError{Op: cfg.verb() + " " + string(want.Kind), Name: want.Name, Err: err}
 	}
@@ -60,7 +64,7 @@ func (c *Client) obtain(ctx context.Context, want driver.Request, cfg config, pl
 	if wait.Err() != nil {
 		return fail(context.Cause(wait))
 	}
-	t := &attempt{c: c, ctx: ctx, wait: exempt(wait), want: want, cfg: cfg, plain: plain, op: op}
+	t := &attempt{c: c, ctx: ctx, wait: exempt(wait), want: want, cfg: cfg, at: at, plain: at != nil && op == nil, op: op}
 	var l *Lease
 	var err error
 	if t.passes() {

@@ -41,11 +41,6 @@ func (c *Client) approach(d door) *doorway {
 	if c.closed {
 		return nil
 	}
-	return c.doorway(d)
-}
-
-// doorway returns the doorway, with one more user. The caller holds mu.
-func (c *Client) doorway(d door) *doorway {
 	w := c.doors[d]
 	if w == nil {
 		w = &doorway{door: d}
@@ -72,11 +67,10 @@ func (c *Client) unused(w *doorway) {
 // channel that is closed when one goes. Those that are good have their leases for that:
 // it matters here if the lease is lost, for a hold lasts until it is undone. So with
 // lost they alone count.
-func (c *Client) barred(d door, shared, lost bool) <-chan struct{} {
+func (c *Client) barred(w *doorway, shared, lost bool) <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	w := c.doors[d]
-	if w == nil || d.owner != "" { // the store lets an owner in beside himself
+	if w.door.owner != "" { // the store lets an owner in beside himself
 		return nil
 	}
 	for _, h := range w.holds {
@@ -91,14 +85,14 @@ func (c *Client) barred(d door, shared, lost bool) <-chan struct{} {
 	return nil
 }
 
-// hold puts down the lease of somebody inside, unless Close has released it.
-func (c *Client) hold(d door, l *Lease) bool {
+// hold puts down the lease of a user, who goes, unless Close has released it.
+func (c *Client) hold(w *doorway, l *Lease) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
+		c.unused(w)
 		return false
 	}
-	w := c.doorway(d)
 	w.holds = append(w.holds, hold{l, max(1, l.a.req.Weight)})
 	return true
 }
@@ -116,12 +110,6 @@ func (c *Client) unhold(d door, shared bool, n int64) ([]hold, bool) {
 	w := c.doors[d]
 	if w == nil {
 		return nil, false
-	}
-	if len(w.holds) == 1 && w.holds[0].left == n && w.holds[0].lease.a.req.Shared == shared {
-		taken := []hold{{w.holds[0].lease, 0}}
-		w.holds = w.holds[:0]
-		c.gone(w, 1)
-		return taken, true
 	}
 	var lost, same, rest []int
 	var sum int64
@@ -156,6 +144,23 @@ func (c *Client) unhold(d door, shared bool, n int64) ([]hold, bool) {
 	w.holds = slices.DeleteFunc(w.holds, func(h hold) bool { return h.left == 0 })
 	c.gone(w, before-len(w.holds))
 	return taken, true
+}
+
+// unholdOne is unhold for what is one thing. Mostly there is only one.
+func (c *Client) unholdOne(d door, shared bool) *Lease {
+	c.mu.Lock()
+	if w := c.doors[d]; w != nil && len(w.holds) == 1 && w.holds[0].lease.a.req.Shared == shared {
+		l := w.holds[0].lease
+		w.holds = w.holds[:0]
+		c.gone(w, 1)
+		c.mu.Unlock()
+		return l
+	}
+	c.mu.Unlock()
+	if taken, ok := c.unhold(d, shared, 1); ok {
+		return taken[0].lease
+	}
+	return nil
 }
 
 // gone notes that n holds are undone. The caller holds mu.

@@ -66,25 +66,36 @@ func (h *handle) tryLock(shared bool) bool {
 
 // attempt gets the lease and leaves it in the doorway.
 func (h *handle) attempt(ctx context.Context, want driver.Request, cfg config) error {
+	at := h.c.approach(h.door(want.Shared))
+	if at == nil {
+		return h.refused(ErrClosed)
+	}
 	var l *Lease
 	var err error
 	if hooks := h.c.hooks.Load(); hooks != nil {
-		l, err = hooks.lease(ctx, newAcquireOp(want, cfg, func(ctx context.Context, op *AcquireOp) (*Lease, error) {
-			return h.enter(ctx, want, cfg, op)
-		}))
+		l, err = h.hooked(ctx, hooks, at, want, cfg)
 	} else {
-		l, err = h.enter(ctx, want, cfg, nil)
+		l, err = h.enter(ctx, at, want, cfg, nil)
 	}
-	if err == nil && !h.c.hold(h.door(want.Shared), l) {
+	if err != nil {
+		h.c.withdraw(at)
+	} else if !h.c.hold(at, l) {
 		err = h.refused(ErrClosed)
 	}
 	return err
 }
 
+// hooked is enter with hooks around it. What it keeps for them costs the others nothing.
+func (h *handle) hooked(ctx context.Context, hooks *hooks, at *doorway, want driver.Request, cfg config) (*Lease, error) {
+	return hooks.lease(ctx, newAcquireOp(want, cfg, func(ctx context.Context, op *AcquireOp) (*Lease, error) {
+		return h.enter(ctx, at, want, cfg, op)
+	}))
+}
+
 // enter gets the lease when no hold is in the way. Another may become lost while this one
 // waits for its turn; then the lock goes to others first.
-func (h *handle) enter(ctx context.Context, want driver.Request, cfg config, op *AcquireOp) (*Lease, error) {
-	bar := h.c.barred(h.door(want.Shared), want.Shared, want.Wait)
+func (h *handle) enter(ctx context.Context, at *doorway, want driver.Request, cfg config, op *AcquireOp) (*Lease, error) {
+	bar := h.c.barred(at, want.Shared, want.Wait)
 	for {
 		if bar != nil {
 			if op != nil {
@@ -94,11 +105,11 @@ func (h *handle) enter(ctx context.Context, want driver.Request, cfg config, op 
 				return nil, err
 			}
 		}
-		l, err := h.c.obtain(ctx, want, cfg, op == nil, op)
+		l, err := h.c.obtain(ctx, want, cfg, at, op)
 		if err != nil {
 			return nil, err
 		}
-		if bar = h.c.barred(h.door(want.Shared), want.Shared, false); bar == nil {
+		if bar = h.c.barred(at, want.Shared, false); bar == nil {
 			return l, nil
 		}
 		_ = l.letGo(l.ctx, 0)
@@ -124,11 +135,11 @@ func (h *handle) refused(err error) error {
 
 // unlock ends what lock or tryLock has begun, and reports whether there is anything.
 func (h *handle) unlock(shared bool) bool {
-	parts, ok := h.c.unhold(h.door(shared), shared, 1)
-	if !ok {
+	l := h.c.unholdOne(h.door(shared), shared)
+	if l == nil {
 		return false
 	}
-	parts[0].lease.unlock()
+	l.unlock()
 	return true
 }
 

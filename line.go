@@ -3,6 +3,7 @@ package holdfast
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -11,6 +12,10 @@ import (
 
 // line is where the goroutines of this client queue that want a lock for themselves alone.
 type line = cohort.Cohort[*acquisition, config]
+
+type waiter = cohort.Waiter[*acquisition, config]
+
+var waiters = sync.Pool{New: func() any { return cohort.NewWaiter[*acquisition, config]() }}
 
 // passes reports whether a lease can pass from one to another in this process. One that
 // is not renewed ends when it ends; an owner has no need to wait for himself; those who
@@ -25,17 +30,21 @@ func (t *attempt) passes() bool {
 // that wait behind it.
 func (t *attempt) inLine() (*Lease, error) {
 	t.want.Fences, t.want.Notice = maxPasses, t.cfg.linger > 0
-	at := t.c.approach(door{kind: t.want.Kind, name: t.want.Name})
+	at := t.at
 	if at == nil {
-		return nil, ErrClosed
+		if at = t.c.approach(door{kind: t.want.Kind, name: t.want.Name}); at == nil {
+			return nil, ErrClosed
+		}
+		defer t.c.withdraw(at)
 	}
-	defer t.c.withdraw(at)
+	w := waiters.Get().(*waiter)
+	defer waiters.Put(w)
 	for {
-		news, w, ended := at.line.Join(t.cfg.alike(), t.want.Wait)
+		news, ended := at.line.Join(w, t.cfg.alike(), t.want.Wait)
 		if ended != nil {
 			ended.giveBack()
 		}
-		if w != nil {
+		if news.Status == cohort.Wait {
 			var err error
 			if news, err = t.hear(at, w); err != nil {
 				return nil, err
@@ -57,7 +66,7 @@ func (t *attempt) inLine() (*Lease, error) {
 }
 
 // hear waits for the news of a waiter. Who gives up passes on what comes too late.
-func (t *attempt) hear(at *doorway, w *cohort.Waiter[*acquisition, config]) (news cohort.News[*acquisition], err error) {
+func (t *attempt) hear(at *doorway, w *waiter) (news cohort.News[*acquisition], err error) {
 	t.behind(at)
 	told := true
 	select {

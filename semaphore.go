@@ -137,7 +137,8 @@ func (s *Semaphore) enter(l *Lease, err error) error {
 	if err != nil {
 		return err
 	}
-	if !s.c.hold(s.door(false), l) {
+	at := s.c.approach(s.door(false))
+	if at == nil || !s.c.hold(at, l) {
 		return &LockError{Op: "acquire semaphore", Name: s.name, Err: ErrClosed}
 	}
 	return nil

@@ -73,7 +73,7 @@ func (l *Lease) release(ctx context.Context, _ int64) error {
 
 // unlock is Release for those who cannot be told of an error.
 func (l *Lease) unlock() {
-	if l.plain && l.Err() == nil && l.a.passOn() {
+	if l.plain && l.ended() == nil && l.a.passOn() {
 		return
 	}
 	ctx := l.ctx // for the span

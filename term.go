@@ -124,7 +124,7 @@ func (a *acquisition) passOn() bool {
 	case cohort.Passed:
 		return true
 	case cohort.Kept:
-		a.turn.linger(a.cfg.linger, a.idled)
+		a.turn.linger(a)
 		return true
 	}
 	return false
@@ -338,14 +338,14 @@ func (t *turn) end() time.Time {
 	return t.ends
 }
 
-// linger has f called when the term has been idle for d. The timer is not set back each
+// linger has the term given up when it has been idle for long enough. The timer is not set back each
 // time, which would take longer than the rest.
-func (t *turn) linger(d time.Duration, f func()) {
+func (t *turn) linger(a *acquisition) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.idle = time.Now()
 	if t.timer == nil {
-		t.timer = time.AfterFunc(d, f)
+		t.timer = time.AfterFunc(a.cfg.linger, a.idled)
 	}
 }
 

@@ -79,10 +79,15 @@ const (
 // News returns the channel on which a waiter is told its news, once.
 func (w *Waiter[T, K]) News() <-chan News[T] { return w.news }
 
+// NewWaiter returns a waiter. It can be used again when it is not in a queue.
+func NewWaiter[T Term[K], K comparable]() *Waiter[T, K] {
+	return &Waiter[T, K]{news: make(chan News[T], 1)}
+}
+
 // Join is how somebody comes to want the lock. Terms pass only between those that suit each
-// other by their keys. There is a waiter only if they have to Wait. ended is a term that
-// was idle and does not suit; it has to be given up.
-func (c *Cohort[T, K]) Join(key K, wait bool) (news News[T], w *Waiter[T, K], ended T) {
+// other by their keys. Only if the answer is Wait is the waiter in the queue. ended is a
+// term that was idle and does not suit; it has to be given up.
+func (c *Cohort[T, K]) Join(w *Waiter[T, K], key K, wait bool) (news News[T], ended T) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var none T
@@ -90,7 +95,7 @@ func (c *Cohort[T, K]) Join(key K, wait bool) (news News[T], w *Waiter[T, K], en
 		if c.term.Suits(key) {
 			c.idle = false
 			c.term.Pass()
-			return News[T]{Held, c.term}, nil, none
+			return News[T]{Held, c.term}, none
 		}
 		ended = c.term
 		c.drop()
@@ -98,14 +103,14 @@ func (c *Cohort[T, K]) Join(key K, wait bool) (news News[T], w *Waiter[T, K], en
 	switch {
 	case !c.asking && c.term == none && len(c.waiting) == 0:
 		c.asking, c.askKey = true, key
-		return News[T]{Status: Ask}, nil, ended
+		return News[T]{Status: Ask}, ended
 	case !wait:
-		return News[T]{Status: Busy}, nil, ended
+		return News[T]{Status: Busy}, ended
 	}
-	w = &Waiter[T, K]{key, make(chan News[T], 1)}
+	w.key = key
 	c.waiting = append(c.waiting, w)
 	c.advance()
-	return News[T]{Status: Wait}, w, ended
+	return News[T]{Status: Wait}, ended
 }
 
 // Won notes that the waiter that was at the store was granted a term. An earlier one is
