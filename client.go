@@ -53,6 +53,7 @@ type Client struct {
 	closed  bool                      // no operation begins any more
 	terms   map[*acquisition]struct{} // granted
 	doors   map[door]*doorway         // of the locks that somebody waits for or holds
+	waiters sync.Pool                 // not for all clients: in a test each may have a time of its own
 }
 
 // New returns a client that keeps its locks on the Redis behind rdb: a
@@ -103,6 +104,7 @@ func open(d driver.Driver, c config) *Client {
 		terms:   map[*acquisition]struct{}{},
 		doors:   map[door]*doorway{},
 	}
+	client.waiters.New = newWaiter
 	client.keeper = keepalive.New(d, client.keep)
 	return client
 }

@@ -3,7 +3,6 @@ package holdfast
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -15,7 +14,7 @@ type line = cohort.Cohort[*acquisition, config]
 
 type waiter = cohort.Waiter[*acquisition, config]
 
-var waiters = sync.Pool{New: func() any { return cohort.NewWaiter[*acquisition, config]() }}
+func newWaiter() any { return cohort.NewWaiter[*acquisition, config]() }
 
 // passes reports whether a lease can pass from one to another in this process. One that
 // is not renewed ends when it ends; an owner has no need to wait for himself; those who
@@ -37,8 +36,8 @@ func (t *attempt) inLine() (*Lease, error) {
 		}
 		defer t.c.withdraw(at)
 	}
-	w := waiters.Get().(*waiter)
-	defer waiters.Put(w)
+	w := t.c.waiters.Get().(*waiter)
+	defer t.c.waiters.Put(w)
 	for {
 		news, ended := at.line.Join(w, t.cfg.alike(), t.want.Wait)
 		if ended != nil {
