@@ -751,8 +751,9 @@ func TestHandOverIsOneCommand(t *testing.T) {
 	}
 	after := l.s.CommandStats(t)
 	pings := int64(time.Since(began)/time.Second) + 1
-	// One to wait and one to hand over.
-	assert.EqualValues(t, 2*rounds, calls(after, before, "evalsha"))
+	// One to wait and one to hand over. Who waits when the client hears that it is subscribed,
+	// which may be later than the server says so, asks once more.
+	assert.InDelta(t, 2*rounds+1, calls(after, before, "evalsha"), 1)
 	assert.GreaterOrEqual(t, calls(after, before, "publish"), int64(rounds))
 	assert.LessOrEqual(t, calls(after, before, "publish"), rounds+2*pings)
 	assert.EqualValues(t, 1, calls(after, before, byClients...), "INFO of this test")

@@ -121,7 +121,9 @@ func (w *wakes) subscribe(ctx context.Context) (silent bool) {
 		msg, err := ps.Receive(ctx)
 		switch msg := msg.(type) {
 		case *redis.Subscription:
-			w.alive(true)
+			if msg.Count == 2 { // to both channels
+				w.alive(true)
+			}
 		case *redis.Message:
 			w.dispatch(msg.Payload)
 		}
