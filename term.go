@@ -332,9 +332,13 @@ func (t *turn) stays() bool {
 	return !t.wanted
 }
 
+// end returns when the turn is over, or zero if only the store can say.
 func (t *turn) end() time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.notice && !t.wanted {
+		return time.Time{}
+	}
 	return t.ends
 }
 

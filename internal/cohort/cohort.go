@@ -26,7 +26,8 @@ type Term[K any] interface {
 	Pass()
 	// Stays reports whether the term is to be kept although nobody wants it now.
 	Stays() bool
-	// Ends is when the turn is over, unless it is extended.
+	// Ends is when the turn is over, unless it is extended; zero if that depends on
+	// something else than time, until Review.
 	Ends() time.Time
 }
 
@@ -157,6 +158,9 @@ func (c *Cohort[T, K]) Next(t T) Fate {
 		w := c.pop()
 		t.Pass()
 		w.news <- News[T]{Held, t}
+		if len(c.waiting) > 0 && c.waiting[0].key != w.key {
+			c.advance()
+		}
 		return Passed
 	case !c.asking && len(c.waiting) == 0 && t.Stays():
 		c.idle = true
@@ -221,7 +225,7 @@ func (c *Cohort[T, K]) advance() {
 		c.send(none)
 		return
 	}
-	if c.alarm == nil {
+	if c.alarm == nil && !c.term.Ends().IsZero() {
 		c.watch(c.term)
 	}
 }
