@@ -105,6 +105,9 @@ func open(d driver.Driver, c config) *Client {
 		doors:   map[door]*doorway{},
 	}
 	client.waiters.New = newWaiter
+	if b, able := driver.As[driver.Batcher](d); able && c.batch != nil {
+		b.Batch(*c.batch)
+	}
 	client.keeper = keepalive.New(d, client.keep)
 	return client
 }

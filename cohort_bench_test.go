@@ -43,3 +43,28 @@ func BenchmarkLinger(b *testing.B) {
 		mu.Unlock()
 	}
 }
+
+// BenchmarkApart measures locks that have nothing to do with each other, of one client.
+func BenchmarkApart(b *testing.B) {
+	for _, goroutines := range []int{1, 8, 64, 512} {
+		for _, on := range []bool{false, true} {
+			b.Run(fmt.Sprintf("%d goroutines, together %v", goroutines, on), func(b *testing.B) {
+				rdb := redistest.Shared(b).Client(b)
+				locks := holdfast.New(rdb, holdfast.WithPrefix("holdfast-bench"), holdfast.WithPipelining(on))
+				defer locks.Close()
+				b.ReportAllocs()
+				var wg sync.WaitGroup
+				for i := range goroutines {
+					wg.Go(func() {
+						mu := locks.Mutex(fmt.Sprint("apart ", i))
+						for range max(1, b.N/goroutines) {
+							mu.Lock()
+							mu.Unlock()
+						}
+					})
+				}
+				wg.Wait()
+			})
+		}
+	}
+}

@@ -206,6 +206,10 @@ func (c *Client) AddHook(hook Hook) {
 	if h, ok := hook.(reconnectHook); ok && able {
 		d.OnReconnect(h.reconnected)
 	}
+	_, spans := hook.(*tracing)
+	if b, able := driver.As[driver.Batcher](c.d); able && spans && c.config.batch == nil {
+		b.Batch(false)
+	}
 }
 
 // chain makes the chain anew, with one more hook.

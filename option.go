@@ -29,6 +29,7 @@ type config struct {
 	strict bool          // no lease passes to another in this process
 	linger time.Duration // how long a lease is kept that nobody wants
 	prefix string
+	batch  *bool        // nil: unless there is a tracing hook
 	logger *slog.Logger // nil: slog.Default(), as it is when something is logged
 }
 
@@ -157,6 +158,17 @@ func WithPrefix(prefix string) Option {
 	return option(func(c *config) { c.prefix = prefix })
 }
 
+// WithPipelining says whether commands of many goroutines are sent to Redis together, in
+// pipelines of go-redis' AutoPipeline, while at least 16 are under way: it doubles how many
+// locks a client can take per second. It is for a [redis.Client] or a failover client, not
+// for a Cluster. To hooks of the Redis client such commands are a pipeline, whose context
+// is that of none of them: a span has no parent, and [GuardHook] cannot tell whose they
+// are, though those of this library are not its business. The default is true, but false
+// from the time on that a hook of [NewTracingHook] is added.
+func WithPipelining(on bool) Option {
+	return option(func(c *config) { c.batch = &on })
+}
+
 // WithLogger sets where the client reports what it cannot return, at level Warn: leases
 // that were lost, outages that [Mutex.Lock] waits out, and what hooks may not do. Tokens
 // are not logged. The default is [slog.Default].
@@ -182,6 +194,6 @@ func (c config) with(opts []LockOption) config {
 // alike returns what must be the same of two requests if a lease is to pass from one to
 // the other.
 func (c config) alike() config {
-	c.wait, c.loud = 0, false
+	c.wait, c.loud, c.batch = 0, false, nil
 	return c
 }

@@ -373,6 +373,12 @@ type Reporter interface {
 	OnReconnect(f func(reason string))
 }
 
+// Batcher is the ability to send requests of several callers together.
+type Batcher interface {
+	// Batch says whether to. By default it does.
+	Batch(on bool)
+}
+
 // Info is a lock as its store sees it.
 type Info struct {
 	Name    string

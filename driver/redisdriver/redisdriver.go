@@ -46,6 +46,7 @@ import (
 // Driver keeps locks on Redis.
 type Driver struct {
 	rdb       redis.UniversalClient
+	scripts   *redisscript.Together
 	prefix    string
 	retention time.Duration
 	wakes     *wakes
@@ -61,6 +62,7 @@ var (
 	_ driver.Confirmer  = (*Driver)(nil)
 	_ driver.Router     = (*Driver)(nil)
 	_ driver.Extender   = (*Driver)(nil)
+	_ driver.Batcher    = (*Driver)(nil)
 	_ driver.Reporter   = (*Driver)(nil)
 )
 
@@ -100,7 +102,7 @@ func WithRetention(r time.Duration) Option {
 // when one fails, and then two holders would have the same lock.
 func New(rdb redis.UniversalClient, opts ...Option) *Driver {
 	redisscript.Require("redisdriver", rdb)
-	d := &Driver{rdb: rdb, prefix: "holdfast", retention: time.Minute}
+	d := &Driver{rdb: rdb, scripts: redisscript.NewTogether(rdb), prefix: "holdfast", retention: time.Minute}
 	for _, o := range opts {
 		o.apply(d)
 	}
@@ -223,6 +225,9 @@ func (d *Driver) untilDone(ctx context.Context, s *script, k driver.Kind, name s
 func (d *Driver) Node(k driver.Kind, name string) string {
 	return redisscript.Node(d.rdb, d.key(k, name))
 }
+
+// Batch implements [driver.Batcher].
+func (d *Driver) Batch(on bool) { d.scripts.Batch(on) }
 
 // OnReconnect implements [driver.Reporter].
 func (d *Driver) OnReconnect(f func(reason string)) { d.wakes.onReconnect(f) }

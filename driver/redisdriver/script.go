@@ -73,7 +73,7 @@ func (d *Driver) call(s *script, k driver.Kind, name string, args []any) redissc
 }
 
 func (d *Driver) run(ctx context.Context, s *script, k driver.Kind, name string, args ...any) (*redisscript.Command, error) {
-	return redisscript.Run(ctx, d.rdb, d.call(s, k, name, args))
+	return d.scripts.Run(ctx, d.call(s, k, name, args))
 }
 
 // answer runs a script that answers with integers, and perhaps a text at the end.

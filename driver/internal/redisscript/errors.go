@@ -81,6 +81,7 @@ func Classify(err error) error {
 	case errors.Is(err, redis.ErrClosed):
 		e.notExecuted = true
 	case errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted),
+		errors.Is(err, redis.ErrAutoPipelineTimeout), errors.Is(err, redis.ErrAutoPipelineQueueFull),
 		errors.As(err, &dial) && dial.Op == "dial":
 		e.transient, e.notExecuted = true, true
 	case errors.As(err, &network), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),

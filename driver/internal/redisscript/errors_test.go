@@ -29,6 +29,7 @@ func TestErrorsAreSortedByWhatTheyMean(t *testing.T) {
 		{&net.OpError{Op: "read", Err: errors.New("connection reset")}, true, false},
 		{&net.OpError{Op: "dial", Err: errors.New("connection refused")}, true, true},
 		{redis.ErrPoolTimeout, true, true},
+		{redis.ErrAutoPipelineQueueFull, true, true},
 		{redis.ErrClosed, false, true},
 		{errors.New("vetoed by a hook"), false, false},
 		{answer("LOADING Redis is loading the dataset in memory"), true, true},

@@ -61,8 +61,10 @@ local function advance(fences, raised)
 end
 
 -- See notify in queue.lua.
+local heeds
 local function heed(who, client)
   if string.sub(client, -1) == '!' then
+    heeds = { client, 'wanted ' .. who }
     redis.call('HSET', KEYS[1], 'notice', who .. ' ' .. client)
   end
 end

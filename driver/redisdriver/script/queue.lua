@@ -281,6 +281,9 @@ local function grant()
   local more = left == 0 and place <= tail and used < limit
   head = mark('head', head, passed or place and place <= tail and place)
   skip = mark('skip', skip, passed and place)
+  if life > 0 and head and heeds then
+    news[#news + 1] = heeds -- who waits did so before, and has said it to another
+  end
   return more and 1 or 0, news
 end
 
