@@ -67,11 +67,11 @@ func (a *acquisition) hold(ctx context.Context, op *AcquireOp, plain bool) *Leas
 // that is held under it. It must not block: it is called with locks of the driver held,
 // and on the timer goroutine.
 func (a *acquisition) lost(cause error) {
-	if !a.fate.CompareAndSwap(nil, &cause) {
-		return
-	}
+	a.fate.CompareAndSwap(nil, &cause)
+	// Also if somebody else was first: they may not have come to this, and who calls us must
+	// find the lease lost.
 	if l := a.lease(); l != nil {
-		l.lose(cause)
+		l.lose(*a.fate.Load())
 	}
 	a.abandon()
 }
