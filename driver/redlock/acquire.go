@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -59,6 +60,9 @@ func (d *Driver) lost(ctx context.Context, b *ballot, r *driver.Request) (driver
 		return answer, nil
 	case b.stands():
 		return answer, err
+	case b.hopeless():
+		d.drop(ctx, b)
+		return driver.Grant{}, fmt.Errorf("%w: it is not known what became of too many votes of the token", driver.ErrNotHeld)
 	case errors.Is(err, driver.ErrNotHeld), errors.Is(err, driver.ErrNotExecuted):
 		d.drop(ctx, b)
 		return driver.Grant{}, err

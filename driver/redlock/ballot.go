@@ -110,6 +110,20 @@ func (b *ballot) open() {
 	}
 }
 
+// hopeless reports whether so many votes are spoiled that there can be no majority. Whoever
+// still wants the lock needs a new token.
+func (b *ballot) hopeless() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	left := 0
+	for _, v := range b.votes {
+		if !v.spoiled {
+			left++
+		}
+	}
+	return left < b.d.majority()
+}
+
 // begin notes that a node is about to be asked. It returns what to ask, and the term that
 // the answer belongs to, or false if the node must not be asked.
 func (b *ballot) begin(n *node, ask uint64) (*driver.Request, int, bool) {
