@@ -184,8 +184,12 @@ func (a *acquisition) noted(g driver.Grant) {
 
 // behind notes who is in the way.
 func (a *acquisition) behind(carrier string) {
-	if carrier != "" {
-		a.blocked = append(a.blocked, carrier)
+	if carrier == "" {
+		return
+	}
+	a.blocked = append(a.blocked, carrier)
+	if a.at != nil {
+		a.at.ahead.Store(&carrier)
 	}
 }
 

@@ -18,7 +18,8 @@ type door struct {
 type doorway struct {
 	door    door
 	line    line
-	trouble atomic.Pointer[error] // what the store says to who asks it; nil if it answers
+	trouble atomic.Pointer[error]  // what the store says to who asks it; nil if it answers
+	ahead   atomic.Pointer[string] // carrier of who has the lock instead; nil if not known
 
 	// The rest is guarded by Client.mu.
 	users int           // calls under way, terms and holds

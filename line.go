@@ -121,6 +121,7 @@ func (t *attempt) lead(at *doorway, a *acquisition) (*Lease, error) {
 		l, err := t.win(a)
 		if err == nil {
 			at.line.Won(a)
+			at.ahead.Store(nil)
 			return l, nil
 		}
 		switch {
@@ -144,6 +145,8 @@ func (t *attempt) behind(at *doorway) {
 		t.op.Contended = true
 		if a := at.line.Term(); a != nil {
 			t.after(a)
+		} else if carrier := at.ahead.Load(); carrier != nil {
+			t.op.block(*carrier)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -16,7 +17,7 @@ var Holdfast = Contender{
 	Role:  Ours,
 	Setup: "New(rdb) with defaults; Lease and Release",
 	Sends: scripts,
-	Open:  openHoldfast,
+	Open:  func(ctx context.Context, s *Stage) (Process, error) { return openHoldfast(ctx, s) },
 }
 
 // HoldfastLock is this library in the form of package sync.
@@ -31,11 +32,24 @@ var HoldfastLock = Contender{
 	},
 }
 
+// HoldfastLinger is this library when it keeps what was unlocked.
+var HoldfastLinger = Contender{
+	Name:  "holdfast linger",
+	Role:  Ours,
+	Setup: "New(rdb, WithLinger(time.Minute)); Lock and Unlock",
+	Sends: scripts,
+	Open: func(ctx context.Context, s *Stage) (Process, error) {
+		p, err := openHoldfast(ctx, s, holdfast.WithLinger(time.Minute))
+		return syncProcess{p}, err
+	},
+}
+
 var scripts = []string{"eval", "evalsha"}
 
-func openHoldfast(_ context.Context, s *Stage) (Process, error) {
+func openHoldfast(_ context.Context, s *Stage, opts ...holdfast.Option) (Process, error) {
 	rdb := s.client()
-	return &holdfastProcess{rdb, holdfast.New(rdb, holdfast.WithPrefix(s.Prefix+"holdfast"))}, nil
+	opts = append(opts, holdfast.WithPrefix(s.Prefix+"holdfast"))
+	return &holdfastProcess{rdb, holdfast.New(rdb, opts...)}, nil
 }
 
 type holdfastProcess struct {

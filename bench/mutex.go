@@ -24,6 +24,18 @@ var Uncontended = Work{
 	Enter:      mutexes(1).enter,
 }
 
+// Linger is to lock again what one has just unlocked.
+var Linger = Work{
+	Name:       "Linger",
+	Title:      "Lock again what was unlocked",
+	About:      "One client, one goroutine, a lock that it keeps as long as nobody else wants it.",
+	Contenders: []Contender{HoldfastLinger, InProcess},
+	Columns:    even,
+	Turns:      5,
+	Time:       time.Second,
+	Enter:      mutexes(1).enter,
+}
+
 // Clients are works where clients, each with one goroutine, contend for one lock.
 var Clients = []Work{clients(8, 0), clients(8, time.Millisecond), clients(64, 0), clients(64, time.Millisecond)}
 
@@ -38,7 +50,7 @@ func clients(n int, hold time.Duration) Work {
 		Title: fmt.Sprintf("%d clients on one lock, held for %v", n, hold),
 		About: "Each client has connections of its own, as a process has, and one goroutine that locks again at once. " +
 			"Waits that go on at the end of a turn are waited for and counted.",
-		Contenders: All,
+		Contenders: slices.Concat(All, []Contender{HoldfastLock}),
 		Columns:    contended,
 		Turns:      5,
 		Time:       1500 * time.Millisecond,
@@ -69,7 +81,7 @@ func apart(n int) Work {
 		Name:       fmt.Sprintf("Apart/%d", n),
 		Title:      fmt.Sprintf("%d goroutines of one client on different locks", n),
 		About:      "A busy process that locks one thing or another for each request that it serves.",
-		Contenders: slices.Concat(All, []Contender{RawPipelined}),
+		Contenders: slices.Concat(All, []Contender{HoldfastLock, RawPipelined}),
 		Columns:    even,
 		Turns:      5,
 		Time:       time.Second,

@@ -11,37 +11,48 @@ import (
 type target struct {
 	work    string
 	text    string
-	measure func(c chapter) (float64, bool) // false if there is nothing to compare with
-	most    bool                            // the goal is a maximum, else a minimum
+	by      string                                     // which form of holdfast
+	measure func(c chapter, by string) (float64, bool) // false if there is nothing to compare with
+	most    bool                                       // the goal is a maximum, else a minimum
 	goal    float64
 }
 
 var targets = []target{
-	{"Uncontended", "time of a cycle ÷ that of raw", against(bench.Throughput, invert, "raw"), true, 1.15},
-	{"Clients/64/hold=0s", "throughput ÷ that of the best other", against(bench.Throughput, keep), false, 1},
-	{"Clients/64/hold=0s", "p99 wait ÷ that of the best peer", against(bench.WaitP99, keep, peers...), true, 0.1},
-	{"Clients/64/hold=0s", "Jain index", own(bench.Jain), false, 0.99},
-	{"Far/rtt=10ms", "cycles per round trip", own(bench.CyclesPerRTT), false, 0.95},
-	{"OneClient/64", "throughput ÷ that of the best peer", against(bench.Throughput, keep, peers...), false, 100},
-	{"Apart/64", "throughput ÷ that of the best peer", against(bench.Throughput, keep, peers...), false, 1.15},
-	{"Apart/64", "throughput ÷ that of the best peer on go-redis", against(bench.Throughput, keep, "redsync", "redislock"), false, 1.6},
-	{"Apart/512", "throughput ÷ that of the best peer", against(bench.Throughput, keep, peers...), false, 1.15},
-	{"Apart/512", "throughput ÷ that of the best peer on go-redis", against(bench.Throughput, keep, "redsync", "redislock"), false, 2},
-	{"Held/10000", "goroutines", own(bench.Goroutines), true, 4},
-	{"Held/10000", "heap per lease in bytes", own(bench.HeapPerLease), true, 1024},
+	{"Uncontended", "time of a cycle ÷ that of raw", lock, against(bench.Throughput, invert, "raw"), true, 1.15},
+	{"Uncontended", "time of a cycle ÷ that of raw", ours, against(bench.Throughput, invert, "raw"), true, 1.15},
+	{"Linger", "commands per cycle", linger, own(bench.Commands), true, 0.0001},
+	{"Linger", "cycles per second", linger, own(bench.Throughput), false, 5e6},
+	{"Clients/64/hold=0s", "throughput ÷ that of the best other", ours, against(bench.Throughput, keep), false, 1},
+	{"Clients/64/hold=0s", "throughput ÷ that of the best other", lock, against(bench.Throughput, keep), false, 1},
+	{"Clients/64/hold=0s", "p99 wait ÷ that of the best peer", ours, against(bench.WaitP99, keep, peers...), true, 0.1},
+	{"Clients/64/hold=0s", "Jain index", ours, own(bench.Jain), false, 0.99},
+	{"Far/rtt=10ms", "cycles per round trip", ours, own(bench.CyclesPerRTT), false, 0.95},
+	{"OneClient/64", "throughput ÷ that of the best peer", lock, against(bench.Throughput, keep, peers...), false, 100},
+	{"OneClient/64", "throughput ÷ that of the best peer", ours, against(bench.Throughput, keep, peers...), false, 100},
+	{"Apart/64", "throughput ÷ that of the best peer", lock, against(bench.Throughput, keep, peers...), false, 1.15},
+	{"Apart/64", "throughput ÷ that of the best peer on go-redis", lock, against(bench.Throughput, keep, "redsync", "redislock"), false, 1.6},
+	{"Apart/512", "throughput ÷ that of the best peer", lock, against(bench.Throughput, keep, peers...), false, 1.15},
+	{"Apart/512", "throughput ÷ that of the best peer on go-redis", lock, against(bench.Throughput, keep, "redsync", "redislock"), false, 2},
+	{"Held/10000", "goroutines", ours, own(bench.Goroutines), true, 4},
+	{"Held/10000", "heap per lease in bytes", ours, own(bench.HeapPerLease), true, 1024},
 }
 
 var peers = []string{"redsync", "redislock", "rueidislock", "etcd"}
 
-const ours = "holdfast"
+// The forms of holdfast.
+const (
+	ours   = "holdfast"
+	lock   = "holdfast Lock"
+	linger = "holdfast linger"
+)
 
 func keep(x float64) float64   { return x }
 func invert(x float64) float64 { return 1 / x }
 
 // own measures holdfast alone.
-func own(f bench.Figure) func(chapter) (float64, bool) {
-	return func(c chapter) (float64, bool) {
-		r := c.of(ours)
+func own(f bench.Figure) func(chapter, string) (float64, bool) {
+	return func(c chapter, by string) (float64, bool) {
+		r := c.of(by)
 		if r == nil {
 			return 0, false
 		}
@@ -52,12 +63,12 @@ func own(f bench.Figure) func(chapter) (float64, bool) {
 
 // against measures holdfast against the best of those, by default of all that lock across
 // processes.
-func against(f bench.Figure, how func(float64) float64, others ...string) func(chapter) (float64, bool) {
+func against(f bench.Figure, how func(float64) float64, others ...string) func(chapter, string) (float64, bool) {
 	if others == nil {
 		others = append([]string{"raw"}, peers...)
 	}
-	return func(c chapter) (float64, bool) {
-		r := c.of(ours)
+	return func(c chapter, by string) (float64, bool) {
+		r := c.of(by)
 		best := math.NaN()
 		for _, name := range others {
 			o := c.of(name)
