@@ -231,6 +231,10 @@ func (a *acquisition) send(ctx context.Context, r driver.Request) {
 	if err == nil || errors.Is(err, driver.ErrNotExecuted) || errors.Is(err, driver.ErrNotHeld) {
 		a.open.Add(-1)
 	}
+	if end := ctx.Err(); end != nil && errors.Is(err, end) {
+		// Who goes on with this when its waiter gives up has a context of its own.
+		err = fmt.Errorf("%w: %w", driver.ErrTransient, err)
+	}
 	late := err == nil && g.Status != driver.Busy && a.ceased.Load()
 	a.replies <- reply{r.Ask, g, err}
 	if late {

@@ -28,7 +28,7 @@ func (t *attempt) passes() bool {
 // inLine gets a lease from another goroutine, or from the store for this one and those
 // that wait behind it.
 func (t *attempt) inLine() (*Lease, error) {
-	t.want.Fences, t.want.Notice = maxPasses, t.cfg.linger > 0
+	t.want.Fences, t.want.Notice = maxPasses, t.cfg.linger > 0 && t.c.tells
 	at := t.at
 	if at == nil {
 		if at = t.c.approach(door{kind: t.want.Kind, name: t.want.Name}); at == nil {
@@ -122,6 +122,9 @@ func (t *attempt) lead(at *doorway, a *acquisition) (*Lease, error) {
 		if err == nil {
 			at.line.Won(a)
 			at.ahead.Store(nil)
+			if a.ceased.Load() { // lost before the queue could know of it
+				at.line.Over(a, false)
+			}
 			return l, nil
 		}
 		switch {

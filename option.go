@@ -139,8 +139,8 @@ func WithStrictFIFO() LockOption {
 // it after two trips to Redis, or at the latest at the next renewal if the message that
 // tells of it is lost. If this process crashes the lock is free after its TTL, as if it
 // had been held. It applies to [Mutex], and to [RWMutex] for writing; for fixed and for
-// strict locks it does nothing. It panics if d is not positive. The default is to release
-// the lock at once.
+// strict locks, and on a store that does not tell of others who wait, it does nothing. It
+// panics if d is not positive. The default is to release the lock at once.
 func WithLinger(d time.Duration) LockOption {
 	if d <= 0 {
 		panic(fmt.Sprintf("holdfast: linger of %v, must be positive", d))

@@ -198,7 +198,8 @@ func (a *acquisition) Ends() time.Time { return a.turn.end() }
 func (a *acquisition) extend(n int64) {
 	x, able := driver.As[driver.Extender](a.c.d)
 	if !able || !a.c.begin() {
-		return // the turn ends as it would
+		a.turn.extended(driver.Grant{}, n, errors.ErrUnsupported)
+		return
 	}
 	defer a.c.wg.Done()
 	ctx, cancel := context.WithTimeout(a.c.life, a.req.TTL)
@@ -329,7 +330,7 @@ func (t *turn) want() {
 func (t *turn) stays() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return !t.wanted
+	return t.notice && !t.wanted
 }
 
 // end returns when the turn is over, or zero if only the store can say.

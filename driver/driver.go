@@ -151,7 +151,7 @@ type Request struct {
 	Fences int64
 
 	// Notice has Wake called with Wanted as soon as somebody waits for what the token
-	// holds, and again when it is renewed.
+	// holds, and again when it is renewed. Drivers without an [Extender] ignore it.
 	Notice bool
 
 	// Holder is a text for people that Inspect shows, such as "web-3:4711".
