@@ -70,7 +70,9 @@ func (a *acquisition) lost(cause error) {
 	a.fate.CompareAndSwap(nil, &cause)
 	// Also if somebody else was first: they may not have come to this, and who calls us must
 	// find the lease lost.
-	if l := a.lease(); l != nil {
+	if a.at != nil && a.at.line.Over(a, true) {
+		a.dismiss(ErrNotHeld) // nobody holds it, so nobody loses it
+	} else if l := a.lease(); l != nil {
 		l.lose(*a.fate.Load())
 	}
 	a.abandon()
@@ -182,8 +184,14 @@ func (a *acquisition) Suits(key config) bool {
 
 // Pass implements [cohort.Term].
 func (a *acquisition) Pass() {
-	if n := a.turn.pass(); n > 0 {
-		go a.extend(n)
+	n := a.turn.pass()
+	if n == 0 {
+		return
+	}
+	if x, able := driver.As[driver.Extender](a.c.d); able {
+		go a.extend(x, n)
+	} else {
+		a.turn.extended(driver.Grant{}, n, errors.ErrUnsupported)
 	}
 }
 
@@ -195,10 +203,8 @@ func (a *acquisition) Ends() time.Time { return a.turn.end() }
 
 // extend asks the store whether anybody else waits, and if not, for n more fences and
 // another turn.
-func (a *acquisition) extend(n int64) {
-	x, able := driver.As[driver.Extender](a.c.d)
-	if !able || !a.c.begin() {
-		a.turn.extended(driver.Grant{}, n, errors.ErrUnsupported)
+func (a *acquisition) extend(x driver.Extender, n int64) {
+	if !a.c.begin() {
 		return
 	}
 	defer a.c.wg.Done()
