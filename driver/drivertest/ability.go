@@ -23,6 +23,7 @@ const (
 	Inspect Ability = "inspect" // driver.Inspector
 	Force   Ability = "force"   // driver.Forcer
 	Raise   Ability = "raise"   // driver.FenceRaiser
+	Extend  Ability = "extend"  // driver.Extender, and Request.Notice
 
 	Owner  Ability = "owner"  // Request.Owner
 	Attach Ability = "attach" // driver.Attacher
@@ -114,6 +115,12 @@ var probes = map[Ability]func(*test) string{
 	Raise: func(t *test) string {
 		if _, ok := driver.As[driver.FenceRaiser](t.driver()); !ok {
 			return "it is no driver.FenceRaiser"
+		}
+		return ""
+	},
+	Extend: func(t *test) string {
+		if _, ok := driver.As[driver.Extender](t.driver()); !ok {
+			return "it is no driver.Extender"
 		}
 		return ""
 	},

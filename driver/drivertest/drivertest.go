@@ -65,7 +65,7 @@ func (c Case) Run(t *testing.T, open Open, must ...Ability) {
 // of its own.
 func Cases() []Case {
 	alone := slices.Concat(acquireCases, queueCases, pushCases, releaseCases, unsettledCases,
-		renewCases, expiryCases, fenceCases, raiseCases, nameCases, refusalCases, inspectCases, forceCases,
+		renewCases, expiryCases, fenceCases, raiseCases, extendCases, nameCases, refusalCases, inspectCases, forceCases,
 		attachCases, contextCases, closeCases, hammerCases)
 	var all []Case
 	for _, f := range forms {

@@ -1,0 +1,172 @@
+package drivertest
+
+import (
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+var extendCases = []Case{
+	{"ExtendRenews", func(t *test) {
+		t.needs(Extend)
+		a, b := t.pair(lasting(2 * short))
+		a.lock()
+		pass(t, short/2)
+		a.extended(1)
+		b.outlast(a)
+	}},
+	{"ExtendRevivesNoExpiredLease", func(t *test) {
+		t.needs(Extend)
+		a, b := t.pair(lasting(short))
+		a.lock()
+		t.outwait(short)
+		_, err := a.extend(1)
+		require.ErrorIs(t, err, driver.ErrNotHeld)
+		b.lock()
+		_, err = a.extend(1)
+		require.ErrorIs(t, err, driver.ErrNotHeld)
+		require.NoError(t, b.renew())
+	}},
+	{"ExtendNeedsAHold", func(t *test) {
+		t.needs(Extend, Queue)
+		a, b := t.pair(waiting)
+		_, err := a.extend(1)
+		require.ErrorIs(t, err, driver.ErrNotHeld)
+		a.lock()
+		b.queue()
+		_, err = b.extend(1)
+		require.ErrorIs(t, err, driver.ErrNotHeld)
+		a.release()
+		_, err = a.extend(1)
+		require.ErrorIs(t, err, driver.ErrNotHeld)
+		b.lock()
+	}},
+	{"ExtendReservesFencesBeyondAll", func(t *test) {
+		t.needs(Extend, Fences)
+		a, b := t.pair(reserving(block))
+		last := a.lock().Fence + block - 1
+		for range 3 {
+			g := a.extended(block)
+			require.False(t, g.Wanted)
+			require.Greater(t, g.Fence, last)
+			last = g.Fence + block - 1
+		}
+		a.release()
+		require.Greater(t, b.lock().Fence, last)
+	}},
+	{"ExtendedFencesAreNotGivenAfterExpiry", func(t *test) {
+		t.needs(Extend, Fences)
+		a, b := t.pair(lasting(short))
+		a.lock()
+		last := a.extended(block).Fence + block - 1
+		require.Greater(t, b.outlast(a).Fence, last)
+	}},
+	{"ExtendTellsThatSomebodyWaits", func(t *test) {
+		t.needs(Extend, Queue)
+		a, b := t.pair(lasting(2*short), waiting)
+		c := t.contender(t.driver())
+		fence := a.lock().Fence
+		require.False(t, a.extended(1).Wanted)
+		b.req.TTL = long
+		b.queue()
+		require.True(t, a.extended(2*block).Wanted)
+		// It was renewed nevertheless, and the next has no need to go beyond fences that
+		// nobody was told of.
+		pass(t, short)
+		require.True(t, a.extended(2*block).Wanted)
+		pass(t, 3*short/2)
+		require.NoError(t, a.renew())
+		b.queue()
+		a.release()
+		g := b.lock()
+		if t.has(Fences) {
+			require.Greater(t, g.Fence, fence)
+		}
+		b.release()
+		c.lock()
+	}},
+	{"ExtendForgetsWhoWaitsNoMore", func(t *test) {
+		t.needs(Extend, Queue)
+		a := t.contender(t.driver())
+		b, c := t.pair(waiting)
+		a.lock()
+		b.queue()
+		b.release()
+		require.False(t, a.extended(1).Wanted, "it gave up")
+		c.req.TTL = short
+		c.queue()
+		require.True(t, a.extended(1).Wanted)
+		pass(t, short+grace)
+		require.False(t, a.extended(1).Wanted, "it has been silent for too long")
+	}},
+	{"NoticeTellsTheHolderThatSomebodyWaits", func(t *test) {
+		t.needs(Extend, Push)
+		a, b := t.pair(waiting)
+		a.req.Notice = true
+		a.lock()
+		a.unwoken()
+		b.queue()
+		a.wanted()
+		require.NoError(t, a.renew())
+		a.wanted()
+		a.release()
+		b.pushed()
+	}},
+	{"NoticeIsOnlyForWhoAskedForIt", func(t *test) {
+		t.needs(Extend, Push)
+		a, b := t.pair(waiting)
+		a.lock()
+		b.queue()
+		require.NoError(t, a.renew())
+		a.release()
+		b.pushed() // By now the news for a would have come, too.
+		a.unwoken()
+	}},
+	{"NoticeOfOneWhoHadToWait", func(t *test) {
+		t.needs(Extend, Push)
+		a, b := t.pair(waiting)
+		c := t.contender(t.driver(), waiting)
+		b.req.Notice = true
+		a.lock()
+		b.queue()
+		a.release()
+		b.pushed()
+		require.NoError(t, b.renew())
+		b.unwoken()
+		c.queue()
+		b.wanted()
+	}},
+}
+
+// extend extends the lease and reserves so many fences.
+func (c *contender) extend(fences int64) (driver.Grant, error) {
+	c.t.Helper()
+	x, ok := driver.As[driver.Extender](c.d)
+	require.True(c.t, ok)
+	ctx, cancel := c.t.bounded()
+	defer cancel()
+	sent := time.Now()
+	g, err := x.Extend(ctx, c.lease(), fences)
+	if err == nil {
+		c.trusted = sent.Add(c.req.TTL)
+		c.overdue = time.Now().Add(c.req.TTL + grace)
+	}
+	return g, err
+}
+
+// extended extends the lease, which it must have.
+func (c *contender) extended(fences int64) driver.Grant {
+	c.t.Helper()
+	g, err := c.extend(fences)
+	require.NoError(c.t, err)
+	return g
+}
+
+// wanted waits for the news that somebody waits for what the token holds.
+func (c *contender) wanted() {
+	c.t.Helper()
+	_, ok := c.woken(driver.Wanted, patience)
+	require.True(c.t, ok, "Wake did not tell within %v that somebody waits", patience)
+}
