@@ -55,6 +55,9 @@ func (c *Client) obtain(ctx context.Context, want driver.Request, cfg config, at
 	if err := cfg.copies.possible(c.d); err != nil {
 		return fail(err)
 	}
+	if !c.notices {
+		cfg.linger = 0 // nobody would tell us to stop
+	}
 	wait := ctx
 	if cfg.wait > 0 {
 		var cancel context.CancelFunc
@@ -80,6 +83,7 @@ func (c *Client) obtain(ctx context.Context, want driver.Request, cfg config, at
 
 // alone gets a lease from the store.
 func (t *attempt) alone() (*Lease, error) {
+	t.evict()
 	for {
 		a := t.begin()
 		l, err := t.win(a)
@@ -89,6 +93,32 @@ func (t *attempt) alone() (*Lease, error) {
 		a.undo(t.ctx)
 		if !t.again(err) {
 			return nil, err
+		}
+	}
+}
+
+// evict gives up a term that lingers, which would be in our way. Who does not wait would
+// find it there.
+func (t *attempt) evict() {
+	d := door{kind: t.want.Kind, name: t.want.Name}
+	if t.want.Kind == driver.Semaphore || !t.c.known(d) {
+		return
+	}
+	if at := t.c.approach(d); at != nil {
+		t.giveBack(at.line.Evict())
+		t.c.withdraw(at)
+	}
+}
+
+// giveBack gives up a term that lingers, if there is one.
+func (t *attempt) giveBack(a *acquisition) {
+	if a == nil {
+		return
+	}
+	if done := a.giveBack(); done != nil && !t.want.Wait {
+		select {
+		case <-done:
+		case <-t.wait.Done():
 		}
 	}
 }

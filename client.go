@@ -54,6 +54,7 @@ type Client struct {
 	closed  bool                      // no operation begins any more
 	terms   map[*acquisition]struct{} // granted
 	doors   map[door]*doorway         // of the locks that somebody waits for or holds
+	notices bool                      // the store tells a holder that it is wanted
 	waiters sync.Pool                 // not for all clients: in a test each may have a time of its own
 }
 
@@ -106,6 +107,9 @@ func open(d driver.Driver, c config) *Client {
 		doors:   map[door]*doorway{},
 	}
 	client.waiters.New = newWaiter
+	if n, able := driver.As[driver.Notifier](d); able {
+		client.notices = n.Notices()
+	}
 	if b, able := driver.As[driver.Batcher](d); able && c.batch != nil {
 		b.Batch(*c.batch)
 	}

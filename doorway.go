@@ -51,6 +51,13 @@ func (c *Client) approach(d door) *doorway {
 	return w
 }
 
+// known reports whether anybody uses the doorway.
+func (c *Client) known(d door) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.doors[d] != nil
+}
+
 func (c *Client) withdraw(w *doorway) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

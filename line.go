@@ -40,9 +40,7 @@ func (t *attempt) inLine() (*Lease, error) {
 	defer t.c.waiters.Put(w)
 	for {
 		news, ended := at.line.Join(w, t.cfg.alike(), t.want.Wait)
-		if ended != nil {
-			ended.giveBack()
-		}
+		t.giveBack(ended)
 		if news.Status == cohort.Wait {
 			var err error
 			if news, err = t.hear(at, w); err != nil {

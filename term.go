@@ -140,11 +140,11 @@ func (a *acquisition) idled() {
 }
 
 // giveBack releases a term under which nobody holds a lease, in the background.
-func (a *acquisition) giveBack() {
+func (a *acquisition) giveBack() <-chan error {
 	if !a.c.begin() {
-		return // Close releases it
+		return nil // Close releases it
 	}
-	a.close()
+	return a.close()
 }
 
 // close releases the term, as part of an operation, whoever holds it.

@@ -151,7 +151,7 @@ type Request struct {
 	Fences int64
 
 	// Notice has Wake called with Wanted as soon as somebody waits for what the token
-	// holds, and again when it is renewed. Drivers without an [Extender] ignore it.
+	// holds, and again when it is renewed. Only a Notifier heeds it.
 	Notice bool
 
 	// Holder is a text for people that Inspect shows, such as "web-3:4711".
@@ -294,6 +294,12 @@ type Downgrader interface {
 	// ErrNotHeld if the token does not hold it. A hold with an Owner is refused, since
 	// others may count on it; the error matches errors.ErrUnsupported.
 	Downgrade(ctx context.Context, l Lease, weight int64) error
+}
+
+// Notifier is the ability to tell a holder that it is wanted.
+type Notifier interface {
+	// Notices reports whether Request.Notice is heeded.
+	Notices() bool
 }
 
 // Extender is the ability to let a holder use its lease for more than one hold.

@@ -194,3 +194,6 @@ func valid(ctx context.Context, r *driver.Request) error {
 func refusal(format string, args ...any) error {
 	return fmt.Errorf("memdriver: "+format+": %w", append(args, driver.ErrNotExecuted)...)
 }
+
+// Notices implements [driver.Notifier].
+func (d *Driver) Notices() bool { return true }

@@ -63,6 +63,7 @@ var (
 	_ driver.Router     = (*Driver)(nil)
 	_ driver.Extender   = (*Driver)(nil)
 	_ driver.Batcher    = (*Driver)(nil)
+	_ driver.Notifier   = (*Driver)(nil)
 	_ driver.Reporter   = (*Driver)(nil)
 )
 

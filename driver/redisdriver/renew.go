@@ -25,6 +25,9 @@ func (d *Driver) Renew(ctx context.Context, leases []driver.Lease) []error {
 	return errs
 }
 
+// Notices implements [driver.Notifier].
+func (d *Driver) Notices() bool { return true }
+
 // Extend implements [driver.Extender].
 func (d *Driver) Extend(ctx context.Context, l driver.Lease, fences int64) (driver.Grant, error) {
 	reply, _, err := d.answer(ctx, scriptsOf(l.Kind).extend, l.Kind, l.Name, d.args(l.Token, redisscript.Millis(l.TTL), fences)...)

@@ -146,3 +146,11 @@ func (d *Driver) asSeen(of []driver.Holder) driver.Holder {
 	}
 	return h
 }
+
+// Notices implements [driver.Notifier]: what a node tells is passed on.
+func (d *Driver) Notices() bool {
+	return !slices.ContainsFunc(d.nodes, func(n *node) bool {
+		teller, able := driver.As[driver.Notifier](n.Driver)
+		return !able || !teller.Notices()
+	})
+}

@@ -198,6 +198,17 @@ func (c *Cohort[T, K]) Over(t T, idle bool) bool {
 	return true
 }
 
+// Evict takes a term away that is in nobody's hands, and returns it, or the zero value.
+func (c *Cohort[T, K]) Evict() (ended T) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.idle {
+		ended = c.term
+		c.drop()
+	}
+	return ended
+}
+
 // Review looks again whether the term suits the first in the queue, after something
 // that this depends on has changed.
 func (c *Cohort[T, K]) Review() {
