@@ -60,12 +60,16 @@
 //     connection knows.
 //  3. Waiters are served in the order in which they came, as long as nothing fails.
 //     Nobody overtakes the first one, be it a writer among readers or a large request
-//     among small ones. After a failure every waiter that lives is served.
+//     among small ones. But goroutines of one client that want a lock for themselves
+//     alone take turns: for up to 32 holds, or TTL/4, it passes from one to the next of
+//     them before others get it, unless [WithStrictFIFO] is set. After a failure every
+//     waiter that lives is served.
 //  4. The context of a lease that is lost ends, with cause [ErrLost], before another
 //     can be granted the lock.
 //  5. Fences of one name strictly increase, also over restarts of Redis and failovers
 //     that lost data. The clock of the server may be set back by up to a minute, but
-//     not just when data are lost.
+//     not just when data are lost. After a [Mutex.ForceUnlock] the process that lost the
+//     lock may go on to use smaller ones until it hears of that.
 //  6. After [Client.Close] no goroutine is left, and one minute after its last use a
 //     lock leaves nothing in Redis.
 //

@@ -35,7 +35,7 @@ func (c *Client) Mutex(name string, opts ...LockOption) *Mutex {
 
 // Lease waits for the lock until ctx ends, and returns the lease under which it is
 // held. ctx bounds the waiting only, not the holding. Waiters are served first come,
-// first served.
+// first served, but those of one client in turns, see [WithStrictFIFO].
 //
 // If the store refuses for good, such as for lack of permission, the error is
 // returned at once. What may pass, such as a broken connection, is tried again. When
@@ -72,7 +72,8 @@ func (m *Mutex) Inspect(ctx context.Context) (Info, error) {
 // ForceUnlock takes the lock from its holder, whoever that is, and lets the next
 // waiter have it. The holder loses its lease at once if it listens to the store, as
 // clients do that had to wait for a lock before, else when it tries to renew it.
-// Until then there are two who believe that they hold it. The error matches
+// Until then there are two who believe that they hold it, and the old one's process may pass
+// it on to its other goroutines, with fences smaller than that of the new one. The error matches
 // [ErrNotHeld] if nobody does.
 func (m *Mutex) ForceUnlock(ctx context.Context) error {
 	return m.force(ctx)

@@ -129,7 +129,8 @@ func WithOwner(id string) LockOption {
 // in the order of all that wait for it anywhere. The default is that those of one process
 // wait together: the lock passes from one to the next of them without Redis, until it has
 // passed 32 times or a quarter of the TTL is over; then the other processes that wait get
-// their turn.
+// their turn. (So others wait for 32 holds at most; for those that last a second each, set
+// this, or a shorter TTL.)
 func WithStrictFIFO() LockOption {
 	return lockOption(func(c *config) { c.strict = true })
 }
@@ -138,9 +139,11 @@ func WithStrictFIFO() LockOption {
 // process waits for it. To lock it again then takes no command, and another process gets
 // it after two trips to Redis, or at the latest at the next renewal if the message that
 // tells of it is lost. If this process crashes the lock is free after its TTL, as if it
-// had been held. It applies to [Mutex], and to [RWMutex] for writing; for fixed and for
-// strict locks, and on a store that does not tell of others who wait, it does nothing. It
-// panics if d is not positive. The default is to release the lock at once.
+// had been held. Meanwhile Inspect shows this process as the holder, and TryLock of others
+// fails. It applies to [Mutex], and to [RWMutex] for writing; for fixed and for strict
+// locks it does nothing, nor on a store that does not tell when somebody waits
+// ([driver.Notifier]), such as that of Redisson. It panics if d is not positive. The
+// default is to release the lock at once.
 func WithLinger(d time.Duration) LockOption {
 	if d <= 0 {
 		panic(fmt.Sprintf("holdfast: linger of %v, must be positive", d))

@@ -182,7 +182,7 @@ local function waiter_ask(ask, weight, ttl, fences, client, holder, old_birth, o
     return
   end
   if old_place > 0 and old_birth == birth and old_place <= tail
-    and redis.call('HEXISTS', KEYS[1], 'w:' .. int(old_place)) == 0 then
+    and not redis.call('HGET', KEYS[1], 'w:' .. int(old_place)) then
     mine = old_place
     if skip and mine < skip then
       skip = mark('skip', skip, false)
