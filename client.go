@@ -32,7 +32,6 @@ type Client struct {
 	config config
 	hooks  atomic.Pointer[hooks] // nil if there are none
 	keeper *keepalive.Keeper
-	tells  bool   // the store tells a holder that somebody waits
 	id     string // begins its tokens
 	holder string // what others see when they look who holds a lock
 	count  atomic.Uint64
@@ -114,7 +113,6 @@ func open(d driver.Driver, c config) *Client {
 		b.Batch(*c.batch)
 	}
 	client.keeper = keepalive.New(d, client.keep)
-	_, client.tells = driver.As[driver.Extender](d)
 	return client
 }
 

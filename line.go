@@ -28,7 +28,7 @@ func (t *attempt) passes() bool {
 // inLine gets a lease from another goroutine, or from the store for this one and those
 // that wait behind it.
 func (t *attempt) inLine() (*Lease, error) {
-	t.want.Fences, t.want.Notice = maxPasses, t.cfg.linger > 0 && t.c.tells
+	t.want.Fences, t.want.Notice = maxPasses, t.cfg.linger > 0
 	at := t.at
 	if at == nil {
 		if at = t.c.approach(door{kind: t.want.Kind, name: t.want.Name}); at == nil {
