@@ -159,6 +159,7 @@ func TestOthersGetTheirTurn(t *testing.T) {
 				for _, w := range ws[:c.before] {
 					require.NoError(t, held.Release(t.Context()))
 					held = w.granted(soon)
+					l.settle() // the store has answered whether others wait
 				}
 				other := l.wait(b, "x")
 				l.untilQueue("x", 1)
