@@ -61,7 +61,7 @@ type acquisition struct {
 	// What follows is of the term, once the lock is granted.
 	cfg   config
 	at    *doorway // where it passes from hand to hand; nil if it does not
-	entry *keepalive.Entry
+	entry keepalive.Entry
 	turn  turn
 	fate  atomic.Pointer[error] // why it was lost; points to nil for no particular cause
 
@@ -100,7 +100,7 @@ func newAcquisition(c *Client, want driver.Request, cfg config) *acquisition {
 func (a *acquisition) wake(g driver.Grant) {
 	switch g.Status {
 	case driver.Lost:
-		a.lost(driver.ErrNotHeld)
+		a.Lost(driver.ErrNotHeld)
 	case driver.Wanted:
 		a.wanted()
 	default:

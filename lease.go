@@ -79,7 +79,7 @@ func (l *Lease) Done() <-chan struct{} { return l.ctx.Done() }
 func (l *Lease) Err() error {
 	end := l.ended()
 	if end == nil && l.expired() {
-		l.a.lost(nil)
+		l.a.Lost(nil)
 		end = l.ended()
 	}
 	return end
@@ -93,7 +93,7 @@ func (l *Lease) ended() error {
 
 // expired reports whether the lease is over by the clock, which may be before anybody
 // has noticed.
-func (l *Lease) expired() bool { return l.c.keeper.Trust(l.a.entry).Left() <= 0 }
+func (l *Lease) expired() bool { return l.c.keeper.Trust(&l.a.entry).Left() <= 0 }
 
 // Fence returns the fencing token: a number that is larger for every new lease on the
 // lock. A resource that remembers the largest it has seen, and refuses smaller ones,
@@ -113,7 +113,7 @@ func (l *Lease) Name() string { return l.a.req.Name }
 
 // Deadline returns when the lease ends if it is not renewed until then, by the clock
 // of this process. The store lets it last a little longer.
-func (l *Lease) Deadline() time.Time { return l.c.keeper.Trust(l.a.entry).Deadline() }
+func (l *Lease) Deadline() time.Time { return l.c.keeper.Trust(&l.a.entry).Deadline() }
 
 // Renew lets the lease last its whole TTL again. Only leases made [WithoutRenewal]
 // need it. The error matches [ErrLost] if the lease is lost; after any other it is
@@ -125,13 +125,13 @@ func (l *Lease) Renew(ctx context.Context) error {
 	}
 	_, err := await(l.c, ctx, op, l.door(), true, func() (any, error) {
 		sent := time.Now()
-		err := l.c.renew(l.c.under(ctx), []*keepalive.Entry{l.a.entry})[0]
+		err := l.c.renew(l.c.under(ctx), []*keepalive.Entry{&l.a.entry})[0]
 		switch {
 		case err == nil:
-			l.c.keeper.Renewed(l.a.entry, sent)
+			l.c.keeper.Renewed(&l.a.entry, sent)
 			err = l.Err() // the answer may have come too late
 		case errors.Is(err, driver.ErrNotHeld):
-			l.a.lost(err) // unless it was released meanwhile
+			l.a.Lost(err) // unless it was released meanwhile
 			err = l.Err()
 		}
 		return nil, err
@@ -160,7 +160,7 @@ func (l *Lease) Downgrade(ctx context.Context) error {
 		l.a.stop() // it cannot pass to one who wants to write
 		err := d.Downgrade(l.c.under(ctx), l.a.driverLease(), 0)
 		if errors.Is(err, driver.ErrNotHeld) {
-			l.a.lost(err) // unless it was released meanwhile
+			l.a.Lost(err) // unless it was released meanwhile
 			err = l.Err()
 		}
 		return nil, err

@@ -18,8 +18,8 @@ import (
 
 // begin puts the term in the care of the client. There is a lease under it already.
 func (a *acquisition) begin(trust keepalive.Trust) error {
-	a.entry = &keepalive.Entry{Lease: a.driverLease(), Fixed: a.cfg.fixed, Owner: a, Lost: a.lost}
-	a.c.keeper.Add(a.entry, trust)
+	a.entry.Owner, a.entry.Fixed = a, a.cfg.fixed
+	a.c.keeper.Add(&a.entry, a.driverLease(), trust)
 	a.c.mu.Lock()
 	closed := a.c.closed
 	if !closed {
@@ -30,7 +30,7 @@ func (a *acquisition) begin(trust keepalive.Trust) error {
 	}
 	a.c.mu.Unlock()
 	if closed {
-		a.c.keeper.Remove(a.entry)
+		a.c.keeper.Remove(&a.entry)
 		return ErrClosed
 	}
 	if a.fate.Load() != nil { // lost before Close could have known of it
@@ -52,7 +52,7 @@ func (a *acquisition) hold(ctx context.Context, op *AcquireOp, plain bool) *Leas
 	l := newLease(ctx, a, a.turn.fence(), op)
 	l.plain = plain
 	if before != nil && l.carrier != "" {
-		a.c.keeper.Announce(a.entry)
+		a.c.keeper.Announce(&a.entry)
 	}
 	switch cause := a.fate.Load(); { // as it was before the lease was there to hear it
 	case cause != nil:
@@ -63,10 +63,10 @@ func (a *acquisition) hold(ctx context.Context, op *AcquireOp, plain bool) *Leas
 	return l
 }
 
-// lost ends a term that the store does not keep for us any more, or may not, and the lease
-// that is held under it. It must not block: it is called with locks of the driver held,
-// and on the timer goroutine.
-func (a *acquisition) lost(cause error) {
+// Lost implements [keepalive.Owner]: it ends a term that the store does not keep for us any
+// more, or may not, and the lease that is held under it. It must not block: it is called
+// with locks of the driver held, and on the timer goroutine.
+func (a *acquisition) Lost(cause error) {
 	a.fate.CompareAndSwap(nil, &cause)
 	// Also if somebody else was first: they may not have come to this, and who calls us must
 	// find the lease lost.
@@ -108,7 +108,7 @@ func (a *acquisition) cease() bool {
 	if !cared {
 		return false
 	}
-	a.c.keeper.Remove(a.entry)
+	a.c.keeper.Remove(&a.entry)
 	if a.at != nil {
 		a.at.line.Over(a, false)
 		a.c.withdraw(a.at)
@@ -179,7 +179,7 @@ func (a *acquisition) wanted() {
 
 // Suits implements [cohort.Term].
 func (a *acquisition) Suits(key config) bool {
-	return key == a.cfg && a.fate.Load() == nil && a.turn.goesOn() && a.c.keeper.Trust(a.entry).Left() > 0
+	return key == a.cfg && a.fate.Load() == nil && a.turn.goesOn() && a.c.keeper.Trust(&a.entry).Left() > 0
 }
 
 // Pass implements [cohort.Term].
@@ -215,9 +215,9 @@ func (a *acquisition) extend(x driver.Extender, n int64) {
 	switch {
 	case err == nil:
 		a.c.answer()
-		a.c.keeper.Renewed(a.entry, sent)
+		a.c.keeper.Renewed(&a.entry, sent)
 	case errors.Is(err, driver.ErrNotHeld):
-		a.lost(err)
+		a.Lost(err)
 	}
 	a.turn.extended(g, n, err)
 	a.at.line.Review()

@@ -5,7 +5,6 @@ package keepalive
 import (
 	"container/heap"
 	"context"
-	"errors"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -14,10 +13,11 @@ import (
 )
 
 const (
-	batchSize = 256
-	// A node gets at most so many batches at a time. Those that a frozen node does not
-	// answer would pile up otherwise, each with a connection.
-	workersPerNode = 4
+	// A lease is renewed when this part of its TTL has passed since it was last proved,
+	// never later.
+	renewals = 3
+	// It may be renewed by such a part of its TTL earlier, together with others.
+	slack = 30
 	// A suspended machine stops the timer, too. While anything is held it is looked
 	// after at least this often.
 	lookEvery = time.Second
@@ -44,13 +44,6 @@ type Keeper struct {
 	wg   sync.WaitGroup
 }
 
-// node is a store node that has renewals to do.
-type node struct {
-	queue   []*Entry
-	workers int
-	free    int // workers that have no batch under way
-}
-
 // New returns a keeper of leases that live in d and are renewed by send, which returns
 // one error, or nil, for each of them.
 func New(d driver.Driver, send func(context.Context, []*Entry) []error) *Keeper {
@@ -63,25 +56,28 @@ func New(d driver.Driver, send func(context.Context, []*Entry) []error) *Keeper 
 // Entry is one lease in the care of a Keeper. Its exported fields are set before
 // Add and not changed afterwards.
 type Entry struct {
-	Lease driver.Lease
-	// Owner is for send, to tell whose entry it is.
-	Owner any
+	// Owner is whose entry it is, also for send to know.
+	Owner Owner
 	// Fixed leases are not renewed, only ended.
 	Fixed bool
+
+	// The rest is guarded by Keeper.mu.
+	queued bool // in the queue of its node
+	place  int  // in the heap, counted from 1; 0 when not in care
+	ttl    time.Duration
+	trust  Trust
+	next   time.Time     // when to renew, or to try again
+	pause  time.Duration // before that, if renewals fail
+	err    error         // of the last renewal
+	node   string
+}
+
+// Owner is who holds a lease.
+type Owner interface {
 	// Lost is called once when the lease is lost: with an error that matches
 	// driver.ErrNotHeld if the store says so, else with that of the last renewal, or
 	// nil. It runs with no lock held on a goroutine of the keeper: it must not block.
-	Lost func(cause error)
-
-	// The rest is guarded by Keeper.mu.
-	trust Trust
-	next  time.Time     // when to renew, or to try again
-	pause time.Duration // before that, if renewals fail
-	err   error         // of the last renewal
-	node  string
-	place int // in the heap, counted from 1; 0 when not in care
-
-	queued bool // in the queue of its node
+	Lost(cause error)
 }
 
 // due is when the entry needs attention.
@@ -92,17 +88,18 @@ func (e *Entry) due() time.Time {
 	return e.next
 }
 
-// Add takes e into care. trust is what the grant gave.
-func (k *Keeper) Add(e *Entry, trust Trust) {
+// Add takes e, which is about that lease, into care. trust is what the grant gave.
+func (k *Keeper) Add(e *Entry, lease driver.Lease, trust Trust) {
 	if k.route != nil {
-		e.node = k.route.Node(e.Lease.Kind, e.Lease.Name)
+		e.node = k.route.Node(lease.Kind, lease.Name)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	e.ttl, e.trust = lease.TTL, trust
 	// A pushed grant may rest on an ask from a while ago. The renewal is due a third
 	// of a TTL after that ask: at once if so much has been used up.
-	e.trust, e.next = trust, trust.sent.Add(e.Lease.TTL/3)
-	if soon := time.Now().Add(announce); e.Lease.Carrier != "" && soon.Before(e.next) {
+	e.next = trust.sent.Add(e.ttl/renewals - k.early(e.ttl))
+	if soon := time.Now().Add(announce); lease.Carrier != "" && soon.Before(e.next) {
 		e.next = soon
 	}
 	heap.Push(&k.heap, e)
@@ -111,6 +108,16 @@ func (k *Keeper) Add(e *Entry, trust Trust) {
 		k.wg.Go(k.run)
 	}
 	k.plan(e)
+}
+
+// early is by how much to renew a lease earlier than it would be due, so that leases that
+// came together do not go on together. It is nothing as long as one batch can take them
+// all. Of more, the first batch can be full at the end of the time that there is; the rest
+// is spread evenly over all of it. They keep their distance from then on, until
+// something disturbs it. The caller holds mu.
+func (k *Keeper) early(ttl time.Duration) time.Duration {
+	crowd := 1 - batchSize/float64(max(len(k.heap), batchSize))
+	return time.Duration(rand.Float64() * crowd * float64(ttl/renewals))
 }
 
 // Announce has e renewed soon, since there is something new to say of its holder.
@@ -171,20 +178,7 @@ func (k *Keeper) run() {
 func (k *Keeper) look() time.Duration {
 	k.mu.Lock()
 	now := time.Now()
-	var lost []*Entry
-	for len(k.heap) > 0 && !k.heap[0].due().After(now) {
-		e := k.heap[0]
-		if e.trust.Left() <= 0 {
-			k.remove(e)
-			lost = append(lost, e)
-			continue
-		}
-		k.queue(e)
-		// If there is no answer by then, the batch may hang; ask beside it.
-		e.next = now.Add(e.Lease.TTL / 6)
-		heap.Fix(&k.heap, 0)
-	}
-	lost = append(lost, k.suspended(now)...)
+	lost := append(k.suspended(now), k.act(now)...)
 	k.planned = now.Add(time.Hour)
 	if len(k.heap) > 0 {
 		k.planned = now.Add(min(lookEvery, k.heap[0].due().Sub(now)))
@@ -193,109 +187,57 @@ func (k *Keeper) look() time.Duration {
 	k.mu.Unlock()
 
 	for _, e := range lost {
-		e.Lost(e.err)
+		e.Owner.Lost(e.err)
 	}
 	return max(wait, 0)
+}
+
+// act has the entries renewed that are due, and those that may join them, and returns
+// those that are lost. The caller holds mu.
+func (k *Keeper) act(now time.Time) (lost []*Entry) {
+	for sends := false; len(k.heap) > 0; {
+		e := k.heap[0]
+		switch due := !e.due().After(now); {
+		case due && e.trust.Left() <= 0:
+			k.remove(e)
+			lost = append(lost, e)
+			continue
+		case !due && !(sends && k.joins(e, now)):
+			return lost
+		}
+		sends = true
+		k.queue(e)
+		// If there is no answer by then, the batch may hang; ask beside it.
+		e.next = now.Add(e.ttl / 6)
+		heap.Fix(&k.heap, 0)
+	}
+	return lost
+}
+
+// joins reports whether to renew e now, since others are renewed now and it would be due
+// soon. Without that leases that were spread out would be renewed one by one. One that
+// waits to be tried again waits for that. The caller holds mu.
+func (k *Keeper) joins(e *Entry, now time.Time) bool {
+	return !e.Fixed && e.pause == 0 && !e.next.After(now.Add(e.ttl/slack)) && !k.full(e.node)
 }
 
 // suspended finds, once in a while, the entries whose trust has ended by the wall
 // clock although the heap, which follows the monotonic one, does not show it.
 // The caller holds mu.
-func (k *Keeper) suspended(now time.Time) []*Entry {
+func (k *Keeper) suspended(now time.Time) (lost []*Entry) {
 	if now.Sub(k.looked) < lookEvery {
 		return nil
 	}
 	k.looked = now
-	var lost []*Entry
-	for _, e := range append(entries(nil), k.heap...) {
+	for _, e := range k.heap {
 		if e.trust.Left() <= 0 {
-			k.remove(e)
 			lost = append(lost, e)
 		}
+	}
+	for _, e := range lost {
+		k.remove(e)
 	}
 	return lost
-}
-
-// queue hands e to the workers of its node. The caller holds mu.
-func (k *Keeper) queue(e *Entry) {
-	n := k.nodes[e.node]
-	if n == nil {
-		n = &node{}
-		k.nodes[e.node] = n
-	}
-	if !e.queued {
-		e.queued = true
-		n.queue = append(n.queue, e)
-	}
-	if len(n.queue) > n.free*batchSize && n.workers < workersPerNode {
-		n.workers++
-		n.free++
-		k.wg.Go(func() { k.work(e.node, n) })
-	}
-}
-
-// work renews what is queued for a node, and ends when there is no more.
-func (k *Keeper) work(name string, n *node) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for len(n.queue) > 0 {
-		var batch []*Entry
-		for len(n.queue) > 0 && len(batch) < batchSize {
-			e := n.queue[0]
-			n.queue = n.queue[1:]
-			e.queued = false
-			if e.place > 0 { // not released meanwhile
-				batch = append(batch, e)
-			}
-		}
-		if len(batch) == 0 {
-			break
-		}
-		n.free--
-		k.mu.Unlock()
-		k.renew(batch)
-		k.mu.Lock()
-		n.free++
-	}
-	n.free--
-	if n.workers--; n.workers == 0 {
-		delete(k.nodes, name)
-	}
-}
-
-// renew sends one batch and notes the answers.
-func (k *Keeper) renew(batch []*Entry) {
-	longest := driver.MinTTL
-	for _, e := range batch {
-		longest = max(longest, e.Lease.TTL)
-	}
-	ctx, cancel := context.WithTimeout(k.done, longest)
-	defer cancel()
-	sent := time.Now()
-	errs := k.send(ctx, batch)
-
-	var lost []*Entry
-	k.mu.Lock()
-	for i, e := range batch {
-		switch err := errs[i]; {
-		case e.place == 0: // released or lost meanwhile
-		case err == nil:
-			k.renewed(e, sent)
-		case errors.Is(err, driver.ErrNotHeld):
-			k.remove(e)
-			e.err = err
-			lost = append(lost, e)
-		default:
-			e.err = err
-			e.pause = min(max(2*e.pause, e.Lease.TTL/100), e.Lease.TTL/6)
-			e.next = time.Now().Add(e.pause/2 + rand.N(e.pause))
-			k.plan(e)
-		}
-	}
-	k.mu.Unlock()
-	for _, e := range lost {
-		e.Lost(e.err)
-	}
 }
 
 // renewed notes a renewal. The caller holds mu.
@@ -303,8 +245,13 @@ func (k *Keeper) renewed(e *Entry, sent time.Time) {
 	if e.place == 0 {
 		return
 	}
-	if trust := NewTrust(sent, e.Lease.TTL); trust.Deadline().After(e.trust.Deadline()) {
-		e.trust, e.next = trust, sent.Add(e.Lease.TTL/3)
+	if trust := NewTrust(sent, e.ttl); trust.Deadline().After(e.trust.Deadline()) {
+		next := sent.Add(e.ttl / renewals)
+		if sent.Sub(e.trust.sent) > e.ttl/renewals+e.ttl/slack {
+			// It was held up, and others with it: by an outage, or a pause of the process.
+			next = next.Add(-k.early(e.ttl))
+		}
+		e.trust, e.next = trust, next
 	}
 	e.pause, e.err = 0, nil
 	k.plan(e)
@@ -330,28 +277,4 @@ func (k *Keeper) remove(e *Entry) bool {
 	}
 	heap.Remove(&k.heap, e.place-1)
 	return true
-}
-
-type entries []*Entry
-
-func (h entries) Len() int           { return len(h) }
-func (h entries) Less(i, j int) bool { return h[i].due().Before(h[j].due()) }
-func (h entries) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].place, h[j].place = i+1, j+1
-}
-
-func (h *entries) Push(x any) {
-	e := x.(*Entry)
-	*h = append(*h, e)
-	e.place = len(*h)
-}
-
-func (h *entries) Pop() any {
-	old := *h
-	e := old[len(old)-1]
-	old[len(old)-1] = nil
-	*h = old[:len(old)-1]
-	e.place = 0
-	return e
 }

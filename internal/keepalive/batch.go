@@ -1,0 +1,114 @@
+package keepalive
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+const (
+	batchSize = 256
+	// A node gets at most so many batches at a time. Those that a frozen node does not
+	// answer would pile up otherwise, each with a connection.
+	workersPerNode = 4
+)
+
+// node is a store node that has renewals to do.
+type node struct {
+	queue   []*Entry
+	workers int
+	free    int // workers that have no batch under way
+}
+
+// queue hands e to the workers of its node. The caller holds mu.
+func (k *Keeper) queue(e *Entry) {
+	n := k.nodes[e.node]
+	if n == nil {
+		n = &node{}
+		k.nodes[e.node] = n
+	}
+	if !e.queued {
+		e.queued = true
+		n.queue = append(n.queue, e)
+	}
+	if len(n.queue) > n.free*batchSize && n.workers < workersPerNode {
+		n.workers++
+		n.free++
+		k.wg.Go(func() { k.work(e.node, n) })
+	}
+}
+
+// full reports whether a batch for the node is full that a worker is about to take.
+// The caller holds mu.
+func (k *Keeper) full(name string) bool {
+	n := k.nodes[name]
+	return n != nil && n.free > 0 && len(n.queue) >= n.free*batchSize
+}
+
+// work renews what is queued for a node, and ends when there is no more.
+func (k *Keeper) work(name string, n *node) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for len(n.queue) > 0 {
+		var batch []*Entry
+		for len(n.queue) > 0 && len(batch) < batchSize {
+			e := n.queue[0]
+			n.queue = n.queue[1:]
+			e.queued = false
+			if e.place > 0 { // not released meanwhile
+				batch = append(batch, e)
+			}
+		}
+		if len(batch) == 0 {
+			break
+		}
+		n.free--
+		k.mu.Unlock()
+		k.renew(batch)
+		k.mu.Lock()
+		n.free++
+	}
+	n.free--
+	if n.workers--; n.workers == 0 {
+		delete(k.nodes, name)
+	}
+}
+
+// renew sends one batch and notes the answers.
+func (k *Keeper) renew(batch []*Entry) {
+	longest := driver.MinTTL
+	for _, e := range batch {
+		longest = max(longest, e.ttl)
+	}
+	ctx, cancel := context.WithTimeout(k.done, longest)
+	defer cancel()
+	sent := time.Now()
+	errs := k.send(ctx, batch)
+
+	var lost []*Entry
+	jitter := rand.Float64() // the same for all, which stay one batch
+	k.mu.Lock()
+	for i, e := range batch {
+		switch err := errs[i]; {
+		case e.place == 0: // released or lost meanwhile
+		case err == nil:
+			k.renewed(e, sent)
+		case errors.Is(err, driver.ErrNotHeld):
+			k.remove(e)
+			e.err = err
+			lost = append(lost, e)
+		default:
+			e.err = err
+			e.pause = min(max(2*e.pause, e.ttl/100), e.ttl/6)
+			e.next = time.Now().Add(e.pause/2 + time.Duration(jitter*float64(e.pause)))
+			k.plan(e)
+		}
+	}
+	k.mu.Unlock()
+	for _, e := range lost {
+		e.Owner.Lost(e.err)
+	}
+}
