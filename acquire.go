@@ -147,6 +147,7 @@ func (t *attempt) win(a *acquisition) (*Lease, error) {
 		a.dismiss(err)
 		return nil, err
 	}
+	a.won()
 	return l, nil
 }
 

@@ -28,28 +28,12 @@ const (
 var errTooSlow = errors.New("the store takes longer to answer than a lease lasts")
 
 // acquisition is one attempt to get a lock, from the first ask to the grant or the
-// end of patience. Fields up to open belong to the goroutine in run.
+// end of patience.
 type acquisition struct {
 	c    *Client
 	req  driver.Request
-	sent []time.Time // when the asks were sent; sent[0] is ask number first
-	first,
-	last uint64 // numbers of the oldest ask that is remembered, and of the newest
-
-	asking  int        // asks that are not answered
-	replies chan reply // has room for all of them
-	news    chan driver.Grant
-	due     time.Time // when to ask again
-	err     error     // why it takes so long: ErrLocked or an error of the store
-	busy    bool      // the store has said ErrLocked
-	wakeups Wakeups   // for hooks to see
-	blocked []string  // carriers of holders that were in the way
-	clean   bool      // the last answer left nothing behind in the store
-	pause   time.Duration
-	late    int          // grants that came too late to be of use
-	loud    bool         // say in the log why it takes so long: nobody gets an error
-	log     *slog.Logger // for that
-
+	*bid                   // nil once the lock is held
+	news chan driver.Grant // has room for one; nil once the lock is held. Guarded by mu
 	// open counts the asks of which it is not known whether the store has carried
 	// them out or still will. As long as there are any, giving the token up must leave
 	// a tombstone.
@@ -59,7 +43,7 @@ type acquisition struct {
 	straggled atomic.Bool // an ask has been answered since the token was given up
 
 	// What follows is of the term, once the lock is granted.
-	cfg   config
+	cfg   *config  // as others on the same terms have it
 	at    *doorway // where it passes from hand to hand; nil if it does not
 	entry keepalive.Entry
 	turn  turn
@@ -74,6 +58,27 @@ type acquisition struct {
 	lowered bool      // a writer goes on as a reader
 }
 
+// bid is what an acquisition needs until the lock is held. It belongs to the goroutine in
+// run.
+type bid struct {
+	sent []time.Time // when the asks were sent; sent[0] is ask number first
+	first,
+	last uint64 // numbers of the oldest ask that is remembered, and of the newest
+
+	asking  int        // asks that are not answered
+	replies chan reply // has room for all of them
+	due     time.Time  // when to ask again
+	err     error      // why it takes so long: ErrLocked or an error of the store
+	busy    bool       // the store has said ErrLocked
+	wakeups Wakeups    // for hooks to see
+	blocked []string   // carriers of holders that were in the way
+	clean   bool       // the last answer left nothing behind in the store
+	pause   time.Duration
+	late    int          // grants that came too late to be of use
+	loud    bool         // say in the log why it takes so long: nobody gets an error
+	log     *slog.Logger // for that
+}
+
 type reply struct {
 	ask   uint64
 	grant driver.Grant
@@ -82,14 +87,11 @@ type reply struct {
 
 func newAcquisition(c *Client, want driver.Request, cfg config) *acquisition {
 	a := &acquisition{
-		c:       c,
-		req:     want,
-		cfg:     cfg.alike(),
-		loud:    cfg.loud,
-		log:     cfg.log(),
-		first:   1,
-		replies: make(chan reply, maxAsking),
-		news:    make(chan driver.Grant, 1),
+		c:    c,
+		req:  want,
+		cfg:  c.share(cfg.alike()),
+		bid:  &bid{loud: cfg.loud, log: cfg.log(), first: 1, replies: make(chan reply, maxAsking)},
+		news: make(chan driver.Grant, 1),
 	}
 	a.req.Token, a.req.TTL, a.req.Holder, a.req.Wake = c.newToken(), cfg.ttl, c.holder, a.wake
 	return a
@@ -104,11 +106,21 @@ func (a *acquisition) wake(g driver.Grant) {
 	case driver.Wanted:
 		a.wanted()
 	default:
+		a.mu.Lock()
+		defer a.mu.Unlock()
 		select {
 		case a.news <- g:
 		default:
 		}
 	}
+}
+
+// won lets go of what a holder does not need: thousands of locks may be held for long. An
+// ask that is still under way has its own hold on where its reply goes.
+func (a *acquisition) won() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.bid, a.news = nil, nil
 }
 
 // run is the wait loop. It asks, and asks again every TTL/3, which is the heartbeat
@@ -120,7 +132,7 @@ func (a *acquisition) run(ctx context.Context) (keepalive.Trust, int64, error) {
 	case ctx.Done() == nil:
 		// Nobody can call this off, so there is no need to wait for the answer on a
 		// goroutine of its own; the detour would double the time a free lock takes.
-		a.send(ctx, a.number())
+		a.send(ctx, a.number(), a.replies)
 	default:
 		a.ask(ctx)
 	}
@@ -199,11 +211,11 @@ func (a *acquisition) ask(ctx context.Context) {
 		a.due = time.Now().Add(a.req.TTL / 3)
 		return
 	}
-	r := a.number()
+	r, replies := a.number(), a.replies
 	a.c.wg.Add(1) // the operation that we are part of has not ended, so it may grow
 	go func() {
 		defer a.c.wg.Done()
-		a.send(ctx, r)
+		a.send(ctx, r, replies)
 	}()
 }
 
@@ -226,7 +238,7 @@ func (a *acquisition) number() driver.Request {
 }
 
 // send carries an ask to the store and puts the reply where there is room for it.
-func (a *acquisition) send(ctx context.Context, r driver.Request) {
+func (a *acquisition) send(ctx context.Context, r driver.Request, replies chan<- reply) {
 	g, err := a.attempt(ctx, &r)
 	if err == nil || errors.Is(err, driver.ErrNotExecuted) || errors.Is(err, driver.ErrNotHeld) {
 		a.open.Add(-1)
@@ -236,7 +248,7 @@ func (a *acquisition) send(ctx context.Context, r driver.Request) {
 		err = fmt.Errorf("%w: %w", driver.ErrTransient, err)
 	}
 	late := err == nil && g.Status != driver.Busy && a.ceased.Load()
-	a.replies <- reply{r.Ask, g, err}
+	replies <- reply{r.Ask, g, err}
 	if late {
 		// The store may have handled it after the release of its token, if that has no
 		// tombstone any more. The release is repeated, by whoever comes last: it or us.

@@ -26,7 +26,7 @@ import (
 // Who knows the token can take the lock over, or lets it expire. It is a secret.
 func (l *Lease) Detach(ctx context.Context) (token string, err error) {
 	const op = "detach"
-	d, able := driver.As[driver.Attacher](l.c.d)
+	d, able := driver.As[driver.Attacher](l.a.c.d)
 	if !able {
 		return "", l.error(op, fmt.Errorf("the store cannot do this: %w", errors.ErrUnsupported))
 	}

@@ -30,6 +30,7 @@ type Client struct {
 	_      noCopy
 	d      driver.Driver
 	config config
+	common config                // alike
 	hooks  atomic.Pointer[hooks] // nil if there are none
 	keeper *keepalive.Keeper
 	id     string // begins its tokens
@@ -98,6 +99,7 @@ func open(d driver.Driver, c config) *Client {
 		life:    life,
 		die:     die,
 		config:  c,
+		common:  c.alike(),
 		id:      randomHex(),
 		holder:  host + ":" + strconv.Itoa(os.Getpid()),
 		closing: closing,
@@ -171,6 +173,15 @@ func (c *Client) begin() bool {
 	}
 	c.wg.Add(1)
 	return true
+}
+
+// share returns the options of the client if these are the same, as they are for most locks,
+// so that not every lease has its own.
+func (c *Client) share(cfg config) *config {
+	if cfg == c.common {
+		return &c.common
+	}
+	return &cfg
 }
 
 // brisk reports whether the store has just answered many commands in quick

@@ -21,7 +21,21 @@ func holdings(ctx context.Context) *holding {
 }
 
 func (l *Lease) within(ctx context.Context, outer *holding) context.Context {
-	return context.WithValue(ctx, holdingKey{}, &holding{l, outer.without(l.a)})
+	return &inside{ctx, holding{l, outer.without(l.a)}}
+}
+
+// inside is context.WithValue for a holding, in half the space: a lease has one as long as it
+// is held.
+type inside struct {
+	context.Context
+	holding holding
+}
+
+func (i *inside) Value(key any) any {
+	if key == (holdingKey{}) {
+		return &i.holding
+	}
+	return i.Context.Value(key)
 }
 
 // without leaves out the leases that count together with one that comes further in: they
@@ -40,7 +54,7 @@ func (h *holding) without(a *acquisition) *holding {
 // holds returns the lease on the lock that ctx comes from, if it is still held.
 func (c *Client) holds(ctx context.Context, want driver.Request) *Lease {
 	for h := holdings(ctx); h != nil; h = h.outer {
-		if h.lease.c == c && h.lease.door() == (door{kind: want.Kind, name: want.Name}) && h.lease.Err() == nil {
+		if h.lease.a.c == c && h.lease.door() == (door{kind: want.Kind, name: want.Name}) && h.lease.Err() == nil {
 			return h.lease
 		}
 	}

@@ -14,11 +14,9 @@ import (
 // lease is renewed. It ends when it is released, or when it is lost. Its methods may
 // be called from any goroutine.
 type Lease struct {
-	c       *Client
 	a       *acquisition
 	fence   int64
-	carrier string            // what others are told of us who wait
-	log     func(cause error) // of a loss
+	carrier string // what others are told of us who wait
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
 	plain   bool // nobody sees it: it can serve another when its holder is done
@@ -27,11 +25,8 @@ type Lease struct {
 }
 
 func newLease(ctx context.Context, a *acquisition, fence int64, op *AcquireOp) *Lease {
-	l := &Lease{c: a.c, a: a, fence: fence}
+	l := &Lease{a: a, fence: fence}
 	l.live(ctx, op)
-	l.log = func(cause error) {
-		a.cfg.log().Warn("holdfast: lock lost", "kind", a.req.Kind, "lock", a.req.Name, "fence", fence, "cause", cause)
-	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.leases = append(a.room[:0], l)
@@ -93,7 +88,7 @@ func (l *Lease) ended() error {
 
 // expired reports whether the lease is over by the clock, which may be before anybody
 // has noticed.
-func (l *Lease) expired() bool { return l.c.keeper.Trust(&l.a.entry).Left() <= 0 }
+func (l *Lease) expired() bool { return l.a.c.keeper.Trust(&l.a.entry).Left() <= 0 }
 
 // Fence returns the fencing token: a number that is larger for every new lease on the
 // lock. A resource that remembers the largest it has seen, and refuses smaller ones,
@@ -113,7 +108,7 @@ func (l *Lease) Name() string { return l.a.req.Name }
 
 // Deadline returns when the lease ends if it is not renewed until then, by the clock
 // of this process. The store lets it last a little longer.
-func (l *Lease) Deadline() time.Time { return l.c.keeper.Trust(&l.a.entry).Deadline() }
+func (l *Lease) Deadline() time.Time { return l.a.c.keeper.Trust(&l.a.entry).Deadline() }
 
 // Renew lets the lease last its whole TTL again. Only leases made [WithoutRenewal]
 // need it. The error matches [ErrLost] if the lease is lost; after any other it is
@@ -123,12 +118,12 @@ func (l *Lease) Renew(ctx context.Context) error {
 	if err := l.Err(); err != nil {
 		return l.error(op, err)
 	}
-	_, err := await(l.c, ctx, op, l.door(), true, func() (any, error) {
+	_, err := await(l.a.c, ctx, op, l.door(), true, func() (any, error) {
 		sent := time.Now()
-		err := l.c.renew(l.c.under(ctx), []*keepalive.Entry{&l.a.entry})[0]
+		err := l.a.c.renew(l.a.c.under(ctx), []*keepalive.Entry{&l.a.entry})[0]
 		switch {
 		case err == nil:
-			l.c.keeper.Renewed(&l.a.entry, sent)
+			l.a.c.keeper.Renewed(&l.a.entry, sent)
 			err = l.Err() // the answer may have come too late
 		case errors.Is(err, driver.ErrNotHeld):
 			l.a.Lost(err) // unless it was released meanwhile
@@ -149,16 +144,16 @@ func (l *Lease) Renew(ctx context.Context) error {
 // [WithReentrancy], it matches [ErrLocked], for they may rely on being alone.
 func (l *Lease) Downgrade(ctx context.Context) error {
 	const op = "downgrade"
-	d, able := driver.As[driver.Downgrader](l.c.d)
+	d, able := driver.As[driver.Downgrader](l.a.c.d)
 	if err := l.Err(); err != nil || l.a.req.Shared {
 		return l.error(op, err)
 	}
 	if !l.a.lower() {
 		return l.error(op, fmt.Errorf("%w: leases are nested with this one", ErrLocked))
 	}
-	_, err := await(l.c, ctx, op, l.door(), able && l.a.req.Kind == driver.RWMutex, func() (any, error) {
+	_, err := await(l.a.c, ctx, op, l.door(), able && l.a.req.Kind == driver.RWMutex, func() (any, error) {
 		l.a.stop() // it cannot pass to one who wants to write
-		err := d.Downgrade(l.c.under(ctx), l.a.driverLease(), 0)
+		err := d.Downgrade(l.a.c.under(ctx), l.a.driverLease(), 0)
 		if errors.Is(err, driver.ErrNotHeld) {
 			l.a.Lost(err) // unless it was released meanwhile
 			err = l.Err()
@@ -179,7 +174,8 @@ func (l *Lease) lose(cause error) {
 		cause = fmt.Errorf("%w: %w", errNotRenewed, cause)
 	}
 	if l.a.dismiss(l.error("hold", fmt.Errorf("%w: %w", ErrLost, cause))) {
-		go l.log(cause)
+		go l.a.cfg.log().Warn("holdfast: lock lost",
+			"kind", l.a.req.Kind, "lock", l.a.req.Name, "fence", l.fence, "cause", cause)
 	}
 }
 

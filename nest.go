@@ -34,7 +34,7 @@ func (c *Client) again(ctx context.Context, want driver.Request, cfg config, op 
 
 // nest returns a lease on what l holds, or nothing if that is not there any more.
 func (l *Lease) nest(ctx context.Context, want driver.Request, op *AcquireOp) (*Lease, error) {
-	n := &Lease{c: l.c, a: l.a, fence: l.fence, log: l.log}
+	n := &Lease{a: l.a, fence: l.fence}
 	if op != nil {
 		op.Reentrant = true
 	}

@@ -21,7 +21,7 @@ const releaseWait = time.Second
 // at least 1 s; it then goes on in the background, and the error matches the cause of
 // ctx.
 func (l *Lease) Release(ctx context.Context) error {
-	if h := l.c.hooks.Load(); h != nil {
+	if h := l.a.c.hooks.Load(); h != nil {
 		return h.release(ctx, &ReleaseOp{Lease: l, run: (*Lease).release})
 	}
 	return l.release(ctx, 0)
@@ -30,7 +30,7 @@ func (l *Lease) Release(ctx context.Context) error {
 // surely carries out a release that hooks cannot refuse, because nobody has the lease to
 // try again.
 func (l *Lease) surely(ctx context.Context, keep int64, run func(*Lease, context.Context, int64) error) error {
-	h := l.c.hooks.Load()
+	h := l.a.c.hooks.Load()
 	if h == nil {
 		return run(l, ctx, keep)
 	}
@@ -40,7 +40,7 @@ func (l *Lease) surely(ctx context.Context, keep int64, run func(*Lease, context
 		return run(l, ctx, keep)
 	}})
 	if refused {
-		l.c.config.log().Warn("holdfast: a hook refused a release that cannot be refused",
+		l.a.c.config.log().Warn("holdfast: a hook refused a release that cannot be refused",
 			"kind", l.a.req.Kind, "lock", l.a.req.Name, "error", err)
 		err = errors.Join(err, run(l, ctx, keep))
 	}
@@ -49,7 +49,7 @@ func (l *Lease) surely(ctx context.Context, keep int64, run func(*Lease, context
 
 func (l *Lease) release(ctx context.Context, _ int64) error {
 	const op = "release"
-	settle, err := l.giveUp(ctx, l.c.begin())
+	settle, err := l.giveUp(ctx, l.a.c.begin())
 	if settle == nil {
 		return l.error(op, err)
 	}
@@ -77,14 +77,14 @@ func (l *Lease) unlock() {
 		return
 	}
 	ctx := l.ctx // for the span
-	if l.c.hooks.Load() != nil {
+	if l.a.c.hooks.Load() != nil {
 		ctx = context.WithoutCancel(ctx)
 	}
 	_ = l.surely(ctx, 0, (*Lease).letGo)
 }
 
 func (l *Lease) letGo(ctx context.Context, _ int64) error {
-	settle, err := l.giveUp(ctx, l.c.begin())
+	settle, err := l.giveUp(ctx, l.a.c.begin())
 	if settle != nil {
 		l.hurry(settle)
 	}
@@ -97,8 +97,8 @@ func (l *Lease) lower(weight int64) {
 }
 
 func (l *Lease) letGoOfSome(ctx context.Context, keep int64) error {
-	d, able := driver.As[driver.Downgrader](l.c.d)
-	if !able || l.ended() != nil || !l.c.begin() {
+	d, able := driver.As[driver.Downgrader](l.a.c.d)
+	if !able || l.ended() != nil || !l.a.c.begin() {
 		return nil // it all goes when the rest does
 	}
 	s := l.a.settlement(ctx)
@@ -109,9 +109,9 @@ func (l *Lease) letGoOfSome(ctx context.Context, keep int64) error {
 
 // hurry is finish for those who do not want to wait for long.
 func (l *Lease) hurry(s *settlement) {
-	if l.c.brisk() {
+	if l.a.c.brisk() {
 		if _, final := s.try(); final {
-			l.c.wg.Done()
+			l.a.c.wg.Done()
 			return
 		}
 	}
@@ -154,7 +154,7 @@ func (l *Lease) giveUp(ctx context.Context, begun bool) (*settlement, error) {
 		// The holder stops to believe before anybody else is told.
 		l.cancel(context.Canceled)
 		if others || l.a.passOn() {
-			l.c.wg.Done()
+			l.a.c.wg.Done()
 			return nil, nil
 		}
 		l.a.cease() // renewal stops before the store is told
@@ -164,7 +164,7 @@ func (l *Lease) giveUp(ctx context.Context, begun bool) (*settlement, error) {
 		// for that, and this one not for the store.
 		l.a.settlement(ctx).background()
 	default:
-		l.c.wg.Done()
+		l.a.c.wg.Done()
 	}
 	return nil, before
 }

@@ -179,7 +179,7 @@ func (a *acquisition) wanted() {
 
 // Suits implements [cohort.Term].
 func (a *acquisition) Suits(key config) bool {
-	return key == a.cfg && a.fate.Load() == nil && a.turn.goesOn() && a.c.keeper.Trust(&a.entry).Left() > 0
+	return key == *a.cfg && a.fate.Load() == nil && a.turn.goesOn() && a.c.keeper.Trust(&a.entry).Left() > 0
 }
 
 // Pass implements [cohort.Term].
@@ -241,16 +241,20 @@ const (
 type turn struct {
 	mu        sync.Mutex
 	ttl       time.Duration
-	notice    bool // the store tells when somebody waits
 	ends      time.Time
 	passes    int
+	notice    bool // the store tells when somebody waits
 	extending bool
 	wanted    bool // somebody waits, or the store did not say: no further turn
 	unfenced  bool // the store has no fences
 	now, then block
-	size      int64 // of the next block
-	idle      time.Time
-	timer     *time.Timer
+	size      int64      // of the next block
+	lingering *lingering // nil if nobody waits for the term to have been idle
+}
+
+type lingering struct {
+	since time.Time
+	timer *time.Timer
 }
 
 // block is numbers that the store has reserved.
@@ -354,20 +358,20 @@ func (t *turn) end() time.Time {
 func (t *turn) linger(a *acquisition) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.idle = time.Now()
-	if t.timer == nil {
-		t.timer = time.AfterFunc(a.cfg.linger, a.idled)
+	if t.lingering == nil {
+		t.lingering = &lingering{timer: time.AfterFunc(a.cfg.linger, a.idled)}
 	}
+	t.lingering.since = time.Now()
 }
 
 // rested reports whether the term has been idle for d, and else sets the timer again.
 func (t *turn) rested(d time.Duration) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if rest := d - time.Since(t.idle); rest > 0 {
-		t.timer.Reset(rest)
+	if rest := d - time.Since(t.lingering.since); rest > 0 {
+		t.lingering.timer.Reset(rest)
 		return false
 	}
-	t.timer = nil
+	t.lingering = nil
 	return true
 }

@@ -134,6 +134,14 @@ type Request struct {
 	// Shared asks for a shared hold of an RWMutex, else it is exclusive.
 	Shared bool
 
+	// Wait lets the request queue. A request that does not wait is answered Granted
+	// or Busy, and Busy leaves nothing behind.
+	Wait bool
+
+	// Notice has Wake called with Wanted as soon as somebody waits for what the token
+	// holds, and again when it is renewed. Only a Notifier heeds it.
+	Notice bool
+
 	// Weight is how much of a Semaphore to hold, of the Limit that it has in the opinion
 	// of the request; both are at least 1, and Limit at most MaxLimit. The limit is that
 	// of the first holder for as long as anybody holds or waits; a request with another
@@ -142,17 +150,9 @@ type Request struct {
 	// behind, and matches ErrNotExecuted. See Resizer for who else sets the limit.
 	Weight, Limit int64
 
-	// Wait lets the request queue. A request that does not wait is answered Granted
-	// or Busy, and Busy leaves nothing behind.
-	Wait bool
-
 	// Fences reserves that many numbers for this grant, Grant.Fence being the first.
 	// The next grant's fence lies beyond them. 0 means 1.
 	Fences int64
-
-	// Notice has Wake called with Wanted as soon as somebody waits for what the token
-	// holds, and again when it is renewed. Only a Notifier heeds it.
-	Notice bool
 
 	// Holder is a text for people that Inspect shows, such as "web-3:4711".
 	Holder string

@@ -48,9 +48,9 @@ type watch struct {
 	heeds bool // wants to hear when it is wanted
 
 	// The rest is guarded by wakes.mu.
-	asking       int    // asks under way
 	sent         bool   // an ask may have reached Redis
 	queued       bool   // last answered Queued
+	asking       int32  // asks under way
 	granted      uint64 // the ask that the last grant rests on, 0 for none
 	birth, place int64  // its seat in the queue
 }

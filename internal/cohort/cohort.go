@@ -35,8 +35,7 @@ type Term[K any] interface {
 type Cohort[T Term[K], K comparable] struct {
 	mu      sync.Mutex
 	waiting []*Waiter[T, K] // first in, first out
-	asking  bool            // somebody is at the store
-	askKey  K               // whose key is this
+	asking  *K              // the key of who is at the store; nil if nobody is
 	term    T               // in somebody's hands, or idle; the zero value for none
 	idle    bool            // kept although nobody holds it
 	alarm   *time.Timer     // rings when the turn of the term is over; nil if nobody waits for that
@@ -102,8 +101,8 @@ func (c *Cohort[T, K]) Join(w *Waiter[T, K], key K, wait bool) (news News[T], en
 		c.drop()
 	}
 	switch {
-	case !c.asking && c.term == none && len(c.waiting) == 0:
-		c.asking, c.askKey = true, key
+	case c.asking == nil && c.term == none && len(c.waiting) == 0:
+		c.asks(key)
 		return News[T]{Status: Ask}, ended
 	case !wait:
 		return News[T]{Status: Busy}, ended
@@ -120,7 +119,7 @@ func (c *Cohort[T, K]) Won(t T) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.drop()
-	c.term, c.asking = t, false
+	c.term, c.asking = t, nil
 	c.advance()
 }
 
@@ -130,7 +129,7 @@ func (c *Cohort[T, K]) Won(t T) {
 func (c *Cohort[T, K]) Bequeath(t T) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.waiting) == 0 || c.waiting[0].key != c.askKey {
+	if len(c.waiting) == 0 || c.waiting[0].key != *c.asking {
 		return false
 	}
 	c.send(t)
@@ -141,7 +140,7 @@ func (c *Cohort[T, K]) Bequeath(t T) bool {
 func (c *Cohort[T, K]) Failed() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.asking = false
+	c.asking = nil
 	c.advance()
 }
 
@@ -154,7 +153,7 @@ func (c *Cohort[T, K]) Next(t T) Fate {
 	case c.term != t:
 		return Over
 	// Whoever is at the store has been longer in the queue than those who are not.
-	case !c.asking && len(c.waiting) > 0 && t.Suits(c.waiting[0].key):
+	case c.asking == nil && len(c.waiting) > 0 && t.Suits(c.waiting[0].key):
 		w := c.pop()
 		t.Pass()
 		w.news <- News[T]{Held, t}
@@ -162,7 +161,7 @@ func (c *Cohort[T, K]) Next(t T) Fate {
 			c.advance()
 		}
 		return Passed
-	case !c.asking && len(c.waiting) == 0 && t.Stays():
+	case c.asking == nil && len(c.waiting) == 0 && t.Stays():
 		c.idle = true
 		return Kept
 	}
@@ -229,7 +228,7 @@ func (c *Cohort[T, K]) Term() T {
 // holds mu.
 func (c *Cohort[T, K]) advance() {
 	var none T
-	if c.asking || len(c.waiting) == 0 {
+	if c.asking != nil || len(c.waiting) == 0 {
 		return
 	}
 	if c.term == none || !c.term.Suits(c.waiting[0].key) {
@@ -254,10 +253,13 @@ func (c *Cohort[T, K]) watch(t T) {
 	})
 }
 
+// asks notes whose key it is that the store is asked with. The caller holds mu.
+func (c *Cohort[T, K]) asks(key K) { c.asking = &key }
+
 // send makes the first in the queue the one who is at the store. The caller holds mu.
 func (c *Cohort[T, K]) send(t T) {
 	w := c.pop()
-	c.asking, c.askKey = true, w.key
+	c.asks(w.key)
 	w.news <- News[T]{Ask, t}
 }
 

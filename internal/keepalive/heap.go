@@ -6,13 +6,13 @@ func (h entries) Len() int           { return len(h) }
 func (h entries) Less(i, j int) bool { return h[i].due().Before(h[j].due()) }
 func (h entries) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
-	h[i].place, h[j].place = i+1, j+1
+	h[i].place, h[j].place = int32(i+1), int32(j+1)
 }
 
 func (h *entries) Push(x any) {
 	e := x.(*Entry)
 	*h = append(*h, e)
-	e.place = len(*h)
+	e.place = int32(len(*h))
 }
 
 func (h *entries) Pop() any {

@@ -62,8 +62,8 @@ type Entry struct {
 	Fixed bool
 
 	// The rest is guarded by Keeper.mu.
-	queued bool // in the queue of its node
-	place  int  // in the heap, counted from 1; 0 when not in care
+	queued bool  // in the queue of its node
+	place  int32 // in the heap, counted from 1; 0 when not in care
 	ttl    time.Duration
 	trust  Trust
 	next   time.Time     // when to renew, or to try again
@@ -260,7 +260,7 @@ func (k *Keeper) renewed(e *Entry, sent time.Time) {
 // plan puts e where it belongs in the heap and wakes the timer goroutine if it would
 // look too late. The caller holds mu.
 func (k *Keeper) plan(e *Entry) {
-	heap.Fix(&k.heap, e.place-1)
+	heap.Fix(&k.heap, int(e.place-1))
 	if due := e.due(); due.Before(k.planned) {
 		k.planned = due
 		select {
@@ -275,6 +275,6 @@ func (k *Keeper) remove(e *Entry) bool {
 	if e.place == 0 {
 		return false
 	}
-	heap.Remove(&k.heap, e.place-1)
+	heap.Remove(&k.heap, int(e.place-1))
 	return true
 }
