@@ -22,12 +22,20 @@ type crowd struct {
 
 // gather takes n leases at one moment.
 func (c *crowd) gather(k *keepalive.Keeper, n int) {
-	c.renewed = map[string][]time.Time{}
 	for i := range n {
-		h := hold(k, fmt.Sprint(i), time.Now())
-		c.held = append(c.held, h)
-		c.renewed[h.lease.Name] = []time.Time{h.since}
+		c.take(k, fmt.Sprint(i))
 	}
+}
+
+// take takes one lease. The others may be renewed meanwhile.
+func (c *crowd) take(k *keepalive.Keeper, name string) {
+	c.mu.Lock()
+	if c.renewed == nil {
+		c.renewed = map[string][]time.Time{}
+	}
+	c.renewed[name] = []time.Time{time.Now()}
+	c.mu.Unlock()
+	c.held = append(c.held, hold(k, name, time.Now()))
 }
 
 // note is renew of a store that always succeeds.
@@ -121,14 +129,19 @@ func TestLeasesThatWereHeldUpTogetherAreSpreadAgain(t *testing.T) {
 		c := &crowd{}
 		var back time.Time // when the store answers again
 		c.renew = func(l []driver.Lease) []error {
-			time.Sleep(time.Until(back))
+			c.mu.Lock()
+			frozen := time.Until(back)
+			c.mu.Unlock()
+			time.Sleep(frozen)
 			return c.note(l)
 		}
 		k := c.keeper()
 		defer k.Close()
 		c.gather(k, throng)
 		time.Sleep(2 * period)
+		c.mu.Lock()
 		back = time.Now().Add(period * 3 / 2)
+		c.mu.Unlock()
 		time.Sleep(3 * period)
 		c.forget()
 		time.Sleep(2 * period)
@@ -144,17 +157,31 @@ func TestFewLeasesAreRenewedTogetherAndNoMoreOftenThanOne(t *testing.T) {
 	c := &crowd{}
 	c.renew = c.note
 	bubble(t, &c.store, func(t *testing.T, k *keepalive.Keeper) {
-		c.renewed = map[string][]time.Time{}
 		for i := range 20 {
-			h := hold(k, fmt.Sprint(i), time.Now())
-			c.held = append(c.held, h)
-			c.renewed[h.lease.Name] = []time.Time{h.since}
+			c.take(k, fmt.Sprint(i))
 			time.Sleep(ttl / 30 / 25)
 		}
 		time.Sleep(10*period + period/2)
+		synctest.Wait()
 		require.Equal(t, 10, len(c.sizes), "one batch in a third of the TTL")
 		require.Equal(t, 200, c.total())
 		require.LessOrEqual(t, c.latest(), period)
+		c.leave(t, k)
+	})
+}
+
+func TestFixedLeaseIsNotRenewedWithOthersEither(t *testing.T) {
+	c := &crowd{}
+	c.renew = c.note
+	bubble(t, &c.store, func(t *testing.T, k *keepalive.Keeper) {
+		fixed := newHeld("fixed")
+		fixed.Fixed = true
+		k.Add(&fixed.Entry, fixed.lease, keepalive.NewTrust(time.Now(), ttl))
+		time.Sleep(ttl / 6)
+		c.take(k, "a") // is renewed shortly before the fixed one ends
+		require.NoError(t, <-fixed.lost)
+		require.Equal(t, trusted, time.Since(fixed.since))
+		require.Empty(t, c.renewed["fixed"])
 		c.leave(t, k)
 	})
 }
