@@ -15,7 +15,7 @@ var Far = Work{
 		"measures it through the same proxy.",
 	Contenders: All,
 	Columns:    append([]Figure{CyclesPerRTT}, contended...),
-	Turns:      5,
+	Turns:      3,
 	Time:       2 * time.Second,
 	Enter:      enterFar,
 }

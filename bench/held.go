@@ -22,7 +22,7 @@ func held(n int) Work {
 		Contenders: All,
 		Columns:    []Figure{Goroutines, HeapPerLease, ClientCPU, ServerCPU, CommandsPerSec},
 		Turns:      1,
-		Time:       20 * time.Second,
+		Time:       12 * time.Second,
 		Enter: func(ctx context.Context, s *Stage, c Contender) (Scene, error) {
 			switch c.Name {
 			case Raw.Name, Redsync.Name, Redislock.Name:

@@ -52,8 +52,8 @@ func clients(n int, hold time.Duration) Work {
 			"Waits that go on at the end of a turn are waited for and counted.",
 		Contenders: slices.Concat(All, []Contender{HoldfastLock}),
 		Columns:    contended,
-		Turns:      5,
-		Time:       1500 * time.Millisecond,
+		Turns:      3,
+		Time:       time.Second,
 		Enter:      st.enter,
 	}
 }

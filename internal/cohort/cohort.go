@@ -155,9 +155,10 @@ func (c *Cohort[T, K]) Next(t T) Fate {
 	// Whoever is at the store has been longer in the queue than those who are not.
 	case c.asking == nil && len(c.waiting) > 0 && t.Suits(c.waiting[0].key):
 		w := c.pop()
+		next := len(c.waiting) > 0 && c.waiting[0].key != w.key
 		t.Pass()
-		w.news <- News[T]{Held, t}
-		if len(c.waiting) > 0 && c.waiting[0].key != w.key {
+		w.news <- News[T]{Held, t} // from here on w is for its goroutine to use
+		if next {
 			c.advance()
 		}
 		return Passed
