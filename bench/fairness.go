@@ -13,7 +13,7 @@ var Fairness = Work{
 		"goroutines. A share of 3/67 is what they would have if all goroutines had the same, 3/4 if all processes had.",
 	Contenders: All,
 	Columns:    append([]Figure{LoneShare}, contended...),
-	Turns:      5,
+	Turns:      3,
 	Time:       1500 * time.Millisecond,
 	Enter: func(ctx context.Context, s *Stage, c Contender) (Scene, error) {
 		crowd, err := mutexes(64, 1, 1, 1).gather(ctx, s, c)

@@ -19,7 +19,7 @@ var Uncontended = Work{
 	About:      "One client, one goroutine, a lock that nobody else wants.",
 	Contenders: slices.Concat(All, []Contender{HoldfastLock, RawPipelined}),
 	Columns:    even,
-	Turns:      40,
+	Turns:      25,
 	Time:       150 * time.Millisecond,
 	Enter:      mutexes(1).enter,
 }
@@ -65,7 +65,7 @@ var OneClient = Work{
 	About:      "All the goroutines of a process want the same lock.",
 	Contenders: slices.Concat(All, []Contender{HoldfastLock, RawPipelined}),
 	Columns:    contended,
-	Turns:      5,
+	Turns:      3,
 	Time:       time.Second,
 	Enter:      mutexes(64).enter,
 }
@@ -83,7 +83,7 @@ func apart(n int) Work {
 		About:      "A busy process that locks one thing or another for each request that it serves.",
 		Contenders: slices.Concat(All, []Contender{HoldfastLock, RawPipelined}),
 		Columns:    even,
-		Turns:      5,
+		Turns:      3,
 		Time:       time.Second,
 		Enter:      st.enter,
 	}
