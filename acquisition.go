@@ -366,5 +366,3 @@ func (a *acquisition) driverLease() driver.Lease {
 	}
 	return l
 }
-
-func (a *acquisition) door() door { return door{kind: a.req.Kind, name: a.req.Name} }
