@@ -108,6 +108,7 @@ func (a *acquisition) cease() bool {
 	if !cared {
 		return false
 	}
+	a.turn.stop()
 	a.c.keeper.Remove(&a.entry)
 	if a.at != nil {
 		a.at.line.Over(a, false)
@@ -362,6 +363,15 @@ func (t *turn) linger(a *acquisition) {
 		t.lingering = &lingering{timer: time.AfterFunc(a.cfg.linger, a.idled)}
 	}
 	t.lingering.since = time.Now()
+}
+
+// stop ends the timer with the term, which it would keep in memory.
+func (t *turn) stop() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.lingering != nil {
+		t.lingering.timer.Stop()
+	}
 }
 
 // rested reports whether the term has been idle for d, and else sets the timer again.
