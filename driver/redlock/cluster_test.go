@@ -43,7 +43,12 @@ func (q *quorum) nodes(mods ...func(*redis.Options)) []driver.Driver {
 // servers have just been started.
 func (q *quorum) driver(opts ...redlock.Option) driver.Driver {
 	q.Helper()
-	d := redlock.New(q.nodes(), append([]redlock.Option{redlock.WithDelayedRestart(0)}, opts...)...)
+	return q.over(q.nodes(), opts...)
+}
+
+func (q *quorum) over(nodes []driver.Driver, opts ...redlock.Option) driver.Driver {
+	q.Helper()
+	d := redlock.New(nodes, append([]redlock.Option{redlock.WithDelayedRestart(0)}, opts...)...)
 	q.Cleanup(func() { assert.NoError(q, d.Close()) })
 	return d
 }

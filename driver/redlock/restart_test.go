@@ -19,10 +19,10 @@ import (
 	"github.com/holdfast-go/holdfast/driver/redlock"
 )
 
-// A holds the lock on nodes 0, 1 and 2, when node 2 restarts and has forgotten it. Then 2,
-// 3 and 4 are free. They must not elect B.
+// A holds the lock on nodes 0, 1 and 2, and does not reach the others, when node 2 restarts
+// and has forgotten it. Then 2, 3 and 4 are free. They must not elect B.
 func TestRestartedNodeHelpsToElectNobody(t *testing.T) {
-	const longest = 3 * time.Second
+	const longest = 4 * time.Second
 	for name, k := range map[string]kind{"native": native, "setnx": plain} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -33,23 +33,23 @@ func TestRestartedNodeHelpsToElectNobody(t *testing.T) {
 					opts = append(opts, redlock.WithDelayedRestart(longest))
 					q.mature(longest)
 				}
-				a, b := q.driver(opts...), q.driver(opts...)
+				nodes := q.nodes()
+				nodes[3], nodes[4] = away{nodes[3]}, away{nodes[4]}
+				a, b := q.over(nodes, opts...), q.driver(opts...)
 				// Both have seen what it was before.
 				q.short(b, "before", longest, driver.Granted)
 				require.NoError(t, b.Release(t.Context(), lease("before")))
-				leave3, leave4 := q.occupy(3, "another"), q.occupy(4, "another")
 				q.short(a, "a", longest, driver.Granted)
 				trusted := time.Now().Add(longest / 2)
-				leave3()
-				leave4()
 
 				q.short(b, "b", longest, driver.Busy)
 				q.servers[2].Restart()
+				// B finds broken connections at first, and go-redis takes its time to make new ones.
 				elected := false
-				for i := 0; i < 5 && !elected; i++ { // the first may find a broken connection
+				for i := 0; !elected && time.Now().Before(trusted); i++ {
 					elected = q.elects(b, fmt.Sprint("b-", i), longest)
+					time.Sleep(10 * time.Millisecond)
 				}
-				require.True(t, time.Now().Before(trusted), "the machine is too slow for this test")
 				require.Equal(t, !delayed, elected, "with delayed restart: %v", delayed)
 				if delayed {
 					require.Eventually(t, func() bool { return q.elects(b, fmt.Sprint("b", rand.Uint64()), longest) },
@@ -59,6 +59,15 @@ func TestRestartedNodeHelpsToElectNobody(t *testing.T) {
 		})
 	}
 }
+
+// away is a node that cannot be reached.
+type away struct{ driver.Driver }
+
+func (away) Acquire(context.Context, *driver.Request) (driver.Grant, error) {
+	return driver.Grant{}, driver.ErrTransient
+}
+
+func (a away) Unwrap() driver.Driver { return a.Driver }
 
 // mature waits until the votes of all nodes count. Redis tells its age in whole seconds.
 func (q *quorum) mature(longest time.Duration) {
@@ -83,8 +92,10 @@ func (q *quorum) elects(d driver.Driver, token string, ttl time.Duration) bool {
 	g, err := d.Acquire(q.Context(), r)
 	if err != nil {
 		require.ErrorIs(q, err, driver.ErrTransient)
+		_ = d.Release(q.Context(), lease(token)) // it may have votes; what is not answered is repeated
+		return false
 	}
-	return err == nil && g.Status == driver.Granted
+	return g.Status == driver.Granted
 }
 
 // The same as it happens to happen: nodes that keep nothing restart all the time, while

@@ -5,6 +5,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/redis/go-redis/v9/logging"
 	"go.uber.org/goleak"
 )
 
@@ -16,6 +17,7 @@ var inMain bool
 // the registered function instead.
 func Main(m *testing.M) {
 	inMain = true
+	logging.Disable() // go-redis says something for each connection that a test breaks
 	runChild()
 	code := m.Run()
 	shared.stop()
