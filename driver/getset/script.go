@@ -21,7 +21,7 @@ var (
 )
 
 func call(s *redisscript.Script, keys []string, args ...any) redisscript.Call {
-	return redisscript.Call{Script: s, Family: "getset", Keys: keys, Args: args}
+	return s.Call("getset", len(args), keys...).With(args...)
 }
 
 func (d *Driver) run(ctx context.Context, s *redisscript.Script, keys []string, args ...any) (*redisscript.Command, error) {

@@ -43,8 +43,8 @@ func (d *Driver) Attach(ctx context.Context, old driver.Lease, r *driver.Request
 }
 
 func (d *Driver) attach(ctx context.Context, old driver.Lease, r *driver.Request) ([]any, error) {
-	cmd, err := d.run(ctx, scriptsOf(r.Kind).attach, r.Kind, r.Name, d.args(r.Token,
-		old.Token, redisscript.Millis(r.TTL), max(r.Fences, 1), d.wakes.client(r), r.Holder)...)
+	cmd, err := d.run(ctx, scriptsOf(r.Kind).attach, r.Kind, r.Name, r.Token,
+		old.Token, redisscript.Millis(r.TTL), max(r.Fences, 1), d.wakes.client(r), r.Holder)
 	if err != nil {
 		return nil, err
 	}

@@ -16,7 +16,7 @@ import (
 // Inspect implements [driver.Inspector].
 func (d *Driver) Inspect(ctx context.Context, k driver.Kind, name string) (driver.Info, error) {
 	info := driver.Info{Name: name}
-	cmd, err := d.run(ctx, inspectScript, k, name, d.args("-")...)
+	cmd, err := d.run(ctx, inspectScript, k, name, "-")
 	if err != nil {
 		return info, err
 	}

@@ -15,14 +15,14 @@ var (
 
 // RaiseFence implements [driver.FenceRaiser].
 func (d *Driver) RaiseFence(ctx context.Context, l driver.Lease, fence, fences int64) (int64, error) {
-	reply, _, err := d.answer(ctx, scriptsOf(l.Kind).raise, l.Kind, l.Name, d.args(l.Token, fence, max(fences, 1))...)
+	a, err := d.answer(ctx, scriptsOf(l.Kind).raise, l.Kind, l.Name, l.Token, fence, max(fences, 1))
 	switch {
 	case err != nil:
 		return 0, err
-	case reply[0] == 0:
+	case a.n[0] == 0:
 		return 0, driver.ErrNotHeld
 	}
-	return reply[0], nil
+	return a.n[0], nil
 }
 
 // Uptime implements [driver.Uptimer] for a client of one server, with INFO.

@@ -51,6 +51,8 @@ type Driver struct {
 	retention time.Duration
 	wakes     *wakes
 	uptime    *redisscript.Uptime
+
+	channels, keeps any // as arguments: what channels begin with, and the retention
 }
 
 var (
@@ -109,6 +111,7 @@ func New(rdb redis.UniversalClient, opts ...Option) *Driver {
 	}
 	d.wakes = newWakes(rdb, d.prefix+":1:wake:")
 	d.uptime = redisscript.NewUptime(rdb)
+	d.channels, d.keeps = d.wakes.prefix, redisscript.Millis(d.retention)
 	return d
 }
 
@@ -128,7 +131,7 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 	wait, seated := r.Wait && d.wakes.tried(), false
 	for {
 		birth, place := d.wakes.seat(t)
-		args := d.args(r.Token,
+		args := append(make([]any, 0, 11), // stays on the stack
 			r.Ask, redisscript.Millis(r.TTL), max(r.Fences, 1), flag(wait), d.wakes.client(r), r.Holder, birth, place)
 		if r.Kind != driver.Mutex {
 			args = append(args, weight(r), limit(r))
@@ -136,7 +139,7 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 		if who := owner(r); who != "" {
 			args = append(args, who)
 		}
-		reply, carrier, err := d.answer(ctx, scriptsOf(r.Kind).acquire, r.Kind, r.Name, args...)
+		a, err := d.answer(ctx, scriptsOf(r.Kind).acquire, r.Kind, r.Name, r.Token, args...)
 		if err != nil {
 			if seated {
 				err = redisscript.Unknown(err) // by the run before
@@ -144,8 +147,10 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 			d.wakes.failed(t, !errors.Is(err, driver.ErrNotExecuted), ctx.Err() != nil)
 			return driver.Grant{}, err
 		}
-		reply = append(reply, 0, 0, 0, 0) // what an answer does not have is 0
-		status, n, more := reply[0], reply[1], reply[2] == 1
+		status, n, more := a.n[0], a.n[1], a.n[2] == 1
+		if a.alone {
+			status, n = 3, a.n[0]
+		}
 		switch {
 		case status == 0:
 			d.wakes.forget(r.Token)
@@ -162,14 +167,14 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 			d.wakes.forget(r.Token)
 			return driver.Grant{}, redisscript.Refusal(fmt.Errorf("%w: %d, not %d", driver.ErrLimitConflict, n, r.Limit))
 		case status == 2:
-			after := d.wakes.queued(t, r.Ask, reply[3], reply[4], n)
-			return driver.Grant{Status: driver.Queued, RetryAfter: after, Carrier: carrier}, nil
+			after := d.wakes.queued(t, r.Ask, a.n[3], a.n[4], n)
+			return driver.Grant{Status: driver.Queued, RetryAfter: after, Carrier: a.text}, nil
 		case r.Wait && !wait:
 			d.wakes.prepare(ctx) // before the first wait
 			wait = true
 		default:
 			d.wakes.forget(r.Token)
-			return driver.Grant{Status: driver.Busy, RetryAfter: time.Duration(n) * time.Millisecond, Carrier: carrier}, nil
+			return driver.Grant{Status: driver.Busy, RetryAfter: time.Duration(n) * time.Millisecond, Carrier: a.text}, nil
 		}
 	}
 }
@@ -179,7 +184,7 @@ func (d *Driver) Release(ctx context.Context, l driver.Lease) error {
 	if sent := d.wakes.forget(l.Token); !sent && !l.Unsettled {
 		return driver.ErrNotHeld // no ask reached Redis, nor will one
 	}
-	status, err := d.untilDone(ctx, scriptsOf(l.Kind).release, l.Kind, l.Name, d.args(l.Token, flag(l.Unsettled), fit(l.Carrier)))
+	status, err := d.untilDone(ctx, scriptsOf(l.Kind).release, l.Kind, l.Name, l.Token, flag(l.Unsettled), fit(l.Carrier))
 	if err != nil {
 		return err
 	}
@@ -191,15 +196,15 @@ func (d *Driver) Release(ctx context.Context, l driver.Lease) error {
 
 // ForceRelease implements [driver.Forcer].
 func (d *Driver) ForceRelease(ctx context.Context, k driver.Kind, name string) error {
-	reply, _, err := d.answer(ctx, scriptsOf(k).force, k, name, d.args("-")...)
+	a, err := d.answer(ctx, scriptsOf(k).force, k, name, "-")
 	if err != nil {
 		return err
 	}
-	if reply[0] == 0 {
+	if a.n[0] == 0 {
 		return driver.ErrNotHeld
 	}
-	if reply[1] == 1 {
-		_, err = d.untilDone(ctx, scriptsOf(k).release, k, name, d.args("-", "0", ""))
+	if a.n[1] == 1 {
+		_, err = d.untilDone(ctx, scriptsOf(k).release, k, name, "-", "0", "")
 	}
 	return err
 }
@@ -207,19 +212,19 @@ func (d *Driver) ForceRelease(ctx context.Context, k driver.Kind, name string) e
 // untilDone runs a script that answers {status, more} until there is no more to do,
 // and returns its first status. Between two runs the lock is free, with a queue;
 // should this process end here, the heartbeats of the waiters take over.
-func (d *Driver) untilDone(ctx context.Context, s *script, k driver.Kind, name string, args []any) (int64, error) {
-	reply, _, err := d.answer(ctx, s, k, name, args...)
+func (d *Driver) untilDone(ctx context.Context, s *script, k driver.Kind, name, token string, args ...any) (int64, error) {
+	first, err := d.answer(ctx, s, k, name, token, args...)
 	if err != nil {
 		return 0, err
 	}
-	for more := reply[1]; more == 1; {
-		again, _, err := d.answer(ctx, s, k, name, args...)
+	for more := first.n[1]; more == 1; {
+		again, err := d.answer(ctx, s, k, name, token, args...)
 		if err != nil {
 			break // what was asked for is done
 		}
-		more = again[1]
+		more = again.n[1]
 	}
-	return reply[0], nil
+	return first.n[0], nil
 }
 
 // Node implements [driver.Router].
@@ -237,11 +242,6 @@ func (d *Driver) OnReconnect(f func(reason string)) { d.wakes.onReconnect(f) }
 func (d *Driver) Close() error {
 	d.wakes.close()
 	return nil
-}
-
-// args are what every script begins with, and what this one adds.
-func (d *Driver) args(token string, more ...any) []any {
-	return append([]any{token, d.wakes.prefix, redisscript.Millis(d.retention)}, more...)
 }
 
 func flag(b bool) string {

@@ -30,14 +30,14 @@ func (d *Driver) Notices() bool { return true }
 
 // Extend implements [driver.Extender].
 func (d *Driver) Extend(ctx context.Context, l driver.Lease, fences int64) (driver.Grant, error) {
-	reply, _, err := d.answer(ctx, scriptsOf(l.Kind).extend, l.Kind, l.Name, d.args(l.Token, redisscript.Millis(l.TTL), fences)...)
+	a, err := d.answer(ctx, scriptsOf(l.Kind).extend, l.Kind, l.Name, l.Token, redisscript.Millis(l.TTL), fences)
 	switch {
 	case err != nil:
 		return driver.Grant{}, err
-	case reply[0] == 0:
+	case a.n[0] == 0:
 		return driver.Grant{}, driver.ErrNotHeld
 	}
-	return driver.Grant{Status: driver.Granted, Fence: reply[1], Wanted: reply[0] == 2}, nil
+	return driver.Grant{Status: driver.Granted, Fence: a.n[1], Wanted: a.n[0] == 2}, nil
 }
 
 // Confirm implements [driver.Confirmer] with the command WAIT. It needs a [redis.Client],
@@ -47,5 +47,5 @@ func (d *Driver) Confirm(ctx context.Context, l driver.Lease, replicas int, time
 }
 
 func (d *Driver) renewal(l driver.Lease) redisscript.Call {
-	return d.call(scriptsOf(l.Kind).renew, l.Kind, l.Name, d.args(l.Token, redisscript.Millis(l.TTL), fit(l.Carrier)))
+	return d.call(scriptsOf(l.Kind).renew, l.Kind, l.Name, l.Token, redisscript.Millis(l.TTL), fit(l.Carrier))
 }

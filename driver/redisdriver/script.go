@@ -17,28 +17,36 @@ var files embed.FS
 type scripts struct{ acquire, release, renew, force, raise, extend, attach *script }
 
 var (
-	mutex = scripts{
-		acquire: newScript("acquire", 1, "lock", "mutex", "mutex_acquire", "owner", "queue", "mutex_lease", "owner_lease", "lock_again", "lock_acquire_slow"),
-		release: newScript("release", 2, "mutex_release", "lock", "mutex", "owner", "queue", "mutex_lease", "owner_lease", "lock_release_slow"),
-		renew:   newScript("renew", 1, "lock", "mutex", "owner", "queue", "mutex_lease", "owner_lease", "lock_renew"),
-		extend:  newScript("extend", 2, "lock", "mutex", "owner", "queue", "mutex_lease", "owner_lease", "lock_extend"),
-		force:   newScript("force", 2, "lock", "mutex", "owner", "queue", "mutex_lease", "owner_lease", "mutex_force"),
-		raise:   newScript("raise", 1, "lock", "mutex", "owner", "queue", "mutex_lease", "owner_lease", "lock_raise"),
-		attach:  newScript("attach", 1, "lock", "mutex", "owner", "queue", "mutex_lease", "owner_lease", "lock_attach"),
-	}
-	shared = scripts{
-		acquire: newScript("acquire", 1, "lock", "shared", "shared_acquire", "owner", "queue", "shared_lease", "owner_lease", "lock_again", "shared_limit", "lock_acquire_slow"),
-		release: newScript("release", 2, "shared_release", "lock", "shared", "owner", "queue", "shared_lease", "owner_lease", "lock_release_slow"),
-		renew:   newScript("renew", 1, "lock", "shared", "owner", "queue", "shared_lease", "owner_lease", "lock_renew"),
-		extend:  newScript("extend", 2, "lock", "shared", "owner", "queue", "shared_lease", "owner_lease", "lock_extend"),
-		force:   newScript("force", 2, "lock", "shared", "owner", "queue", "shared_lease", "owner_lease", "shared_force"),
-		raise:   newScript("raise", 1, "lock", "shared", "owner", "queue", "shared_lease", "owner_lease", "lock_raise"),
-		attach:  newScript("attach", 1, "lock", "shared", "owner", "queue", "shared_lease", "owner_lease", "lock_attach"),
-	}
-	downgradeScript = newScript("downgrade", 2, "lock", "shared", "owner", "queue", "shared_lease", "owner_lease", "shared_downgrade")
-	resizeScript    = newScript("resize", 2, "lock", "shared", "owner", "queue", "shared_lease", "owner_lease", "shared_resize")
-	inspectScript   = newScript("inspect", 2, "lock", "lock_inspect")
+	mutex  = scriptsFor("mutex")
+	shared = scriptsFor("shared", "shared_limit")
+
+	downgradeScript = newScript("downgrade", 2, second(nil, "shared", "shared_downgrade")...)
+	resizeScript    = newScript("resize", 2, second(nil, "shared", "shared_resize")...)
+	inspectScript   = newScript("inspect", 2, "lock_inspect")
 )
+
+// scriptsFor puts the scripts of a kind together; limit is what only an acquisition of some
+// needs. See script/lock.lua for the order.
+func scriptsFor(kind string, limit ...string) scripts {
+	asks := second([]string{kind + "_acquire"}, kind, append(append([]string{"lock_again"}, limit...), "lock_acquire_slow")...)
+	ends := second(nil, kind, "lock_release_slow")
+	return scripts{
+		acquire: newScript("acquire", 1, asks...),
+		release: newScript("release", 1, append([]string{kind + "_release"}, ends...)...),
+		renew:   newScript("renew", 1, second(nil, kind, "lock_renew")...),
+		extend:  newScript("extend", 2, second(nil, kind, "lock_extend")...),
+		force:   newScript("force", 2, second(nil, kind, kind+"_force")...),
+		raise:   newScript("raise", 1, second(nil, kind, "lock_raise")...),
+		attach:  newScript("attach", 1, second(nil, kind, "lock_attach")...),
+	}
+}
+
+// second is the second part of a script, with what comes before it, and what it ends with.
+func second(first []string, kind string, last ...string) []string {
+	parts := append([]string{kind + "_look", "lock"}, first...)
+	parts = append(parts, "lock_life", kind, "owner", "queue", kind+"_lease", "owner_lease")
+	return append(parts, last...)
+}
 
 func scriptsOf(k driver.Kind) scripts {
 	if k == driver.Mutex {
@@ -68,40 +76,53 @@ func newScript(verb string, answer int, names ...string) *script {
 	return &script{Script: redisscript.New(verb, text.String()), answer: answer, parts: names}
 }
 
-func (d *Driver) call(s *script, k driver.Kind, name string, args []any) redisscript.Call {
-	return redisscript.Call{Script: s.Script, Family: string(k), Keys: []string{d.key(k, name)}, Args: args}
+// call is a script with the arguments that every script begins with, and more.
+func (d *Driver) call(s *script, k driver.Kind, name, token string, more ...any) redisscript.Call {
+	return s.Call(string(k), 3+len(more), d.key(k, name)).With(token, d.channels, d.keeps).With(more...)
 }
 
-func (d *Driver) run(ctx context.Context, s *script, k driver.Kind, name string, args ...any) (*redisscript.Command, error) {
-	return d.scripts.Run(ctx, d.call(s, k, name, args))
+func (d *Driver) run(ctx context.Context, s *script, k driver.Kind, name, token string, more ...any) (*redisscript.Command, error) {
+	return d.scripts.Run(ctx, d.call(s, k, name, token, more...))
 }
 
-// answer runs a script that answers with integers, and perhaps a text at the end.
-func (d *Driver) answer(ctx context.Context, s *script, k driver.Kind, name string, args ...any) ([]int64, string, error) {
-	c, err := d.run(ctx, s, k, name, args...)
+// answer is what a script says: integers, those that it leaves out 0, and perhaps a text at
+// the end. Some say the usual with a single integer that is in no list.
+type answer struct {
+	alone bool
+	n     [5]int64
+	text  string
+}
+
+// answer runs a script.
+func (d *Driver) answer(ctx context.Context, s *script, k driver.Kind, name, token string, more ...any) (answer, error) {
+	c, err := d.run(ctx, s, k, name, token, more...)
 	if err != nil {
-		return nil, "", err
+		return answer{}, err
 	}
-	reply, err := c.Slice()
-	if err != nil {
-		return nil, "", err
+	return s.read(c.Val())
+}
+
+// read reads the reply to a script.
+func (s *script) read(reply any) (a answer, err error) {
+	if n, ok := reply.(int64); ok {
+		a.alone, a.n[0] = true, n
+		return a, nil
 	}
-	var text string
-	if last := len(reply) - 1; last >= s.answer {
-		if t, ok := reply[last].(string); ok {
-			text, reply = fit(t), reply[:last]
+	list, _ := reply.([]any)
+	if last := len(list) - 1; last >= s.answer {
+		if t, ok := list[last].(string); ok {
+			a.text, list = fit(t), list[:last]
 		}
 	}
-	ints := make([]int64, len(reply))
-	for i, v := range reply {
+	if len(list) < s.answer || len(list) > len(a.n) {
+		return a, fmt.Errorf("redisdriver: %d values from a script, want at least %d", len(list), s.answer)
+	}
+	for i, v := range list {
 		n, ok := v.(int64)
 		if !ok {
-			return nil, "", fmt.Errorf("redisdriver: a script answered with a %T", v)
+			return a, fmt.Errorf("redisdriver: a script answered with a %T", v)
 		}
-		ints[i] = n
+		a.n[i] = n
 	}
-	if len(ints) < s.answer {
-		err = fmt.Errorf("redisdriver: %d values from a script, want at least %d", len(ints), s.answer)
-	}
-	return ints, text, err
+	return a, nil
 }

@@ -40,7 +40,7 @@ func (d *Driver) Downgrade(ctx context.Context, l driver.Lease, weight int64) er
 	case weight < 1:
 		return redisscript.Refusal(fmt.Errorf("redisdriver: a weight of %d", weight))
 	}
-	status, err := d.untilDone(ctx, downgradeScript, l.Kind, l.Name, d.args(l.Token, weight))
+	status, err := d.untilDone(ctx, downgradeScript, l.Kind, l.Name, l.Token, weight)
 	switch {
 	case err == nil && status == 0:
 		err = driver.ErrNotHeld
@@ -55,6 +55,6 @@ func (d *Driver) Resize(ctx context.Context, name string, limit int64) error {
 	if limit < 1 || limit > driver.MaxLimit {
 		return redisscript.Refusal(fmt.Errorf("redisdriver: a limit of %d", limit))
 	}
-	_, err := d.untilDone(ctx, resizeScript, driver.Semaphore, name, d.args("-", limit))
+	_, err := d.untilDone(ctx, resizeScript, driver.Semaphore, name, "-", limit)
 	return err
 }

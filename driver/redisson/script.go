@@ -44,7 +44,7 @@ func newScript(verb string, parts ...string) *script {
 }
 
 func call(s *script, keys []string, args ...any) redisscript.Call {
-	return redisscript.Call{Script: s.Script, Family: "redisson", Keys: keys, Args: args}
+	return s.Call("redisson", len(args), keys...).With(args...)
 }
 
 // acquireCall is the ask of a token, alone or of an owner.

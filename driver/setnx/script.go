@@ -21,7 +21,7 @@ var (
 )
 
 func call(s *redisscript.Script, keys []string, args ...any) redisscript.Call {
-	return redisscript.Call{Script: s, Family: "setnx", Keys: keys, Args: args}
+	return s.Call("setnx", len(args), keys...).With(args...)
 }
 
 func (d *Driver) run(ctx context.Context, s *redisscript.Script, keys []string, args ...any) (*redisscript.Command, error) {

@@ -22,7 +22,7 @@ const maxRedirects = 3
 // would send it to any node. So both go by one connection to the master of the key. The
 // wrong version takes any: one that has written nothing is told that all replicas have it.
 func Confirm(ctx context.Context, rdb redis.UniversalClient, call Call, replicas int, timeout time.Duration) error {
-	node, err := master(ctx, rdb, call.Keys[0])
+	node, err := master(ctx, rdb, call.line[firstKey].(string))
 	if err != nil {
 		return Classify(err)
 	}

@@ -98,8 +98,12 @@ func Node(rdb redis.UniversalClient, key string) string {
 // error that no node has answered with. By itself it does so when a node says MOVED, and
 // once a minute; until then it would go on to ask a master that is dead.
 func Rediscover(ctx context.Context, rdb any, err error) {
+	cluster, ok := rdb.(*redis.ClusterClient)
+	if !ok || err == nil {
+		return
+	}
 	var reply redis.Error
-	if cluster, ok := rdb.(*redis.ClusterClient); ok && err != nil && !errors.As(err, &reply) && !errors.Is(err, redis.ErrClosed) {
+	if !errors.As(err, &reply) && !errors.Is(err, redis.ErrClosed) {
 		cluster.ReloadState(ctx) // at most every 200 ms
 	}
 }

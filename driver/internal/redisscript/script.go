@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/sha1"
 	"encoding/hex"
+	"slices"
 
 	"github.com/redis/go-redis/v9"
 
@@ -15,7 +16,10 @@ import (
 
 // Script is a Lua script. redis.Script is not used because its commands would be retried
 // by go-redis.
-type Script struct{ verb, text, sha string }
+type Script struct {
+	verb, text string
+	sha        any // a string, made an argument once for all commands
+}
 
 // New returns the script with that text; verb says what it does.
 func New(verb, text string) *Script {
@@ -26,16 +30,36 @@ func New(verb, text string) *Script {
 // Call is one run of a script: on what, and with what arguments. Family is the kind of
 // lock, or of driver, for people.
 type Call struct {
-	Script *Script
-	Family string
-	Keys   []string
-	Args   []any
+	script *Script
+	family string
+	line   []any // the command: name, script, number of keys, keys, arguments
+}
+
+// firstKey is where the keys are in a command.
+const firstKey = 3
+
+// Call returns a run of the script on these keys, with room for so many arguments. Every
+// lock and unlock comes this way, so the command is put together where it will stay.
+func (s *Script) Call(family string, room int, keys ...string) Call {
+	line := make([]any, firstKey, firstKey+len(keys)+room)
+	line[0], line[1], line[2] = "evalsha", s.sha, len(keys)
+	for _, key := range keys {
+		line = append(line, key)
+	}
+	return Call{s, family, line}
+}
+
+// With returns the call with more arguments.
+func (call Call) With(args ...any) Call {
+	call.line = append(call.line, args...)
+	return call
 }
 
 // Command is a script that is being run.
 type Command struct {
 	*redis.Cmd
-	call    Call
+	script  *Script
+	family  string
 	sent    context.Context
 	unknown bool
 }
@@ -57,22 +81,18 @@ func (c *Command) Unknown() bool { return c.unknown }
 // Procedure returns the name of the script, for people, and the context that the command
 // was sent with. The hooks of holdfast ask for both.
 func (c *Command) Procedure() (name string, sent context.Context) {
-	return "holdfast." + c.call.Family + "." + c.call.Script.verb, c.sent
+	return "holdfast." + c.family + "." + c.script.verb, c.sent
 }
 
 // command is the call as a command, by the hash of its script or with the text.
 func (call Call) command(ctx context.Context, byText bool) *Command {
-	list := make([]any, 0, 3+len(call.Keys)+len(call.Args))
+	line := call.line
 	if byText {
-		list = append(list, "eval", call.Script.text, len(call.Keys))
-	} else {
-		list = append(list, "evalsha", call.Script.sha, len(call.Keys))
+		line = slices.Clone(line) // somebody may still look at the command before
+		line[0], line[1] = "eval", call.script.text
 	}
-	for _, key := range call.Keys {
-		list = append(list, key)
-	}
-	c := &Command{Cmd: redis.NewCmd(ctx, append(list, call.Args...)...), call: call, sent: ctx}
-	c.SetFirstKeyPos(3)
+	c := &Command{Cmd: redis.NewCmd(ctx, line...), script: call.script, family: call.family, sent: ctx}
+	c.SetFirstKeyPos(firstKey)
 	return c
 }
 

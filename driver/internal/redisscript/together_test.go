@@ -51,7 +51,7 @@ func (t *traffic) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 
 // crowd has n callers, of whom 15 are kept back by their hook; so there are always many.
 func crowd(t *testing.T, together *redisscript.Together, seen *traffic, n int) {
-	call := redisscript.Call{Script: redisscript.New("one", "return 1"), Keys: []string{"key"}}
+	call := redisscript.New("one", "return 1").Call("test", 0, "key")
 	_, err := together.Run(t.Context(), call) // an answer, and the script is known
 	require.NoError(t, err)
 	seen.alone.Store(0)
@@ -114,7 +114,7 @@ func TestNobodyJoinsAPipelineOfAServerThatDoesNotAnswer(t *testing.T) {
 		gate := make(chan struct{})
 		seen.gate.Store(&gate) // nothing was ever answered
 		seen.keep.Store(40)
-		call := redisscript.Call{Script: redisscript.New("one", "return 1"), Keys: []string{"key"}}
+		call := redisscript.New("one", "return 1").Call("test", 0, "key")
 		var wg sync.WaitGroup
 		for range 40 {
 			wg.Go(func() { _, _ = together.Run(context.Background(), call) })

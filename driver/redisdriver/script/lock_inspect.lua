@@ -4,4 +4,5 @@
 --
 -- Returns {now in us, {field, value, ...}}.
 
-return { now_us, redis.call('HGETALL', KEYS[1]) }
+local clock = redis.call('TIME')
+return { clock[1] * 1000000 + clock[2], redis.call('HGETALL', KEYS[1]) }

@@ -1,6 +1,6 @@
 -- mutex.lua: what holding a mutex means.
 --
--- Comes after lock.lua in the scripts of a mutex. Its fields of the hash:
+-- Comes after lock_life.lua in the scripts of a mutex. Its fields of the hash:
 --
 --   token    the holder's token, or its owner, see owner.lua; absent when the lock is free
 --   expires  end of its lease
@@ -9,7 +9,7 @@
 --
 -- KEYS[1]  lock
 
-local occupant = first_look('token')[5]
+local occupant = seen[5]
 local used, limit = occupant and 1 or 0, 1
 local held, ends = occupant == token and fence, 0
 

@@ -12,19 +12,28 @@
 -- ARGV[12]  owner on whose behalf it asks, without spaces; absent for none
 --
 -- Returns {0} if the token was released before, {1, ms, more, 0, 0, carrier} busy, {2,
--- ms, more, birth, place, carrier} queued, {3, fence} granted. ms is the time after which
--- to look again, 0 for none in particular. more is 1 if the script should be run again at
--- once, because it stopped in the middle of a long queue. carrier is what a holder says
--- of itself.
+-- ms, more, birth, place, carrier} queued, {3, fence} granted, or just the fence, granted at
+-- once. ms is the time after which to look again, 0 for none in particular. more is 1 if
+-- the script should be run again at once, because it stopped in the middle of a long queue.
+-- carrier is what a holder says of itself.
 
 local ttl, fences, weight = tonumber(ARGV[5]), tonumber(ARGV[6]), 1
 local client, holder = ARGV[8], ARGV[9]
+
+-- Nobody has it, nobody waits, and no owner or notice is to be noted. What comes is
+-- advance, hold and lifetime; nobody counts on the key, so nothing can be longer.
+if not (seen[5] or head or ARGV[12]) and dead == '' and string.byte(client, -1) ~= 33 then
+  local length = ttl + math.min(500, math.max(5, math.floor(ttl / 20)))
+  fence = math.max(fence + reserved, now_us)
+  if fences ~= reserved then
+    redis.call('HSET', KEYS[1], 'reserved', ARGV[6])
+  end
+  redis.call('HSET', KEYS[1], 'token', token, 'expires', string.format('%.0f', now + length), 'ttl', ARGV[5],
+    'fence', string.format('%.0f', fence), 'holder', string.format('%.0f ', now) .. client .. ' ' .. holder)
+  redis.call('PEXPIRE', KEYS[1], string.format('%.0f',
+    math.max(length + retention / 2, retention + math.max(0, math.floor((fence + fences) / 1000) - now))))
+  return fence
+end
 if ARGV[12] then
   self = ' ' .. ARGV[12]
-end
-
-if not occupant and not head and dead == '' and self == token then
-  -- Nobody else counts on the key, so nothing can be longer.
-  redis.call('PEXPIRE', KEYS[1], int(hold(token, weight, ttl, fences, client, holder)))
-  return { 3, held }
 end

@@ -1,7 +1,7 @@
 -- shared.lua: what holding a part of a lock means: permits of a semaphore, or a read
 -- or write lock.
 --
--- Comes after lock.lua in the scripts of these kinds. A reader holds 1, a writer
+-- Comes after lock_life.lua in the scripts of these kinds. A reader holds 1, a writer
 -- everything. The fields of the hash:
 --
 --   limit      how much there is to hold, for as long as anybody holds or waits
@@ -35,9 +35,6 @@ local function holder_write(who, h)
     holder_record(h.weight, h.expires, h.ttl, h.fence, h.since, h.client, h.text))
 end
 
-local seen = first_look('used', 'limit', 'resized', 'earliest', 'span', 'h:' .. token)
-local used, limit, resized = tonumber(seen[5] or 0), tonumber(seen[6] or 0), seen[7]
-local ends, span = tonumber(seen[8] or 0), tonumber(seen[9] or 0)
 local me = holder_read(seen[10])
 local held = me and me.fence
 

@@ -18,19 +18,32 @@
 
 local ttl, fences, weight, asked = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[12]), tonumber(ARGV[13])
 local client, holder = ARGV[8], ARGV[9]
+local agreed = used == 0 and not resized and asked or limit
+
+-- There is room, nobody waits, and no owner or notice is to be noted. A clock that was set
+-- back shows in a lease that ends later than it can, see expire. What comes is agree,
+-- advance, hold and lifetime.
+if not (seen[10] or head or ARGV[14]) and dead == '' and string.byte(client, -1) ~= 33
+  and (resized or agreed == asked) and weight <= agreed - used
+  and (used == 0 or now <= ends and ends <= now + span) then
+  local length = ttl + math.min(500, math.max(5, math.floor(ttl / 20)))
+  fence = math.max(fence + reserved, now_us)
+  if fences ~= reserved then
+    redis.call('HSET', KEYS[1], 'reserved', ARGV[6])
+  end
+  local expires, life = string.format('%.0f', now + length),
+    math.max(length + retention / 2, retention + math.max(0, math.floor((fence + fences) / 1000) - now))
+  if used == 0 or now + length < ends then
+    redis.call('HSET', KEYS[1], 'limit', string.format('%.0f', agreed), 'earliest', expires, 'span', string.format('%.0f', length))
+  end
+  redis.call('HSET', KEYS[1], 'used', string.format('%.0f', used + weight), 'fence', string.format('%.0f', fence),
+    'h:' .. token, string.format('%.0f %s %.0f %.0f %.0f ', weight, expires, ttl, fence, now) .. client .. ' ' .. holder)
+  if used > 0 then
+    life = math.max(life, redis.call('PTTL', KEYS[1])) -- the others count on it, too
+  end
+  redis.call('PEXPIRE', KEYS[1], string.format('%.0f', life))
+  return fence
+end
 if ARGV[14] then
   self = ' ' .. ARGV[14]
-end
-
--- A clock that was set back shows in a lease that ends later than it can, see expire.
-local current = used == 0 or now <= ends and ends <= now + span
-if not me and not head and dead == '' and current and agree(asked) and weight <= limit - used and self == token then
-  local alone = used == 0
-  local life = hold(token, weight, ttl, fences, client, holder)
-  if alone then
-    redis.call('PEXPIRE', KEYS[1], int(life))
-  else
-    keep(life)
-  end
-  return { 3, held }
 end

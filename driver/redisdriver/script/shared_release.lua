@@ -1,6 +1,6 @@
 -- shared_release.lua: give up a part of a lock, or one's place in its queue.
 --
--- This part comes before lock.lua, as that of mutex_release.lua does.
+-- This part comes before shared_look.lua, as that of mutex_release.lua does.
 --
 -- KEYS[1]  lock
 -- ARGV[1]  token
@@ -16,9 +16,9 @@ if first[1] and not first[2] and ARGV[4] == '0' and not first[4] then
   if left > 0 then
     redis.call('HDEL', KEYS[1], 'h:' .. ARGV[1])
     redis.call('HSET', KEYS[1], 'used', string.format('%.0f', left))
-    return { 1, 0 }
+    return 1
   elseif redis.call('PTTL', KEYS[1]) <= ARGV[3] * 1 then
     redis.call('HDEL', KEYS[1], 'h:' .. ARGV[1], 'used', 'earliest', 'span', 'notice')
-    return { 1, 0 }
+    return 1
   end
 end

@@ -1,0 +1,52 @@
+-- lock_life.lua: fences, and how long things last.
+--
+-- Comes after lock.lua, and after the first part of a script that has two.
+--
+-- KEYS[1]  lock
+
+local function int(n)
+  return string.format('%.0f', n)
+end
+
+-- The lease lasts longer on the server than the holder may believe in it.
+local function grace(ttl)
+  return math.min(500, math.max(5, math.floor(ttl / 20)))
+end
+
+-- A new grant's fence lies beyond all that the last one may use. It is the time
+-- unless that has been used up, so it grows even when the key was lost. raised is for
+-- who knows a fence that is beyond them, too.
+local function advance(fences, raised)
+  fence = raised or math.max(fence + reserved, now_us)
+  if fences ~= reserved then
+    redis.call('HSET', KEYS[1], 'reserved', int(fences))
+  end
+  reserved = fences
+end
+
+-- See notify in queue.lua.
+local heeds
+local function heed(who, client)
+  if string.sub(client, -1) == '!' then
+    heeds = { client, 'wanted ' .. who }
+    redis.call('HSET', KEYS[1], 'notice', who .. ' ' .. client)
+  end
+end
+
+-- How long the key lives if its lease, or a wait, lasts ms: for longer than that, and
+-- for the retention from now on, so that a short lease need not be followed by a look
+-- at the key's life when it is released.
+--
+-- Fences must not repeat although the key is forgotten after a while. So it outlives
+-- them by the retention, should they be ahead of the clock.
+local function lifetime(ms)
+  local ahead = math.floor((fence + reserved) / 1000) - now
+  return math.max(ms + retention / 2, retention + math.max(0, ahead))
+end
+
+-- Let the key live ms from now or as long as it would anyway: somebody else may
+-- count on more. It writes even when nothing changes, because a script whose first
+-- write is one that needs no memory may write anything when memory is full.
+local function keep(ms)
+  redis.call('PEXPIRE', KEYS[1], int(math.max(ms, redis.call('PTTL', KEYS[1]))))
+end
