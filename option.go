@@ -164,7 +164,9 @@ func WithPrefix(prefix string) Option {
 // WithPipelining says whether commands of many goroutines are sent to Redis together, in
 // pipelines of go-redis' AutoPipeline, while at least 16 are under way: it doubles how many
 // locks a client can take per second. It is for a [redis.Client] or a failover client, not
-// for a Cluster. To hooks of the Redis client such commands are a pipeline, whose context
+// for a Cluster. If neither its AutoPipelineOptions nor an earlier call of AutoPipeline say
+// otherwise, up to three pipelines are under way at a time; who uses that AutoPipeline, too,
+// gets the same. To hooks of the Redis client such commands are a pipeline, whose context
 // is that of none of them: a span has no parent, and [GuardHook] cannot tell whose they
 // are, though those of this library are not its business. The default is true, but false
 // from the time on that a hook of [NewTracingHook] is added.
