@@ -59,7 +59,7 @@
 //     and then deletes, deletes the lock of the next holder. If that is ours, a third may
 //     get it at once, and we learn of it with the next renewal. Our own release never
 //     deletes what is not ours, nor what is past.
-//   - Nothing else than exclusion: no queue (who waits asks again at random times), no
+//   - Nothing else than exclusion: no queue (who waits asks again after 50 to 150 ms), no
 //     fences ([driver.Grant] has 0), no other kinds than Mutex, nothing to inspect or force.
 //
 // If the others can be changed, go to driver/setnx, or to the own protocol of holdfast.

@@ -87,7 +87,7 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 	case reply[0] == 1:
 		return driver.Grant{Status: driver.Granted, Ask: r.Ask}, nil
 	}
-	return driver.Grant{Status: driver.Busy, RetryAfter: time.Duration(reply[1]) * time.Millisecond}, nil
+	return driver.Grant{Status: driver.Busy, RetryAfter: redisscript.RetryAfter(r, time.Duration(reply[1])*time.Millisecond)}, nil
 }
 
 // Release implements [driver.Driver].

@@ -12,14 +12,9 @@ import (
 	"github.com/holdfast-go/holdfast/driver/internal/redisscript"
 )
 
-const (
-	// retention is for how long a token that was given up is remembered, if an ask of it
-	// may still arrive.
-	retention = time.Minute
-
-	// deaf is how long to wait for news that cannot be heard.
-	deaf = 100 * time.Millisecond
-)
+// retention is for how long a token that was given up is remembered, if an ask of it may
+// still arrive.
+const retention = time.Minute
 
 // Driver keeps mutexes on Redis. See the package for how.
 type Driver struct {
@@ -112,8 +107,8 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 	case status == 1:
 		d.ears.leave(channel, r.Token)
 		return driver.Grant{Status: driver.Granted, Ask: r.Ask}, nil
-	case r.Wait && r.Wake != nil && !d.ears.wait(channel, d.Node(r.Kind, r.Name), r) && (after == 0 || after > deaf):
-		after = deaf
+	case r.Wait && r.Wake != nil && !d.ears.wait(channel, d.Node(r.Kind, r.Name), r):
+		after = redisscript.RetryAfter(r, after)
 	}
 	return driver.Grant{Status: driver.Busy, RetryAfter: after}, nil
 }

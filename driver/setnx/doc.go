@@ -35,8 +35,8 @@
 //
 // # What it does not promise
 //
-// There is no queue: who waits asks again at random times, nobody is woken, and a
-// program that polls faster gets the lock more often. There are no fences
+// There is no queue: who waits asks again after 50 to 150 ms, nobody is woken, and a
+// program that polls faster, or locks again at once, gets the lock more often. There are no fences
 // ([github.com/holdfast-go/holdfast/driver.Grant] has 0), no other kinds than Mutex, and
 // nothing to inspect or to force. Exclusion is as good as that of the other programs:
 // one that never sets a TTL blocks all for ever if it crashes, one that deletes without

@@ -84,7 +84,7 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 	case reply[0] == 1:
 		return driver.Grant{Status: driver.Granted, Ask: r.Ask}, nil
 	}
-	return driver.Grant{Status: driver.Busy, RetryAfter: redisscript.Remaining(reply[1])}, nil
+	return driver.Grant{Status: driver.Busy, RetryAfter: redisscript.RetryAfter(r, redisscript.Remaining(reply[1]))}, nil
 }
 
 // Release implements [driver.Driver].

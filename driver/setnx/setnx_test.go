@@ -56,7 +56,34 @@ func TestBusyTellsTheTimeLeft(t *testing.T) {
 			require.Equal(t, driver.Busy, g.Status)
 			require.GreaterOrEqual(t, g.RetryAfter, c.min)
 			require.LessOrEqual(t, g.RetryAfter, c.max)
+
+			// Nobody would tell it of a release.
+			r := request(name, "waiter")
+			r.Wait = true
+			g, err = d.Acquire(t.Context(), r)
+			require.NoError(t, err)
+			require.Equal(t, driver.Grant{Status: driver.Busy, RetryAfter: 100 * time.Millisecond}, g)
 		}
+	})
+}
+
+// With a default TTL of 30 s, a third of that was a long time to wait for nothing.
+func TestWaiterGetsTheLockSoonAfterItsRelease(t *testing.T) {
+	redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
+		holder, waiter := holdfast.Open(setnx.New(s.Client(t))), holdfast.Open(setnx.New(s.Client(t)))
+		defer func() { require.NoError(t, errors.Join(holder.Close(), waiter.Close())) }()
+		held, err := holder.Mutex("a").Lease(t.Context())
+		require.NoError(t, err)
+		free := make(chan time.Time)
+		go func() {
+			time.Sleep(10 * time.Second)
+			_ = held.Release(t.Context())
+			free <- time.Now()
+		}()
+		lease, err := waiter.Mutex("a").Lease(t.Context())
+		require.NoError(t, err)
+		require.Less(t, time.Since(<-free), 200*time.Millisecond)
+		require.NoError(t, lease.Release(t.Context()))
 	})
 }
 

@@ -69,6 +69,18 @@ func Remaining(pttl int64) time.Duration {
 	return time.Duration(min(pttl+1, Millis(driver.MaxTTL))) * time.Millisecond
 }
 
+// Poll is after what time who waits asks again if nobody would tell of a release.
+const Poll = 100 * time.Millisecond
+
+// RetryAfter is when a request should be made again for a lock that has so much time left, 0
+// if that is not known, of whose release nobody tells: its holder may be done long before.
+func RetryAfter(r *driver.Request, left time.Duration) time.Duration {
+	if r.Wait && (left == 0 || left > Poll) {
+		return Poll
+	}
+	return left
+}
+
 // Beside returns a key that goes with another and is in its slot on a Cluster: what is a
 // hash tag in the key is one here, else the whole key becomes one. (A key without a tag
 // but with a closing brace, such as "a}b" or "{}", has no other key in its slot that could
