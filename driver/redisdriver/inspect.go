@@ -30,7 +30,7 @@ func (d *Driver) Inspect(ctx context.Context, k driver.Kind, name string) (drive
 	for i := 0; i+1 < len(list); i += 2 {
 		fields[fmt.Sprint(list[i])] = fmt.Sprint(list[i+1])
 	}
-	now := time.UnixMicro(us)
+	now := time.UnixMilli(us / 1000) // the scripts count in ms: for them a lease ends after that
 	if k == driver.Mutex {
 		info.Holders = holder(fields, now)
 	} else {
