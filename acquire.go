@@ -14,6 +14,7 @@ type attempt struct {
 	wait  context.Context // bounds the waiting
 	want  driver.Request
 	cfg   config
+	alike *config    // of cfg
 	at    *doorway   // of one who leaves the lease there; else nil until there is need of it
 	plain bool       // nobody will see the lease, so another's will do
 	op    *AcquireOp // nil if there are no hooks
@@ -67,7 +68,7 @@ func (c *Client) obtain(ctx context.Context, want driver.Request, cfg config, at
 	if wait.Err() != nil {
 		return fail(context.Cause(wait))
 	}
-	t := &attempt{c: c, ctx: ctx, wait: exempt(wait), want: want, cfg: cfg, at: at, plain: at != nil && op == nil, op: op}
+	t := &attempt{c: c, ctx: ctx, wait: exempt(wait), want: want, cfg: cfg, alike: c.share(cfg.alike()), at: at, plain: at != nil && op == nil, op: op}
 	var l *Lease
 	var err error
 	if t.passes() {
@@ -125,8 +126,8 @@ func (t *attempt) giveBack(a *acquisition) {
 
 // begin makes an acquisition.
 func (t *attempt) begin() *acquisition {
-	a := newAcquisition(t.c, t.want, t.cfg)
-	a.err = t.unconfirmed
+	a := newAcquisition(t.c, t.want, t.alike)
+	a.loud, a.err = t.cfg.loud, t.unconfirmed
 	return a
 }
 
@@ -141,7 +142,7 @@ func (t *attempt) win(a *acquisition) (*Lease, error) {
 		return nil, err
 	}
 	t.op.found(a)
-	a.turn.begin(a.req, fence)
+	a.turn.begin(a.request, fence)
 	l := a.hold(t.ctx, t.op, t.plain)
 	if err := a.begin(trust); err != nil {
 		a.dismiss(err)

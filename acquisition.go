@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -31,9 +30,8 @@ var errTooSlow = errors.New("the store takes longer to answer than a lease lasts
 // end of patience.
 type acquisition struct {
 	c    *Client
-	req  driver.Request
-	*bid                   // nil once the lock is held
-	news chan driver.Grant // has room for one; nil once the lock is held. Guarded by mu
+	req  claim
+	*bid // nil once the lock is held. That is guarded by mu for those who are not in run
 	// open counts the asks of which it is not known whether the store has carried
 	// them out or still will. As long as there are any, giving the token up must leave
 	// a tombstone.
@@ -43,6 +41,7 @@ type acquisition struct {
 	straggled atomic.Bool // an ask has been answered since the token was given up
 
 	// What follows is of the term, once the lock is granted.
+	place int32    // in Client.terms, counted from 1; 0 if not there. Guarded by Client.mu
 	cfg   *config  // as others on the same terms have it
 	at    *doorway // where it passes from hand to hand; nil if it does not
 	entry keepalive.Entry
@@ -55,28 +54,44 @@ type acquisition struct {
 	mu      sync.Mutex
 	leases  []*Lease
 	room    [1]*Lease // for most
+	initial Lease     // which is the only one, mostly
 	lowered bool      // a writer goes on as a reader
+}
+
+// claim is what of a request is still needed when it is granted.
+type claim struct {
+	Kind   driver.Kind
+	Name   string
+	Token  string
+	Owner  string
+	Shared bool
+	Weight int64
 }
 
 // bid is what an acquisition needs until the lock is held. It belongs to the goroutine in
 // run.
 type bid struct {
-	sent []time.Time // when the asks were sent; sent[0] is ask number first
+	request driver.Request // of which each ask sends a copy, with its number
+	sent    []time.Time    // when the asks were sent; sent[0] is ask number first
 	first,
 	last uint64 // numbers of the oldest ask that is remembered, and of the newest
 
-	asking  int        // asks that are not answered
-	replies chan reply // has room for all of them
-	due     time.Time  // when to ask again
-	err     error      // why it takes so long: ErrLocked or an error of the store
-	busy    bool       // the store has said ErrLocked
-	wakeups Wakeups    // for hooks to see
-	blocked []string   // carriers of holders that were in the way
-	clean   bool       // the last answer left nothing behind in the store
+	asking  int               // asks that are not answered
+	replies chan reply        // has room for all of them; nil before the first
+	news    chan driver.Grant // see inbox
+	due     time.Time         // when to ask again
+	err     error             // why it takes so long: ErrLocked or an error of the store
+	busy    bool              // the store has said ErrLocked
+	wakeups Wakeups           // for hooks to see
+	blocked []string          // carriers of holders that were in the way
+	clean   bool              // the last answer left nothing behind in the store
 	pause   time.Duration
-	late    int          // grants that came too late to be of use
-	loud    bool         // say in the log why it takes so long: nobody gets an error
-	log     *slog.Logger // for that
+	late    int  // grants that came too late to be of use
+	loud    bool // say in the log why it takes so long: nobody gets an error
+
+	// Room for what is sent first, which mostly is enough.
+	firstAsk  driver.Request
+	firstSent [1]time.Time
 }
 
 type reply struct {
@@ -85,15 +100,12 @@ type reply struct {
 	err   error
 }
 
-func newAcquisition(c *Client, want driver.Request, cfg config) *acquisition {
-	a := &acquisition{
-		c:    c,
-		req:  want,
-		cfg:  c.share(cfg.alike()),
-		bid:  &bid{loud: cfg.loud, log: cfg.log(), first: 1, replies: make(chan reply, maxAsking)},
-		news: make(chan driver.Grant, 1),
-	}
-	a.req.Token, a.req.TTL, a.req.Holder, a.req.Wake = c.newToken(), cfg.ttl, c.holder, a.wake
+func newAcquisition(c *Client, want driver.Request, cfg *config) *acquisition {
+	a := &acquisition{c: c, cfg: cfg}
+	want.Token, want.TTL, want.Holder, want.Wake = c.newToken(), cfg.ttl, c.holder, a.wake
+	a.req = claim{want.Kind, want.Name, want.Token, want.Owner, want.Shared, want.Weight}
+	a.bid = &bid{request: want, first: 1}
+	a.sent = a.firstSent[:0]
 	return a
 }
 
@@ -108,11 +120,23 @@ func (a *acquisition) wake(g driver.Grant) {
 	default:
 		a.mu.Lock()
 		defer a.mu.Unlock()
+		if a.bid == nil {
+			return
+		}
 		select {
-		case a.news <- g:
+		case a.inbox() <- g:
 		default:
 		}
 	}
+}
+
+// inbox is where news goes, of which it has room for one. Most need none. The caller holds
+// the acquisition's mu.
+func (b *bid) inbox() chan driver.Grant {
+	if b.news == nil {
+		b.news = make(chan driver.Grant, 1)
+	}
+	return b.news
 }
 
 // won lets go of what a holder does not need: thousands of locks may be held for long. An
@@ -120,27 +144,29 @@ func (a *acquisition) wake(g driver.Grant) {
 func (a *acquisition) won() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.bid, a.news = nil, nil
+	a.bid = nil
 }
 
 // run is the wait loop. It asks, and asks again every TTL/3, which is the heartbeat
 // of a waiter, until the lock is granted or there is a reason to give up. After that
 // somebody else may go on with it.
 func (a *acquisition) run(ctx context.Context) (keepalive.Trust, int64, error) {
+	var g driver.Grant
+	var err error
 	switch {
 	case a.last > 0:
 	case ctx.Done() == nil:
 		// Nobody can call this off, so there is no need to wait for the answer on a
 		// goroutine of its own; the detour would double the time a free lock takes.
-		a.send(ctx, a.number(), a.replies)
+		r, late := a.send(ctx, a.number())
+		if late {
+			a.straggle(ctx)
+		}
+		g, err = a.answer(r)
 	default:
 		a.ask(ctx)
 	}
-	for {
-		g, err := a.event(ctx)
-		if err != nil {
-			return keepalive.Trust{}, 0, err
-		}
+	for ; err == nil; g, err = a.event(ctx) {
 		if g.Status == driver.Granted && ctx.Err() == nil {
 			if trust, ok := a.trust(g.Ask); ok && trust.Left() > 0 {
 				return trust, g.Fence, nil
@@ -153,6 +179,7 @@ func (a *acquisition) run(ctx context.Context) (keepalive.Trust, int64, error) {
 			a.ask(ctx)
 		}
 	}
+	return keepalive.Trust{}, 0, err
 }
 
 // event waits for the next thing to happen and returns what came of it: a grant, a
@@ -163,12 +190,15 @@ func (a *acquisition) event(ctx context.Context) (driver.Grant, error) {
 		return a.answer(r)
 	default:
 	}
+	a.mu.Lock()
+	news := a.inbox()
+	a.mu.Unlock()
 	timer := time.NewTimer(time.Until(a.due))
 	defer timer.Stop()
 	select {
 	case r := <-a.replies:
 		return a.answer(r)
-	case g := <-a.news:
+	case g := <-news:
 		a.noted(g)
 		if g.Status != driver.Granted {
 			a.ask(ctx)
@@ -201,45 +231,58 @@ func (a *acquisition) behind(carrier string) {
 	}
 	a.blocked = append(a.blocked, carrier)
 	if a.at != nil {
-		a.at.ahead.Store(&carrier)
+		ahead := carrier // so that only here it has to go to the heap
+		a.at.ahead.Store(&ahead)
 	}
 }
 
 // ask sends the next ask, unless too many are under way.
 func (a *acquisition) ask(ctx context.Context) {
 	if a.asking == maxAsking {
-		a.due = time.Now().Add(a.req.TTL / 3)
+		a.due = time.Now().Add(a.cfg.ttl / 3)
 		return
+	}
+	if a.replies == nil {
+		a.replies = make(chan reply, maxAsking)
 	}
 	r, replies := a.number(), a.replies
 	a.c.wg.Add(1) // the operation that we are part of has not ended, so it may grow
 	go func() {
 		defer a.c.wg.Done()
-		a.send(ctx, r, replies)
+		answer, late := a.send(ctx, r)
+		replies <- answer
+		if late {
+			a.straggle(ctx)
+		}
 	}()
 }
 
 // number makes the next ask and notes when it is sent.
-func (a *acquisition) number() driver.Request {
+func (a *acquisition) number() *driver.Request {
 	now := time.Now()
 	a.asking++
 	a.last++
 	a.sent = append(a.sent, now)
 	// A grant that rests on an ask older than the TTL is worth nothing.
-	for now.Sub(a.sent[0]) > a.req.TTL {
+	for now.Sub(a.sent[0]) > a.cfg.ttl {
 		a.sent = a.sent[1:]
 		a.first++
 	}
-	a.due = now.Add(a.req.TTL / 3)
+	a.due = now.Add(a.cfg.ttl / 3)
 	a.open.Add(1)
-	r := a.req
+	r := &a.firstAsk
+	if a.last > 1 { // nobody knows how long the driver looks at the first one
+		r = new(driver.Request)
+	}
+	*r = a.request
 	r.Ask = a.last
 	return r
 }
 
-// send carries an ask to the store and puts the reply where there is room for it.
-func (a *acquisition) send(ctx context.Context, r driver.Request, replies chan<- reply) {
-	g, err := a.attempt(ctx, &r)
+// send carries an ask to the store, and returns the reply. With late, straggle is to be
+// called when that is where it belongs.
+func (a *acquisition) send(ctx context.Context, r *driver.Request) (_ reply, late bool) {
+	g, err := a.attempt(ctx, r)
 	if err == nil || errors.Is(err, driver.ErrNotExecuted) || errors.Is(err, driver.ErrNotHeld) {
 		a.open.Add(-1)
 	}
@@ -247,16 +290,18 @@ func (a *acquisition) send(ctx context.Context, r driver.Request, replies chan<-
 		// Who goes on with this when its waiter gives up has a context of its own.
 		err = fmt.Errorf("%w: %w", driver.ErrTransient, err)
 	}
-	late := err == nil && g.Status != driver.Busy && a.ceased.Load()
-	replies <- reply{r.Ask, g, err}
-	if late {
-		// The store may have handled it after the release of its token, if that has no
-		// tombstone any more. The release is repeated, by whoever comes last: it or us.
-		// (Who gives up from now on releases after this ask, which is answered.)
-		a.straggled.Store(true)
-		if a.settled.Load() && a.straggled.Swap(false) {
-			_ = a.settlement(ctx).run()
-		}
+	return reply{r.Ask, g, err}, err == nil && g.Status != driver.Busy && a.ceased.Load()
+}
+
+// straggle deals with an ask that was answered after its token was given up. The store may
+// have handled it after the release, if that has no tombstone any more. The release is
+// repeated, by whoever comes last: it or us. (Who gives up from now on releases after this
+// ask, which is answered.)
+func (a *acquisition) straggle(ctx context.Context) {
+	a.straggled.Store(true)
+	if a.settled.Load() && a.straggled.Swap(false) {
+		s := a.settlement(ctx)
+		_ = s.run()
 	}
 }
 
@@ -273,7 +318,7 @@ func (a *acquisition) trust(ask uint64) (keepalive.Trust, bool) {
 	if ask < a.first || ask > a.last {
 		return keepalive.Trust{}, false
 	}
-	return keepalive.NewTrust(a.sent[ask-a.first], a.req.TTL), true
+	return keepalive.NewTrust(a.sent[ask-a.first], a.cfg.ttl), true
 }
 
 // answer looks at the reply to an ask. It returns a grant if there is one, or an
@@ -296,14 +341,14 @@ func (a *acquisition) answer(r reply) (driver.Grant, error) {
 		return r.grant, nil
 	case driver.Busy:
 		a.err, a.busy = ErrLocked, true
-		if !a.req.Wait {
+		if !a.request.Wait {
 			return driver.Grant{}, ErrLocked
 		}
 		// The driver has no queue. Jitter keeps the waiters from coming in step.
-		a.again(min(max(r.grant.RetryAfter, 50*time.Millisecond), a.req.TTL/3))
+		a.again(min(max(r.grant.RetryAfter, 50*time.Millisecond), a.cfg.ttl/3))
 	case driver.Queued:
 		a.err, a.busy = ErrLocked, true
-		if r.grant.RetryAfter > 0 && r.grant.RetryAfter < a.req.TTL/3 {
+		if r.grant.RetryAfter > 0 && r.grant.RetryAfter < a.cfg.ttl/3 {
 			a.due = time.Now().Add(r.grant.RetryAfter)
 		}
 	}
@@ -315,15 +360,15 @@ func (a *acquisition) failed(err error) error {
 	if errors.Is(err, ErrLimitConflict) || errors.Is(err, ErrLimitExceeded) {
 		a.c.answer() // it is one, if not what we had hoped for
 	}
-	if !errors.Is(err, driver.ErrTransient) || !a.req.Wait && a.last >= maxTries {
+	if !errors.Is(err, driver.ErrTransient) || !a.request.Wait && a.last >= maxTries {
 		return err
 	}
 	if a.loud && a.err == nil {
-		a.log.Warn("holdfast: cannot lock yet", "lock", a.req.Name, "error", err)
+		a.cfg.log().Warn("holdfast: cannot lock yet", "lock", a.req.Name, "error", err)
 	}
 	a.err = err
 	a.tell(&err)
-	a.pause = min(max(2*a.pause, 5*time.Millisecond), time.Second, a.req.TTL/6)
+	a.pause = min(max(2*a.pause, 5*time.Millisecond), time.Second, a.cfg.ttl/6)
 	a.again(a.pause)
 	return nil
 }
@@ -360,7 +405,7 @@ func (a *acquisition) undo(ctx context.Context) {
 }
 
 func (a *acquisition) driverLease() driver.Lease {
-	l := driver.Lease{Kind: a.req.Kind, Name: a.req.Name, Token: a.req.Token, TTL: a.req.TTL, Owner: a.req.Owner}
+	l := driver.Lease{Kind: a.req.Kind, Name: a.req.Name, Token: a.req.Token, TTL: a.cfg.ttl, Owner: a.req.Owner}
 	if held := a.lease(); held != nil {
 		l.Carrier = held.carrier
 	}

@@ -41,7 +41,7 @@ func (l *Lease) Detach(ctx context.Context) (token string, err error) {
 	if err := l.a.detach(l); err != nil {
 		return "", l.error(op, err)
 	}
-	l.cancel(context.Canceled)
+	l.die(context.Canceled)
 	l.a.cease()
 	d.Detach(l.a.driverLease())
 	return l.Token(), nil

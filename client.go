@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -51,11 +50,11 @@ type Client struct {
 	die     context.CancelFunc
 	wg      sync.WaitGroup
 	mu      sync.Mutex
-	closed  bool                      // no operation begins any more
-	terms   map[*acquisition]struct{} // granted
-	doors   map[door]*doorway         // of the locks that somebody waits for or holds
-	notices bool                      // the store tells a holder that it is wanted
-	waiters sync.Pool                 // not for all clients: in a test each may have a time of its own
+	closed  bool              // no operation begins any more
+	terms   []*acquisition    // granted; see acquisition.place
+	doors   map[door]*doorway // of the locks that somebody waits for or holds
+	notices bool              // the store tells a holder that it is wanted
+	waiters sync.Pool         // not for all clients: in a test each may have a time of its own
 }
 
 // New returns a client that keeps its locks on the Redis behind rdb: a
@@ -100,11 +99,10 @@ func open(d driver.Driver, c config) *Client {
 		die:     die,
 		config:  c,
 		common:  c.alike(),
-		id:      randomHex(),
+		id:      string(appendRandom(nil)),
 		holder:  host + ":" + strconv.Itoa(os.Getpid()),
 		closing: closing,
 		shut:    shut,
-		terms:   map[*acquisition]struct{}{},
 		doors:   map[door]*doorway{},
 	}
 	client.waiters.New = newWaiter
@@ -131,7 +129,7 @@ func (c *Client) Close() error {
 	}
 	c.closed = true
 	c.shut()
-	held := slices.Collect(maps.Keys(c.terms))
+	held := slices.Clone(c.terms)
 	c.wg.Add(len(held))
 	c.mu.Unlock()
 	defer c.die()
@@ -181,7 +179,8 @@ func (c *Client) share(cfg config) *config {
 	if cfg == c.common {
 		return &c.common
 	}
-	return &cfg
+	own := cfg // so that only here it has to go to the heap
+	return &own
 }
 
 // brisk reports whether the store has just answered many commands in quick
@@ -212,13 +211,13 @@ func (c *Client) newToken() string {
 	b = append(b, '-')
 	b = strconv.AppendUint(b, c.count.Add(1), 10)
 	b = append(b, '-')
-	return string(append(b, randomHex()...))
+	return string(appendRandom(b))
 }
 
-func randomHex() string {
+func appendRandom(to []byte) []byte {
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // never fails
-	return hex.EncodeToString(b[:])
+	return hex.AppendEncode(to, b[:])
 }
 
 // inspect and force serve the methods of all primitives.

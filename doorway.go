@@ -22,8 +22,14 @@ type doorway struct {
 	ahead   atomic.Pointer[string] // carrier of who has the lock instead; nil if not known
 
 	// The rest is guarded by Client.mu.
-	users int           // calls under way, terms and holds
-	holds []hold        // in the order of their grants
+	users int    // calls under way, terms and holds
+	plain *holds // nil before the first
+}
+
+// holds are the leases that the forms of package sync left in a doorway.
+type holds struct {
+	all   []hold // in the order of their grants
+	room  [1]hold
 	freed chan struct{} // closed when one of them goes; nil if nobody waits for that
 }
 
@@ -81,13 +87,16 @@ func (c *Client) barred(w *doorway, shared, lost bool) <-chan struct{} {
 	if w.door.owner != "" { // the store lets an owner in beside himself
 		return nil
 	}
-	for _, h := range w.holds {
+	if w.plain == nil {
+		return nil
+	}
+	for _, h := range w.plain.all {
 		together := shared && h.lease.a.req.Shared
 		if !together && (!lost || h.lease.ended() != nil) {
-			if w.freed == nil {
-				w.freed = make(chan struct{})
+			if w.plain.freed == nil {
+				w.plain.freed = make(chan struct{})
 			}
-			return w.freed
+			return w.plain.freed
 		}
 	}
 	return nil
@@ -101,7 +110,11 @@ func (c *Client) hold(w *doorway, l *Lease) bool {
 		c.unused(w)
 		return false
 	}
-	w.holds = append(w.holds, hold{l, max(1, l.a.req.Weight)})
+	if w.plain == nil {
+		w.plain = &holds{}
+		w.plain.all = w.plain.room[:0]
+	}
+	w.plain.all = append(w.plain.all, hold{l, max(1, l.a.req.Weight)})
 	return true
 }
 
@@ -116,12 +129,12 @@ func (c *Client) unhold(d door, shared bool, n int64) ([]hold, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	w := c.doors[d]
-	if w == nil {
+	if w == nil || w.plain == nil {
 		return nil, false
 	}
 	var lost, same, rest []int
 	var sum int64
-	for i, h := range w.holds {
+	for i, h := range w.plain.all {
 		switch {
 		case h.lease.a.req.Shared != shared:
 			continue
@@ -139,7 +152,7 @@ func (c *Client) unhold(d door, shared bool, n int64) ([]hold, bool) {
 	}
 	var taken []hold
 	for _, i := range slices.Concat(lost, same, rest) {
-		h := &w.holds[i]
+		h := &w.plain.all[i]
 		part := min(n, h.left)
 		if part == 0 {
 			break
@@ -148,18 +161,18 @@ func (c *Client) unhold(d door, shared bool, n int64) ([]hold, bool) {
 		n -= part
 		taken = append(taken, *h)
 	}
-	before := len(w.holds)
-	w.holds = slices.DeleteFunc(w.holds, func(h hold) bool { return h.left == 0 })
-	c.gone(w, before-len(w.holds))
+	before := len(w.plain.all)
+	w.plain.all = slices.DeleteFunc(w.plain.all, func(h hold) bool { return h.left == 0 })
+	c.gone(w, before-len(w.plain.all))
 	return taken, true
 }
 
 // unholdOne is unhold for what is one thing. Mostly there is only one.
 func (c *Client) unholdOne(d door, shared bool) *Lease {
 	c.mu.Lock()
-	if w := c.doors[d]; w != nil && len(w.holds) == 1 && w.holds[0].lease.a.req.Shared == shared {
-		l := w.holds[0].lease
-		w.holds = w.holds[:0]
+	if w := c.doors[d]; w != nil && w.plain != nil && len(w.plain.all) == 1 && w.plain.all[0].lease.a.req.Shared == shared {
+		l := w.plain.all[0].lease
+		w.plain.all = w.plain.all[:0]
 		c.gone(w, 1)
 		c.mu.Unlock()
 		return l
@@ -173,9 +186,9 @@ func (c *Client) unholdOne(d door, shared bool) *Lease {
 
 // gone notes that n holds are undone. The caller holds mu.
 func (c *Client) gone(w *doorway, n int) {
-	if n > 0 && w.freed != nil {
-		close(w.freed)
-		w.freed = nil
+	if n > 0 && w.plain.freed != nil {
+		close(w.plain.freed)
+		w.plain.freed = nil
 	}
 	for range n {
 		c.unused(w)

@@ -112,7 +112,7 @@ func (h *handle) enter(ctx context.Context, at *doorway, want driver.Request, cf
 		if bar = h.c.barred(at, want.Shared, false); bar == nil {
 			return l, nil
 		}
-		_ = l.letGo(l.ctx, 0)
+		_ = l.letGo(l.values, 0)
 	}
 }
 

@@ -251,8 +251,8 @@ func (h *hooks) wrap(hook Hook) {
 func (c *Client) keep(ctx context.Context, entries []*keepalive.Entry) []error {
 	values := context.Background()
 	for _, e := range entries {
-		if l := e.Owner.(*acquisition).lease(); l != nil && trace.SpanContextFromContext(l.ctx).IsValid() {
-			values = l.ctx
+		if l := e.Owner.(*acquisition).lease(); l != nil && trace.SpanContextFromContext(l.values).IsValid() {
+			values = l.values
 			break
 		}
 	}

@@ -19,8 +19,9 @@ const (
 	// a release. That does not depend on how many hooks there are.
 	hookCost = 4
 	// What a tracing hook makes even without an SDK, mostly attributes: for three spans
-	// and six calls of instruments. It is 57; more than that deserves a look.
-	tracingCost = 60
+	// and six calls of instruments, and the context of the lease, which it follows. It is
+	// 65; more than that deserves a look.
+	tracingCost = 68
 )
 
 func allocations(t *testing.T, hooks ...holdfast.Hook) float64 {
@@ -48,10 +49,11 @@ func TestHooksCostLittle(t *testing.T) {
 	assert.LessOrEqual(t, tracing-none, float64(hookCost+tracingCost))
 }
 
-// Without hooks there is nothing to pay for: as much as a lease cost before there were
-// hooks, and the queue in this process that came after them.
+// Without hooks there is nothing to pay for. What a lease is made of: the acquisition with
+// the lease in it, what that needs until the lock is held, the token, the function that
+// hears news of it, and the doorway.
 func TestNoHooksCostNothing(t *testing.T) {
-	assert.LessOrEqual(t, allocations(t), 23.)
+	assert.LessOrEqual(t, allocations(t), 6.)
 }
 
 // passing is a hook that does nothing, in each place.

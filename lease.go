@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -16,56 +17,89 @@ import (
 type Lease struct {
 	a       *acquisition
 	fence   int64
-	carrier string // what others are told of us who wait
-	ctx     context.Context
-	cancel  context.CancelCauseFunc
-	plain   bool // nobody sees it: it can serve another when its holder is done
+	carrier string                   // what others are told of us who wait
+	values  context.Context          // which its context has, and what is done for it
+	life    atomic.Pointer[lifetime] // nil if nobody has asked for its context; made under a.mu
+	plain   bool                     // nobody sees it: it can serve another when its holder is done
 
 	end error // nil while held, then an error that matches ErrLost or ErrNotHeld; under a.mu
 }
 
-func newLease(ctx context.Context, a *acquisition, fence int64, op *AcquireOp) *Lease {
-	l := &Lease{a: a, fence: fence}
-	l.live(ctx, op)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.leases = append(a.room[:0], l)
-	return l
+// lifetime is the context of a lease. Most of those who lock, and many of those who hold
+// very many leases, never look at it.
+type lifetime struct {
+	ctx context.Context
+	end context.CancelCauseFunc
 }
 
-// live gives the lease its context. op is nil if there are no hooks.
+// live says where the lease has its values from. op is nil if there are no hooks.
 func (l *Lease) live(ctx context.Context, op *AcquireOp) {
-	outer := holdings(ctx)
-	ctx = context.WithoutCancel(ctx)
-	if op != nil && op.Holding != nil {
-		ctx = op.Holding(ctx, l.fence)
-		l.carrier, _ = ctx.Value(carrierKey{}).(string)
+	l.values = ctx
+	if op == nil || op.Holding == nil {
+		return
 	}
-	l.ctx, l.cancel = context.WithCancelCause(l.within(ctx, outer))
+	outer := holdings(ctx)
+	l.values = op.Holding(context.WithoutCancel(ctx), l.fence)
+	l.carrier, _ = l.values.Value(carrierKey{}).(string)
+	if holdings(l.values) != outer { // the hook has another context altogether
+		l.values = context.WithValue(l.values, holdingKey{}, outer)
+	}
 }
 
 // Context returns a context that ends when the lease does: with cause [ErrLost] when
 // it is lost, before another can get the lock. It has the values of the context that
 // the lease was acquired with, but neither its deadline nor its cancellation.
-func (l *Lease) Context() context.Context { return l.ctx }
+func (l *Lease) Context() context.Context {
+	if life := l.life.Load(); life != nil {
+		return life.ctx
+	}
+	life := &lifetime{}
+	life.ctx, life.end = context.WithCancelCause(l.within(context.WithoutCancel(l.values), holdings(l.values)))
+	l.a.mu.Lock()
+	defer l.a.mu.Unlock()
+	if before := l.life.Load(); before != nil { // another was faster
+		return before.ctx
+	}
+	if l.end != nil { // nobody shall see it before that
+		life.end(causeOf(l.end))
+	}
+	l.life.Store(life)
+	return life.ctx
+}
+
+// die ends the context of a lease that has ended, if there is one.
+func (l *Lease) die(cause error) {
+	if life := l.life.Load(); life != nil {
+		life.end(cause)
+	}
+}
+
+// causeOf is the cause of the end of a context, if the lease has ended so.
+func causeOf(end error) error {
+	if errors.Is(end, ErrLost) {
+		return end
+	}
+	return context.Canceled
+}
 
 // WithContext returns a context that ends when ctx or the lease does, whichever comes
 // first. It has the values of ctx.
 func (l *Lease) WithContext(ctx context.Context) context.Context {
 	ctx, cancel := context.WithCancelCause(l.within(ctx, holdings(ctx)))
-	if l.ctx.Err() != nil {
-		cancel(context.Cause(l.ctx))
+	held := l.Context()
+	if held.Err() != nil {
+		cancel(context.Cause(held))
 		return ctx
 	}
 	// The lease is certain to end, and cancel will be called. But if ctx ends before, a
 	// long lease should not remember it.
-	forget := context.AfterFunc(l.ctx, func() { cancel(context.Cause(l.ctx)) })
+	forget := context.AfterFunc(held, func() { cancel(context.Cause(held)) })
 	context.AfterFunc(ctx, func() { forget() })
 	return ctx
 }
 
 // Done returns a channel that is closed when the lease ends.
-func (l *Lease) Done() <-chan struct{} { return l.ctx.Done() }
+func (l *Lease) Done() <-chan struct{} { return l.Context().Done() }
 
 // Err returns nil while the lease is held. When it was lost the error matches [ErrLost]
 // and says why; after it was released it matches [ErrNotHeld]. Err looks at the clock
@@ -198,7 +232,7 @@ func do(ctx context.Context, acquire func(context.Context) (*Lease, error), f fu
 		}
 	}()
 	// What a hook has put into the lease's context, such as a span, f shall see, too.
-	return f(l.WithContext(together{ctx, l.ctx}))
+	return f(l.WithContext(together{ctx, l.Context()}))
 }
 
 func (l *Lease) door() door { return door{kind: l.a.req.Kind, name: l.a.req.Name} }

@@ -39,7 +39,7 @@ func (t *attempt) inLine() (*Lease, error) {
 	w := t.c.waiters.Get().(*waiter)
 	defer t.c.waiters.Put(w)
 	for {
-		news, ended := at.line.Join(w, t.cfg.alike(), t.want.Wait)
+		news, ended := at.line.Join(w, t.alike, t.want.Wait)
 		t.giveBack(ended)
 		if news.Status == cohort.Wait {
 			var err error

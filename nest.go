@@ -2,7 +2,6 @@ package holdfast
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -43,7 +42,6 @@ func (l *Lease) nest(ctx context.Context, want driver.Request, op *AcquireOp) (*
 		if op != nil {
 			op.Reentrant = false
 		}
-		n.cancel(ErrNotHeld)
 		return nil, nil
 	}
 	return n, nil
@@ -134,11 +132,8 @@ func (a *acquisition) dismiss(end error) bool {
 		}
 	}
 	a.mu.Unlock()
-	if !errors.Is(end, ErrLost) {
-		end = context.Canceled
-	}
 	for _, l := range held {
-		l.cancel(end)
+		l.die(causeOf(end))
 	}
 	return len(held) > 0
 }

@@ -56,8 +56,8 @@ func (c copies) possible(d driver.Driver) error {
 // given back.
 func (a *acquisition) confirm(ctx context.Context, want copies) (keepalive.Trust, error) {
 	// Nothing else renews the lease meanwhile, so there must be something left of it.
-	limit := min(want.timeout, a.req.TTL/2)
-	hung := time.NewTimer(limit + a.req.TTL/4)
+	limit := min(want.timeout, a.cfg.ttl/2)
+	hung := time.NewTimer(limit + a.cfg.ttl/4)
 	defer hung.Stop()
 	type result struct {
 		trust keepalive.Trust
@@ -83,7 +83,7 @@ func (a *acquisition) confirm(ctx context.Context, want copies) (keepalive.Trust
 	case ctx.Err() != nil: // also if it was confirmed at the same time
 		r.err = fmt.Errorf("%w: %w", context.Cause(ctx), ErrNotReplicated)
 	case a.loud && errors.Is(r.err, ErrNotReplicated):
-		a.log.Warn("holdfast: cannot lock yet", "lock", a.req.Name, "error", r.err)
+		a.cfg.log().Warn("holdfast: cannot lock yet", "lock", a.req.Name, "error", r.err)
 	}
 	return r.trust, r.err
 }
@@ -98,7 +98,7 @@ func (a *acquisition) replicate(ctx context.Context, n int, limit time.Duration)
 		err := by.Confirm(ctx, a.driverLease(), n, deadline.Sub(sent))
 		switch {
 		case !errors.Is(err, driver.ErrTransient):
-			return keepalive.NewTrust(sent, a.req.TTL), err
+			return keepalive.NewTrust(sent, a.cfg.ttl), err
 		case ctx.Err() != nil || time.Until(deadline) < 2*pause:
 			return keepalive.Trust{}, fmt.Errorf("%w: %w", ErrNotReplicated, err)
 		}

@@ -49,14 +49,15 @@ func (l *Lease) surely(ctx context.Context, keep int64, run func(*Lease, context
 
 func (l *Lease) release(ctx context.Context, _ int64) error {
 	const op = "release"
-	settle, err := l.giveUp(ctx, l.a.c.begin())
-	if settle == nil {
+	due, err := l.giveUp(ctx, l.a.c.begin())
+	if !due {
 		return l.error(op, err)
 	}
+	s := l.a.settlement(ctx)
 	if ctx.Done() == nil { // as in run
-		return l.error(op, settle.finish())
+		return l.error(op, s.finish())
 	}
-	done := settle.background()
+	done := s.background()
 	atLeast := time.After(releaseWait)
 	select {
 	case err := <-done:
@@ -76,24 +77,25 @@ func (l *Lease) unlock() {
 	if l.plain && l.ended() == nil && l.a.passOn() {
 		return
 	}
-	ctx := l.ctx // for the span
+	ctx := l.values // for the span
 	if l.a.c.hooks.Load() != nil {
-		ctx = context.WithoutCancel(ctx)
+		ctx = context.WithoutCancel(l.Context())
 	}
 	_ = l.surely(ctx, 0, (*Lease).letGo)
 }
 
 func (l *Lease) letGo(ctx context.Context, _ int64) error {
-	settle, err := l.giveUp(ctx, l.a.c.begin())
-	if settle != nil {
-		l.hurry(settle)
+	due, err := l.giveUp(ctx, l.a.c.begin())
+	if due {
+		s := l.a.settlement(ctx)
+		l.hurry(&s)
 	}
 	return err
 }
 
 // lower gives up all of the lease but a weight, in the same way.
 func (l *Lease) lower(weight int64) {
-	_ = l.surely(context.WithoutCancel(l.ctx), weight, (*Lease).letGoOfSome)
+	_ = l.surely(context.WithoutCancel(l.Context()), weight, (*Lease).letGoOfSome)
 }
 
 func (l *Lease) letGoOfSome(ctx context.Context, keep int64) error {
@@ -102,8 +104,8 @@ func (l *Lease) letGoOfSome(ctx context.Context, keep int64) error {
 		return nil // it all goes when the rest does
 	}
 	s := l.a.settlement(ctx)
-	s.part, s.send = true, func(ctx context.Context, to driver.Lease) error { return d.Downgrade(ctx, to, keep) }
-	l.hurry(s)
+	s.part = func(ctx context.Context, to driver.Lease) error { return d.Downgrade(ctx, to, keep) }
+	l.hurry(&s)
 	return nil
 }
 
@@ -133,32 +135,36 @@ func (s *settlement) finish() error {
 	return err
 }
 
-func (s *settlement) background() <-chan error {
+// background is finish on another goroutine.
+func (s settlement) background() <-chan error {
 	done := make(chan error, 1)
 	go func() { done <- s.finish() }()
 	return done
 }
 
-// giveUp ends the lease in this process and returns what has still to be done in the
-// store, or if one need not wait for that, what to say instead. It is part of an
-// operation that has begun, or could not; finish ends that.
-func (l *Lease) giveUp(ctx context.Context, begun bool) (*settlement, error) {
-	_ = l.Err() // the lease may be lost without anybody having noticed yet
+// giveUp ends the lease in this process. It reports whether a settlement is due, and if one
+// need not wait for that, what to say instead. It is part of an operation that has begun,
+// or could not; finish ends that.
+func (l *Lease) giveUp(ctx context.Context, begun bool) (due bool, err error) {
+	// The lease may be lost without anybody having noticed yet.
+	if errors.Is(l.Err(), ErrLost) {
+		l.Context() // why it ended stays what it was
+	}
 	before, others := l.a.leave(l, begun)
 	switch {
 	case !begun && before == nil:
-		return nil, ErrClosed // Close releases it
+		return false, ErrClosed // Close releases it
 	case !begun:
-		return nil, before
+		return false, before
 	case before == nil:
 		// The holder stops to believe before anybody else is told.
-		l.cancel(context.Canceled)
+		l.die(context.Canceled)
 		if others || l.a.passOn() {
 			l.a.c.wg.Done()
-			return nil, nil
+			return false, nil
 		}
 		l.a.cease() // renewal stops before the store is told
-		return l.a.settlement(ctx), nil
+		return true, nil
 	case errors.Is(before, ErrLost):
 		// The store may still keep the lease for a moment. The next one need not wait
 		// for that, and this one not for the store.
@@ -166,7 +172,7 @@ func (l *Lease) giveUp(ctx context.Context, begun bool) (*settlement, error) {
 	default:
 		l.a.c.wg.Done()
 	}
-	return nil, before
+	return false, before
 }
 
 // settlement is the release of a token, or of a part of what it holds, which is tried
@@ -175,34 +181,40 @@ type settlement struct {
 	a        *acquisition
 	ctx      context.Context
 	lease    driver.Lease
-	send     func(context.Context, driver.Lease) error
-	part     bool      // not the whole of it
-	deadline time.Time // set when the first attempt fails
+	part     func(context.Context, driver.Lease) error // gives up a part; nil for all of it
+	deadline time.Time                                 // set when the first attempt fails
 	pause    time.Duration
 	maybe    bool // a release may have been carried out without our hearing of it
 }
 
-func (a *acquisition) settlement(ctx context.Context) *settlement {
-	return &settlement{a: a, ctx: a.c.under(ctx), lease: a.driverLease(), send: a.c.d.Release}
+func (a *acquisition) settlement(ctx context.Context) settlement {
+	return settlement{a: a, ctx: a.c.under(ctx), lease: a.driverLease()}
 }
 
 // try makes one attempt. If it is final, err is what to say: driver.ErrNotHeld only if
 // the token was not held when the first release arrived, since after a release whose
 // answer was lost that is what one expects to hear.
 func (s *settlement) try() (err error, final bool) {
-	if err, final = s.attempt(); !final || s.part {
+	if err, final = s.attempt(); !final || s.part != nil {
 		return err, final
 	}
 	s.a.settled.Store(true)
 	if s.a.straggled.Swap(false) {
-		_ = s.send(s.ctx, s.lease)
+		_ = s.send()
 	}
 	return err, final
 }
 
+func (s *settlement) send() error {
+	if s.part != nil {
+		return s.part(s.ctx, s.lease)
+	}
+	return s.a.c.d.Release(s.ctx, s.lease)
+}
+
 func (s *settlement) attempt() (err error, final bool) {
 	s.lease.Unsettled = s.a.open.Load() > 0
-	err = s.send(s.ctx, s.lease)
+	err = s.send()
 	if err == nil {
 		s.a.c.answer()
 	}

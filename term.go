@@ -23,7 +23,8 @@ func (a *acquisition) begin(trust keepalive.Trust) error {
 	a.c.mu.Lock()
 	closed := a.c.closed
 	if !closed {
-		a.c.terms[a] = struct{}{}
+		a.c.terms = append(a.c.terms, a)
+		a.place = int32(len(a.c.terms))
 		if a.at != nil {
 			a.at.users++
 		}
@@ -49,8 +50,15 @@ func (a *acquisition) hold(ctx context.Context, op *AcquireOp, plain bool) *Leas
 		}
 		a.dismiss(ErrNotHeld)
 	}
-	l := newLease(ctx, a, a.turn.fence(), op)
-	l.plain = plain
+	l := &a.initial
+	if before != nil {
+		l = new(Lease)
+	}
+	*l = Lease{a: a, fence: a.turn.fence(), plain: plain}
+	l.live(ctx, op)
+	a.mu.Lock()
+	a.leases = append(a.room[:0], l)
+	a.mu.Unlock()
 	if before != nil && l.carrier != "" {
 		a.c.keeper.Announce(&a.entry)
 	}
@@ -94,7 +102,8 @@ func (a *acquisition) tidy() {
 	case <-a.c.closing.Done():
 	case <-time.After(releaseWait):
 	}
-	_, _ = a.settlement(a.lease().ctx).try()
+	s := a.settlement(a.lease().values)
+	_, _ = s.try()
 }
 
 // cease ends the care for the term, and reports whether there was any. It does not pass
@@ -102,8 +111,13 @@ func (a *acquisition) tidy() {
 func (a *acquisition) cease() bool {
 	a.ceased.Store(true)
 	a.c.mu.Lock()
-	_, cared := a.c.terms[a]
-	delete(a.c.terms, a)
+	cared := a.place > 0
+	if cared {
+		last := len(a.c.terms) - 1
+		other := a.c.terms[last]
+		a.c.terms[a.place-1], a.c.terms[last] = other, nil
+		a.c.terms, other.place, a.place = a.c.terms[:last], a.place, 0
+	}
 	a.c.mu.Unlock()
 	if !cared {
 		return false
@@ -155,7 +169,7 @@ func (a *acquisition) close() <-chan error {
 		return nil
 	}
 	a.dismiss(ErrNotHeld)
-	return a.settlement(a.lease().ctx).background()
+	return a.settlement(a.lease().values).background()
 }
 
 // stop keeps the term from passing to anybody else.
@@ -209,7 +223,7 @@ func (a *acquisition) extend(x driver.Extender, n int64) {
 		return
 	}
 	defer a.c.wg.Done()
-	ctx, cancel := context.WithTimeout(a.c.life, a.req.TTL)
+	ctx, cancel := context.WithTimeout(a.c.life, a.cfg.ttl)
 	defer cancel()
 	sent := time.Now()
 	g, err := x.Extend(ctx, a.driverLease(), n)
@@ -243,7 +257,7 @@ type turn struct {
 	mu        sync.Mutex
 	ttl       time.Duration
 	ends      time.Time
-	passes    int
+	passes    int32
 	notice    bool // the store tells when somebody waits
 	extending bool
 	wanted    bool // somebody waits, or the store did not say: no further turn

@@ -28,7 +28,7 @@ type holdSpan struct {
 type holdSpanKey struct{ t *tracing }
 
 func (t *tracing) holdOf(l *Lease) *holdSpan {
-	h, _ := l.Context().Value(holdSpanKey{t}).(*holdSpan)
+	h, _ := l.values.Value(holdSpanKey{t}).(*holdSpan)
 	return h
 }
 
@@ -85,7 +85,7 @@ func (h *holdSpan) end(l *Lease, at time.Time) {
 
 // endReason says why the lease has ended.
 func (l *Lease) endReason() string {
-	switch cause := context.Cause(l.ctx); {
+	switch cause := context.Cause(l.Context()); {
 	case errors.Is(cause, errNotRenewed) && l.a.cfg.fixed:
 		return "expired"
 	case errors.Is(cause, ErrLost):

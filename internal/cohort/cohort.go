@@ -53,7 +53,7 @@ const (
 
 // Waiter is somebody who wants the lock and has to wait for it.
 type Waiter[T Term[K], K comparable] struct {
-	key  K
+	key  *K
 	news chan News[T] // has room for one; a waiter is told one thing
 }
 
@@ -85,14 +85,15 @@ func NewWaiter[T Term[K], K comparable]() *Waiter[T, K] {
 }
 
 // Join is how somebody comes to want the lock. Terms pass only between those that suit each
-// other by their keys. Only if the answer is Wait is the waiter in the queue. ended is a
+// other by their keys, which are
+// not changed afterwards. Only if the answer is Wait is the waiter in the queue. ended is a
 // term that was idle and does not suit; it has to be given up.
-func (c *Cohort[T, K]) Join(w *Waiter[T, K], key K, wait bool) (news News[T], ended T) {
+func (c *Cohort[T, K]) Join(w *Waiter[T, K], key *K, wait bool) (news News[T], ended T) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var none T
 	if c.idle {
-		if c.term.Suits(key) {
+		if c.term.Suits(*key) {
 			c.idle = false
 			c.term.Pass()
 			return News[T]{Held, c.term}, none
@@ -102,7 +103,7 @@ func (c *Cohort[T, K]) Join(w *Waiter[T, K], key K, wait bool) (news News[T], en
 	}
 	switch {
 	case c.asking == nil && c.term == none && len(c.waiting) == 0:
-		c.asks(key)
+		c.asking = key
 		return News[T]{Status: Ask}, ended
 	case !wait:
 		return News[T]{Status: Busy}, ended
@@ -129,7 +130,7 @@ func (c *Cohort[T, K]) Won(t T) {
 func (c *Cohort[T, K]) Bequeath(t T) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.waiting) == 0 || c.waiting[0].key != *c.asking {
+	if len(c.waiting) == 0 || *c.waiting[0].key != *c.asking {
 		return false
 	}
 	c.send(t)
@@ -153,9 +154,9 @@ func (c *Cohort[T, K]) Next(t T) Fate {
 	case c.term != t:
 		return Over
 	// Whoever is at the store has been longer in the queue than those who are not.
-	case c.asking == nil && len(c.waiting) > 0 && t.Suits(c.waiting[0].key):
+	case c.asking == nil && len(c.waiting) > 0 && t.Suits(*c.waiting[0].key):
 		w := c.pop()
-		next := len(c.waiting) > 0 && c.waiting[0].key != w.key
+		next := len(c.waiting) > 0 && *c.waiting[0].key != *w.key
 		t.Pass()
 		w.news <- News[T]{Held, t} // from here on w is for its goroutine to use
 		if next {
@@ -232,7 +233,7 @@ func (c *Cohort[T, K]) advance() {
 	if c.asking != nil || len(c.waiting) == 0 {
 		return
 	}
-	if c.term == none || !c.term.Suits(c.waiting[0].key) {
+	if c.term == none || !c.term.Suits(*c.waiting[0].key) {
 		c.send(none)
 		return
 	}
@@ -254,13 +255,10 @@ func (c *Cohort[T, K]) watch(t T) {
 	})
 }
 
-// asks notes whose key it is that the store is asked with. The caller holds mu.
-func (c *Cohort[T, K]) asks(key K) { c.asking = &key }
-
 // send makes the first in the queue the one who is at the store. The caller holds mu.
 func (c *Cohort[T, K]) send(t T) {
 	w := c.pop()
-	c.asks(w.key)
+	c.asking = w.key
 	w.news <- News[T]{Ask, t}
 }
 

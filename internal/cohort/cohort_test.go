@@ -55,7 +55,7 @@ func (t *term) goOn(d time.Duration) {
 func join(t *testing.T, c *line, key string) *waiter {
 	t.Helper()
 	w := cohort.NewWaiter[*term, string]()
-	n, ended := c.Join(w, key, true)
+	n, ended := c.Join(w, &key, true)
 	require.Equal(t, news{Status: cohort.Wait}, n)
 	require.Nil(t, ended)
 	return w
@@ -70,7 +70,7 @@ func asked(t *testing.T, c *line, key string) {
 // come wants the lock and need not wait.
 func come(t *testing.T, c *line, key string, wait bool) news {
 	t.Helper()
-	n, ended := c.Join(cohort.NewWaiter[*term, string](), key, wait)
+	n, ended := c.Join(cohort.NewWaiter[*term, string](), &key, wait)
 	require.Nil(t, ended)
 	return n
 }

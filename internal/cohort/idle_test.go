@@ -37,7 +37,7 @@ func TestNewcomerWhomAnIdleTermDoesNotSuitEndsIt(t *testing.T) {
 		for _, wait := range []bool{true, false} {
 			c, a := idle(t)
 			key := spoil(a)
-			n, ended := c.Join(cohort.NewWaiter[*term, string](), key, wait)
+			n, ended := c.Join(cohort.NewWaiter[*term, string](), &key, wait)
 			require.Equal(t, news{Status: cohort.Ask}, n, what)
 			require.Same(t, a, ended, what)
 			require.Nil(t, c.Term(), what)

@@ -66,7 +66,7 @@ func (m *model) join(key string, wait bool) {
 	idle := m.present != nil && m.holder == nil
 	suits := idle && m.present.Suits(key)
 	who := &member{key: key, w: cohort.NewWaiter[*term, string]()}
-	n, ended := m.line.Join(who.w, key, wait)
+	n, ended := m.line.Join(who.w, &key, wait)
 	if (ended != nil) != (idle && !suits) || ended != nil && ended != m.present {
 		m.Fatalf("the idle term %v ended as %v", m.present, ended)
 	}
