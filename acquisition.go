@@ -407,7 +407,7 @@ func (a *acquisition) undo(ctx context.Context) {
 func (a *acquisition) driverLease() driver.Lease {
 	l := driver.Lease{Kind: a.req.Kind, Name: a.req.Name, Token: a.req.Token, TTL: a.cfg.ttl, Owner: a.req.Owner}
 	if held := a.lease(); held != nil {
-		l.Carrier = held.carrier
+		l.Carrier = held.carrier()
 	}
 	return l
 }

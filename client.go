@@ -224,12 +224,12 @@ func appendRandom(to []byte) []byte {
 
 func (h *handle) inspect(ctx context.Context) (Info, error) {
 	i, ok := driver.As[driver.Inspector](h.c.d)
-	return await(h.c, ctx, "inspect", h.door(false), ok, func() (Info, error) { return i.Inspect(exempt(ctx), h.kind, h.name) })
+	return await(h.c, ctx, "inspect", h.all(), ok, func() (Info, error) { return i.Inspect(exempt(ctx), h.kind, h.name) })
 }
 
 func (h *handle) force(ctx context.Context) error {
 	f, ok := driver.As[driver.Forcer](h.c.d)
-	_, err := await(h.c, ctx, "force unlock", h.door(false), ok, func() (any, error) {
+	_, err := await(h.c, ctx, "force unlock", h.all(), ok, func() (any, error) {
 		err := f.ForceRelease(exempt(ctx), h.kind, h.name)
 		if errors.Is(err, driver.ErrNotHeld) {
 			err = ErrNotHeld

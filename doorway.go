@@ -2,6 +2,7 @@ package holdfast
 
 import (
 	"slices"
+	"strings"
 	"sync/atomic"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -9,10 +10,21 @@ import (
 
 // door names the place where the goroutines of a client queue for a lock.
 type door struct {
-	kind  driver.Kind
-	name  string
-	owner string // what is held on behalf of one is not for others to unlock
+	kind driver.Kind
+	name string
 }
+
+// of is the door for those who lock on behalf of an owner: what they hold is not for others
+// to unlock. It is a kind of its own, which leaves nothing to remember for most.
+func (d door) of(owner string) door {
+	if owner != "" {
+		d.kind += driver.Kind(" of " + owner)
+	}
+	return d
+}
+
+// owned reports whether it is the door of an owner.
+func (d door) owned() bool { return strings.Contains(string(d.kind), " of ") }
 
 // doorway is what a client knows of a lock. It exists only while somebody uses it.
 type doorway struct {
@@ -84,10 +96,7 @@ func (c *Client) unused(w *doorway) {
 func (c *Client) barred(w *doorway, shared, lost bool) <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if w.door.owner != "" { // the store lets an owner in beside himself
-		return nil
-	}
-	if w.plain == nil {
+	if w.plain == nil || w.door.owned() { // the store lets an owner in beside himself
 		return nil
 	}
 	for _, h := range w.plain.all {

@@ -29,7 +29,7 @@ func (c *Client) handle(k driver.Kind, name string, opts []LockOption) handle {
 
 // want is a request for the lock, shared or not. Only an RWMutex can be shared.
 func (h *handle) want(shared, wait bool) driver.Request {
-	return driver.Request{Kind: h.kind, Name: h.name, Shared: shared, Wait: wait, Owner: h.door(shared).owner}
+	return driver.Request{Kind: h.kind, Name: h.name, Shared: shared, Wait: wait, Owner: h.owner(shared)}
 }
 
 // lock waits for the lock and leaves the lease in the doorway.
@@ -143,12 +143,17 @@ func (h *handle) unlock(shared bool) bool {
 	return true
 }
 
-func (h *handle) door(shared bool) door {
-	d := door{kind: h.kind, name: h.name}
-	if h.kind != driver.Semaphore && !shared {
-		d.owner = h.config.owner
+func (h *handle) door(shared bool) door { return h.all().of(h.owner(shared)) }
+
+// all is the door whoever the owner is.
+func (h *handle) all() door { return door{h.kind, h.name} }
+
+// owner returns on whose behalf the lock is held.
+func (h *handle) owner(shared bool) string {
+	if h.kind == driver.Semaphore || shared {
+		return ""
 	}
-	return d
+	return h.config.owner
 }
 
 // fatal reports whether an error is one that forms without an error cannot live with.

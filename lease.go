@@ -15,35 +15,44 @@ import (
 // lease is renewed. It ends when it is released, or when it is lost. Its methods may
 // be called from any goroutine.
 type Lease struct {
-	a       *acquisition
-	fence   int64
-	carrier string                   // what others are told of us who wait
-	values  context.Context          // which its context has, and what is done for it
-	life    atomic.Pointer[lifetime] // nil if nobody has asked for its context; made under a.mu
-	plain   bool                     // nobody sees it: it can serve another when its holder is done
+	a      *acquisition
+	fence  int64
+	values context.Context          // which its context has, and what is done for it
+	life   atomic.Pointer[lifetime] // nil until there is need of its context; set under a.mu
+	plain  bool                     // nobody sees it: it can serve another when its holder is done
 
 	end error // nil while held, then an error that matches ErrLost or ErrNotHeld; under a.mu
 }
 
-// lifetime is the context of a lease. Most of those who lock, and many of those who hold
-// very many leases, never look at it.
+// lifetime is the context of a lease. Most of those who lock never look at it.
 type lifetime struct {
-	ctx context.Context
-	end context.CancelCauseFunc
+	context.Context
+	end     context.CancelCauseFunc
+	carrier string // what others are told of us who wait
 }
 
 // live says where the lease has its values from. op is nil if there are no hooks.
 func (l *Lease) live(ctx context.Context, op *AcquireOp) {
 	l.values = ctx
-	if op == nil || op.Holding == nil {
-		return
+	if op != nil && op.Holding != nil {
+		l.values = op.Holding(context.WithoutCancel(ctx), l.fence)
+		life := l.lifetime(l.values, holdings(ctx))
+		life.carrier, _ = life.Value(carrierKey{}).(string)
+		l.life.Store(life)
 	}
-	outer := holdings(ctx)
-	l.values = op.Holding(context.WithoutCancel(ctx), l.fence)
-	l.carrier, _ = l.values.Value(carrierKey{}).(string)
-	if holdings(l.values) != outer { // the hook has another context altogether
-		l.values = context.WithValue(l.values, holdingKey{}, outer)
+}
+
+func (l *Lease) lifetime(values context.Context, outer *holding) *lifetime {
+	life := &lifetime{}
+	life.Context, life.end = context.WithCancelCause(l.within(values, outer))
+	return life
+}
+
+func (l *Lease) carrier() string {
+	if life := l.life.Load(); life != nil {
+		return life.carrier
 	}
+	return ""
 }
 
 // Context returns a context that ends when the lease does: with cause [ErrLost] when
@@ -51,20 +60,19 @@ func (l *Lease) live(ctx context.Context, op *AcquireOp) {
 // the lease was acquired with, but neither its deadline nor its cancellation.
 func (l *Lease) Context() context.Context {
 	if life := l.life.Load(); life != nil {
-		return life.ctx
+		return life.Context
 	}
-	life := &lifetime{}
-	life.ctx, life.end = context.WithCancelCause(l.within(context.WithoutCancel(l.values), holdings(l.values)))
+	life := l.lifetime(context.WithoutCancel(l.values), holdings(l.values))
 	l.a.mu.Lock()
 	defer l.a.mu.Unlock()
 	if before := l.life.Load(); before != nil { // another was faster
-		return before.ctx
+		return before.Context
 	}
 	if l.end != nil { // nobody shall see it before that
 		life.end(causeOf(l.end))
 	}
 	l.life.Store(life)
-	return life.ctx
+	return life.Context
 }
 
 // die ends the context of a lease that has ended, if there is one.

@@ -154,7 +154,7 @@ func (t *attempt) behind(at *doorway) {
 
 func (t *attempt) after(a *acquisition) {
 	if l := a.lease(); t.op != nil && l != nil {
-		t.op.block(l.carrier)
+		t.op.block(l.carrier())
 	}
 }
 

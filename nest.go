@@ -42,6 +42,7 @@ func (l *Lease) nest(ctx context.Context, want driver.Request, op *AcquireOp) (*
 		if op != nil {
 			op.Reentrant = false
 		}
+		n.die(ErrNotHeld)
 		return nil, nil
 	}
 	return n, nil

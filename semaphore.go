@@ -87,7 +87,7 @@ func (s *Semaphore) Do(ctx context.Context, n int64, f func(ctx context.Context)
 func (s *Semaphore) Resize(ctx context.Context, limit int64) error {
 	checkLimit(limit)
 	r, able := driver.As[driver.Resizer](s.c.d)
-	_, err := await(s.c, ctx, "resize", s.door(false), able, func() (any, error) {
+	_, err := await(s.c, ctx, "resize", s.all(), able, func() (any, error) {
 		return nil, r.Resize(s.c.under(ctx), s.name, limit)
 	})
 	return err

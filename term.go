@@ -59,7 +59,7 @@ func (a *acquisition) hold(ctx context.Context, op *AcquireOp, plain bool) *Leas
 	a.mu.Lock()
 	a.leases = append(a.room[:0], l)
 	a.mu.Unlock()
-	if before != nil && l.carrier != "" {
+	if before != nil && l.carrier() != "" {
 		a.c.keeper.Announce(&a.entry)
 	}
 	switch cause := a.fate.Load(); { // as it was before the lease was there to hear it
