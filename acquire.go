@@ -142,7 +142,7 @@ func (t *attempt) win(a *acquisition) (*Lease, error) {
 		return nil, err
 	}
 	t.op.found(a)
-	a.turn.begin(a.request, fence)
+	a.turn.begin(a, fence)
 	l := a.hold(t.ctx, t.op, t.plain)
 	if err := a.begin(trust); err != nil {
 		a.dismiss(err)

@@ -71,8 +71,10 @@ type claim struct {
 // bid is what an acquisition needs until the lock is held. It belongs to the goroutine in
 // run.
 type bid struct {
-	request driver.Request // of which each ask sends a copy, with its number
-	sent    []time.Time    // when the asks were sent; sent[0] is ask number first
+	wait, notice  bool // as in the request
+	fences, limit int64
+
+	sent []time.Time // when the asks were sent; sent[0] is ask number first
 	first,
 	last uint64 // numbers of the oldest ask that is remembered, and of the newest
 
@@ -102,9 +104,8 @@ type reply struct {
 
 func newAcquisition(c *Client, want driver.Request, cfg *config) *acquisition {
 	a := &acquisition{c: c, cfg: cfg}
-	want.Token, want.TTL, want.Holder, want.Wake = c.newToken(), cfg.ttl, c.holder, a.wake
-	a.req = claim{want.Kind, want.Name, want.Token, want.Owner, want.Shared, want.Weight}
-	a.bid = &bid{request: want, first: 1}
+	a.req = claim{want.Kind, want.Name, c.newToken(), want.Owner, want.Shared, want.Weight}
+	a.bid = &bid{wait: want.Wait, notice: want.Notice, fences: want.Fences, limit: want.Limit, first: 1}
 	a.sent = a.firstSent[:0]
 	return a
 }
@@ -274,8 +275,11 @@ func (a *acquisition) number() *driver.Request {
 	if a.last > 1 { // nobody knows how long the driver looks at the first one
 		r = new(driver.Request)
 	}
-	*r = a.request
-	r.Ask = a.last
+	*r = driver.Request{
+		Kind: a.req.Kind, Name: a.req.Name, Token: a.req.Token, Ask: a.last, TTL: a.cfg.ttl, Owner: a.req.Owner,
+		Shared: a.req.Shared, Wait: a.wait, Notice: a.notice, Weight: a.req.Weight, Limit: a.limit, Fences: a.fences,
+		Holder: a.c.holder, Wake: a.wake,
+	}
 	return r
 }
 
@@ -341,7 +345,7 @@ func (a *acquisition) answer(r reply) (driver.Grant, error) {
 		return r.grant, nil
 	case driver.Busy:
 		a.err, a.busy = ErrLocked, true
-		if !a.request.Wait {
+		if !a.wait {
 			return driver.Grant{}, ErrLocked
 		}
 		// The driver has no queue. Jitter keeps the waiters from coming in step.
@@ -360,7 +364,7 @@ func (a *acquisition) failed(err error) error {
 	if errors.Is(err, ErrLimitConflict) || errors.Is(err, ErrLimitExceeded) {
 		a.c.answer() // it is one, if not what we had hoped for
 	}
-	if !errors.Is(err, driver.ErrTransient) || !a.request.Wait && a.last >= maxTries {
+	if !errors.Is(err, driver.ErrTransient) || !a.wait && a.last >= maxTries {
 		return err
 	}
 	if a.loud && a.err == nil {

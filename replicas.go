@@ -45,7 +45,10 @@ type copies struct {
 
 // possible says what is wrong if they are wanted and the driver cannot tell.
 func (c copies) possible(d driver.Driver) error {
-	if _, able := driver.As[driver.Confirmer](d); c.n > 0 && !able {
+	if c.n == 0 {
+		return nil
+	}
+	if _, able := driver.As[driver.Confirmer](d); !able {
 		return fmt.Errorf("the store does not know of replicas: %w", errors.ErrUnsupported)
 	}
 	return nil

@@ -57,8 +57,7 @@ func (l *Lease) release(ctx context.Context, _ int64) error {
 	if ctx.Done() == nil { // as in run
 		return l.error(op, s.finish())
 	}
-	done := s.background()
-	atLeast := time.After(releaseWait)
+	began, done := time.Now(), s.background()
 	select {
 	case err := <-done:
 		return l.error(op, err)
@@ -67,7 +66,7 @@ func (l *Lease) release(ctx context.Context, _ int64) error {
 	select {
 	case err := <-done:
 		return l.error(op, err)
-	case <-atLeast:
+	case <-time.After(releaseWait - time.Since(began)):
 		return l.error(op, fmt.Errorf("%w: it goes on in the background", end(ctx)))
 	}
 }

@@ -275,11 +275,11 @@ type lingering struct {
 // block is numbers that the store has reserved.
 type block struct{ next, left int64 }
 
-func (t *turn) begin(r driver.Request, fence int64) {
+func (t *turn) begin(a *acquisition, fence int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.ttl, t.notice, t.unfenced, t.size = r.TTL, r.Notice, fence == 0, maxPasses
-	t.now = block{fence, max(r.Fences, 1)}
+	t.ttl, t.notice, t.unfenced, t.size = a.cfg.ttl, a.notice, fence == 0, maxPasses
+	t.now = block{fence, max(a.fences, 1)}
 	t.ends = time.Now().Add(t.ttl / turnShare)
 }
 

@@ -99,8 +99,10 @@ func (k *Keeper) Add(e *Entry, lease driver.Lease, trust Trust) {
 	// A pushed grant may rest on an ask from a while ago. The renewal is due a third
 	// of a TTL after that ask: at once if so much has been used up.
 	e.next = trust.sent.Add(e.ttl/renewals - k.early(e.ttl))
-	if soon := time.Now().Add(announce); lease.Carrier != "" && soon.Before(e.next) {
-		e.next = soon
+	if lease.Carrier != "" {
+		if soon := time.Now().Add(announce); soon.Before(e.next) {
+			e.next = soon
+		}
 	}
 	heap.Push(&k.heap, e)
 	if !k.running {
