@@ -128,6 +128,18 @@ func BenchmarkLeaseWithoutStore(b *testing.B) {
 	}
 }
 
+// BenchmarkLockWithoutStore is the same for the forms of package sync.
+func BenchmarkLockWithoutStore(b *testing.B) {
+	locks := holdfast.Open(instant{})
+	defer locks.Close()
+	mu := locks.Mutex("x")
+	b.ReportAllocs()
+	for b.Loop() {
+		mu.Lock()
+		mu.Unlock()
+	}
+}
+
 // keepNothing adds a hook that only calls what it is around.
 func keepNothing(locks *holdfast.Client) {
 	locks.AddHook(meddler{acquire: func(next holdfast.AcquireFunc, ctx context.Context, op *holdfast.AcquireOp) (*holdfast.Lease, error) {

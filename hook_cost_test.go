@@ -51,9 +51,15 @@ func TestHooksCostLittle(t *testing.T) {
 
 // Without hooks there is nothing to pay for. What a lease is made of: the acquisition with
 // the lease in it, what that needs until the lock is held, the token, the function that
-// hears news of it, and the doorway.
+// hears news of it, and the doorway; for Lock also what Unlock finds there. That is 5 and 6;
+// it can be more where the race detector empties pools, or an Unlock sets a timer.
 func TestNoHooksCostNothing(t *testing.T) {
-	assert.LessOrEqual(t, allocations(t), 6.)
+	assert.LessOrEqual(t, allocations(t), 8.)
+	mu := withPuppet(t, puppet{}).Mutex("x")
+	assert.LessOrEqual(t, testing.AllocsPerRun(200, func() {
+		mu.Lock()
+		mu.Unlock()
+	}), 10.)
 }
 
 // passing is a hook that does nothing, in each place.
