@@ -90,7 +90,7 @@ func TestBusyTellsTheTimeLeft(t *testing.T) {
 	})
 }
 
-// With a default TTL of 30 s, a third of that was a long time to wait for nothing.
+// A third of the TTL, after which a waiter asks again elsewhere, is a long time for nothing.
 func TestWaiterGetsTheLockSoonAfterItsRelease(t *testing.T) {
 	redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
 		holder, waiter := holdfast.Open(getset.New(s.Client(t))), holdfast.Open(getset.New(s.Client(t)))
