@@ -32,6 +32,28 @@ func BenchmarkPass(b *testing.B) {
 	}
 }
 
+// BenchmarkRead measures readers of one client, who go in and out together.
+func BenchmarkRead(b *testing.B) {
+	for _, goroutines := range []int{1, 2, 64} {
+		b.Run(fmt.Sprint(goroutines, " goroutines"), func(b *testing.B) {
+			locks := holdfast.New(redistest.Shared(b).Client(b), holdfast.WithPrefix("holdfast-bench"))
+			defer locks.Close()
+			rw := locks.RWMutex("read")
+			b.ReportAllocs()
+			var wg sync.WaitGroup
+			for range goroutines {
+				wg.Go(func() {
+					for range max(1, b.N/goroutines) {
+						rw.RLock()
+						rw.RUnlock()
+					}
+				})
+			}
+			wg.Wait()
+		})
+	}
+}
+
 // BenchmarkLinger measures how fast a lock is locked again that was kept.
 func BenchmarkLinger(b *testing.B) {
 	locks := holdfast.New(redistest.Shared(b).Client(b), holdfast.WithPrefix("holdfast-bench"))
