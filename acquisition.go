@@ -344,14 +344,14 @@ func (a *acquisition) answer(r reply) (driver.Grant, error) {
 		}
 		return r.grant, nil
 	case driver.Busy:
-		a.err, a.busy = ErrLocked, true
+		a.queued()
 		if !a.wait {
 			return driver.Grant{}, ErrLocked
 		}
 		// The driver has no queue. Jitter keeps the waiters from coming in step.
 		a.again(min(max(r.grant.RetryAfter, 50*time.Millisecond), a.cfg.ttl/3))
 	case driver.Queued:
-		a.err, a.busy = ErrLocked, true
+		a.queued()
 		if r.grant.RetryAfter > 0 && r.grant.RetryAfter < a.cfg.ttl/3 {
 			a.due = time.Now().Add(r.grant.RetryAfter)
 		}

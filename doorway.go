@@ -36,6 +36,7 @@ type doorway struct {
 	// The rest is guarded by Client.mu.
 	users int    // calls under way, terms and holds
 	plain *holds // nil before the first
+	party *party // of readers, which others may join; nil if there is none
 }
 
 // holds are the leases that the forms of package sync left in a doorway.
@@ -45,9 +46,9 @@ type holds struct {
 	freed chan struct{} // closed when one of them goes; nil if nobody waits for that
 }
 
-// hold is what is left of a lease, in permits; a lock has one. The forms of package sync
-// return nothing to release, so their leases stay here until somebody goes out who
-// knows no more than the name.
+// hold is what is left of a lease, in permits; a lock has one, or one for each reader of a
+// party. The forms of package sync return nothing to release, so their leases stay here
+// until somebody goes out who knows no more than the name.
 type hold struct {
 	lease *Lease
 	left  int64
@@ -60,6 +61,11 @@ func (c *Client) approach(d door) *doorway {
 	if c.closed {
 		return nil
 	}
+	return c.used(d)
+}
+
+// used returns the doorway, with one more user. The caller holds mu.
+func (c *Client) used(d door) *doorway {
 	w := c.doors[d]
 	if w == nil {
 		w = &doorway{door: d}
@@ -149,7 +155,7 @@ func (c *Client) unhold(d door, shared bool, n int64) ([]hold, bool) {
 			continue
 		case h.lease.ended() != nil || h.lease.expired():
 			lost = append(lost, i)
-		case h.left == n:
+		case h.left == n && !shared: // of readers' leases the oldest goes first: nobody joins it
 			same = append(same, i)
 		default:
 			rest = append(rest, i)
@@ -176,21 +182,24 @@ func (c *Client) unhold(d door, shared bool, n int64) ([]hold, bool) {
 	return taken, true
 }
 
-// unholdOne is unhold for what is one thing. Mostly there is only one.
-func (c *Client) unholdOne(d door, shared bool) *Lease {
+// unholdOne is unhold of 1. Mostly there is only one hold.
+func (c *Client) unholdOne(d door, shared bool) (h hold, ok bool) {
 	c.mu.Lock()
 	if w := c.doors[d]; w != nil && w.plain != nil && len(w.plain.all) == 1 && w.plain.all[0].lease.a.req.Shared == shared {
-		l := w.plain.all[0].lease
-		w.plain.all = w.plain.all[:0]
-		c.gone(w, 1)
+		w.plain.all[0].left--
+		if h = w.plain.all[0]; h.left == 0 {
+			w.plain.all = w.plain.all[:0]
+			c.gone(w, 1)
+		}
 		c.mu.Unlock()
-		return l
+		return h, true
 	}
 	c.mu.Unlock()
-	if taken, ok := c.unhold(d, shared, 1); ok {
-		return taken[0].lease
+	taken, ok := c.unhold(d, shared, 1)
+	if ok {
+		h = taken[0]
 	}
-	return nil
+	return h, ok
 }
 
 // gone notes that n holds are undone. The caller holds mu.

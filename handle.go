@@ -66,6 +66,9 @@ func (h *handle) tryLock(shared bool) bool {
 
 // attempt gets the lease and leaves it in the doorway.
 func (h *handle) attempt(ctx context.Context, want driver.Request, cfg config) error {
+	if want.Shared && cfg.joins() && h.c.hooks.Load() == nil {
+		return h.read(ctx, want, cfg)
+	}
 	at := h.c.approach(h.door(want.Shared))
 	if at == nil {
 		return h.refused(ErrClosed)
@@ -135,12 +138,11 @@ func (h *handle) refused(err error) error {
 
 // unlock ends what lock or tryLock has begun, and reports whether there is anything.
 func (h *handle) unlock(shared bool) bool {
-	l := h.c.unholdOne(h.door(shared), shared)
-	if l == nil {
-		return false
+	part, ok := h.c.unholdOne(h.door(shared), shared)
+	if ok && part.left == 0 {
+		part.lease.unlock()
 	}
-	l.unlock()
-	return true
+	return ok
 }
 
 func (h *handle) door(shared bool) door { return h.all().of(h.owner(shared)) }

@@ -130,7 +130,9 @@ func WithOwner(id string) LockOption {
 // wait together: the lock passes from one to the next of them without Redis, until it has
 // passed 32 times or a quarter of the TTL is over; then the other processes that wait get
 // their turn. (So others wait for 32 holds at most; for those that last a second each, set
-// this, or a shorter TTL.)
+// this, or a shorter TTL.) Likewise who calls [RWMutex.RLock] while another goroutine has
+// done so joins that one without Redis, until 32 have or a quarter of the TTL is over; unless
+// the client has hooks, which see each for itself.
 func WithStrictFIFO() LockOption {
 	return lockOption(func(c *config) { c.strict = true })
 }

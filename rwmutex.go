@@ -17,8 +17,9 @@ import (
 // it. It follows that a reader must not read-lock again: a writer may have come in
 // between, and then each waits for the other.
 //
-// Each reader has a lease of its own. One that crashes keeps writers waiting for a TTL,
-// as a writer does, whatever the other readers do.
+// Each reader has a lease of its own, but for those of one client by RLock and TryRLock, who
+// may share one, see [WithStrictFIFO]. One that crashes keeps writers waiting for a TTL, as a
+// writer does, whatever the other readers do.
 //
 // An RWMutex is a handle and cheap. All handles of one name are the same lock, also for
 // Unlock and RUnlock, which any goroutine may call. A [Mutex] of that name is another

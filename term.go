@@ -235,7 +235,9 @@ func (a *acquisition) extend(x driver.Extender, n int64) {
 		a.Lost(err)
 	}
 	a.turn.extended(g, n, err)
-	a.at.line.Review()
+	if a.at != nil {
+		a.at.line.Review()
+	}
 }
 
 const (
