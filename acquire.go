@@ -56,9 +56,6 @@ func (c *Client) obtain(ctx context.Context, want driver.Request, cfg config, at
 	if err := cfg.copies.possible(c.d); err != nil {
 		return fail(err)
 	}
-	if !c.notices {
-		cfg.linger = 0 // nobody would tell us to stop
-	}
 	wait := ctx
 	if cfg.wait > 0 {
 		var cancel context.CancelFunc
@@ -68,7 +65,11 @@ func (c *Client) obtain(ctx context.Context, want driver.Request, cfg config, at
 	if wait.Err() != nil {
 		return fail(context.Cause(wait))
 	}
-	t := &attempt{c: c, ctx: ctx, wait: exempt(wait), want: want, cfg: cfg, alike: c.share(cfg.alike()), at: at, plain: at != nil && op == nil, op: op}
+	key := cfg.key
+	if key == nil {
+		key = c.share(cfg.alike())
+	}
+	t := &attempt{c: c, ctx: ctx, wait: exempt(wait), want: want, cfg: cfg, alike: key, at: at, plain: at != nil && op == nil, op: op}
 	var l *Lease
 	var err error
 	if t.passes() {

@@ -24,7 +24,12 @@ type handle struct {
 }
 
 func (c *Client) handle(k driver.Kind, name string, opts []LockOption) handle {
-	return handle{c: c, kind: k, name: name, config: c.config.with(opts)}
+	cfg := c.config.with(opts)
+	if !c.notices {
+		cfg.linger = 0 // nobody would tell us to stop
+	}
+	cfg.key = c.share(cfg.alike())
+	return handle{c: c, kind: k, name: name, config: cfg}
 }
 
 // want is a request for the lock, shared or not. Only an RWMutex can be shared.

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
 // Locks that are kept for a while after they were unlocked.
@@ -64,6 +65,19 @@ func TestLockThatLingersCostsNoCommand(t *testing.T) {
 		}
 		assert.Less(t, n.Load(), int64(30), "commands for a hundred fences")
 	})
+}
+
+func TestLockThatLingersCostsNoMemory(t *testing.T) {
+	l := newLab(t, redistest.Shared(t))
+	for what, mu := range map[string]*holdfast.Mutex{
+		"by an option of the client": l.mates(holdfast.WithLinger(time.Hour)).Mutex("x"),
+		"by an option of the lock":   l.mates().Mutex("y", holdfast.WithLinger(time.Hour)),
+	} {
+		assert.Zero(t, testing.AllocsPerRun(1000, func() {
+			mu.Lock()
+			mu.Unlock()
+		}), what)
+	}
 }
 
 func TestLockLingersForAsLongAsNobodyWantsIt(t *testing.T) {

@@ -31,6 +31,7 @@ type config struct {
 	prefix string
 	batch  *bool        // nil: unless there is a tracing hook
 	logger *slog.Logger // nil: slog.Default(), as it is when something is logged
+	key    *config      // what alike returns, if somebody has kept it
 }
 
 var defaults = config{
@@ -201,6 +202,6 @@ func (c config) with(opts []LockOption) config {
 // alike returns what must be the same of two requests if a lease is to pass from one to
 // the other.
 func (c config) alike() config {
-	c.wait, c.loud, c.batch = 0, false, nil
+	c.wait, c.loud, c.batch, c.key = 0, false, nil, nil
 	return c
 }
