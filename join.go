@@ -24,7 +24,7 @@ import (
 
 // party is readers of one client, with the same options, who go in together.
 type party struct {
-	key config
+	key *config
 	// The rest is guarded by Client.mu.
 	lease   *Lease        // nil as long as one of them is at the store
 	waiting []chan *party // the others, first in, first out, who hear that they are in (nil), or to ask
@@ -39,10 +39,7 @@ func (c *config) joins() bool {
 // read is attempt for a reader whose lease nobody sees.
 func (h *handle) read(ctx context.Context, want driver.Request, cfg config) error {
 	c := h.c
-	if !c.notices {
-		cfg.linger = 0 // as in obtain
-	}
-	at, g, news := c.enlist(h.door(true), cfg.alike(), want.Wait)
+	at, g, news := c.enlist(h.door(true), cfg.key, want.Wait)
 	if news != nil {
 		// When the client is closed whoever is at the store gives up, and then the next.
 		g = <-news
@@ -68,7 +65,7 @@ func (h *handle) read(ctx context.Context, want driver.Request, cfg config) erro
 // enlist is how a reader finds its party. If there is g it is a user of the doorway, and has to
 // ask the store on behalf of g. Otherwise it will hear by news which it is, or if there are
 // none, it is in.
-func (c *Client) enlist(d door, key config, wait bool) (w *doorway, g *party, news chan *party) {
+func (c *Client) enlist(d door, key *config, wait bool) (w *doorway, g *party, news chan *party) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if w = c.doors[d]; w != nil && w.party != nil && w.join(w.party.lease, key) {
@@ -79,7 +76,7 @@ func (c *Client) enlist(d door, key config, wait bool) (w *doorway, g *party, ne
 	switch {
 	case asking && !wait:
 		g = &party{key: key} // of one
-	case asking && w.party.key == key:
+	case asking && *w.party.key == *key:
 		news = make(chan *party, 1)
 		w.party.waiting = append(w.party.waiting, news)
 	default:
@@ -90,7 +87,7 @@ func (c *Client) enlist(d door, key config, wait bool) (w *doorway, g *party, ne
 }
 
 // join lets a reader in on a lease. The caller holds Client.mu.
-func (w *doorway) join(l *Lease, key config) bool {
+func (w *doorway) join(l *Lease, key *config) bool {
 	if w.plain == nil {
 		return false
 	}

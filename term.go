@@ -193,8 +193,8 @@ func (a *acquisition) wanted() {
 }
 
 // Suits implements [cohort.Term].
-func (a *acquisition) Suits(key config) bool {
-	return key == *a.cfg && a.fate.Load() == nil && a.turn.goesOn() && a.c.keeper.Trust(&a.entry).Left() > 0
+func (a *acquisition) Suits(key *config) bool {
+	return (key == a.cfg || *key == *a.cfg) && a.fate.Load() == nil && a.turn.goesOn() && a.c.keeper.Trust(&a.entry).Left() > 0
 }
 
 // Pass implements [cohort.Term].

@@ -21,7 +21,7 @@ type Term[K any] interface {
 	// Suits reports whether a waiter with that key may have the term after somebody
 	// else, now: it was asked for alike, it is still to be trusted, and its turn is not
 	// over.
-	Suits(key K) bool
+	Suits(key *K) bool
 	// Pass notes that somebody else gets it.
 	Pass()
 	// Stays reports whether the term is to be kept although nobody wants it now.
@@ -93,7 +93,7 @@ func (c *Cohort[T, K]) Join(w *Waiter[T, K], key *K, wait bool) (news News[T], e
 	defer c.mu.Unlock()
 	var none T
 	if c.idle {
-		if c.term.Suits(*key) {
+		if c.term.Suits(key) {
 			c.idle = false
 			c.term.Pass()
 			return News[T]{Held, c.term}, none
@@ -154,7 +154,7 @@ func (c *Cohort[T, K]) Next(t T) Fate {
 	case c.term != t:
 		return Over
 	// Whoever is at the store has been longer in the queue than those who are not.
-	case c.asking == nil && len(c.waiting) > 0 && t.Suits(*c.waiting[0].key):
+	case c.asking == nil && len(c.waiting) > 0 && t.Suits(c.waiting[0].key):
 		w := c.pop()
 		next := len(c.waiting) > 0 && *c.waiting[0].key != *w.key
 		t.Pass()
@@ -233,7 +233,7 @@ func (c *Cohort[T, K]) advance() {
 	if c.asking != nil || len(c.waiting) == 0 {
 		return
 	}
-	if c.term == none || !c.term.Suits(*c.waiting[0].key) {
+	if c.term == none || !c.term.Suits(c.waiting[0].key) {
 		c.send(none)
 		return
 	}

@@ -30,9 +30,9 @@ type term struct {
 	ends time.Time // zero for never
 }
 
-func (t *term) Suits(key string) bool {
+func (t *term) Suits(key *string) bool {
 	ends := t.Ends()
-	return key == t.key && !t.over && (ends.IsZero() || time.Now().Before(ends))
+	return *key == t.key && !t.over && (ends.IsZero() || time.Now().Before(ends))
 }
 
 func (t *term) Pass()       { t.passes++ }

@@ -64,7 +64,7 @@ func (m *model) anyKey() string {
 
 func (m *model) join(key string, wait bool) {
 	idle := m.present != nil && m.holder == nil
-	suits := idle && m.present.Suits(key)
+	suits := idle && m.present.Suits(&key)
 	who := &member{key: key, w: cohort.NewWaiter[*term, string]()}
 	n, ended := m.line.Join(who.w, &key, wait)
 	if (ended != nil) != (idle && !suits) || ended != nil && ended != m.present {
@@ -150,7 +150,7 @@ func (m *model) next() {
 		return
 	}
 	t := m.holder.term
-	pass := m.asker == nil && len(m.waiting) > 0 && t.Suits(m.waiting[0].key)
+	pass := m.asker == nil && len(m.waiting) > 0 && t.Suits(&m.waiting[0].key)
 	keep := m.asker == nil && len(m.waiting) == 0 && t.stays
 	m.holder = nil
 	switch m.line.Next(t) {
@@ -227,7 +227,7 @@ func (m *model) check() {
 	}
 	for i, who := range m.waiting {
 		m.require(len(who.w.News()) == 0, "was told before those who came before it")
-		later := m.holder != nil && m.present.Suits(who.key)
+		later := m.holder != nil && m.present.Suits(&who.key)
 		m.require(i > 0 || m.asker != nil || later, "the first is forgotten")
 	}
 }
