@@ -97,8 +97,6 @@ func open(d driver.Driver, c config) *Client {
 		began:   time.Now(),
 		life:    life,
 		die:     die,
-		config:  c,
-		common:  c.alike(),
 		id:      string(appendRandom(nil)),
 		holder:  host + ":" + strconv.Itoa(os.Getpid()),
 		closing: closing,
@@ -109,6 +107,11 @@ func open(d driver.Driver, c config) *Client {
 	if n, able := driver.As[driver.Notifier](d); able {
 		client.notices = n.Notices()
 	}
+	if !client.notices {
+		c.linger = 0 // nobody would tell us to stop
+	}
+	client.config, client.common = c, c.alike()
+	client.config.key = &client.common
 	if b, able := driver.As[driver.Batcher](d); able && c.batch != nil {
 		b.Batch(*c.batch)
 	}

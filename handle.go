@@ -20,15 +20,19 @@ type handle struct {
 	c      *Client
 	kind   driver.Kind
 	name   string
-	config config
+	config *config
 }
 
 func (c *Client) handle(k driver.Kind, name string, opts []LockOption) handle {
-	cfg := c.config.with(opts)
-	if !c.notices {
-		cfg.linger = 0 // nobody would tell us to stop
+	cfg := &c.config // which most have in common
+	if len(opts) > 0 {
+		own := c.config.with(opts)
+		if !c.notices {
+			own.linger = 0
+		}
+		own.key = c.share(own.alike())
+		cfg = &own
 	}
-	cfg.key = c.share(cfg.alike())
 	return handle{c: c, kind: k, name: name, config: cfg}
 }
 
@@ -39,7 +43,7 @@ func (h *handle) want(shared, wait bool) driver.Request {
 
 // lock waits for the lock and leaves the lease in the doorway.
 func (h *handle) lock(shared bool) {
-	cfg := h.config
+	cfg := *h.config
 	cfg.wait, cfg.loud = 0, true
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		err := h.attempt(context.Background(), h.want(shared, true), cfg)
@@ -62,7 +66,7 @@ func (h *handle) lock(shared bool) {
 func (h *handle) tryLock(shared bool) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), tryWait)
 	defer cancel()
-	err := h.attempt(ctx, h.want(shared, false), h.config)
+	err := h.attempt(ctx, h.want(shared, false), *h.config)
 	if err != nil && h.fatal(err) {
 		h.misuse(err)
 	}

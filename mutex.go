@@ -48,13 +48,13 @@ func (c *Client) Mutex(name string, opts ...LockOption) *Mutex {
 // [ErrDeadlock], also from [Mutex.TryLease]; or, with [WithReentrancy], the lease is
 // nested.
 func (m *Mutex) Lease(ctx context.Context) (*Lease, error) {
-	return m.c.acquire(ctx, m.want(false, true), m.config)
+	return m.c.acquire(ctx, m.want(false, true), *m.config)
 }
 
 // TryLease returns the lease if the lock is free and nobody waits for it, else an
 // error that matches [ErrLocked].
 func (m *Mutex) TryLease(ctx context.Context) (*Lease, error) {
-	return m.c.acquire(ctx, m.want(false, false), m.config)
+	return m.c.acquire(ctx, m.want(false, false), *m.config)
 }
 
 // Do waits for the lock as [Mutex.Lease] does, calls f, and releases the lock, also

@@ -193,6 +193,7 @@ func (c config) log() *slog.Logger {
 
 // with returns the config changed by options for one lock.
 func (c config) with(opts []LockOption) config {
+	c.key = nil
 	for _, o := range opts {
 		o.apply(&c)
 	}

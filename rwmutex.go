@@ -37,24 +37,24 @@ func (c *Client) RWMutex(name string, opts ...LockOption) *RWMutex {
 // lease on this lock, also one for reading, gets [ErrDeadlock]: a reader cannot become a
 // writer without letting go first.
 func (rw *RWMutex) Lease(ctx context.Context) (*Lease, error) {
-	return rw.c.acquire(ctx, rw.want(false, true), rw.config)
+	return rw.c.acquire(ctx, rw.want(false, true), *rw.config)
 }
 
 // TryLease returns a lease for writing if nobody holds the lock or waits for it, else
 // an error that matches [ErrLocked].
 func (rw *RWMutex) TryLease(ctx context.Context) (*Lease, error) {
-	return rw.c.acquire(ctx, rw.want(false, false), rw.config)
+	return rw.c.acquire(ctx, rw.want(false, false), *rw.config)
 }
 
 // RLease waits for the lock, for reading, as [RWMutex.Lease] does for writing.
 func (rw *RWMutex) RLease(ctx context.Context) (*Lease, error) {
-	return rw.c.acquire(ctx, rw.want(true, true), rw.config)
+	return rw.c.acquire(ctx, rw.want(true, true), *rw.config)
 }
 
 // TryRLease returns a lease for reading if no writer holds the lock and nobody waits
 // for it, else an error that matches [ErrLocked].
 func (rw *RWMutex) TryRLease(ctx context.Context) (*Lease, error) {
-	return rw.c.acquire(ctx, rw.want(true, false), rw.config)
+	return rw.c.acquire(ctx, rw.want(true, false), *rw.config)
 }
 
 // Do calls f with the lock held for writing, as [Mutex.Do] does.

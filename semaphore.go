@@ -63,13 +63,13 @@ func (s *Semaphore) want(n int64, wait bool) driver.Request {
 //
 // Lease panics if n is below 1.
 func (s *Semaphore) Lease(ctx context.Context, n int64) (*Lease, error) {
-	return s.c.acquire(ctx, s.want(n, true), s.config)
+	return s.c.acquire(ctx, s.want(n, true), *s.config)
 }
 
 // TryLease returns a lease on n permits if they are free and nobody waits, else an
 // error that matches [ErrLocked], or one of those of [Semaphore.Lease].
 func (s *Semaphore) TryLease(ctx context.Context, n int64) (*Lease, error) {
-	return s.c.acquire(ctx, s.want(n, false), s.config)
+	return s.c.acquire(ctx, s.want(n, false), *s.config)
 }
 
 // Do calls f with n permits held, as [Mutex.Do] does with a lock.
