@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/bench"
 )
 
-var everybody = slices.Concat(bench.All, []bench.Contender{bench.HoldfastLock, bench.RawPipelined})
+var everybody = slices.Concat(bench.All, []bench.Contender{bench.HoldfastLock, bench.HoldfastStrict, bench.RawPipelined})
 
 func open(t *testing.T, s *bench.Stage, c bench.Contender) bench.Process {
 	t.Helper()

@@ -44,6 +44,17 @@ var HoldfastLinger = Contender{
 	},
 }
 
+// HoldfastStrict is this library when each goroutine queues in Redis for itself.
+var HoldfastStrict = Contender{
+	Name:  "holdfast strict",
+	Role:  Ours,
+	Setup: "New(rdb, WithStrictFIFO()); Lease and Release",
+	Sends: scripts,
+	Open: func(ctx context.Context, s *Stage) (Process, error) {
+		return openHoldfast(ctx, s, holdfast.WithStrictFIFO())
+	},
+}
+
 var scripts = []string{"eval", "evalsha"}
 
 func openHoldfast(_ context.Context, s *Stage, opts ...holdfast.Option) (Process, error) {

@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 )
@@ -14,9 +15,10 @@ func waiters(n int) Work {
 	return Work{
 		Name:  fmt.Sprintf("Waiters/%d", n),
 		Title: fmt.Sprintf("Hand-over with %d waiters", n),
-		About: "They are goroutines of 10 clients, and each waits again as soon as it has had the lock. " +
+		About: "They are goroutines of 10 clients, and each waits again as soon as it has had the lock. Most get it " +
+			"from another of their client, but for *holdfast strict*, of which all queue in Redis. " +
 			"What is timed is the hand-over: from the call to unlock to the next return from lock.",
-		Contenders: All,
+		Contenders: slices.Concat(All, []Contender{HoldfastStrict}),
 		Columns:    []Figure{Throughput, WaitP50, WaitP99, WaitMax, Commands, RedisCPU},
 		Turns:      3,
 		Time:       1500 * time.Millisecond,

@@ -19,17 +19,18 @@ import (
 
 // colours are of Okabe and Ito, which the colour-blind can tell apart, too.
 var colours = map[string]color.Color{
-	"holdfast":    color.RGBA{0x00, 0x72, 0xB2, 0xFF},
-	"raw":         color.RGBA{0x80, 0x80, 0x80, 0xFF},
-	"redsync":     color.RGBA{0xD5, 0x5E, 0x00, 0xFF},
-	"redislock":   color.RGBA{0xE6, 0x9F, 0x00, 0xFF},
-	"rueidislock": color.RGBA{0x00, 0x9E, 0x73, 0xFF},
-	"etcd":        color.RGBA{0xCC, 0x79, 0xA7, 0xFF},
+	"holdfast":        color.RGBA{0x00, 0x72, 0xB2, 0xFF},
+	"holdfast strict": color.RGBA{0x56, 0xB4, 0xE9, 0xFF},
+	"raw":             color.RGBA{0x80, 0x80, 0x80, 0xFF},
+	"redsync":         color.RGBA{0xD5, 0x5E, 0x00, 0xFF},
+	"redislock":       color.RGBA{0xE6, 0x9F, 0x00, 0xFF},
+	"rueidislock":     color.RGBA{0x00, 0x9E, 0x73, 0xFF},
+	"etcd":            color.RGBA{0xCC, 0x79, 0xA7, 0xFF},
 }
 
 // drawn are the contenders in plots, in the order of legends. What is in process is off
 // any scale.
-var drawn = []string{"holdfast", "raw", "redsync", "redislock", "rueidislock", "etcd"}
+var drawn = []string{"holdfast", "holdfast strict", "raw", "redsync", "redislock", "rueidislock", "etcd"}
 
 // plotted is a plot in a file.
 type plotted struct{ title, file string }

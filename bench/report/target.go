@@ -44,6 +44,7 @@ const (
 	ours   = "holdfast"
 	lock   = "holdfast Lock"
 	linger = "holdfast linger"
+	strict = "holdfast strict"
 )
 
 func keep(x float64) float64   { return x }
@@ -87,14 +88,14 @@ func against(f bench.Figure, how func(float64) float64, others ...string) func(c
 }
 
 // flat is the target on how the hand-over goes with the number of waiters.
-func flat(chapters []chapter) (ratio float64, ok bool) {
+func flat(chapters []chapter, by string) (ratio float64, ok bool) {
 	var few, many *bench.Result
 	for _, c := range chapters {
 		switch c.Name {
 		case "Waiters/10":
-			few = c.of(ours)
+			few = c.of(by)
 		case "Waiters/10000":
-			many = c.of(ours)
+			many = c.of(by)
 		}
 	}
 	if few == nil || many == nil || few.Waits == nil || many.Figures[bench.WaitP50] == 0 {
