@@ -51,6 +51,7 @@ func drawAll(dir string, chapters []chapter) ([]plotted, error) {
 		if !ok {
 			continue
 		}
+		drawing.X.Max *= 1.2 // or the last label is cut off
 		if err := drawing.Save(20*vg.Centimeter, 11*vg.Centimeter, filepath.Join(dir, p.file)); err != nil {
 			return nil, err
 		}
@@ -206,5 +207,5 @@ func logarithmic(a *plot.Axis, label func(float64) string) {
 func plain(v float64) string { return number(v) }
 
 func seconds(v float64) string {
-	return time.Duration(v*1e9 + 0.5).Round(time.Duration(v * 1e8)).String()
+	return time.Duration(math.Round(v*1e8) * 10).String()
 }

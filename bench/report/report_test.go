@@ -103,6 +103,14 @@ func TestPlotsAreDrawnWithEveryContenderThatHasResults(t *testing.T) {
 	require.NotContains(t, string(waits), ">etcd<")
 }
 
+func TestLabelsAreRoundTimes(t *testing.T) {
+	for power, unit := range map[float64][]string{1e-6: {"1µs", "2µs", "5µs"}, 1e-5: {"10µs", "20µs", "50µs"}, 1e-2: {"10ms", "20ms", "50ms"}, 1: {"1s", "2s", "5s"}} {
+		for i, digit := range []float64{1, 2, 5} {
+			require.Equal(t, unit[i], seconds(digit*power))
+		}
+	}
+}
+
 func TestTargetsAreOfWorksThatThereAre(t *testing.T) {
 	names := map[string]bool{}
 	for _, w := range bench.Works() {
