@@ -51,7 +51,7 @@ func drawAll(dir string, chapters []chapter) ([]plotted, error) {
 		if !ok {
 			continue
 		}
-		drawing.X.Max *= 1.2 // or the last label is cut off
+		drawing.X.Max *= 1.5 // or the last label is cut off
 		if err := drawing.Save(20*vg.Centimeter, 11*vg.Centimeter, filepath.Join(dir, p.file)); err != nil {
 			return nil, err
 		}
@@ -183,7 +183,8 @@ func between(name, prefix, suffix string) (float64, bool) {
 	return float64(n), ok1 && ok2 && err == nil
 }
 
-// logarithmic makes an axis so, with labels at 1, 2 and 5 times powers of ten.
+// logarithmic makes an axis so, with labels at powers of ten, and at 2 and 5 times those if
+// there is room.
 func logarithmic(a *plot.Axis, label func(float64) string) {
 	if a.Min == a.Max { // which would be made wider without regard to zero
 		a.Min, a.Max = a.Min/2, a.Max*2
@@ -191,10 +192,11 @@ func logarithmic(a *plot.Axis, label func(float64) string) {
 	a.Scale = plot.LogScale{}
 	a.Tick.Marker = plot.TickerFunc(func(low, high float64) []plot.Tick {
 		var ticks []plot.Tick
+		roomy := high/low < 1e4
 		for power := math.Pow(10, math.Floor(math.Log10(low))); power <= high; power *= 10 {
 			for digit := 1.0; digit < 10; digit++ {
 				t := plot.Tick{Value: digit * power}
-				if digit == 1 || digit == 2 || digit == 5 {
+				if digit == 1 || roomy && (digit == 2 || digit == 5) {
 					t.Label = label(t.Value)
 				}
 				ticks = append(ticks, t)
