@@ -30,6 +30,9 @@ func (l *Lease) Detach(ctx context.Context) (token string, err error) {
 	if !able {
 		return "", l.error(op, fmt.Errorf("the store cannot do this: %w", errors.ErrUnsupported))
 	}
+	if ctx.Err() != nil {
+		return "", l.error(op, end(ctx))
+	}
 	if !l.a.cfg.fixed {
 		if err := l.Renew(ctx); err != nil {
 			return "", l.error(op, err)

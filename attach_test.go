@@ -148,9 +148,19 @@ func TestWhatIsNoToken(t *testing.T) {
 		require.ErrorIs(t, err, holdfast.ErrNotHeld)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
+		lease = l.lease(c, "x", holdfast.WithoutRenewal())
+		for range 20 { // it is no matter of luck
+			_, err = lease.Detach(ctx)
+			require.ErrorIs(t, err, context.Canceled)
+			require.ErrorIs(t, lease.Renew(ctx), context.Canceled)
+		}
+		l.holds(lease)
+		l.giveBack(lease)
 		lease = l.lease(c, "x")
-		_, err = lease.Detach(ctx)
-		require.ErrorIs(t, err, context.Canceled)
+		for range 20 {
+			_, err = lease.Detach(ctx)
+			require.ErrorIs(t, err, context.Canceled)
+		}
 		l.holds(lease)
 		_, err = c.Attach(ctx, lease.Token())
 		require.ErrorIs(t, err, context.Canceled)

@@ -243,7 +243,7 @@ func (h *handle) force(ctx context.Context) error {
 }
 
 // await calls f and waits for it no longer than ctx, for go-redis cannot be relied on
-// to return when its context ends.
+// to return when its context ends. If that has ended before nothing is done.
 func await[T any](c *Client, ctx context.Context, op string, d door, able bool, f func() (T, error)) (T, error) {
 	var none T
 	fail := func(err error) (T, error) {
@@ -254,6 +254,8 @@ func await[T any](c *Client, ctx context.Context, op string, d door, able bool, 
 		return fail(ErrInvalidName)
 	case !able:
 		return fail(fmt.Errorf("the store cannot do this: %w", errors.ErrUnsupported))
+	case ctx.Err() != nil:
+		return fail(end(ctx))
 	case !c.begin():
 		return fail(ErrClosed)
 	}
