@@ -90,26 +90,6 @@ func TestBusyTellsTheTimeLeft(t *testing.T) {
 	})
 }
 
-// A third of the TTL, after which a waiter asks again elsewhere, is a long time for nothing.
-func TestWaiterGetsTheLockSoonAfterItsRelease(t *testing.T) {
-	redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
-		holder, waiter := holdfast.Open(getset.New(s.Client(t))), holdfast.Open(getset.New(s.Client(t)))
-		defer func() { require.NoError(t, errors.Join(holder.Close(), waiter.Close())) }()
-		held, err := holder.Mutex("a").Lease(t.Context())
-		require.NoError(t, err)
-		free := make(chan time.Time)
-		go func() {
-			time.Sleep(10 * time.Second)
-			_ = held.Release(t.Context())
-			free <- time.Now()
-		}()
-		lease, err := waiter.Mutex("a").Lease(t.Context())
-		require.NoError(t, err)
-		require.Less(t, time.Since(<-free), 200*time.Millisecond)
-		require.NoError(t, lease.Release(t.Context()))
-	})
-}
-
 // Late asks and renewals, with the TTL of another time, take nothing away.
 func TestLeaseIsNeverShortened(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
