@@ -19,8 +19,6 @@ import (
 // while there is a gate.
 type traffic struct {
 	alone, pipelines, piped atomic.Int64
-	under, most             atomic.Int64 // pipelines under way, now and at most
-	slow                    time.Duration
 	keep                    atomic.Int64 // so many
 	gate                    atomic.Pointer[chan struct{}]
 }
@@ -46,11 +44,6 @@ func (t *traffic) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 		if cmds[0].Name() == "evalsha" {
 			t.pipelines.Add(1)
 			t.piped.Add(int64(len(cmds)))
-			n := t.under.Add(1)
-			defer t.under.Add(-1)
-			for most := t.most.Load(); n > most && !t.most.CompareAndSwap(most, n); most = t.most.Load() {
-			}
-			time.Sleep(t.slow)
 		}
 		return next(ctx, cmds)
 	}
@@ -89,23 +82,6 @@ func TestManyCallersAreSentTogether(t *testing.T) {
 		crowd(t, redisscript.NewTogether(rdb), seen, 200)
 		require.Less(t, seen.alone.Load(), int64(100), "until there are many, and where a pipeline has only one")
 		require.Less(t, seen.pipelines.Load(), int64(100))
-	})
-}
-
-func TestPipelinesOverlapUnlessTheUserSaysOtherwise(t *testing.T) {
-	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
-		for overlap, opts := range map[bool]*redis.AutoPipelineOptions{true: nil, false: {MaxBatchSize: 32}} {
-			seen := &traffic{slow: 20 * time.Millisecond}
-			rdb := s.Client(t, func(o *redis.Options) { o.AutoPipelineOptions = opts })
-			rdb.AddHook(seen)
-			crowd(t, redisscript.NewTogether(rdb), seen, 400)
-			if overlap {
-				require.Greater(t, seen.most.Load(), int64(1))
-				require.LessOrEqual(t, seen.most.Load(), int64(3))
-			} else {
-				require.EqualValues(t, 1, seen.most.Load())
-			}
-		}
 	})
 }
 
