@@ -87,9 +87,10 @@ func (s *Semaphore) Do(ctx context.Context, n int64, f func(ctx context.Context)
 func (s *Semaphore) Resize(ctx context.Context, limit int64) error {
 	checkLimit(limit)
 	r, able := driver.As[driver.Resizer](s.c.d)
-	_, err := await(s.c, ctx, "resize", s.all(), able, func() (any, error) {
-		return nil, r.Resize(s.c.under(ctx), s.name, limit)
-	})
+	token := s.c.newToken() // by which the store knows a repeat
+	_, err := await(s.c, ctx, errand[any]{op: "resize", door: s.all(), able: able, do: func() (any, error) {
+		return nil, r.Resize(s.c.under(ctx), s.name, token, limit)
+	}})
 	return err
 }
 

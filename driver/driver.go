@@ -341,8 +341,10 @@ type Resizer interface {
 	// Resize sets the limit, and lets those waiters have more who fit now. From then
 	// on it is in force whatever requests say, until the semaphore has not been used
 	// for a while. Nothing is taken from holders if it is less than they hold. Waiters
-	// that need more than the new limit are refused with ErrLimitExceeded.
-	Resize(ctx context.Context, name string, limit int64) error
+	// that need more than the new limit are refused with ErrLimitExceeded. token names
+	// this change, as that of a Request names an acquisition: a repeat with it changes
+	// nothing, also if the limit was changed to another one in between.
+	Resize(ctx context.Context, name, token string, limit int64) error
 }
 
 // FenceRaiser is the ability to give a lease a larger fence than it was granted, so that

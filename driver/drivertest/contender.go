@@ -19,6 +19,8 @@ type contender struct {
 	req   driver.Request
 	wakes chan driver.Grant // every call of Wake
 
+	resizes int // for the tokens of their own that those have
+
 	sent  []time.Time  // when each ask was sent
 	grant driver.Grant // the last one
 

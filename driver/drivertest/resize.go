@@ -1,6 +1,8 @@
 package drivertest
 
 import (
+	"fmt"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -46,6 +48,19 @@ var resizeCases = []Case{
 		c[2].lock()
 		c[3].busy()
 		require.NoError(t, c[0].renew())
+	}},
+	{"RepeatedResizeChangesNothing", func(t *test) {
+		t.needs(Resize)
+		c := t.permits(5, 5, 1, 1, 1)
+		c[0].lock()
+		c[0].resizeBy("first", 7)
+		c[0].resizeBy("second", 6)
+		c[0].resizeBy("first", 7) // its answer was lost
+		c[1].lock()
+		c[2].busy()
+		c[0].resizeBy("third", 7)
+		c[2].lock()
+		c[3].busy()
 	}},
 	{"ResizeDownTakesNothingAway", func(t *test) {
 		t.needs(Resize)
@@ -265,11 +280,22 @@ var resizeCases = []Case{
 // resizeOnce sets the limit of the semaphore that the token is for.
 func (c *contender) resizeOnce(limit int64) error {
 	c.t.Helper()
+	c.resizes++
+	return c.tryResize(fmt.Sprintf("%s-resize-%d", c.req.Token, c.resizes), limit)
+}
+
+func (c *contender) resizeBy(token string, limit int64) {
+	c.t.Helper()
+	require.NoError(c.t, c.tryResize(c.req.Token+"-"+token, limit), "Resize")
+}
+
+func (c *contender) tryResize(token string, limit int64) error {
+	c.t.Helper()
 	r, ok := driver.As[driver.Resizer](c.d)
 	require.True(c.t, ok)
 	ctx, cancel := c.t.bounded()
 	defer cancel()
-	return r.Resize(ctx, c.req.Name, limit)
+	return r.Resize(ctx, c.req.Name, token, limit)
 }
 
 func (c *contender) resize(limit int64) {

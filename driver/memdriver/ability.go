@@ -86,13 +86,17 @@ func (d *Driver) Downgrade(_ context.Context, lease driver.Lease, weight int64) 
 }
 
 // Resize implements [driver.Resizer].
-func (d *Driver) Resize(_ context.Context, name string, limit int64) error {
+func (d *Driver) Resize(_ context.Context, name, token string, limit int64) error {
 	if limit < 1 || limit > driver.MaxLimit {
 		return refusal("a limit of %d", limit)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	l, now := d.lock(driver.Semaphore, name, "")
+	if !l.dead[token].IsZero() { // a repeat
+		return nil
+	}
+	l.bury(token, now)
 	l.limit, l.resized = limit, true
 	for _, c := range append([]*claim{}, l.queue...) {
 		if c.weight > limit {

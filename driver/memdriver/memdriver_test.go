@@ -167,7 +167,7 @@ func TestWaiterThatResizeRefusesIsToldToAsk(t *testing.T) {
 		t.granted(r, "holder")
 		var news []driver.Grant
 		t.ask(alone(r), "waiter", waiting, heard(&news))
-		require.NoError(t, t.Resize(t.Context(), r.Name, r.Limit-1))
+		require.NoError(t, t.Resize(t.Context(), r.Name, "resize", r.Limit-1))
 		require.Equal(t, []driver.Grant{{Status: driver.Queued}}, news)
 	})
 }
@@ -202,7 +202,7 @@ func TestWhatIsOverIsForgotten(t *testing.T) {
 		l.Unsettled = true
 		require.ErrorIs(t, t.Release(t.Context(), l), driver.ErrNotHeld)
 		if r.Kind == driver.Semaphore {
-			require.NoError(t, t.Resize(t.Context(), r.Name, 3))
+			require.NoError(t, t.Resize(t.Context(), r.Name, "resize", 3))
 			time.Sleep(time.Minute)
 			require.EqualValues(t, 3, t.info(r).Limit)
 		}

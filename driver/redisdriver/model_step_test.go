@@ -131,7 +131,9 @@ func (w *world) do(s modelStep) error {
 	case doForce:
 		return w.expect(w.model.force(), w.drivers[0].ForceRelease(context.Background(), w.kind, w.name))
 	case doResize:
-		return w.expect(w.model.resize(s.N), w.drivers[0].Resize(context.Background(), w.name, s.N))
+		w.resizes++
+		token := fmt.Sprintf("resize-%d", w.resizes)
+		return w.expect(w.model.resize(s.N), w.drivers[0].Resize(context.Background(), w.name, token, s.N))
 	case doDeafen, doHear:
 		return w.listen(s.Slot%len(w.drivers), s.Do == doHear)
 	case doLate:

@@ -27,6 +27,7 @@ type world struct {
 
 	model   *model
 	tokens  int
+	resizes int
 	slots   [6]*player // of the tokens in use
 	left    [6]*player // of those that were in use before
 	last    *player    // of the one that was released last

@@ -51,10 +51,10 @@ func (d *Driver) Downgrade(ctx context.Context, l driver.Lease, weight int64) er
 }
 
 // Resize implements [driver.Resizer].
-func (d *Driver) Resize(ctx context.Context, name string, limit int64) error {
+func (d *Driver) Resize(ctx context.Context, name, token string, limit int64) error {
 	if limit < 1 || limit > driver.MaxLimit {
 		return redisscript.Refusal(fmt.Errorf("redisdriver: a limit of %d", limit))
 	}
-	_, err := d.untilDone(ctx, resizeScript, driver.Semaphore, name, "-", limit)
+	_, err := d.untilDone(ctx, resizeScript, driver.Semaphore, name, token, limit)
 	return err
 }

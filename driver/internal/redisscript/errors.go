@@ -16,9 +16,15 @@ import (
 type storeError struct {
 	err                    error
 	transient, notExecuted bool
+	advice                 string // what to do about it, empty for nothing in particular
 }
 
-func (e *storeError) Error() string { return e.err.Error() }
+func (e *storeError) Error() string {
+	if e.advice == "" {
+		return e.err.Error()
+	}
+	return e.err.Error() + " (" + e.advice + ")"
+}
 func (e *storeError) Unwrap() error { return e.err }
 
 func (e *storeError) Is(target error) bool {
@@ -32,7 +38,7 @@ func Refusal(err error) error { return &storeError{err: err, notExecuted: true} 
 func Unknown(err error) error {
 	var e *storeError
 	if errors.As(err, &e) {
-		return &storeError{err: e.err, transient: e.transient}
+		return &storeError{err: e.err, transient: e.transient, advice: e.advice}
 	}
 	return err
 }
@@ -47,6 +53,22 @@ var passing = []string{
 // Answers of a server that will not, again before anything was written. (NOPERM is
 // not here: it can come in the middle of a script.)
 var refusing = []string{"NOAUTH", "WRONGPASS", "CROSSSLOT", "WRONGTYPE"}
+
+// Answers that do not pass by themselves, and what to do about them.
+var advices = []struct{ answer, advice string }{
+	{"NOPERM", "grant the Redis user the rights that the documentation of package holdfast lists"},
+	{"NOAUTH", "set Username and Password of the Redis client"},
+	{"WRONGPASS", "check Username and Password of the Redis client"},
+	{"WRONGTYPE", "another program keeps something else there: use another prefix"},
+	{"ERR unknown command", "this is no Redis that runs scripts; for a Sentinel use redis.NewFailoverClient"},
+}
+
+// misdirected says of an answer that sends the client elsewhere that it cannot go there: it
+// is made for one server, and this one is part of a Cluster. A Cluster client follows by
+// itself, and sees such an answer only while slots move.
+func misdirected(err error) error {
+	return &storeError{err: err, notExecuted: true, advice: "this is a Redis Cluster: use redis.NewClusterClient"}
+}
 
 // hasPrefix reports whether a server's answer begins with one of the prefixes. Before
 // version 7 an error in a script arrived wrapped: "ERR Error running script (call to
@@ -78,6 +100,11 @@ func Classify(err error) error {
 	case errors.As(err, &reply):
 		e.transient = hasPrefix(err, passing)
 		e.notExecuted = e.transient || hasPrefix(err, refusing)
+		for _, a := range advices {
+			if hasPrefix(err, []string{a.answer}) {
+				e.advice = a.advice
+			}
+		}
 	case errors.Is(err, redis.ErrClosed):
 		e.notExecuted = true
 	case errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted),

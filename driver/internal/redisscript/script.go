@@ -111,6 +111,12 @@ func Run(ctx context.Context, rdb processor, call Call) (*Command, error) {
 		err = rdb.Process(ctx, c)
 	}
 	Rediscover(ctx, rdb, err)
+	switch rdb.(type) {
+	case *redis.Client, *redis.AutoPipeliner:
+		if err != nil && hasPrefix(err, []string{"MOVED", "ASK"}) {
+			return c, misdirected(err)
+		}
+	}
 	return c, Classify(err)
 }
 

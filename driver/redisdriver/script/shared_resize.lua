@@ -1,4 +1,5 @@
 -- shared_resize.lua: set the limit. It holds until the key ends, whatever requests say.
+-- The token is that of this change: its tombstone keeps a repeat from undoing a later one.
 --
 -- KEYS[1]  lock
 -- ARGV[4]  limit
@@ -6,8 +7,11 @@
 -- Returns {1, more}. more as in mutex_release.lua; run this again then.
 
 expire()
-limit = tonumber(ARGV[4])
-redis.call('HSET', KEYS[1], 'limit', int(limit), 'resized', '1')
+if not buried() then
+  limit = tonumber(ARGV[4])
+  redis.call('HSET', KEYS[1], 'limit', int(limit), 'resized', '1')
+  bury(token)
+end
 keep(lifetime(0))
 local more, news = grant()
 spread(news)
