@@ -19,7 +19,8 @@ type attempt struct {
 	plain bool       // nobody will see the lease, so another's will do
 	op    *AcquireOp // nil if there are no hooks
 
-	unconfirmed error // why an earlier grant was given back
+	said        *complaint // of trouble that outlasts an acquisition; nil if there is none
+	unconfirmed error      // why an earlier grant was given back
 }
 
 // acquire gets the lease that is wanted, through the hooks.
@@ -69,7 +70,7 @@ func (c *Client) obtain(ctx context.Context, want driver.Request, cfg config, at
 	if key == nil {
 		key = c.share(cfg.alike())
 	}
-	t := &attempt{c: c, ctx: ctx, wait: exempt(wait), want: want, cfg: cfg, alike: key, at: at, plain: at != nil && op == nil, op: op}
+	t := &attempt{c: c, ctx: ctx, wait: exempt(wait), want: want, cfg: cfg, alike: key, at: at, plain: at != nil && op == nil, op: op, said: cfg.said}
 	var l *Lease
 	var err error
 	if t.passes() {
@@ -77,10 +78,14 @@ func (c *Client) obtain(ctx context.Context, want driver.Request, cfg config, at
 	} else {
 		l, err = t.alone()
 	}
-	if err != nil {
-		return fail(err)
+	switch {
+	case err == nil:
+		return l, nil
+	case errors.Is(err, driver.ErrNotHeld) && cfg.from == nil:
+		// It was granted, and taken away by force before we could make use of it.
+		err = ErrLost
 	}
-	return l, nil
+	return fail(err)
 }
 
 // alone gets a lease from the store.
@@ -128,7 +133,12 @@ func (t *attempt) giveBack(a *acquisition) {
 // begin makes an acquisition.
 func (t *attempt) begin() *acquisition {
 	a := newAcquisition(t.c, t.want, t.alike)
-	a.loud, a.err = t.cfg.loud, t.unconfirmed
+	a.err = t.unconfirmed
+	a.own = complaint{op: t.cfg.verb(), kind: t.want.Kind, name: t.want.Name, cfg: t.alike}
+	a.said = &a.own
+	if t.said != nil {
+		a.said = t.said
+	}
 	return a
 }
 
@@ -158,7 +168,12 @@ func (t *attempt) win(a *acquisition) (*Lease, error) {
 func (t *attempt) again(err error) bool {
 	unconfirmed := errors.Is(err, ErrNotReplicated)
 	if unconfirmed {
-		t.unconfirmed, t.cfg.loud = err, false // has been said
+		t.unconfirmed = err
+		if t.said == nil {
+			t.said = &complaint{op: t.cfg.verb(), kind: t.want.Kind, name: t.want.Name, cfg: t.alike}
+		}
+		t.said.persist(err)
+		t.said.tell()
 	}
 	return (unconfirmed || errors.Is(err, driver.ErrNotHeld)) && t.want.Wait && t.cfg.from == nil && t.wait.Err() == nil
 }

@@ -2,7 +2,6 @@ package holdfast
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -18,12 +17,9 @@ const (
 	maxAsking = 3
 	// maxTries bounds how often TryLease repeats an ask that failed.
 	maxTries = 3
-	// maxLate bounds how many grants may come too late. Each keeps the lock from the
-	// others for a TTL.
-	maxLate = 10
 )
 
-var errTooSlow = errors.New("the store takes longer to answer than a lease lasts")
+var errTooSlow = fmt.Errorf("%w: it takes longer to answer than a lease lasts", driver.ErrTransient)
 
 // acquisition is one attempt to get a lock, from the first ask to the grant or the
 // end of patience.
@@ -52,9 +48,9 @@ type acquisition struct {
 	// guarded by mu, too.
 	mu      sync.Mutex
 	leases  []*Lease
-	room    [1]*Lease // for most
-	initial Lease     // which is the only one, mostly
-	lowered bool      // a writer goes on as a reader
+	room    [1]*Lease   // for most
+	initial Lease       // which is the only one, mostly
+	lowered atomic.Bool // a writer goes on as a reader. Set with mu held, read without
 }
 
 // claim is what of a request is still needed when it is granted.
@@ -87,8 +83,9 @@ type bid struct {
 	blocked []string          // carriers of holders that were in the way
 	clean   bool              // the last answer left nothing behind in the store
 	pause   time.Duration
-	late    int  // grants that came too late to be of use
-	loud    bool // say in the log why it takes so long: nobody gets an error
+	late    int        // grants that came too late to be of use
+	said    *complaint // what the log says of that: own, or that of who began earlier
+	own     complaint
 
 	// Room for what is sent first, which mostly is enough.
 	firstAsk  driver.Request
@@ -155,9 +152,10 @@ func (a *acquisition) run(ctx context.Context) (keepalive.Trust, int64, error) {
 	var err error
 	switch {
 	case a.last > 0:
-	case ctx.Done() == nil:
+	case ctx.Done() == nil && a.c.brisk():
 		// Nobody can call this off, so there is no need to wait for the answer on a
-		// goroutine of its own; the detour would double the time a free lock takes.
+		// goroutine of its own; the detour would double the time a free lock takes. But
+		// if the store may be in trouble, somebody has to say so.
 		r, late := a.send(ctx, a.number())
 		if late {
 			a.straggle(ctx)
@@ -172,11 +170,14 @@ func (a *acquisition) run(ctx context.Context) (keepalive.Trust, int64, error) {
 				return trust, g.Fence, nil
 			}
 			// The news came so late that the lease it tells of is over, and somebody
-			// else may hold the lock. Whether we do, a new ask will tell.
-			if a.late++; a.late == maxLate {
+			// else may hold the lock. Whether we do, a new ask will tell. But such a
+			// grant keeps the lock from the others for a TTL, so they get their turn first.
+			if a.late++; !a.wait && a.late == maxTries {
 				return keepalive.Trust{}, 0, errTooSlow
 			}
-			a.ask(ctx)
+			a.trouble(errTooSlow)
+			a.said.persist(errTooSlow)
+			a.again(min(a.cfg.ttl<<min(a.late, 8), max(a.cfg.ttl, time.Second)))
 		}
 	}
 	return keepalive.Trust{}, 0, err
@@ -193,7 +194,7 @@ func (a *acquisition) event(ctx context.Context) (driver.Grant, error) {
 	a.mu.Lock()
 	news := a.inbox()
 	a.mu.Unlock()
-	timer := time.NewTimer(time.Until(a.due))
+	timer := time.NewTimer(min(time.Until(a.due), a.said.tell()))
 	defer timer.Stop()
 	select {
 	case r := <-a.replies:
@@ -205,8 +206,10 @@ func (a *acquisition) event(ctx context.Context) (driver.Grant, error) {
 		}
 		return g, nil
 	case <-timer.C:
-		a.wakeups.Poll++
-		a.ask(ctx)
+		if !time.Now().Before(a.due) { // else it was to complain
+			a.wakeups.Poll++
+			a.ask(ctx)
+		}
 		return driver.Grant{}, nil
 	case <-ctx.Done():
 		return driver.Grant{}, a.because(context.Cause(ctx))

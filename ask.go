@@ -44,6 +44,7 @@ func (a *acquisition) number() *driver.Request {
 		a.first++
 	}
 	a.due = now.Add(a.cfg.ttl / 3)
+	a.said.begin()
 	a.open.Add(1)
 	r := &a.firstAsk
 	if a.last > 1 { // nobody knows how long the driver looks at the first one
@@ -79,7 +80,7 @@ func (a *acquisition) straggle(ctx context.Context) {
 	a.straggled.Store(true)
 	if a.settled.Load() && a.straggled.Swap(false) {
 		s := a.settlement(ctx)
-		_ = s.run()
+		_ = s.run(nil)
 	}
 }
 
@@ -108,6 +109,7 @@ func (a *acquisition) answer(r reply) (driver.Grant, error) {
 	}
 	a.c.answer()
 	a.pause = 0
+	a.said.end()
 	a.tell(nil)
 	a.clean = r.grant.Status == driver.Busy
 	a.behind(r.grant.Carrier)
@@ -141,14 +143,17 @@ func (a *acquisition) failed(err error) error {
 	if !errors.Is(err, driver.ErrTransient) || !a.wait && a.last >= maxTries {
 		return err
 	}
-	if a.loud && a.err == nil {
-		a.cfg.log().Warn("holdfast: cannot lock yet", "lock", a.req.Name, "error", err)
-	}
-	a.err = err
-	a.tell(&err)
+	a.trouble(err)
+	a.said.because(err)
 	a.pause = min(max(2*a.pause, 5*time.Millisecond), time.Second, a.cfg.ttl/6)
 	a.again(a.pause)
 	return nil
+}
+
+// trouble notes why the store is of no help.
+func (a *acquisition) trouble(err error) {
+	a.err = err
+	a.tell(&err)
 }
 
 // tell lets those behind it know what keeps it from being granted, if not a holder.

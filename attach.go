@@ -45,7 +45,12 @@ func (l *Lease) Detach(ctx context.Context) (token string, err error) {
 		return "", l.error(op, err)
 	}
 	l.die(context.Canceled)
-	l.a.cease()
+	if !l.a.cease() { // somebody else has stopped the renewal, and releases the lock
+		if l.a.fate.Load() != nil {
+			return "", l.error(op, ErrLost)
+		}
+		return "", l.error(op, ErrClosed)
+	}
 	d.Detach(l.a.driverLease())
 	return l.Token(), nil
 }

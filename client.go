@@ -2,10 +2,11 @@ package holdfast
 
 import (
 	"context"
-	"crypto/rand"
+	cryptorand "crypto/rand"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"slices"
 	"strconv"
@@ -219,7 +220,7 @@ func (c *Client) newToken() string {
 
 func appendRandom(to []byte) []byte {
 	var b [8]byte
-	_, _ = rand.Read(b[:]) // never fails
+	_, _ = cryptorand.Read(b[:]) // never fails
 	return hex.AppendEncode(to, b[:])
 }
 
@@ -227,57 +228,115 @@ func appendRandom(to []byte) []byte {
 
 func (h *handle) inspect(ctx context.Context) (Info, error) {
 	i, ok := driver.As[driver.Inspector](h.c.d)
-	return await(h.c, ctx, "inspect", h.all(), ok, func() (Info, error) { return i.Inspect(exempt(ctx), h.kind, h.name) })
+	return await(h.c, ctx, errand[Info]{op: "inspect", door: h.all(), able: ok, do: func() (Info, error) {
+		return i.Inspect(exempt(ctx), h.kind, h.name)
+	}})
 }
 
 func (h *handle) force(ctx context.Context) error {
 	f, ok := driver.As[driver.Forcer](h.c.d)
-	_, err := await(h.c, ctx, "force unlock", h.all(), ok, func() (any, error) {
+	_, err := await(h.c, ctx, errand[any]{op: "force unlock", door: h.all(), able: ok, once: true, do: func() (any, error) {
 		err := f.ForceRelease(exempt(ctx), h.kind, h.name)
 		if errors.Is(err, driver.ErrNotHeld) {
 			err = ErrNotHeld
 		}
 		return nil, err
-	})
+	}})
 	return err
 }
 
-// await calls f and waits for it no longer than ctx, for go-redis cannot be relied on
-// to return when its context ends. If that has ended before nothing is done.
-func await[T any](c *Client, ctx context.Context, op string, d door, able bool, f func() (T, error)) (T, error) {
+// errand is something that a caller wants done at the store.
+type errand[T any] struct {
+	op    string
+	door  door
+	able  bool              // the driver can do it
+	begin func() error      // what comes first in this process; nil for nothing
+	do    func() (T, error) // at the store
+	once  bool              // what was perhaps done must not be done again
+}
+
+// again reports whether to try again after an error.
+func (e errand[T]) again(err error) bool {
+	return errors.Is(err, driver.ErrTransient) && (!e.once || errors.Is(err, driver.ErrNotExecuted))
+}
+
+// await runs an errand, again and again while the store is in trouble that may pass. It waits
+// no longer than ctx, for go-redis cannot be relied on to return when its context ends.
+// If that has ended before nothing is done.
+func await[T any](c *Client, ctx context.Context, e errand[T]) (T, error) {
 	var none T
 	fail := func(err error) (T, error) {
-		return none, &LockError{Op: op + " " + string(d.kind), Name: d.name, Err: err}
+		return none, &LockError{Op: e.op + " " + string(e.door.kind), Name: e.door.name, Err: err}
 	}
 	switch {
-	case !validName(d.name):
+	case !validName(e.door.name):
 		return fail(ErrInvalidName)
-	case !able:
+	case !e.able:
 		return fail(fmt.Errorf("the store cannot do this: %w", errors.ErrUnsupported))
 	case ctx.Err() != nil:
 		return fail(end(ctx))
 	case !c.begin():
 		return fail(ErrClosed)
 	}
+	if e.begin != nil {
+		if err := e.begin(); err != nil {
+			c.wg.Done()
+			return fail(err)
+		}
+	}
 	type result struct {
 		v   T
 		err error
 	}
-	done := make(chan result, 1)
-	go func() {
-		defer c.wg.Done()
-		v, err := f()
-		done <- result{v, err}
-	}()
-	select {
-	case r := <-done:
-		if r.err != nil {
-			return fail(r.err)
-		}
-		return r.v, nil
-	case <-ctx.Done():
-		return fail(end(ctx))
+	attempts, done := make(chan result, 1), ctx.Done()
+	attempt := func() {
+		v, err := e.do()
+		attempts <- result{v, err}
 	}
+	go attempt()
+	said := complaint{op: e.op, kind: e.door.kind, name: e.door.name, cfg: &c.config}
+	said.begin()
+	timer := time.NewTimer(troubleAfter)
+	defer timer.Stop()
+	var failed error // at the last attempt
+	var pause time.Duration
+	var retry <-chan time.Time
+	for {
+		select {
+		case r := <-attempts:
+			if r.err == nil || !e.again(r.err) {
+				c.wg.Done()
+				if r.err != nil {
+					return fail(r.err)
+				}
+				return r.v, nil
+			}
+			failed = r.err
+			said.because(failed)
+			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
+			retry = time.After(pause/2 + rand.N(pause))
+		case <-retry:
+			retry = nil
+			go attempt()
+		case <-timer.C:
+			timer.Reset(said.tell())
+		case <-done:
+			if retry != nil { // nothing is under way
+				c.wg.Done()
+			} else {
+				go func() { <-attempts; c.wg.Done() }()
+			}
+			return fail(because(end(ctx), failed))
+		}
+	}
+}
+
+// because adds to the end of a context what was in the way.
+func because(cause, trouble error) error {
+	if trouble == nil {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", cause, trouble)
 }
 
 // end is the cause of the end of ctx, as an error of another lease or none: that a lease

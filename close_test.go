@@ -150,25 +150,58 @@ func TestWaiterThatWasForcedOutUnawaresQueuesAgain(t *testing.T) {
 	})
 }
 
-// A store that is too slow for the TTL must not have the lock held for nobody for ever.
-func TestStoreThatIsTooSlowForTheTTLIsAnError(t *testing.T) {
-	stage(t, func(t *testing.T, p *play, c *holdfast.Client) {
-		w := wait(t.Context(), c.Mutex("x"))
-		stop := make(chan struct{})
-		go func() {
-			for {
-				select {
-				case a := <-p.asks:
+// slowly answers what is asked with a grant, later than a lease lasts for as long as slow says.
+func (p *play) slowly(t *testing.T, slow func() bool) (asked *atomic.Int64) {
+	asked, stop := new(atomic.Int64), make(chan struct{})
+	t.Cleanup(func() { close(stop) })
+	go func() {
+		for {
+			select {
+			case a := <-p.asks:
+				asked.Add(1)
+				if slow() {
 					time.AfterFunc(playTTL, func() { a.granted(1) })
-				case <-stop:
-					return
+				} else {
+					a.granted(1)
 				}
+			case <-stop:
+				return
 			}
-		}()
+		}
+	}()
+	return asked
+}
+
+// Latency passes. Until then each grant keeps the lock from the others for a TTL, and nobody
+// has it, so the others must get their turn.
+func TestWaiterOutlastsAStoreThatIsTooSlowForTheTTL(t *testing.T) {
+	stage(t, func(t *testing.T, p *play, c *holdfast.Client) {
+		began := time.Now()
+		asked := p.slowly(t, func() bool { return time.Since(began) < time.Minute })
+		w := wait(t.Context(), c.Mutex("x"))
 		<-w.done
+		require.NoError(t, w.err)
+		require.NoError(t, w.lease.Err())
+		require.Less(t, time.Since(began), time.Minute+10*max(playTTL, time.Second))
+		require.Less(t, asked.Load(), int64(time.Minute/max(playTTL, time.Second)*2))
+		require.NoError(t, w.lease.Release(t.Context()))
+	})
+}
+
+func TestStoreThatIsTooSlowForTheTTLIsWhyAWaitEnds(t *testing.T) {
+	stage(t, func(t *testing.T, p *play, c *holdfast.Client) {
+		p.slowly(t, func() bool { return true })
+		ctx, cancel := context.WithTimeout(t.Context(), 20*playTTL)
+		defer cancel()
+		w := wait(ctx, c.Mutex("x"))
+		<-w.done
+		require.ErrorIs(t, w.err, context.DeadlineExceeded)
+		require.ErrorIs(t, w.err, driver.ErrTransient)
 		require.ErrorContains(t, w.err, "longer to answer than a lease lasts")
+
+		_, err := c.Mutex("x").TryLease(t.Context())
+		require.ErrorIs(t, err, driver.ErrTransient)
 		time.Sleep(2 * playTTL)
-		close(stop)
 	})
 }
 

@@ -3,6 +3,7 @@ package holdfast_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver/redisdriver"
+	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
 // isRead checks that a lease is held alone, for reading or not.
@@ -168,7 +170,7 @@ func (l *lab) knowsDowngrade() {
 	l.giveBack(lease)
 }
 
-func TestDowngradeWhoseReplyIsLostCanBeRepeated(t *testing.T) {
+func TestDowngradeWhoseReplyIsLostIsRepeated(t *testing.T) {
 	everywhere(t, func(t *testing.T, l *lab) {
 		l.knowsDowngrade()
 		far, near := l.far().RWMutex("x"), l.near().RWMutex("x")
@@ -178,14 +180,9 @@ func TestDowngradeWhoseReplyIsLostCanBeRepeated(t *testing.T) {
 		writer = l.ask(near.Lease)
 		l.untilWaiting(near, 2)
 		lost := l.link.DropReply(l.on("rwmutex", "x"))
-		err := promptly(t, soon, func() error { return lease.Downgrade(t.Context()) })
+		require.NoError(t, promptly(t, soon, func() error { return lease.Downgrade(t.Context()) }))
 		l.untilStruck(lost)
-		require.Error(t, err)
-		require.NotErrorIs(t, err, holdfast.ErrLost)
-		requireNoToken(t, err.Error())
-		require.NoError(t, lease.Err())
 		read := reader.granted(soon)
-		require.NoError(t, lease.Downgrade(t.Context()))
 		l.isHeldBy(near, lease, read)
 		assert.Len(t, l.look(near).Queue, 1)
 		l.giveBack(lease, read)
@@ -238,6 +235,95 @@ func TestDowngradedLeaseIsRenewedAndLostAsAnyOther(t *testing.T) {
 		require.ErrorIs(t, lease.Downgrade(t.Context()), holdfast.ErrLost)
 		require.ErrorIs(t, lease.Release(t.Context()), holdfast.ErrLost)
 		l.isRead(near, next, false)
+		l.giveBack(next)
+	})
+}
+
+// endsNow is a context that ends between the first look at Err and the look at Done.
+type endsNow struct {
+	context.Context
+	cancel context.CancelFunc
+}
+
+func (e endsNow) Done() <-chan struct{} {
+	e.cancel()
+	return e.Context.Done()
+}
+
+// lowerUnheard calls Downgrade, which returns before the command has been sent. With one
+// processor the goroutine that sends it has not run by then.
+func lowerUnheard(t *testing.T, lease *holdfast.Lease) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	require.ErrorIs(t, lease.Downgrade(endsNow{ctx, cancel}), context.Canceled)
+}
+
+// A command of Downgrade that is on its way when the lease is released must find no other
+// writer under its token.
+func TestDowngradeNeverLandsOnTheNextWriter(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	inBubble(t, func(t *testing.T, l *lab) {
+		c, other := l.mates(), l.near()
+		first := l.take(c.RWMutex("x").Lease)
+		second := l.queue(1, c.RWMutex("x").Lease)[0]
+		lowerUnheard(t, first)
+		l.giveBack(first)
+		writer := second.granted(soon)
+		// Whatever was on its way has arrived when this has been answered.
+		require.NoError(t, writer.Renew(t.Context()))
+		l.isRead(c.RWMutex("x"), writer, false)
+		require.False(t, other.RWMutex("x").TryRLock(), "a reader beside a writer")
+		l.giveBack(writer)
+	})
+}
+
+// The same term must not be kept for a while, either: nobody would give it up.
+func TestDowngradedLeaseDoesNotLinger(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		l := newLab(t, s)
+		l.remember()
+		c := l.mates(holdfast.WithLinger(time.Hour))
+		lease := l.take(c.RWMutex("x").Lease)
+		lowerUnheard(t, lease)
+		l.giveBack(lease)
+		l.until("it is free for writing", l.near().RWMutex("x").TryLock)
+	})
+}
+
+// A Downgrade that was refused has changed nothing, also for who has the lock next.
+func TestRefusedDowngradeLeavesTheLeaseAsItWas(t *testing.T) {
+	everywhere(t, func(t *testing.T, l *lab) {
+		c := l.mates(holdfast.WithReentrancy())
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		for name, refused := range map[string]struct {
+			lease leasing
+			ctx   context.Context
+			want  error
+		}{
+			"another kind": {c.Mutex("x").Lease, t.Context(), errors.ErrUnsupported},
+			"an ended ctx": {c.RWMutex("x").Lease, over, context.Canceled},
+			"an owner's":   {c.RWMutex("x", holdfast.WithOwner("o")).Lease, t.Context(), errors.ErrUnsupported},
+		} {
+			lease := l.take(refused.lease)
+			require.ErrorIs(t, lease.Downgrade(refused.ctx), refused.want, name)
+			nested, err := refused.lease(lease.Context())
+			require.NoError(t, err, name)
+			l.giveBack(nested, lease)
+		}
+	})
+}
+
+// A lease that has been released has nothing to lower, although its term may go on.
+func TestReleasedLeaseIsNotDowngraded(t *testing.T) {
+	everywhere(t, func(t *testing.T, l *lab) {
+		c := l.mates(holdfast.WithLinger(time.Hour))
+		lease := l.take(c.RWMutex("x").Lease)
+		l.giveBack(lease)
+		require.ErrorIs(t, lease.Downgrade(t.Context()), holdfast.ErrNotHeld)
+		next := l.take(c.RWMutex("x").Lease)
+		require.False(t, l.near().RWMutex("x").TryRLock())
 		l.giveBack(next)
 	})
 }

@@ -44,7 +44,7 @@ func (h *handle) want(shared, wait bool) driver.Request {
 // lock waits for the lock and leaves the lease in the doorway.
 func (h *handle) lock(shared bool) {
 	cfg := *h.config
-	cfg.wait, cfg.loud = 0, true
+	cfg.wait = 0
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		err := h.attempt(context.Background(), h.want(shared, true), cfg)
 		if err == nil {
@@ -53,11 +53,14 @@ func (h *handle) lock(shared bool) {
 		if h.fatal(err) {
 			h.misuse(err)
 		}
-		h.config.log().Warn("holdfast: cannot lock, trying again", "lock", h.name, "error", err)
+		if cfg.said == nil {
+			cfg.said = &complaint{op: "acquire", kind: h.kind, name: h.name, cfg: h.config}
+		}
+		cfg.said.persist(err)
 		select {
 		case <-h.c.closing.Done():
 			h.misuse(ErrClosed)
-		case <-time.After(pause):
+		case <-time.After(min(pause, cfg.said.tell())):
 		}
 	}
 }

@@ -375,6 +375,9 @@ func TestNobodyJoinsWhenTheTrustIsOver(t *testing.T) {
 			time.Sleep(ttl - ttl/10)
 			(<-p.asks).granted(1)
 			require.Nil(t, <-first)
+			for len(p.asks) > 0 { // heartbeats
+				(<-p.asks).answer <- result{error: driver.ErrTransient}
+			}
 			time.Sleep(time.Until(over) - time.Millisecond)
 			rw.RLock()
 			require.Empty(t, p.asks)

@@ -160,7 +160,10 @@ func (l *Lease) Renew(ctx context.Context) error {
 	if err := l.Err(); err != nil {
 		return l.error(op, err)
 	}
-	_, err := await(l.a.c, ctx, op, l.door(), true, func() (any, error) {
+	_, err := await(l.a.c, ctx, errand[any]{op: op, door: l.door(), able: true, do: func() (any, error) {
+		if err := l.Err(); err != nil { // since the last attempt
+			return nil, err
+		}
 		sent := time.Now()
 		err := l.a.c.renew(l.a.c.under(ctx), []*keepalive.Entry{&l.a.entry})[0]
 		switch {
@@ -172,7 +175,7 @@ func (l *Lease) Renew(ctx context.Context) error {
 			err = l.Err()
 		}
 		return nil, err
-	})
+	}})
 	return err
 }
 
@@ -186,22 +189,30 @@ func (l *Lease) Renew(ctx context.Context) error {
 // [WithReentrancy], it matches [ErrLocked], for they may rely on being alone.
 func (l *Lease) Downgrade(ctx context.Context) error {
 	const op = "downgrade"
-	d, able := driver.As[driver.Downgrader](l.a.c.d)
 	if err := l.Err(); err != nil || l.a.req.Shared {
 		return l.error(op, err)
 	}
-	if !l.a.lower() {
-		return l.error(op, fmt.Errorf("%w: leases are nested with this one", ErrLocked))
+	d, able := driver.As[driver.Downgrader](l.a.c.d)
+	begin := func() error {
+		err := l.a.lower(l)
+		if err == nil && l.a.at != nil {
+			l.a.at.line.Review() // those behind us go to the store
+		}
+		return err
 	}
-	_, err := await(l.a.c, ctx, op, l.door(), able && l.a.req.Kind == driver.RWMutex, func() (any, error) {
-		l.a.stop() // it cannot pass to one who wants to write
+	undone := true // surely, whatever was sent
+	_, err := await(l.a.c, ctx, errand[any]{op: op, door: l.door(), able: able && l.a.req.Kind == driver.RWMutex, begin: begin, do: func() (any, error) {
 		err := d.Downgrade(l.a.c.under(ctx), l.a.driverLease(), 0)
-		if errors.Is(err, driver.ErrNotHeld) {
+		undone = undone && errors.Is(err, driver.ErrNotExecuted)
+		switch {
+		case errors.Is(err, driver.ErrNotHeld):
 			l.a.Lost(err) // unless it was released meanwhile
 			err = l.Err()
+		case undone && !errors.Is(err, driver.ErrTransient):
+			l.a.lowered.Store(false) // it was refused, and goes on for writing
 		}
 		return nil, err
-	})
+	}})
 	return err
 }
 

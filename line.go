@@ -115,7 +115,9 @@ func (t *attempt) lead(at *doorway, a *acquisition) (*Lease, error) {
 			a = t.begin()
 			a.at = at
 		}
-		a.loud = t.cfg.loud
+		if t.said != nil {
+			a.said = t.said
+		}
 		l, err := t.win(a)
 		if err == nil {
 			at.line.Won(a)

@@ -66,26 +66,32 @@ func (a *acquisition) lease() *Lease {
 func (a *acquisition) covers(want driver.Request) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return want.Shared || !a.req.Shared && !a.lowered && want.Owner == a.req.Owner
+	return want.Shared || !a.req.Shared && !a.lowered.Load() && want.Owner == a.req.Owner
 }
 
-// lower notes that a writer will only read from now on. It reports false if others may
-// count on its writing.
-func (a *acquisition) lower() bool {
+// lower notes, before the store is told, that a writer will only read from now on. From
+// then on the term does not pass to another writer, see Suits and Stays: the store may
+// carry the command out at any time. A lease that has ended cannot be lowered: its term
+// may be somebody else's by now. The wrong version stopped the term on the goroutine that
+// sends the command, and a release in between passed it on.
+func (a *acquisition) lower(l *Lease) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(a.leases) > 1 {
-		return false
+	switch {
+	case l.end != nil:
+		return l.end
+	case len(a.leases) > 1:
+		return fmt.Errorf("%w: leases are nested with this one", ErrLocked)
 	}
-	a.lowered = true
-	return true
+	a.lowered.Store(true)
+	return nil
 }
 
 // enter adds a lease beside one that is held, if that is still so.
 func (a *acquisition) enter(outer, l *Lease, want driver.Request) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if outer.end != nil || !want.Shared && a.lowered {
+	if outer.end != nil || !want.Shared && a.lowered.Load() {
 		return false
 	}
 	a.leases = append(a.leases, l)

@@ -19,19 +19,19 @@ type LockOption interface {
 
 type config struct {
 	ttl    time.Duration
-	fixed  bool
 	wait   time.Duration // 0: as long as the context allows
-	loud   bool          // log what keeps a lock from being acquired
-	nested bool          // count what the context holds
 	from   *driver.Lease // take this one over
 	owner  string        // on whose behalf to hold what is held alone; empty for nobody
 	copies copies
-	strict bool          // no lease passes to another in this process
 	linger time.Duration // how long a lease is kept that nobody wants
+	fixed  bool          // not renewed
+	nested bool          // count what the context holds
+	strict bool          // no lease passes to another in this process
 	prefix string
 	batch  *bool        // nil: unless there is a tracing hook
 	logger *slog.Logger // nil: slog.Default(), as it is when something is logged
 	key    *config      // what alike returns, if somebody has kept it
+	said   *complaint   // of a caller who tries again; nil for one of its own
 }
 
 var defaults = config{
@@ -203,6 +203,6 @@ func (c config) with(opts []LockOption) config {
 // alike returns what must be the same of two requests if a lease is to pass from one to
 // the other.
 func (c config) alike() config {
-	c.wait, c.loud, c.batch, c.key = 0, false, nil, nil
+	c.wait, c.said, c.batch, c.key = 0, nil, nil, nil
 	return c
 }

@@ -82,11 +82,8 @@ func (a *acquisition) confirm(ctx context.Context, want copies) (keepalive.Trust
 	case <-a.c.closing.Done():
 		return r.trust, ErrClosed
 	}
-	switch {
-	case ctx.Err() != nil: // also if it was confirmed at the same time
+	if ctx.Err() != nil { // also if it was confirmed at the same time
 		r.err = fmt.Errorf("%w: %w", context.Cause(ctx), ErrNotReplicated)
-	case a.loud && errors.Is(r.err, ErrNotReplicated):
-		a.cfg.log().Warn("holdfast: cannot lock yet", "lock", a.req.Name, "error", r.err)
 	}
 	return r.trust, r.err
 }
@@ -96,15 +93,16 @@ func (a *acquisition) confirm(ctx context.Context, want copies) (keepalive.Trust
 func (a *acquisition) replicate(ctx context.Context, n int, limit time.Duration) (keepalive.Trust, error) {
 	by, _ := driver.As[driver.Confirmer](a.c.d)
 	deadline := time.Now().Add(limit)
+	var err error
 	for pause := 5 * time.Millisecond; ; pause *= 2 {
 		sent := time.Now()
-		err := by.Confirm(ctx, a.driverLease(), n, deadline.Sub(sent))
-		switch {
-		case !errors.Is(err, driver.ErrTransient):
-			return keepalive.NewTrust(sent, a.cfg.ttl), err
-		case ctx.Err() != nil || time.Until(deadline) < 2*pause:
+		left := deadline.Sub(sent) // less than meant, if the process was paused meanwhile
+		if left < time.Millisecond || err != nil && ctx.Err() != nil {
 			return keepalive.Trust{}, fmt.Errorf("%w: %w", ErrNotReplicated, err)
 		}
-		time.Sleep(pause)
+		if err = by.Confirm(ctx, a.driverLease(), n, left); !errors.Is(err, driver.ErrTransient) {
+			return keepalive.NewTrust(sent, a.cfg.ttl), err
+		}
+		time.Sleep(min(pause, time.Until(deadline)))
 	}
 }

@@ -307,7 +307,7 @@ func TestLockWaitsForReplicasAndSaysSoOnce(t *testing.T) {
 		}).Mutex("x")
 		m.Lock()
 		assert.EqualValues(t, 5, votes.Load())
-		assert.Equal(t, 1, strings.Count(l.log.String(), "cannot lock yet"), l.log.String())
+		assert.Equal(t, 1, strings.Count(l.log.String(), "still waiting for the store"), l.log.String())
 		m.Unlock()
 	})
 }

@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/holdfast-go/holdfast/driver"
 )
 
@@ -14,12 +16,15 @@ import (
 const releaseWait = time.Second
 
 // Release gives the lock up and ends the lease's context. The error matches [ErrLost]
-// if the lease had been lost, and [ErrNotHeld] if it was released before; the lock of
-// another is never touched.
+// if the lease was lost before the call, or if the store says that the lock was taken away;
+// and [ErrNotHeld] if it was released before. The lock of another is never touched. A lease
+// whose time runs out while Release waits for the store was given up in time: no error.
 //
 // Release works with a ctx that has ended. It waits for the store until ctx ends, but
-// at least 1 s; it then goes on in the background, and the error matches the cause of
-// ctx.
+// at least 1 s; the error then matches the cause of ctx. If the store refuses, as while a
+// password is changed, the error says why. In both cases the release is repeated in the
+// background until the store carries it out, or the lease would have ended by itself; then
+// the log says so.
 func (l *Lease) Release(ctx context.Context) error {
 	if h := l.a.c.hooks.Load(); h != nil {
 		return h.release(ctx, &ReleaseOp{Lease: l, run: (*Lease).release})
@@ -55,9 +60,14 @@ func (l *Lease) release(ctx context.Context, _ int64) error {
 	}
 	s := l.a.settlement(ctx)
 	if ctx.Done() == nil { // as in run
-		return l.error(op, s.finish())
+		err, final := s.try()
+		if final {
+			return l.error(op, s.end(err))
+		}
+		return l.error(op, <-s.background())
 	}
-	began, done := time.Now(), s.background()
+	began := time.Now()
+	done := s.background()
 	select {
 	case err := <-done:
 		return l.error(op, err)
@@ -111,8 +121,8 @@ func (l *Lease) letGoOfSome(ctx context.Context, keep int64) error {
 // hurry is finish for those who do not want to wait for long.
 func (l *Lease) hurry(s *settlement) {
 	if l.a.c.brisk() {
-		if _, final := s.try(); final {
-			l.a.c.wg.Done()
+		if err, final := s.try(); final {
+			_ = s.end(err)
 			return
 		}
 	}
@@ -124,29 +134,42 @@ func (l *Lease) hurry(s *settlement) {
 	}
 }
 
-// finish ends the lease in the store, and the operation that this is part of.
-func (s *settlement) finish() error {
+// background ends the lease in the store, on another goroutine, and the operation that this
+// is part of. What comes of it is told once: the outcome, or before that, a refusal.
+func (s settlement) background() <-chan error {
+	told := make(chan error, 1)
+	go func() {
+		err := s.end(s.run(told))
+		select {
+		case told <- err:
+		default:
+		}
+	}()
+	return told
+}
+
+// end ends the operation with what came of it, and returns what to say.
+func (s *settlement) end(err error) error {
 	defer s.a.c.wg.Done()
-	err := s.run()
-	if errors.Is(err, driver.ErrNotHeld) {
-		err = ErrLost
+	switch {
+	case errors.Is(err, driver.ErrNotHeld) && s.a.c.keeper.Trust(&s.a.entry).Left() <= 0:
+		return nil // its time has run out since, but it was given up before
+	case errors.Is(err, driver.ErrNotHeld):
+		return ErrLost
+	case err != nil:
+		s.a.cfg.log().Warn("holdfast: not released, the store keeps it until its TTL is over",
+			"kind", s.a.req.Kind, "lock", s.a.req.Name, "ttl", s.a.cfg.ttl, "error", err)
 	}
 	return err
 }
 
-// background is finish on another goroutine.
-func (s settlement) background() <-chan error {
-	done := make(chan error, 1)
-	go func() { done <- s.finish() }()
-	return done
-}
-
 // giveUp ends the lease in this process. It reports whether a settlement is due, and if one
 // need not wait for that, what to say instead. It is part of an operation that has begun,
-// or could not; finish ends that.
+// or could not; the end of the settlement ends that.
 func (l *Lease) giveUp(ctx context.Context, begun bool) (due bool, err error) {
 	// The lease may be lost without anybody having noticed yet.
-	if errors.Is(l.Err(), ErrLost) {
+	good := !errors.Is(l.Err(), ErrLost)
+	if !good {
 		l.Context() // why it ended stays what it was
 	}
 	before, others := l.a.leave(l, begun)
@@ -162,8 +185,15 @@ func (l *Lease) giveUp(ctx context.Context, begun bool) (due bool, err error) {
 			l.a.c.wg.Done()
 			return false, nil
 		}
-		l.a.cease() // renewal stops before the store is told
+		// Renewal stops before the store is told. If somebody else has stopped it, it is
+		// Close, which releases the lock, or it was lost just now, which does no harm.
+		if !l.a.cease() && l.a.fate.Load() == nil {
+			l.a.c.wg.Done()
+			return false, ErrClosed
+		}
 		return true, nil
+	case good && errors.Is(before, ErrLost):
+		return true, nil // the same
 	case errors.Is(before, ErrLost):
 		// The store may still keep the lease for a moment. The next one need not wait
 		// for that, and this one not for the store.
@@ -220,7 +250,7 @@ func (s *settlement) attempt() (err error, final bool) {
 	switch {
 	case err == nil, errors.Is(err, driver.ErrNotHeld) && s.maybe:
 		return nil, true
-	case errors.Is(err, driver.ErrNotHeld), !errors.Is(err, driver.ErrTransient):
+	case errors.Is(err, driver.ErrNotHeld), errors.Is(err, redis.ErrClosed), errors.Is(err, errors.ErrUnsupported):
 		return err, true
 	}
 	s.maybe = s.maybe || !errors.Is(err, driver.ErrNotExecuted)
@@ -230,16 +260,28 @@ func (s *settlement) attempt() (err error, final bool) {
 	return err, time.Now().After(s.deadline)
 }
 
-// run tries until it is done.
-func (s *settlement) run() error {
+// run tries until it is done. A refusal may pass, too, such as while a password is changed:
+// it is told at once, and not taken for the end, unless the client is being closed.
+func (s *settlement) run(told chan<- error) error {
 	for {
 		err, final := s.try()
 		if final {
 			return err
 		}
+		closing := s.a.c.closing.Done()
+		if errors.Is(err, driver.ErrTransient) {
+			closing = nil
+		} else {
+			select {
+			case told <- err:
+			default:
+			}
+		}
 		s.pause = min(max(2*s.pause, 5*time.Millisecond), time.Second, s.lease.TTL/3)
 		select {
 		case <-s.a.c.life.Done():
+			return err
+		case <-closing:
 			return err
 		case <-time.After(s.pause/2 + rand.N(s.pause)):
 		}

@@ -171,13 +171,6 @@ func (a *acquisition) close() <-chan error {
 	return a.settlement(a.lease().values).background()
 }
 
-// stop keeps the term from passing to anybody else.
-func (a *acquisition) stop() {
-	if a.at != nil {
-		a.at.line.Over(a, false)
-	}
-}
-
 // wanted notes that somebody else waits for the lock.
 func (a *acquisition) wanted() {
 	a.turn.want()
@@ -193,7 +186,13 @@ func (a *acquisition) wanted() {
 
 // Suits implements [cohort.Term].
 func (a *acquisition) Suits(key *config) bool {
-	return (key == a.cfg || *key == *a.cfg) && a.fate.Load() == nil && a.turn.goesOn() && a.c.keeper.Trust(&a.entry).Left() > 0
+	return (key == a.cfg || *key == *a.cfg) && a.mayBeKept() && a.turn.goesOn()
+}
+
+// mayBeKept reports whether the term is still what was granted: not lost, not over by the
+// clock, and not given up in part.
+func (a *acquisition) mayBeKept() bool {
+	return a.fate.Load() == nil && !a.lowered.Load() && a.c.keeper.Trust(&a.entry).Left() > 0
 }
 
 // Pass implements [cohort.Term].
@@ -210,7 +209,7 @@ func (a *acquisition) Pass() {
 }
 
 // Stays implements [cohort.Term].
-func (a *acquisition) Stays() bool { return a.cfg.linger > 0 && a.fate.Load() == nil && a.turn.stays() }
+func (a *acquisition) Stays() bool { return a.cfg.linger > 0 && a.mayBeKept() && a.turn.stays() }
 
 // Ends implements [cohort.Term].
 func (a *acquisition) Ends() time.Time { return a.turn.end() }

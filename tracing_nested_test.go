@@ -135,6 +135,11 @@ func TestGrantToAClientThatIsClosedIsToldToEnd(t *testing.T) {
 	c.AddHook(holdfast.NewTracingHook(holdfast.WithTracerProvider(e.traces), holdfast.WithMeterProvider(e.metrics),
 		holdfast.WithHoldSpans(holdfast.Always),
 		holdfast.WithFilter(func(_ context.Context, op *holdfast.AcquireOp) bool { return op.Name == "x" })))
+	for range 20 { // in a burst the caller waits for the answer itself, and so does not see that
+		lease, err := c.Mutex("burst").Lease(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, lease.Release(t.Context()))
+	}
 	_, err := c.Mutex("x").Lease(context.Background())
 	require.ErrorIs(t, err, holdfast.ErrClosed)
 	require.NoError(t, <-closed)
