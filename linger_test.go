@@ -1,16 +1,22 @@
 package holdfast_test
 
 import (
+	"context"
+	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/memdriver"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
@@ -263,4 +269,32 @@ func TestCloseReleasesLocksThatLinger(t *testing.T) {
 		l.free(other, "y")
 		assert.Zero(t, c.Doors())
 	})
+}
+
+// A hold that was lost is in the log, also when its Unlock is the first to look at the clock:
+// the lock must not be kept for the next one as if it were still there.
+func TestLossThatUnlockFindsIsLoggedThoughTheLockLingers(t *testing.T) {
+	const ttl = time.Second
+	for range 50 { // who is first of those that wait for the same moment is left to chance
+		synctest.Test(t, func(t *testing.T) {
+			log := new(labLog)
+			c := holdfast.Open(unrenewed{memdriver.New()}, holdfast.WithTTL(ttl), holdfast.WithLinger(time.Hour),
+				holdfast.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
+			mu := c.Mutex("x")
+			over := time.Now().Add(ttl - ttl/100 - 2*time.Millisecond)
+			mu.Lock()
+			time.Sleep(time.Until(over))
+			mu.Unlock()
+			synctest.Wait()
+			require.Equal(t, 1, strings.Count(log.String(), "lock lost"), log.String())
+			require.NoError(t, c.Close())
+		})
+	}
+}
+
+// unrenewed is a store that cannot be reached by renewals.
+type unrenewed struct{ *memdriver.Driver }
+
+func (unrenewed) Renew(_ context.Context, leases []driver.Lease) []error {
+	return slices.Repeat([]error{driver.ErrTransient}, len(leases))
 }

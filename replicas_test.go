@@ -312,6 +312,28 @@ func TestLockWaitsForReplicasAndSaysSoOnce(t *testing.T) {
 	})
 }
 
+// What was granted can be taken away by force while the replicas are asked.
+func TestGrantThatIsTakenAwayBeforeItIsConfirmedIsLost(t *testing.T) {
+	inTime(t, func(t *testing.T, l *lab) {
+		force := l.near().Mutex("x")
+		forced := 0
+		c := l.judged(func(n int, timeout time.Duration) error {
+			if forced++; forced > 2 {
+				return nil
+			}
+			assert.NoError(t, force.ForceUnlock(t.Context()))
+			return driver.ErrNotHeld
+		})
+		_, err := c.Mutex("x").TryLease(t.Context())
+		require.ErrorIs(t, err, holdfast.ErrLost)
+		var lockError *holdfast.LockError
+		require.ErrorAs(t, err, &lockError)
+		require.Equal(t, "lock_lost", lockError.ErrorType())
+		l.giveBack(l.wait(c, "x").granted(soon)) // a waiter begins again
+		require.Equal(t, 3, forced)
+	})
+}
+
 func TestStoreThatKnowsOfNoReplicasRefuses(t *testing.T) {
 	inTime(t, func(t *testing.T, l *lab) {
 		d := redisdriver.New(l.s.Client(t), redisdriver.WithPrefix(l.s.Prefix()), redisdriver.WithRetention(l.retention))

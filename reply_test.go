@@ -3,6 +3,7 @@ package holdfast_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 func TestGrantWhoseReplyIsLostIsTheSameWhenAskedAgain(t *testing.T) {
@@ -141,23 +143,118 @@ func TestRenewalWhoseReplyIsLostKeepsTheLease(t *testing.T) {
 	})
 }
 
-func TestManualRenewalWhoseReplyIsLostKeepsTheLease(t *testing.T) {
+// What can be repeated is, until its context ends: a connection that breaks is no answer.
+func TestCallsWhoseReplyIsLostAreRepeated(t *testing.T) {
+	everywhere(t, func(t *testing.T, l *lab) {
+		l.remember()
+		far, near := l.far(), l.near()
+		l.ready(far)
+		sem := far.Semaphore("x", 3)
+		for name, call := range map[string]func(lease *holdfast.Lease) error{
+			"Renew":     func(lease *holdfast.Lease) error { return lease.Renew(t.Context()) },
+			"Downgrade": func(lease *holdfast.Lease) error { return lease.Downgrade(t.Context()) },
+			"Resize":    func(*holdfast.Lease) error { return sem.Resize(t.Context(), 5) },
+			"Inspect": func(*holdfast.Lease) error {
+				info, err := far.RWMutex("x").Inspect(t.Context())
+				assert.Len(t, info.Holders, 1)
+				return err
+			},
+			"Detach": func(lease *holdfast.Lease) error {
+				token, err := lease.Detach(t.Context())
+				if err == nil {
+					l.giveBack(l.attach(near, token))
+				}
+				return err
+			},
+		} {
+			for _, fault := range []string{"lost reply", "cut"} {
+				lease := l.take(far.RWMutex("x").Lease)
+				script := func(cmd []string) bool { return strings.HasPrefix(strings.ToLower(cmd[0]), "eval") }
+				var struck <-chan struct{}
+				if fault == "lost reply" {
+					struck = l.link.DropReply(script)
+				} else {
+					caught, release := l.link.HoldRequest(script)
+					go func() { <-caught; l.link.Cut(); release() }()
+					struck = caught
+				}
+				require.NoError(t, promptly(t, soon, func() error { return call(lease) }), name+", "+fault)
+				l.untilStruck(struck)
+				if name != "Detach" {
+					require.NoError(t, lease.Err())
+					l.giveBack(lease)
+				}
+				l.until("it is free", near.RWMutex("x").TryLock)
+				near.RWMutex("x").Unlock()
+			}
+		}
+		assert.EqualValues(t, 5, l.look(near.Semaphore("x", 1)).Limit)
+	})
+}
+
+func TestRepeatedCallEndsWithItsContextAndSaysWhatItWaitedFor(t *testing.T) {
+	inBubble(t, func(t *testing.T, l *lab) {
+		far := l.far(holdfast.WithTTL(time.Hour))
+		l.ready(far)
+		lease := l.take(far.RWMutex("x").Lease)
+		l.link.Refuse(true)
+		l.link.Cut()
+		for name, call := range map[string]func(context.Context) error{
+			"Renew":     lease.Renew,
+			"Downgrade": lease.Downgrade,
+			"Detach":    func(ctx context.Context) error { _, err := lease.Detach(ctx); return err },
+			"Inspect":   func(ctx context.Context) error { _, err := far.RWMutex("x").Inspect(ctx); return err },
+			"Resize":    func(ctx context.Context) error { return far.Semaphore("x", 3).Resize(ctx, 4) },
+		} {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			began := time.Now()
+			err := call(ctx)
+			cancel()
+			require.ErrorIs(t, err, context.DeadlineExceeded, name)
+			require.ErrorIs(t, err, driver.ErrTransient, name)
+			require.ErrorContains(t, err, "refused", name)
+			require.Equal(t, 10*time.Second, time.Since(began), name)
+		}
+		l.link.Refuse(false)
+		require.NoError(t, lease.Err())
+		l.giveBack(lease)
+	})
+}
+
+// Force is not repeated: it would hit the next holder.
+func TestForceUnlockWhoseReplyIsLostSparesTheNextHolder(t *testing.T) {
 	everywhere(t, func(t *testing.T, l *lab) {
 		far, near := l.far(), l.near()
 		l.ready(far)
-		lease := l.lease(far, "x", holdfast.WithoutRenewal(), holdfast.WithTTL(10*time.Second))
-		lost := l.link.DropReply(l.renewing("x"))
-		err := promptly(t, soon, func() error { return lease.Renew(t.Context()) })
+		require.NoError(t, l.lease(far, "y").Release(t.Context()))
+		known := l.lease(near, "y")
+		require.NoError(t, far.Mutex("y").ForceUnlock(t.Context())) // which the server knows now
+		require.ErrorIs(t, known.Release(t.Context()), holdfast.ErrLost)
+		held := l.lease(near, "x")
+		next := l.wait(near, "x")
+		l.untilQueue("x", 1)
+		lost := l.link.DropReply(l.on("mutex", "x"))
+		err := promptly(t, soon, func() error { return far.Mutex("x").ForceUnlock(t.Context()) })
 		l.untilStruck(lost)
-		if err != nil {
-			require.NotErrorIs(t, err, holdfast.ErrLost)
-			require.NotErrorIs(t, err, holdfast.ErrNotHeld)
-		}
-		l.holds(lease)
-		require.NoError(t, lease.Renew(t.Context()))
-		l.holds(lease)
-		require.NoError(t, lease.Release(t.Context()))
-		l.free(near, "x")
+		require.ErrorIs(t, err, driver.ErrTransient)
+		l.holds(next.granted(soon))
+		require.ErrorIs(t, held.Release(t.Context()), holdfast.ErrLost)
+		l.holds(next.lease)
+
+		// But what surely was not carried out is.
+		l.link.Refuse(true)
+		l.link.Cut()
+		noted, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		_, err = far.Mutex("x").Inspect(noted) // which finds that the old connections are broken
+		require.Error(t, err)
+		forced := make(chan error, 1)
+		go func() { forced <- far.Mutex("x").ForceUnlock(t.Context()) }()
+		time.Sleep(20 * time.Millisecond)
+		l.link.Refuse(false)
+		require.NoError(t, promptly(t, soon, func() error { return <-forced }))
+		require.Empty(t, l.inspect("x").Holders)
+		require.ErrorIs(t, next.lease.Release(t.Context()), holdfast.ErrLost)
 	})
 }
 

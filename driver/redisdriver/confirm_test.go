@@ -136,3 +136,23 @@ func TestConfirmIsNotFooledByHooksAndClients(t *testing.T) {
 		require.NoError(t, other.Release(t.Context(), l))
 	}
 }
+
+// A command WAIT without a time-out waits for ever.
+func TestConfirmWithoutTimeIsRefused(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		d := redisdriver.New(s.Client(t), redisdriver.WithPrefix(s.Prefix()))
+		defer func() { assert.NoError(t, d.Close()) }()
+		leases := grant(t, d, time.Minute)
+		for _, timeout := range []time.Duration{0, time.Millisecond - 1, -time.Microsecond, -time.Second} {
+			done := make(chan error, 1)
+			go func() { done <- d.Confirm(t.Context(), leases[0], 1, timeout) }()
+			select {
+			case err := <-done:
+				require.ErrorIs(t, err, driver.ErrNotExecuted, timeout)
+				require.NotErrorIs(t, err, driver.ErrTransient, timeout)
+			case <-time.After(10 * time.Second):
+				t.Fatalf("hangs with a timeout of %v", timeout)
+			}
+		}
+	})
+}

@@ -22,6 +22,10 @@ const maxRedirects = 3
 // would send it to any node. So both go by one connection to the master of the key. The
 // wrong version takes any: one that has written nothing is told that all replicas have it.
 func Confirm(ctx context.Context, rdb redis.UniversalClient, call Call, replicas int, timeout time.Duration) error {
+	if timeout < time.Millisecond {
+		// For WAIT, 0 is for ever, and it refuses what is negative.
+		return Refusal(fmt.Errorf("redis: confirmation within %v, must be at least 1 ms", timeout))
+	}
 	node, err := master(ctx, rdb, call.line[firstKey].(string))
 	if err != nil {
 		return Classify(err)
