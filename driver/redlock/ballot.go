@@ -47,7 +47,8 @@ type vote struct {
 	// A vote that was given back may be granted again. term tells how often it was given
 	// back; what belongs to an earlier term does not count. While that is under way, giving,
 	// the node is not asked. If it is not known what became of it, the vote is spoiled: it
-	// may yet be given back behind our back, so it never counts again.
+	// may yet be given back behind our back, so it never counts again. So is a vote that was
+	// given back while an ask was under way, as the node refuses the token from then on.
 	term    int
 	giving  bool
 	spoiled bool
