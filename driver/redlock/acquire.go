@@ -63,7 +63,10 @@ func (d *Driver) lost(ctx context.Context, b *ballot, r *driver.Request) (driver
 	case b.hopeless():
 		d.drop(ctx, b)
 		return driver.Grant{}, fmt.Errorf("%w: it is not known what became of too many votes of the token", driver.ErrNotHeld)
-	case errors.Is(err, driver.ErrNotHeld), errors.Is(err, driver.ErrNotExecuted):
+	case b.clean() && errors.Is(err, driver.ErrNotExecuted):
+		d.forget(r.Token) // no ask has come to any node: the caller need not release
+		return answer, err
+	case errors.Is(err, driver.ErrNotHeld), errors.Is(err, driver.ErrNotExecuted) && !errors.Is(err, driver.ErrTransient):
 		d.drop(ctx, b)
 		return driver.Grant{}, err
 	case !r.Wait && err != nil:
