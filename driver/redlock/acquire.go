@@ -44,8 +44,8 @@ func (d *Driver) ask(ctx context.Context, b *ballot, n *node, ask uint64) {
 	var age age
 	g, err := call(ctx, d, n, d.limit(r.TTL), func(ctx context.Context) (driver.Grant, error) {
 		g, err := n.Acquire(ctx, r)
-		if err == nil && g.Status == driver.Granted {
-			age = d.age(ctx, n)
+		if err == nil {
+			age = d.age(ctx, n) // a node is watched from its first answer on, whatever that is
 		}
 		return g, err
 	})
@@ -150,6 +150,8 @@ func (b *ballot) reason(v *vote) error {
 		return v.age.doubt()
 	case v.held && !b.good(v):
 		return errSlow
+	case v.held && !v.age.certain():
+		return errUnseen
 	}
 	return nil
 }
