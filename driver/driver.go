@@ -361,10 +361,11 @@ type FenceRaiser interface {
 // Uptimer is the ability to tell how long a store has been running, for those who must not
 // trust one that may have forgotten its leases in a restart.
 type Uptimer interface {
-	// Uptime returns how long the store has at least been running, without a restart. What
-	// the driver answered, or told with Wake, before the call came from that run of the
-	// store or from an earlier one.
-	Uptime(ctx context.Context) (time.Duration, error)
+	// Uptime returns how long the store has at least been running, without a restart: sure is
+	// that by clocks which nobody can set, and said, which is no less, is what the store says.
+	// It says too much after its clock was set forward. What the driver answered, or told with
+	// Wake, before the call came from that run of the store or from an earlier one.
+	Uptime(ctx context.Context) (sure, said time.Duration, err error)
 }
 
 // Router is the ability to tell which node keeps a lock. Renewals that go to

@@ -26,4 +26,6 @@ func (d *Driver) RaiseFence(ctx context.Context, l driver.Lease, fence, fences i
 }
 
 // Uptime implements [driver.Uptimer] for a client of one server, with INFO.
-func (d *Driver) Uptime(ctx context.Context) (time.Duration, error) { return d.uptime.AtLeast(ctx) }
+func (d *Driver) Uptime(ctx context.Context) (sure, said time.Duration, err error) {
+	return d.uptime.AtLeast(ctx)
+}

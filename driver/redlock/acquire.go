@@ -44,8 +44,8 @@ func (d *Driver) ask(ctx context.Context, b *ballot, n *node, ask uint64) {
 	var age age
 	g, err := call(ctx, d, n, d.limit(r.TTL), func(ctx context.Context) (driver.Grant, error) {
 		g, err := n.Acquire(ctx, r)
-		if err == nil && g.Status == driver.Granted {
-			age = d.age(ctx, n)
+		if err == nil {
+			age = d.age(ctx, n) // a node is watched from its first answer on, whatever that is
 		}
 		return g, err
 	})
@@ -63,7 +63,10 @@ func (d *Driver) lost(ctx context.Context, b *ballot, r *driver.Request) (driver
 	case b.hopeless():
 		d.drop(ctx, b)
 		return driver.Grant{}, fmt.Errorf("%w: it is not known what became of too many votes of the token", driver.ErrNotHeld)
-	case errors.Is(err, driver.ErrNotHeld), errors.Is(err, driver.ErrNotExecuted):
+	case b.clean() && errors.Is(err, driver.ErrNotExecuted):
+		d.forget(r.Token) // no ask has come to any node: the caller need not release
+		return answer, err
+	case errors.Is(err, driver.ErrNotHeld), errors.Is(err, driver.ErrNotExecuted) && !errors.Is(err, driver.ErrTransient):
 		d.drop(ctx, b)
 		return driver.Grant{}, err
 	case !r.Wait && err != nil:
@@ -147,6 +150,8 @@ func (b *ballot) reason(v *vote) error {
 		return v.age.doubt()
 	case v.held && !b.good(v):
 		return errSlow
+	case v.held && !v.age.certain():
+		return errUnseen
 	}
 	return nil
 }

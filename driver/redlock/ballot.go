@@ -47,7 +47,8 @@ type vote struct {
 	// A vote that was given back may be granted again. term tells how often it was given
 	// back; what belongs to an earlier term does not count. While that is under way, giving,
 	// the node is not asked. If it is not known what became of it, the vote is spoiled: it
-	// may yet be given back behind our back, so it never counts again.
+	// may yet be given back behind our back, so it never counts again. So is a vote that was
+	// given back while an ask was under way, as the node refuses the token from then on.
 	term    int
 	giving  bool
 	spoiled bool
@@ -181,7 +182,7 @@ func (b *ballot) count(v *vote, g driver.Grant, age age) {
 
 // tally is the result of a ballot at a moment.
 type tally struct {
-	votes  int
+	votes  int    // those that count
 	agreed bool   // that a majority has one fence
 	fence  int64  // that one, else the largest
 	ask    uint64 // the oldest that a majority with this fence rests on
@@ -192,23 +193,31 @@ type tally struct {
 // later one. The caller holds mu.
 func (b *ballot) tally(since uint64) tally {
 	var t tally
-	var asks []uint64
-	fences := map[int64][]uint64{}
+	of := map[int64][]*vote{} // by fence
+	all, claims := 0, 0
 	for i := range b.votes {
 		if v := &b.votes[i]; v.ask >= since && b.good(v) {
-			t.votes++
+			all++
+			if !v.age.certain() {
+				claims++
+			}
 			t.fence = max(t.fence, v.fence)
-			fences[v.fence] = append(fences[v.fence], v.ask)
+			of[v.fence] = append(of[v.fence], v)
 		}
 	}
-	for fence, of := range fences {
-		if len(of) >= b.d.majority() {
-			t.agreed, t.fence, asks = true, fence, of
+	t.votes = b.d.enough(all, claims)
+	for fence, votes := range of {
+		slices.SortFunc(votes, func(x, y *vote) int { return cmp.Compare(y.ask, x.ask) })
+		claims := 0
+		for i, v := range votes {
+			if !v.age.certain() {
+				claims++
+			}
+			if b.d.enough(i+1, claims) >= b.d.majority() {
+				t.agreed, t.fence, t.ask = true, fence, v.ask
+				break
+			}
 		}
-	}
-	if t.agreed {
-		slices.SortFunc(asks, func(x, y uint64) int { return cmp.Compare(y, x) })
-		t.ask = asks[b.d.majority()-1]
 	}
 	return t
 }

@@ -48,13 +48,27 @@
 // has ended. Before a vote counts the server is asked how long it has been running, if any
 // connection was made since it was asked last: a server that restarts breaks all it had. So
 // clients must be connected to the server itself, or through something that ends a
-// connection when the server does. The age is taken to be up to 1 s less than it may be,
-// as INFO tells it in whole seconds. An ACL has to allow +info and +ping.
+// connection when the server does. An ACL has to allow +info and +ping.
+//
+// The uptime that a server tells is the difference of two times of day. A server that has
+// restarted says that it is old if its clock is set forward afterwards, as by NTP after a
+// boot. So a client believes only two clocks that nobody sets: its own monotonic clock, from
+// the time when it first had an answer of this run of the server, as told by run_id; and the
+// time that the server's main thread has spent on the processor, which redis-server tells on
+// Linux. An idle one needs some hours to spend 30 s.
+//
+// A client that was just started has seen no server for long. It takes the word of those that
+// say they are old, but supposes that a minority of all servers may be wrong: of the votes of
+// such servers, as many do not count. So it has a lock at once if all servers vote for it.
+// If one of three does not, because it is down or was restarted itself, the client has to
+// see the others for as long as WithDelayedRestart says. A program that tries once and ends
+// never sees a server for that long: while one of three is down, it gets no lock before the
+// others have spent that time on the processor.
 //
 // It does not matter why a server is young. So when all are started together, nobody gets
 // a lock for that long, 30 s by default: a restart of everything costs an outage, where it
 // would else cost a second holder. It also does not help against data lost without a
-// restart, such as by FLUSHALL or an eviction.
+// restart, such as by FLUSHALL, an eviction, or a virtual machine that is set back.
 //
 // # Other implementations
 //
@@ -65,11 +79,11 @@
 // # What it promises, and what not
 //
 // There is at most one holder within its validity, though any minority of the nodes stops,
-// freezes, or loses its memory in a restart. It rests on clocks that advance at
-// the same rate within 1 %, on all nodes and on the client; not on what they show. A server
-// clock that is set forward ends a lease early on that node: on a majority, that is a second
-// holder. Fences increase over restarts without persistence if, besides, clocks of nodes
-// differ by less than the delay.
+// freezes, or loses its memory in a restart, whatever their clocks show after that. It rests
+// on clocks that advance at the same rate within 1 %, on all nodes and on the client. A server
+// clock that is set forward ends leases early on that node: if their holders had no vote to
+// spare, there can be second ones. Fences increase over restarts without persistence if,
+// besides, clocks of nodes differ by less than the delay.
 //
 // A holder that is paused, by its garbage collector or the hypervisor, does not notice that
 // its validity has passed; nor does a write that is held up on its way. This is what [How to

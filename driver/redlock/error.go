@@ -12,8 +12,10 @@ var (
 	// errSilent is of a node that was not asked, and errUnheard of one that has not answered.
 	errSilent   = fmt.Errorf("redlock: the node does not answer: %w: %w", driver.ErrTransient, driver.ErrNotExecuted)
 	errUnheard  = fmt.Errorf("redlock: no answer in time: %w", driver.ErrTransient)
+	errGiving   = fmt.Errorf("redlock: the vote is being given back: %w", driver.ErrTransient)
 	errReleased = fmt.Errorf("%w: the token was released before", driver.ErrNotHeld)
 	errYoung    = fmt.Errorf("redlock: the node was restarted not long ago: %w", driver.ErrTransient)
+	errUnseen   = fmt.Errorf("redlock: only the node says that it was not restarted not long ago: %w", driver.ErrTransient)
 	errSlow     = fmt.Errorf("redlock: the lease was over before a majority had granted it: %w", driver.ErrTransient)
 )
 

@@ -61,7 +61,7 @@ func (d *native) Downgrade(ctx context.Context, l driver.Lease, weight int64) er
 	}
 	_, errs := poll(ctx, d.Driver, func(ctx context.Context, n *node) (any, error) {
 		g, _ := driver.As[driver.Downgrader](n.Driver)
-		return nil, g.Downgrade(ctx, l, weight)
+		return nil, d.vouched(n, []driver.Lease{l}, func() []error { return []error{g.Downgrade(ctx, l, weight)} })[0]
 	})
 	return d.byMajority(errs)
 }

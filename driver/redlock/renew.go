@@ -10,7 +10,8 @@ import (
 )
 
 // Renew implements [driver.Driver]. Each node gets the whole batch. A lease goes on if a
-// majority says so: also one that was restarted, for what it remembers is true.
+// majority says so. That includes nodes that were restarted, for what they remember is true;
+// it does not include nodes whose vote is being given back, see vouched.
 func (d *Driver) Renew(ctx context.Context, leases []driver.Lease) []error {
 	errs := make([]error, len(leases))
 	if err := ctx.Err(); err != nil {
@@ -35,7 +36,9 @@ func (d *Driver) Renew(ctx context.Context, leases []driver.Lease) []error {
 	var mu sync.Mutex
 	answers := make([][]error, len(d.nodes))
 	d.each(ctx, limit, d.nodes, func(ctx context.Context, n *node) {
-		of, err := call(ctx, d, n, limit, func(ctx context.Context) ([]error, error) { return n.Renew(ctx, batch), nil })
+		of, err := call(ctx, d, n, limit, func(ctx context.Context) ([]error, error) {
+			return d.vouched(n, batch, func() []error { return n.Renew(ctx, batch) }), nil
+		})
 		if err != nil {
 			return
 		}
@@ -49,6 +52,60 @@ func (d *Driver) Renew(ctx context.Context, leases []driver.Lease) []error {
 		errs[i] = d.renewed(answers, j)
 	}
 	return errs
+}
+
+// vouched has a node do something to leases that it holds, and takes back its word for those
+// whose vote may be given back behind our back: the node says the truth, but a release that is
+// under way can make it untrue at any time. A lease that another process has acquired has no
+// ballot here, and the word of the node counts.
+//
+// Whether a release is under way is asked before the call and after it. The wrong version asks
+// only afterwards: a release that began before the call may be done by then, and have come to
+// the node second.
+func (d *Driver) vouched(n *node, leases []driver.Lease, do func() []error) []error {
+	terms := make([]int, len(leases))
+	doubts := make([]error, len(leases))
+	for i, l := range leases {
+		terms[i], doubts[i] = d.standing(n, l.Token)
+	}
+	errs := do()
+	for i, l := range leases {
+		term, doubt := d.standing(n, l.Token)
+		switch {
+		case errs[i] != nil:
+		case doubts[i] != nil:
+			errs[i] = doubts[i]
+		case doubt != nil:
+			errs[i] = doubt
+		case term != terms[i]:
+			errs[i] = errGiving
+		}
+	}
+	return errs
+}
+
+// standing returns the term of a node's vote for a token, and why the vote does not count
+// even if the node still has it, nil if it does.
+func (d *Driver) standing(n *node, token string) (term int, doubt error) {
+	if n.owes(token) {
+		return 0, errGiving
+	}
+	d.mu.Lock()
+	b := d.ballots[token]
+	d.mu.Unlock()
+	if b == nil {
+		return 0, nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	v := &b.votes[n.i]
+	switch {
+	case v.spoiled: // it never counts again
+		return v.term, driver.ErrNotHeld
+	case v.giving:
+		return v.term, errGiving
+	}
+	return v.term, nil
 }
 
 // renewed is what the nodes say of lease j of a batch.

@@ -31,14 +31,12 @@ func TestRestartedNodeHelpsToElectNobody(t *testing.T) {
 				opts := []redlock.Option{redlock.WithTimeout(longest / 4)}
 				if delayed {
 					opts = append(opts, redlock.WithDelayedRestart(longest))
-					q.mature(longest)
 				}
 				nodes := q.nodes()
 				nodes[3], nodes[4] = away{nodes[3]}, away{nodes[4]}
 				a, b := q.over(nodes, opts...), q.driver(opts...)
-				// Both have seen what it was before.
-				q.short(b, "before", longest, driver.Granted)
-				require.NoError(t, b.Release(t.Context(), lease("before")))
+				q.watch(b, longest) // both have seen what it was before
+				q.watch(a, longest)
 				q.short(a, "a", longest, driver.Granted)
 				trusted := time.Now().Add(longest / 2)
 
@@ -69,19 +67,13 @@ func (away) Acquire(context.Context, *driver.Request) (driver.Grant, error) {
 
 func (a away) Unwrap() driver.Driver { return a.Driver }
 
-// mature waits until the votes of all nodes count. Redis tells its age in whole seconds.
-func (q *quorum) mature(longest time.Duration) {
+// watch returns when a driver has the lock from a majority, so that it has seen all nodes that
+// it reaches, and has seen them for long enough if these are no more than a majority.
+func (q *quorum) watch(d driver.Driver, longest time.Duration) {
 	q.Helper()
-	for i := range q.servers {
-		d := q.node(i)
-		u, ok := driver.As[driver.Uptimer](d)
-		require.True(q, ok)
-		require.Eventually(q, func() bool {
-			up, err := u.Uptime(q.Context())
-			return err == nil && up > longest
-		}, longest+20*time.Second, 20*time.Millisecond)
-		require.NoError(q, d.Close())
-	}
+	token := fmt.Sprint("watch-", rand.Uint64())
+	require.Eventually(q, func() bool { return q.elects(d, token, longest) }, longest+20*time.Second, 20*time.Millisecond)
+	require.NoError(q, d.Release(q.Context(), lease(token)))
 }
 
 // elects reports whether a token that does not wait has the lock.
@@ -152,7 +144,9 @@ type aged struct {
 
 func (a aged) Unwrap() driver.Driver { return a.Driver }
 
-func (a aged) Uptime(context.Context) (time.Duration, error) { return a.age(), nil }
+func (a aged) Uptime(context.Context) (sure, said time.Duration, err error) {
+	return a.age(), a.age(), nil
+}
 
 func (f *fleet) open() *holdfast.Client {
 	var nodes []driver.Driver

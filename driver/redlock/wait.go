@@ -187,6 +187,12 @@ func (d *Driver) yield(b *ballot) {
 }
 
 // giveBack gives back a minority of votes, and returns the nodes that it was of.
+//
+// An ask that is still on its way to a node must not get the vote again when it arrives. The
+// wrong version lets it: nobody gives that vote back a second time, so it keeps others out for
+// a whole TTL. What refuses such an ask refuses all that follow it, too, so a vote that was
+// given back in this way is spoiled. So is one of which it is not known whether it was given
+// back; the release is repeated, lest the vote stay where it is of no use.
 func (d *Driver) giveBack(ctx context.Context, b *ballot) []*node {
 	b.mu.Lock()
 	var nodes []*node
@@ -201,12 +207,18 @@ func (d *Driver) giveBack(ctx context.Context, b *ballot) []*node {
 	lease := b.lease()
 	b.mu.Unlock()
 	d.each(ctx, d.limit(lease.TTL), nodes, func(ctx context.Context, n *node) {
-		err := d.release(ctx, n, lease)
+		l := lease
+		l.Unsettled = b.unsettled(n)
+		err := d.release(ctx, n, l)
+		executed := !errors.Is(err, driver.ErrNotExecuted)
+		if executed && !answered(err) {
+			d.owe(n, l)
+		}
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		v := &b.votes[n.i]
 		v.giving = false
-		v.spoiled = err != nil && !errors.Is(err, driver.ErrNotHeld) && !errors.Is(err, driver.ErrNotExecuted)
+		v.spoiled = executed && (l.Unsettled || err != nil && !errors.Is(err, driver.ErrNotHeld))
 	}, all)
 	return nodes
 }

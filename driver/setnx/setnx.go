@@ -114,7 +114,9 @@ func (d *Driver) Node(_ driver.Kind, name string) string {
 }
 
 // Uptime implements [driver.Uptimer] for a client of one server, with INFO.
-func (d *Driver) Uptime(ctx context.Context) (time.Duration, error) { return d.uptime.AtLeast(ctx) }
+func (d *Driver) Uptime(ctx context.Context) (sure, said time.Duration, err error) {
+	return d.uptime.AtLeast(ctx)
+}
 
 // Close implements [driver.Driver]. There is nothing to end.
 func (d *Driver) Close() error { return nil }

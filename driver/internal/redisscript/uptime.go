@@ -25,15 +25,25 @@ import (
 //
 // The wrong version counts a connection before it is dialed. One whose dialing began
 // before the question, and that came about after a restart, would go unnoticed.
+//
+// What INFO tells as uptime is a difference of two times of day. If the clock is set forward
+// after the server has started, as it is by NTP after a boot, a server that has just been
+// started says that it is old. Redis tells no time that cannot be set but one: that which a
+// thread has spent on the processor, and this is less than the time that it has existed. So
+// a server is as old as this, or as the time that has passed here since we first saw its
+// run_id, which is another after each start. Its own word for it is kept apart.
 type Uptime struct {
 	rdb   *redis.Client // nil if it is no client of one server
 	dials atomic.Uint64
 
 	mu      sync.Mutex
 	hooked  bool
-	counted bool      // dials does count
-	asked   uint64    // dials when the server was asked
-	began   time.Time // the server was running by then, on our clock; zero if not asked
+	counted bool   // dials does count
+	asked   uint64 // dials when the server was asked
+	run     string // its run_id then; empty if not asked
+
+	// The server was running by then, on our clock: for sure, and as it says.
+	sure, said time.Time
 }
 
 // NewUptime does nothing yet; who never asks pays nothing.
@@ -42,25 +52,35 @@ func NewUptime(rdb redis.UniversalClient) *Uptime {
 	return &Uptime{rdb: one}
 }
 
-// AtLeast returns how long the server has been running, or a little less. What it has
-// answered before the call came from that process or from an earlier one.
-func (u *Uptime) AtLeast(ctx context.Context) (time.Duration, error) {
+// AtLeast returns how long the server has been running, or less, and how long it says, which
+// is never less than that; see driver.Uptimer. What the server has answered before the call
+// came from that process or from an earlier one.
+func (u *Uptime) AtLeast(ctx context.Context) (sure, said time.Duration, err error) {
 	if u.rdb == nil {
-		return 0, Refusal(fmt.Errorf("redis: uptime of more than one server: %w", errors.ErrUnsupported))
+		return 0, 0, Refusal(fmt.Errorf("redis: uptime of more than one server: %w", errors.ErrUnsupported))
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if err := u.count(ctx); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	if dials := u.dials.Load(); u.began.IsZero() || dials != u.asked {
-		up, err := u.ask(ctx)
+	if dials := u.dials.Load(); u.run == "" || dials != u.asked {
+		run, says, worked, err := u.ask(ctx)
 		if err != nil {
-			return 0, Classify(err)
+			return 0, 0, Classify(err)
 		}
-		u.asked, u.began = dials, time.Now().Add(-up)
+		now := time.Now()
+		if run != u.run {
+			u.run, u.sure = run, now
+		}
+		// A thread keeps the time that it has spent before it became a server.
+		if began := now.Add(-min(worked, says)); began.Before(u.sure) {
+			u.sure = began
+		}
+		u.asked, u.said = dials, now.Add(-says)
 	}
-	return time.Since(u.began), nil
+	sure = time.Since(u.sure)
+	return sure, max(sure, time.Since(u.said)), nil
 }
 
 // count begins to count, and makes sure that it does: the hooks of a client that was
@@ -87,20 +107,32 @@ func (u *Uptime) count(ctx context.Context) error {
 	return nil
 }
 
-// ask returns the least time that the server can have been running.
-func (u *Uptime) ask(ctx context.Context) (time.Duration, error) {
-	info, err := u.rdb.Info(ctx, "server").Result()
+// ask returns which run of the server this is, the least time that it has been running in its
+// own opinion, and the time that its main thread has spent on the processor.
+func (u *Uptime) ask(ctx context.Context) (run string, says, worked time.Duration, err error) {
+	info, err := u.rdb.Info(ctx).Result()
 	if err != nil {
-		return 0, err
+		return "", 0, 0, err
 	}
+	fields := map[string]string{}
 	for line := range strings.Lines(info) {
-		if text, ok := strings.CutPrefix(strings.TrimSpace(line), "uptime_in_seconds:"); ok {
-			seconds, err := strconv.Atoi(text)
-			// It is the difference of two times in whole seconds.
-			return max(0, time.Duration(seconds-1)*time.Second), err
-		}
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		fields[name] = value
 	}
-	return 0, errors.New("redis: INFO does not tell the uptime")
+	run = fields["run_id"]
+	seconds, err := strconv.Atoi(fields["uptime_in_seconds"])
+	if run == "" || err != nil {
+		return "", 0, 0, fmt.Errorf("redis: INFO does not tell the uptime: run_id %q, uptime_in_seconds %q", run, fields["uptime_in_seconds"])
+	}
+	for _, part := range []string{"used_cpu_sys_main_thread", "used_cpu_user_main_thread"} {
+		spent, err := strconv.ParseFloat(fields[part], 64)
+		if err != nil { // it is told on Linux only
+			break
+		}
+		worked += time.Duration(spent * float64(time.Second))
+	}
+	// The uptime is the difference of two times in whole seconds.
+	return run, max(0, time.Duration(seconds-1)*time.Second), worked, nil
 }
 
 // dialHook counts connections.
