@@ -178,6 +178,32 @@ func TestOthersGetTheirTurn(t *testing.T) {
 	}
 }
 
+// While a slow store is asked whether others wait, the lock does not go round for longer than
+// a quick one would need to answer.
+func TestTurnIsNoLongerOnASlowStore(t *testing.T) {
+	inBubble(t, func(t *testing.T, l *lab) {
+		mu := l.farMates().Mutex("x")
+		mu.Lock()
+		var had atomic.Int64
+		for range 100 {
+			go func() {
+				mu.Lock()
+				had.Add(1)
+				time.Sleep(time.Millisecond)
+				mu.Unlock()
+			}()
+		}
+		l.settle()
+		l.link.Delay(ages / 10)
+		mu.Unlock()
+		time.Sleep(200 * time.Millisecond)
+		assert.GreaterOrEqual(t, had.Load(), int64(16))
+		assert.LessOrEqual(t, had.Load(), int64(32), "the store has said nothing yet")
+		l.link.Delay(0)
+		l.until("all have had it", func() bool { return had.Load() == 100 })
+	})
+}
+
 // Such a store cannot be asked whether others wait.
 func TestOthersGetTheirTurnOnAStoreThatCannotExtend(t *testing.T) {
 	inBubble(t, func(t *testing.T, l *lab) {

@@ -61,9 +61,10 @@
 //  3. Waiters are served in the order in which they came, as long as nothing fails.
 //     Nobody overtakes the first one, be it a writer among readers or a large request
 //     among small ones. But goroutines of one client that want a lock for themselves
-//     alone take turns: for up to 32 holds, or TTL/4, it passes from one to the next of
-//     them before others get it, unless [WithStrictFIFO] is set. For as many or as long
-//     one that reads lets others join. After a failure every waiter that lives is served.
+//     alone take turns: it passes from one to the next of them before others get it, for
+//     32 holds, or for 1 ms if those take less, and for TTL/4 at most. Readers may join an
+//     existing read lease within the same bounds. [WithStrictFIFO] switches both off.
+//     After a failure every waiter that lives is served.
 //  4. The context of a lease that is lost ends, with cause [ErrLost], before another
 //     can be granted the lock.
 //  5. Fences of one name strictly increase, also over restarts of Redis and failovers

@@ -59,8 +59,11 @@ func WithTTL(d time.Duration) LockOption {
 	return lockOption(func(c *config) { c.ttl = d })
 }
 
-// WithoutRenewal makes leases that end after their TTL unless [Lease.Renew] is
-// called. The default is to renew them for as long as they are held.
+// WithoutRenewal makes leases that end after their TTL unless [Lease.Renew] is called. The
+// holder stops earlier than the store, by TTL/100 + 2 ms, for clocks that do not advance
+// alike: a lease of 24 h lasts 23 h 45 min. One that was waited for can be shorter by up to a
+// third, since its TTL counts from the last time that the waiter asked; see
+// [Lease.Deadline]. The default is to renew leases for as long as they are held.
 func WithoutRenewal() LockOption {
 	return lockOption(func(c *config) { c.fixed = true })
 }
@@ -129,11 +132,11 @@ func WithOwner(id string) LockOption {
 // WithStrictFIFO makes the goroutines of this process wait for the lock each for itself,
 // in the order of all that wait for it anywhere. The default is that those of one process
 // wait together: the lock passes from one to the next of them without Redis, until it has
-// passed 32 times or a quarter of the TTL is over; then the other processes that wait get
-// their turn. (So others wait for 32 holds at most; for those that last a second each, set
-// this, or a shorter TTL.) Likewise who calls [RWMutex.RLock] while another goroutine has
-// done so joins that one without Redis, until 32 have or a quarter of the TTL is over; unless
-// the client has hooks, which see each for itself.
+// passed 32 times, or 1 ms is over if that takes longer; then the other processes that wait
+// get their turn. A quarter of the TTL ends the turn in any case. (For holds that last a
+// second each, set this option, or a shorter TTL.) Within the same bounds a goroutine that
+// calls [RWMutex.RLock] joins another one that has done so, without Redis; unless the client
+// has hooks, which see each for itself.
 func WithStrictFIFO() LockOption {
 	return lockOption(func(c *config) { c.strict = true })
 }

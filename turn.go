@@ -10,12 +10,13 @@ import (
 const (
 	// maxPasses is how often a term passes on before others get their turn, if any wait.
 	// Half-way the store is asked whether any do. If none does another turn begins, so
-	// that a client which is alone never stops; and while the answer is under way terms go
-	// on passing, so that one with very short holds does not stop either. So who waits
-	// elsewhere waits for this many holds, or for as long as a command takes.
-	maxPasses = 32
-	// maxAhead bounds how often it passes while the answer is under way.
-	maxAhead = 1024
+	// that a client which is alone never stops. While the answer is under way terms with
+	// very short holds go on passing, so that those do not stop either: for grace, which a
+	// quick store needs no longer than for its answer, and at most maxAhead times. So a
+	// caller elsewhere waits for this many holds, or for 1 ms if those take less.
+	maxPasses   = 32
+	maxAhead    = 1024
+	graceOfTurn = time.Millisecond
 	// turnShare is which part of its TTL a turn lasts at most.
 	turnShare = 4
 )
@@ -77,10 +78,12 @@ func (t *turn) goesOn() bool {
 		return false
 	case t.notice && !t.wanted: // it lasts until the store says that somebody waits
 		return true
-	case t.passes >= maxPasses && !(t.extending && t.passes < maxAhead):
-		return false
 	}
-	return time.Now().Before(t.ends)
+	left := time.Until(t.ends)
+	if t.passes < maxPasses {
+		return left > 0
+	}
+	return t.extending && t.passes < maxAhead && left > t.ttl/turnShare-graceOfTurn
 }
 
 // pass notes another lease, and returns how many fences to ask for with another turn, 0 if
