@@ -18,7 +18,8 @@ import (
 //	defer lease.Release(ctx)           // in the one that ends it
 //
 // Detach renews the lease first, so that a whole TTL is left, unless it was made
-// [WithoutRenewal]. If it cannot there is an error, and the lease is held on as before.
+// [WithoutRenewal]. Transient errors are retried until ctx ends. If it cannot be renewed there
+// is an error, and the lease is held on as before.
 // Afterwards it is over: its context ends, and Err and Release return [ErrNotHeld].
 // While other leases are nested with it, see [WithReentrancy], the error matches
 // [ErrLocked]; if the store has no such ability, [errors.ErrUnsupported].

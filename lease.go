@@ -153,8 +153,9 @@ func (l *Lease) Name() string { return l.a.req.Name }
 func (l *Lease) Deadline() time.Time { return l.a.c.keeper.Trust(&l.a.entry).Deadline() }
 
 // Renew lets the lease last its whole TTL again. Only leases made [WithoutRenewal]
-// need it. The error matches [ErrLost] if the lease is lost; after any other it is
-// still held until its [Lease.Deadline].
+// need it. Transient errors, such as a broken connection, are retried until ctx ends. The
+// error matches [ErrLost] if the lease is lost; after any other it is still held until its
+// [Lease.Deadline].
 func (l *Lease) Renew(ctx context.Context) error {
 	op := "renew"
 	if err := l.Err(); err != nil {
@@ -183,7 +184,8 @@ func (l *Lease) Renew(ctx context.Context) error {
 // another writer have it in between. Readers that are next in the queue are let in.
 // The fence stays. From the call on the holder must not rely on being alone, also if
 // there is an error: unless that matches [ErrLost] the lease is held on, for writing or
-// reading, and Downgrade can be called again. On a lease for reading it does nothing.
+// reading, and Downgrade can be called again. Transient errors are retried until ctx ends.
+// On a lease for reading it does nothing.
 // Other locks than an RWMutex cannot be downgraded; the error matches
 // [errors.ErrUnsupported]. While other leases are nested with this one, see
 // [WithReentrancy], it matches [ErrLocked], for they may rely on being alone.

@@ -38,7 +38,8 @@ func (c *Client) Mutex(name string, opts ...LockOption) *Mutex {
 // first served, but those of one client in turns, see [WithStrictFIFO].
 //
 // If the store refuses for good, such as for lack of permission, the error is
-// returned at once. What may pass, such as a broken connection, is tried again. When
+// returned at once, and says what to do. Transient errors, such as a broken connection, are
+// retried; a wait of more than 2 s for a store in trouble is logged, then ever more rarely. When
 // ctx ends first, the error matches its cause and what the store had answered so far,
 // [ErrLocked] or its last error. Lease returns then within 10 ms, even if Redis does not
 // answer, and what was under way is undone in the background. A ctx that has ended
@@ -64,7 +65,8 @@ func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context) error) error
 	return do(ctx, m.Lease, f)
 }
 
-// Inspect tells who holds the lock and who waits, as the store sees it now.
+// Inspect tells who holds the lock and who waits, as the store sees it now. Transient
+// errors are retried until ctx ends.
 func (m *Mutex) Inspect(ctx context.Context) (Info, error) {
 	return m.inspect(ctx)
 }
@@ -74,12 +76,14 @@ func (m *Mutex) Inspect(ctx context.Context) (Info, error) {
 // clients do that had to wait for a lock before, else when it tries to renew it.
 // Until then there are two who believe that they hold it, and the old one's process may pass
 // it on to its other goroutines, with fences smaller than that of the new one. The error matches
-// [ErrNotHeld] if nobody does.
+// [ErrNotHeld] if nobody holds the lock. It is not repeated when its answer was lost, for a
+// repeat could hit the next holder: after any other error, see with Inspect who holds it.
 func (m *Mutex) ForceUnlock(ctx context.Context) error {
 	return m.force(ctx)
 }
 
-// Lock waits for the lock. It waits out outages of the store, and logs them.
+// Lock waits for the lock. It waits out outages of the store, and logs them: after 2 s, then
+// ever more rarely, with the kind and name of the lock and the reason.
 //
 // It panics on misuse (a bad name, a client that is closed, also that of Redis) and if
 // the store refuses for good (no permission, wrong password, a key of another type, an
@@ -101,7 +105,8 @@ func (m *Mutex) TryLock() bool { return m.tryLock(false) }
 // handle, and panics if nothing is. It never touches a hold made with Lease. It waits
 // for the store at most 1 s and finishes in the background then; but if the store
 // falls silent in the middle of a burst of commands, one Unlock may wait for as long as
-// the Redis client's ReadTimeout.
+// the Redis client's ReadTimeout. If Redis cannot be told at all, the log says so, and the
+// lock stays taken until its TTL has passed.
 func (m *Mutex) Unlock() {
 	if !m.unlock(false) {
 		panic("holdfast: unlock of unlocked mutex")

@@ -83,7 +83,7 @@ func (s *Semaphore) Do(ctx context.Context, n int64, f func(ctx context.Context)
 //
 // Nothing is taken from who holds permits: if that is more than the new limit, others
 // wait until enough has been released. Waiters that want more than the new limit get
-// [ErrLimitExceeded]. Resize panics if limit is below 1 or above 2^53 - 1.
+// [ErrLimitExceeded]. Transient errors are retried until ctx ends. Resize panics if limit is below 1 or above 2^53 - 1.
 func (s *Semaphore) Resize(ctx context.Context, limit int64) error {
 	checkLimit(limit)
 	r, able := driver.As[driver.Resizer](s.c.d)
