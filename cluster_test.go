@@ -61,6 +61,7 @@ func TestCluster(t *testing.T) {
 	}{
 		{"EveryNameIsALock", everyNameIsALock},
 		{"GrantsCrossNodes", grantsCrossNodes},
+		{"WaitersPollWhereScriptsMayNotPublish", waitersPollWhereScriptsMayNotPublish},
 		{"WaitersFollowTheirSlot", waitersFollowTheirSlot},
 		{"RenewalsFollowTheirSlot", renewalsFollowTheirSlot},
 		{"LocksOfOtherProtocolsFollowTheirSlot", locksOfOtherProtocolsFollowTheirSlot},

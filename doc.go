@@ -92,8 +92,9 @@
 //	~holdfast:* &holdfast:* +eval +evalsha +time +hmget +hget +hgetall +hset +hdel
 //	+pttl +pexpire +publish +subscribe +unsubscribe +pubsub|numsub
 //
-// Without the last four all works, but waiters have to poll: they ask every 50 to
-// 250 ms. [WithReplicas] needs +wait besides.
+// Without the last four all works, but waiters have to poll: they ask every 50 to 250 ms.
+// So they do where a script may not publish, or nobody hears what it publishes, as with
+// some hosted servers; the log says so once. [WithReplicas] needs +wait besides.
 //
 // On a Cluster a lock is served again as soon as a replica has replaced a master that has
 // died, or its slot has another owner. A waiter whose client listens for news at the node

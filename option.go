@@ -178,8 +178,8 @@ func WithPipelining(on bool) Option {
 }
 
 // WithLogger sets where the client reports what it cannot return, at level Warn: leases
-// that were lost, outages that [Mutex.Lock] waits out, and what hooks may not do. Tokens
-// are not logged. The default is [slog.Default].
+// that were lost, outages that [Mutex.Lock] waits out, that waiters poll because Redis does
+// not pass news on, and what hooks may not do. Tokens are not logged. The default is [slog.Default].
 func WithLogger(l *slog.Logger) Option {
 	return option(func(c *config) { c.logger = l })
 }

@@ -375,7 +375,9 @@ type Router interface {
 type Reporter interface {
 	// OnReconnect has f called, too, whenever the connection on which the driver hears
 	// the news for Wake was lost and has to be made again; reason is "error", or "silent"
-	// if it was open but nothing came. f must not block.
+	// if it was open but nothing came. With reason "mute" it is called when no news can
+	// come in until somebody mends that, such as a right that is missing: waiters poll
+	// meanwhile. f must not block.
 	OnReconnect(f func(reason string))
 }
 

@@ -13,7 +13,7 @@ func ScriptParts() [][]string {
 	for _, s := range []*script{
 		mutex.acquire, mutex.release, mutex.renew, mutex.force, mutex.raise, mutex.extend, mutex.attach,
 		shared.acquire, shared.release, shared.renew, shared.force, shared.raise, shared.extend, shared.attach,
-		downgradeScript, resizeScript, inspectScript,
+		downgradeScript, resizeScript, inspectScript, pingScript,
 	} {
 		parts = append(parts, s.parts)
 	}

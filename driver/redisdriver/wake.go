@@ -21,7 +21,7 @@ import (
 // a client that nobody can hear is one that has gone.
 //
 // Nothing else depends on it. While it is broken, or if the user of the client may not
-// subscribe at all, waiters ask every 50 to 250 ms instead.
+// subscribe at all, or scripts not publish, waiters ask every 50 to 250 ms instead.
 type wakes struct {
 	rdb    redis.UniversalClient
 	prefix string // of all wake channels
@@ -31,8 +31,11 @@ type wakes struct {
 	tokens  map[string]*watch
 	waiting int           // tokens that were last answered Queued
 	live    bool          // the subscription is acknowledged
-	mute    bool          // the user of the client may not publish
+	mute    bool          // the server passes no news on, or not to us, until a ping comes in
 	heard   time.Time     // when the last of our own pings came in
+	hears   bool          // one did on this subscription
+	deaf    int           // subscriptions in a row that were made, and heard none
+	pings   uint64        // that were sent
 	first   chan struct{} // closed when the first subscription is there, or has failed
 	once    sync.Once     // closes first
 	stop    func()        // ends the listener, nil if none was started
@@ -187,7 +190,7 @@ func (w *wakes) dispatch(payload string) {
 func (w *wakes) news(word []string) {
 	switch {
 	case word[0] == "ping":
-		w.heard = time.Now()
+		w.heard, w.hears, w.deaf, w.mute = time.Now(), true, 0, false
 	case word[0] == "granted" && (len(word) == 4 || len(word) == 5):
 		ask, err1 := strconv.ParseUint(word[2], 10, 64)
 		fence, err2 := strconv.ParseInt(word[3], 10, 64)
