@@ -66,6 +66,7 @@ func TestCluster(t *testing.T) {
 		{"RenewalsFollowTheirSlot", renewalsFollowTheirSlot},
 		{"LocksOfOtherProtocolsFollowTheirSlot", locksOfOtherProtocolsFollowTheirSlot},
 		{"FrozenNodeDelaysOnlyItsOwn", frozenNodeDelaysOnlyItsOwn},
+		{"FrozenNodeDelaysOnlyWhatIsThereNow", frozenNodeDelaysOnlyWhatIsThereNow},
 		{"WaitersFollowAReplacedMaster", waitersFollowAReplacedMaster},
 		{"WaitersOutliveAMaster", waitersOutliveAMaster},
 	} {

@@ -368,6 +368,8 @@ type Uptimer interface {
 // Router is the ability to tell which node keeps a lock. Renewals that go to
 // different nodes are sent apart, so that a frozen node delays only its own.
 type Router interface {
+	// Node returns the name of the node that has the lock now. It is asked before each
+	// renewal, since locks can move, and so should answer from memory.
 	Node(k Kind, name string) string
 }
 

@@ -67,7 +67,9 @@ func (k *Keeper) work(name string, n *node) {
 		}
 		n.free--
 		k.mu.Unlock()
-		k.renew(batch)
+		if batch = k.stay(batch, name); len(batch) > 0 {
+			k.renew(batch)
+		}
 		k.mu.Lock()
 		n.free++
 	}
@@ -75,6 +77,32 @@ func (k *Keeper) work(name string, n *node) {
 	if n.workers--; n.workers == 0 {
 		delete(k.nodes, name)
 	}
+}
+
+// stay returns those of a batch that the node still has. The others are handed to the nodes
+// that their locks have moved to: if one of these does not answer, it delays only its own. The
+// wrong version asked once, when the lease was granted, and after a slot of a Cluster had
+// moved, one frozen node cost leases on all the others.
+func (k *Keeper) stay(batch []*Entry, name string) (here []*Entry) {
+	if k.route == nil {
+		return batch
+	}
+	nodes := make([]string, len(batch))
+	for i, e := range batch {
+		nodes[i] = k.route.Node(e.Owner.Subject()) // may take time, so without the mutex
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for i, e := range batch {
+		switch {
+		case nodes[i] == name:
+			here = append(here, e)
+		case e.place > 0: // not released meanwhile
+			e.node = nodes[i]
+			k.queue(e)
+		}
+	}
+	return here
 }
 
 // renew sends one batch and notes the answers.

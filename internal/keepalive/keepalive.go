@@ -69,11 +69,14 @@ type Entry struct {
 	next   time.Time     // when to renew, or to try again
 	pause  time.Duration // before that, if renewals fail
 	err    error         // of the last renewal
-	node   string
+	node   string        // that had the lock when it was last asked for
 }
 
 // Owner is who holds a lease.
 type Owner interface {
+	// Subject returns which lock the lease is on. It is called at any time.
+	Subject() (driver.Kind, string)
+
 	// Lost is called once when the lease is lost: with an error that matches
 	// driver.ErrNotHeld if the store says so, else with that of the last renewal, or
 	// nil. It runs with no lock held on a goroutine of the keeper: it must not block.
