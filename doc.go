@@ -51,7 +51,8 @@
 //     beside it, or holders of no more permits than the limit), provided that the
 //     clocks of holder and server advance at the same rate within 1 %, and that the
 //     server's clock is not set forward by more than the grace, TTL/20 within 5 and
-//     500 ms. The clocks of clients may show any time.
+//     500 ms. The clocks of clients may show any time; one that is set forward costs
+//     leases, see below.
 //  2. A holder that crashed, or a waiter that crashed just as it was granted the lock,
 //     keeps it from the others for no longer than TTL + grace + one heartbeat of
 //     TTL/3. A waiter that crashed before delays nobody, if Redis knows: if it has
@@ -82,7 +83,14 @@
 // the new holder even then. [WithReplicas] makes it less likely that a failover loses a
 // grant.
 //
-// A paused process cannot see its own pause. See Fencing.
+// A paused process cannot see its own pause. See Fencing. After its machine was suspended,
+// [Lease.Err] and [GuardHook] see at once that a lease is over, as the wall clock tells; its
+// context ends up to TTL/3 later, and no more than 5 s.
+//
+// A wall clock that is set forward while a lease is held looks the same. If it jumps by more
+// than is left of the lease, as NTP may have it do after boot, the lease is lost although
+// nobody else could get the lock. The error says that the clock may have been the cause. A
+// clock that is set back changes nothing.
 //
 // # Redis
 //

@@ -50,7 +50,8 @@ func (lockOption) lockOption()       {}
 
 // WithTTL sets how long a lease lasts unless it is renewed: how soon the lock is free
 // after its holder crashed, and how long a holder can be cut off from Redis before it
-// loses the lock. It is renewed every third of that. It panics if d is below 10 ms or
+// loses the lock. It is renewed every third of that. A suspension of the machine, or a jump
+// of its wall clock, by 2/3 of that can cost the lease. It panics if d is below 10 ms or
 // above 24 h. The default is 10 s.
 func WithTTL(d time.Duration) LockOption {
 	if d < driver.MinTTL || d > driver.MaxTTL {

@@ -135,6 +135,7 @@ func (k *Keeper) renew(batch []*Entry) {
 			k.plan(e)
 		}
 	}
+	k.schedule(time.Now()) // not for those that were to be asked for again without an answer
 	k.mu.Unlock()
 	for _, e := range lost {
 		e.Owner.Lost(e.err)
