@@ -69,8 +69,8 @@
 //     can be granted the lock.
 //  5. Fences of one name strictly increase, also over restarts of Redis and failovers
 //     that lost data. The clock of the server may be set back by up to a minute, but
-//     not just when data are lost. After a [Mutex.ForceUnlock] the process that lost the
-//     lock may go on to use smaller ones until it hears of that.
+//     not just when data are lost. After a [Mutex.ForceUnlock], or a failover that it has not
+//     heard of, the process that lost the lock may go on to use smaller ones until it does.
 //  6. After [Client.Close] no goroutine is left, and one minute after its last use a
 //     lock leaves nothing in Redis.
 //
@@ -83,9 +83,22 @@
 // the new holder even then. [WithReplicas] makes it less likely that a failover loses a
 // grant.
 //
+// If the old master lives on after a failover, a client that has not heard of the switch
+// goes on to renew there, and finds out nothing. There are two holders until the old master
+// is made a replica. Sentinel does that when it has been able to reach the old master for
+// about 10 s after the switch. Set
+//
+//	min-replicas-to-write 1
+//	min-replicas-max-lag 1
+//
+// on all servers. Then an old master without replicas refuses renewals, with NOREPLICAS,
+// within about 2 s of losing the last one, and the old holder loses its lease no later than
+// a TTL after that. The price is that a master whose replicas are down lends no locks:
+// waiters go on to wait, and leases end.
+//
 // A paused process cannot see its own pause. See Fencing. After its machine was suspended,
 // [Lease.Err] and [GuardHook] see at once that a lease is over, as the wall clock tells; its
-// context ends up to TTL/3 later, and no more than 5 s.
+// context ends within 5 s.
 //
 // A wall clock that is set forward while a lease is held looks the same. If it jumps by more
 // than is left of the lease, as NTP may have it do after boot, the lease is lost although
