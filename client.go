@@ -128,7 +128,7 @@ func open(d driver.Driver, c config) *Client {
 func (c *Client) reconnected(reason string) {
 	if reason == "mute" && !c.mute.Swap(true) {
 		go c.config.log().Warn("holdfast: no news of locks comes in, so waiters ask every 50 to 250 ms; " +
-			"allow SUBSCRIBE, and PUBLISH in scripts, on channels with the prefix of the keys")
+			"grant +subscribe and +publish on channels with the prefix of the keys, and allow PUBLISH in scripts")
 	}
 }
 

@@ -7,6 +7,13 @@ func (d *Driver) Watches() int {
 	return len(d.wakes.tokens)
 }
 
+// Idle reports whether the driver has no timer that wakes it.
+func (d *Driver) Idle() bool {
+	d.wakes.mu.Lock()
+	defer d.wakes.mu.Unlock()
+	return d.wakes.idle
+}
+
 // ScriptParts returns, for each script, the files it is made of.
 func ScriptParts() [][]string {
 	var parts [][]string

@@ -26,6 +26,7 @@ const (
 	refuse        // the server says no
 	swallow       // it says yes, and nobody hears it
 	stumble       // it cannot, for now
+	shut          // it lets nobody in
 )
 
 type refusal string
@@ -56,6 +57,8 @@ func (g *gag) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			cmd.SetErr(refusal("ERR Unknown Redis command called from script"))
 		case stumble:
 			cmd.SetErr(refusal("LOADING Redis is loading the dataset in memory"))
+		case shut:
+			cmd.SetErr(refusal("WRONGPASS invalid username-password pair or user is disabled."))
 		case swallow:
 			p.SetVal(int64(1))
 		default:
@@ -141,10 +144,35 @@ func TestWaitersPollUntilAPingOfAScriptIsHeard(t *testing.T) {
 
 // Thousands of waiters that begin to poll are the last thing that an overloaded server needs.
 func TestWaitersDoNotPollBecauseAPingFailedInPassing(t *testing.T) {
-	muzzled(t, stumble, func(t *testing.T, g *gag, waiter *party, reports <-chan string) {
-		time.Sleep(time.Minute)
-		require.Greater(t, g.pings.Load(), int32(50))
-		require.False(t, waiter.polls())
+	for _, as := range []int32{stumble, shut} {
+		muzzled(t, as, func(t *testing.T, g *gag, waiter *party, reports <-chan string) {
+			time.Sleep(time.Minute)
+			require.Greater(t, g.pings.Load(), int32(50))
+			require.False(t, waiter.polls())
+			require.Empty(t, reported(reports))
+		})
+	}
+}
+
+// A machine should not be woken every second because a client of it once had to wait.
+func TestPingsRestWhileNobodyWaits(t *testing.T) {
+	muzzled(t, speak, func(t *testing.T, g *gag, waiter *party, reports <-chan string) {
+		time.Sleep(10 * time.Second)
+		require.False(t, waiter.d.Idle())
+		for range 3 {
+			waiter.release()
+			time.Sleep(1500 * time.Millisecond)
+			require.True(t, waiter.d.Idle())
+			g.pings.Store(0)
+			time.Sleep(10 * time.Minute)
+			require.Zero(t, g.pings.Load())
+
+			waiter.req.Token += "'" // another one
+			waiter.must(driver.Queued)
+			require.False(t, waiter.d.Idle())
+			time.Sleep(10 * time.Second)
+			require.InDelta(t, 10, g.pings.Load(), 1)
+		}
 		require.Empty(t, reported(reports))
 	})
 }

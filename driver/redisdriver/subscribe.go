@@ -132,10 +132,12 @@ func (w *wakes) hush() {
 	}
 }
 
-// refused reports whether a server said no, and not only for now.
+// refused reports whether a server said no to this, and not only for now. One that lets nobody
+// in, as while a password is rotated, has nothing against news.
 func refused(err error) bool {
 	var reply redis.Error
-	return errors.As(err, &reply) && !errors.Is(redisscript.Classify(err), driver.ErrTransient)
+	return errors.As(err, &reply) && !errors.Is(redisscript.Classify(err), driver.ErrTransient) &&
+		!redis.HasErrorPrefix(err, "NOAUTH") && !redis.HasErrorPrefix(err, "WRONGPASS")
 }
 
 // subscribe makes one subscription and passes its messages on until it breaks. It
@@ -215,12 +217,14 @@ func (w *wakes) rouse() {
 }
 
 // ping publishes to ourselves, once there is a subscription and while anybody waits, and
-// ends the subscription that does not hear it.
+// ends the subscription that does not hear it. Its ticker rests while nobody waits: a
+// client that once waited should not wake its machine every second from then on.
 func (w *wakes) ping(ctx context.Context, subscribed <-chan struct{}, end func()) {
 	tick := time.NewTicker(pingEvery)
 	defer tick.Stop()
 	w.mu.Lock()
 	w.heard = time.Now() // nothing was missed yet: the subscription is new
+	w.idle = false
 	w.mu.Unlock()
 	rest := 0 // ticks that pass without a ping while they are in vain
 	for {
@@ -230,6 +234,9 @@ func (w *wakes) ping(ctx context.Context, subscribed <-chan struct{}, end func()
 			return
 		case <-subscribed:
 			first = true
+		case <-w.stir:
+			tick.Reset(pingEvery)
+			continue
 		case <-tick.C:
 		}
 		w.mu.Lock()
@@ -238,6 +245,9 @@ func (w *wakes) ping(ctx context.Context, subscribed <-chan struct{}, end func()
 			bound = muteMissed
 		}
 		waiting, missed := w.waiting > 0, time.Since(w.heard) > bound
+		if w.idle = !waiting; w.idle {
+			tick.Stop() // until somebody stirs, which under mu cannot have been missed
+		}
 		w.mu.Unlock()
 		switch {
 		case waiting && missed:

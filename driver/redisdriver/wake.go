@@ -36,6 +36,8 @@ type wakes struct {
 	hears   bool          // one did on this subscription
 	deaf    int           // subscriptions in a row that were made, and heard none
 	pings   uint64        // that were sent
+	idle    bool          // nobody waits, so there are no pings
+	stir    chan struct{} // ends that; has room for one
 	first   chan struct{} // closed when the first subscription is there, or has failed
 	once    sync.Once     // closes first
 	stop    func()        // ends the listener, nil if none was started
@@ -61,7 +63,7 @@ type watch struct {
 func newWakes(rdb redis.UniversalClient, prefix string) *wakes {
 	var id [8]byte
 	_, _ = rand.Read(id[:]) // never fails
-	return &wakes{rdb: rdb, prefix: prefix, id: hex.EncodeToString(id[:]), tokens: map[string]*watch{}, first: make(chan struct{})}
+	return &wakes{rdb: rdb, prefix: prefix, id: hex.EncodeToString(id[:]), tokens: map[string]*watch{}, first: make(chan struct{}), stir: make(chan struct{}, 1)}
 }
 
 // client is what other clients call to wake this request, - for nothing.
@@ -169,6 +171,13 @@ func (w *wakes) wait(t *watch, waits bool) {
 	case waits && !t.queued:
 		if w.waiting++; w.waiting == 1 {
 			w.heard = time.Now() // nobody listened for pings until now
+			if w.idle {
+				w.idle = false
+				select {
+				case w.stir <- struct{}{}:
+				default:
+				}
+			}
 		}
 	case !waits && t.queued:
 		w.waiting--
