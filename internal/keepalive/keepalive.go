@@ -222,11 +222,8 @@ func (k *Keeper) catchUp(now time.Time) {
 		if cause := e.trust.Cause(); cause != nil {
 			e.err = cause
 		}
+		e.next = e.next.Add(-e.trust.skipped(now)) // or the lease may end before
 		e.trust = e.trust.caughtUp(now)
-		// What is left may end before the renewal that was planned. It is due at once.
-		if next := e.trust.sent.Add(e.ttl / renewals); next.Before(e.next) {
-			e.next = next
-		}
 	}
 	heap.Init(&k.heap)
 }
