@@ -109,7 +109,7 @@ func (k *Keeper) stay(batch []*Entry, name string) (here []*Entry) {
 func (k *Keeper) renew(batch []*Entry) {
 	longest := driver.MinTTL
 	for _, e := range batch {
-		longest = max(longest, e.ttl)
+		longest = max(longest, e.trust.ttl)
 	}
 	ctx, cancel := context.WithTimeout(k.done, longest)
 	defer cancel()
@@ -130,7 +130,7 @@ func (k *Keeper) renew(batch []*Entry) {
 			lost = append(lost, e)
 		default:
 			e.err = err
-			e.pause = min(max(2*e.pause, e.ttl/100), e.ttl/6)
+			e.pause = min(max(2*e.pause, e.trust.ttl/100), e.trust.ttl/6)
 			e.next = time.Now().Add(e.pause/2 + time.Duration(jitter*float64(e.pause)))
 			k.plan(e)
 		}

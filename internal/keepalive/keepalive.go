@@ -70,7 +70,6 @@ type Entry struct {
 	// The rest is guarded by Keeper.mu.
 	queued bool  // in the queue of its node
 	place  int32 // in the heap, counted from 1; 0 when not in care
-	ttl    time.Duration
 	trust  Trust
 	next   time.Time     // when to renew, or to try again
 	pause  time.Duration // before that, if renewals fail
@@ -110,10 +109,10 @@ func (k *Keeper) Add(e *Entry, lease driver.Lease, trust Trust) {
 		k.timer = time.NewTimer(0)
 		k.wg.Go(k.run)
 	}
-	e.ttl, e.trust = lease.TTL, trust.caughtUp(time.Now())
+	e.trust = trust.caughtUp(time.Now())
 	// A pushed grant may rest on an ask from a while ago. The renewal is due a third
 	// of a TTL after that ask: at once if so much has been used up.
-	e.next = e.trust.sent.Add(e.ttl/renewals - k.early(e.ttl))
+	e.next = e.trust.sent.Add(e.trust.ttl/renewals - k.early(e.trust.ttl))
 	if lease.Carrier != "" {
 		if soon := time.Now().Add(announce); soon.Before(e.next) {
 			e.next = soon
@@ -244,7 +243,7 @@ func (k *Keeper) act(now time.Time) (lost []*Entry) {
 		sends = true
 		k.queue(e)
 		// If there is no answer by then, the batch may hang; ask beside it.
-		e.next = now.Add(e.ttl / 6)
+		e.next = now.Add(e.trust.ttl / 6)
 		heap.Fix(&k.heap, 0)
 	}
 	return lost
@@ -254,7 +253,7 @@ func (k *Keeper) act(now time.Time) (lost []*Entry) {
 // soon. Without that leases that were spread out would be renewed one by one. One that
 // waits to be tried again waits for that. The caller holds mu.
 func (k *Keeper) joins(e *Entry, now time.Time) bool {
-	return !e.Fixed && e.pause == 0 && !e.next.After(now.Add(e.ttl/slack)) && !k.full(e.node)
+	return !e.Fixed && e.pause == 0 && !e.next.After(now.Add(e.trust.ttl/slack)) && !k.full(e.node)
 }
 
 // renewed notes a renewal. The caller holds mu.
@@ -263,11 +262,11 @@ func (k *Keeper) renewed(e *Entry, sent time.Time) {
 		return
 	}
 	now := time.Now()
-	if trust := NewTrust(sent, e.ttl).caughtUp(now); trust.Deadline().After(e.trust.caughtUp(now).Deadline()) {
-		next := trust.sent.Add(e.ttl / renewals)
-		if trust.sent.Sub(e.trust.sent) > e.ttl/renewals+e.ttl/slack {
+	if trust := NewTrust(sent, e.trust.ttl).caughtUp(now); trust.Deadline().After(e.trust.caughtUp(now).Deadline()) {
+		next := trust.sent.Add(e.trust.ttl / renewals)
+		if trust.sent.Sub(e.trust.sent) > e.trust.ttl/renewals+e.trust.ttl/slack {
 			// It was held up, and others with it: by an outage, or a pause of the process.
-			next = next.Add(-k.early(e.ttl))
+			next = next.Add(-k.early(e.trust.ttl))
 		}
 		e.trust, e.next = trust, next
 	}

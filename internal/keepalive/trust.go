@@ -21,15 +21,15 @@ var ErrClock = errors.New("the wall clock was set forward, or the machine was su
 // sees the suspension, but can be set; if it is set forward, trust ends early, which is
 // safe.
 type Trust struct {
-	sent     time.Time
-	duration time.Duration
-	ahead    time.Duration // of the wall clock, then
+	sent  time.Time
+	ttl   time.Duration
+	ahead time.Duration // of the wall clock, then
 }
 
 // NewTrust returns the trust that follows from a request sent at that moment, a result
 // of [time.Now], if it grants or renews a lease of length ttl.
 func NewTrust(sent time.Time, ttl time.Duration) Trust {
-	return Trust{sent, ttl - (ttl/100 + 2*time.Millisecond), ahead(sent)}
+	return Trust{sent, ttl, ahead(sent)}
 }
 
 // Left returns how much time remains, negative or zero if trust has ended.
@@ -39,7 +39,7 @@ func (t Trust) Left() time.Duration {
 }
 
 // Deadline returns when trust ends, if the wall clock does not say so before.
-func (t Trust) Deadline() time.Time { return t.sent.Add(t.duration) }
+func (t Trust) Deadline() time.Time { return t.sent.Add(t.ttl - (t.ttl/100 + 2*time.Millisecond)) }
 
 // Cause returns [ErrClock] if trust has ended by the wall clock alone, else nil.
 func (t Trust) Cause() error {
@@ -56,7 +56,7 @@ func (t Trust) skipped(now time.Time) time.Duration { return max(ahead(now)-t.ah
 // timer can wait for its end.
 func (t Trust) caughtUp(now time.Time) Trust {
 	d := t.skipped(now)
-	return Trust{t.sent.Add(-d), t.duration, t.ahead + d}
+	return Trust{t.sent.Add(-d), t.ttl, t.ahead + d}
 }
 
 // ahead is by how much the wall clock was ahead of the monotonic one at a moment. Only
