@@ -40,6 +40,7 @@ type Client struct {
 	// accepted is set once the store has carried out a command: it can be used, and
 	// a later refusal is a change over there, such as a rotated password.
 	accepted atomic.Bool
+	mute     atomic.Bool // said in the log
 
 	began    time.Time
 	answered atomic.Int64 // when the store last answered, after began
@@ -117,7 +118,19 @@ func open(d driver.Driver, c config) *Client {
 		b.Batch(*c.batch)
 	}
 	client.keeper = keepalive.New(d, client.keep)
+	if r, able := driver.As[driver.Reporter](d); able {
+		r.OnReconnect(client.reconnected)
+	}
 	return client
+}
+
+// reconnected says once that waiters poll because the store passes no news on: all works,
+// so nobody would look for the cause of slow hand-overs.
+func (c *Client) reconnected(reason string) {
+	if reason == "mute" && !c.mute.Swap(true) {
+		go c.config.log().Warn("holdfast: no news of locks comes in, so waiters ask every 50 to 250 ms; " +
+			"grant +subscribe and +publish on channels with the prefix of the keys, and allow PUBLISH in scripts")
+	}
 }
 
 // Close ends the client. Those who wait for a lease get [ErrClosed], leases that are

@@ -14,19 +14,22 @@ import (
 
 // What happens to locks when a node of their Cluster does not answer, or goes.
 
+// cover says whether all nodes are down when one is, as they are by default.
+func (c *city) cover(t *testing.T, all string) {
+	t.Helper()
+	for _, s := range c.Nodes {
+		require.NoError(t, s.Client(t).ConfigSet(t.Context(), "cluster-require-full-coverage", all).Err())
+	}
+}
+
 // Leases on the other nodes are renewed while one does not answer.
 func frozenNodeDelaysOnlyItsOwn(t *testing.T, c *city) {
 	const ttl = 1500 * time.Millisecond
 	locks := c.client(t, holdfast.WithTTL(ttl))
 	lab := &lab{t: t}
 	frozen := c.Owner(t, c.key(driver.Mutex, "f0"))
-	cover := func(all string) {
-		for _, s := range c.Nodes {
-			require.NoError(t, s.Client(t).ConfigSet(t.Context(), "cluster-require-full-coverage", all).Err())
-		}
-	}
-	cover("no") // else all are down when one is
-	defer cover("yes")
+	c.cover(t, "no")
+	defer c.cover(t, "yes")
 	var theirs, others []*holdfast.Lease
 	for i := range 30 {
 		name := fmt.Sprint("f", i)
@@ -53,6 +56,33 @@ func frozenNodeDelaysOnlyItsOwn(t *testing.T, c *city) {
 	for _, lease := range theirs {
 		requireUnused(t, locks.Mutex(lease.Name()))
 	}
+}
+
+// It counts where a lock is now, not where it was when it was acquired.
+func frozenNodeDelaysOnlyWhatIsThereNow(t *testing.T, c *city) {
+	const ttl = 1500 * time.Millisecond
+	locks := c.client(t, holdfast.WithTTL(ttl))
+	lab := &lab{t: t}
+	key := func(name string) string { return c.key(driver.Mutex, name) }
+	home, away := c.Owner(t, key("stays")), c.OtherMaster(t, key("stays"))
+	name := ""
+	for i := 0; name == "" || c.Owner(t, key(name)) != home; i++ {
+		name = fmt.Sprint("moves", i)
+	}
+	c.cover(t, "no")
+	defer c.cover(t, "yes")
+	stays, moves := lab.take(locks.Mutex("stays").Lease), lab.take(locks.Mutex(name).Lease)
+	c.Move(t, key(name), away).Finish(t)
+	time.Sleep(ttl) // the client hears of the move when it renews
+	require.NoError(t, moves.Err())
+	away.Pause()
+	lab.loses(moves, 3*ttl)
+	time.Sleep(ttl)
+	assert.NoError(t, stays.Err())
+	away.Resume()
+	assert.NoError(t, stays.Release(t.Context()))
+	c.RequireWhole()
+	requireUnused(t, locks.Mutex(name))
 }
 
 // A replica takes over in good order, so nothing may be lost.

@@ -61,10 +61,12 @@ func TestCluster(t *testing.T) {
 	}{
 		{"EveryNameIsALock", everyNameIsALock},
 		{"GrantsCrossNodes", grantsCrossNodes},
+		{"WaitersPollWhereScriptsMayNotPublish", waitersPollWhereScriptsMayNotPublish},
 		{"WaitersFollowTheirSlot", waitersFollowTheirSlot},
 		{"RenewalsFollowTheirSlot", renewalsFollowTheirSlot},
 		{"LocksOfOtherProtocolsFollowTheirSlot", locksOfOtherProtocolsFollowTheirSlot},
 		{"FrozenNodeDelaysOnlyItsOwn", frozenNodeDelaysOnlyItsOwn},
+		{"FrozenNodeDelaysOnlyWhatIsThereNow", frozenNodeDelaysOnlyWhatIsThereNow},
 		{"WaitersFollowAReplacedMaster", waitersFollowAReplacedMaster},
 		{"WaitersOutliveAMaster", waitersOutliveAMaster},
 	} {

@@ -51,7 +51,8 @@
 //     beside it, or holders of no more permits than the limit), provided that the
 //     clocks of holder and server advance at the same rate within 1 %, and that the
 //     server's clock is not set forward by more than the grace, TTL/20 within 5 and
-//     500 ms. The clocks of clients may show any time.
+//     500 ms. The clocks of clients may show any time; one that is set forward costs
+//     leases, see below.
 //  2. A holder that crashed, or a waiter that crashed just as it was granted the lock,
 //     keeps it from the others for no longer than TTL + grace + one heartbeat of
 //     TTL/3. A waiter that crashed before delays nobody, if Redis knows: if it has
@@ -69,8 +70,8 @@
 //     can be granted the lock.
 //  5. Fences of one name strictly increase, also over restarts of Redis and failovers
 //     that lost data. The clock of the server may be set back by up to a minute, but
-//     not just when data are lost. After a [Mutex.ForceUnlock] the process that lost the
-//     lock may go on to use smaller ones until it hears of that.
+//     not just when data are lost. After a [Mutex.ForceUnlock], or a failover that it has not
+//     heard of, the process that lost the lock may go on to use smaller ones until it does.
 //  6. After [Client.Close] no goroutine is left, and one minute after its last use a
 //     lock leaves nothing in Redis.
 //
@@ -83,7 +84,27 @@
 // the new holder even then. [WithReplicas] makes it less likely that a failover loses a
 // grant.
 //
-// A paused process cannot see its own pause. See Fencing.
+// If the old master lives on after a failover, a client that has not heard of the switch
+// goes on to renew there, and finds out nothing. There are two holders until the old master
+// is made a replica. Sentinel does that when it has been able to reach the old master for
+// about 10 s after the switch. Set
+//
+//	min-replicas-to-write 1
+//	min-replicas-max-lag 1
+//
+// on all servers. Then an old master without replicas refuses renewals, with NOREPLICAS,
+// within about 2 s of losing the last one, and the old holder loses its lease no later than
+// a TTL after that. The price is that a master whose replicas are down lends no locks:
+// waiters go on to wait, and leases end.
+//
+// A paused process cannot see its own pause. See Fencing. After its machine was suspended,
+// [Lease.Err] and [GuardHook] see at once that a lease is over, as the wall clock tells; its
+// context ends within 5 s.
+//
+// A wall clock that is set forward while a lease is held looks the same. If it jumps by more
+// than is left of the lease, as NTP may have it do after boot, the lease is lost although
+// nobody else could get the lock. The error says that the clock may have been the cause. A
+// clock that is set back changes nothing.
 //
 // # Redis
 //
@@ -93,8 +114,9 @@
 //	~holdfast:* &holdfast:* +eval +evalsha +time +hmget +hget +hgetall +hset +hdel
 //	+pttl +pexpire +publish +subscribe +unsubscribe +pubsub|numsub
 //
-// Without the last four all works, but waiters have to poll: they ask every 50 to
-// 250 ms. [WithReplicas] needs +wait besides.
+// Without the last four all works, but waiters have to poll: they ask every 50 to 250 ms.
+// So they do where a script may not publish, or nobody hears what it publishes, as with
+// some hosted servers; the log says so once. [WithReplicas] needs +wait besides.
 //
 // On a Cluster a lock is served again as soon as a replica has replaced a master that has
 // died, or its slot has another owner. A waiter whose client listens for news at the node

@@ -115,9 +115,11 @@ func (l *Lease) Done() <-chan struct{} { return l.Context().Done() }
 // suspended between the check and what follows, however; only a fence helps there.
 func (l *Lease) Err() error {
 	end := l.ended()
-	if end == nil && l.expired() {
-		l.a.Lost(nil)
-		end = l.ended()
+	if end == nil {
+		if trust := l.trust(); trust.Left() <= 0 {
+			l.a.Lost(trust.Cause())
+			end = l.ended()
+		}
 	}
 	return end
 }
@@ -128,9 +130,11 @@ func (l *Lease) ended() error {
 	return l.end
 }
 
-// expired reports whether the lease is over by the clock, which may be before anybody
-// has noticed.
-func (l *Lease) expired() bool { return l.a.c.keeper.Trust(&l.a.entry).Left() <= 0 }
+// trust is how long the lease is held by the clocks: it may be over before anybody has
+// noticed.
+func (l *Lease) trust() keepalive.Trust { return l.a.c.keeper.Trust(&l.a.entry) }
+
+func (l *Lease) expired() bool { return l.trust().Left() <= 0 }
 
 // Fence returns the fencing token: a number that is larger for every new lease on the
 // lock. A resource that remembers the largest it has seen, and refuses smaller ones,
@@ -150,7 +154,7 @@ func (l *Lease) Name() string { return l.a.req.Name }
 
 // Deadline returns when the lease ends if it is not renewed until then, by the clock
 // of this process. The store lets it last a little longer.
-func (l *Lease) Deadline() time.Time { return l.a.c.keeper.Trust(&l.a.entry).Deadline() }
+func (l *Lease) Deadline() time.Time { return l.trust().Deadline() }
 
 // Renew lets the lease last its whole TTL again. Only leases made [WithoutRenewal]
 // need it. Transient errors, such as a broken connection, are retried until ctx ends. The
@@ -223,6 +227,7 @@ func (l *Lease) lose(cause error) {
 	switch {
 	case errors.Is(cause, driver.ErrNotHeld):
 		cause = errTakenAway
+	case errors.Is(cause, errClock):
 	case cause == nil:
 		cause = errNotRenewed
 	default:
@@ -238,6 +243,7 @@ func (l *Lease) lose(cause error) {
 var (
 	errNotRenewed = errors.New("not renewed in time")
 	errTakenAway  = errors.New("the store does not know it any more")
+	errClock      = keepalive.ErrClock
 )
 
 // do is Do of every primitive.

@@ -50,7 +50,8 @@ func (lockOption) lockOption()       {}
 
 // WithTTL sets how long a lease lasts unless it is renewed: how soon the lock is free
 // after its holder crashed, and how long a holder can be cut off from Redis before it
-// loses the lock. It is renewed every third of that. It panics if d is below 10 ms or
+// loses the lock. It is renewed every third of that. A suspension of the machine, or a jump
+// of its wall clock, by 2/3 of that can cost the lease. It panics if d is below 10 ms or
 // above 24 h. The default is 10 s.
 func WithTTL(d time.Duration) LockOption {
 	if d < driver.MinTTL || d > driver.MaxTTL {
@@ -181,8 +182,8 @@ func WithPipelining(on bool) Option {
 }
 
 // WithLogger sets where the client reports what it cannot return, at level Warn: leases
-// that were lost, outages that [Mutex.Lock] waits out, and what hooks may not do. Tokens
-// are not logged. The default is [slog.Default].
+// that were lost, outages that [Mutex.Lock] waits out, that waiters poll because Redis does
+// not pass news on, and what hooks may not do. Tokens are not logged. The default is [slog.Default].
 func WithLogger(l *slog.Logger) Option {
 	return option(func(c *config) { c.logger = l })
 }

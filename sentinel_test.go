@@ -1,6 +1,7 @@
 package holdfast_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -83,4 +84,57 @@ func TestSentinelFailoverThatLosesWrites(t *testing.T) {
 	}
 	next.RequireTTLs(t, d.prefix)
 	requireNoToken(t, d.log.String())
+}
+
+// The Sentinels replace a master that lives on, and a client does not hear of that. Its lease
+// is renewed by the old master, which nobody else looks at, until that is made a replica: so
+// there are two holders for some seconds. If the master wants replicas before it writes, there
+// are two for no longer than it takes to see that it has none, and a TTL.
+func TestClientThatDoesNotHearOfAFailover(t *testing.T) {
+	t.Parallel()
+	const ttl = 2 * time.Second
+	scene := func(t *testing.T, settings map[string]string) (l *lab, stale *holdfast.Client, before, after *holdfast.Lease, switched time.Time) {
+		t.Parallel()
+		l = &lab{t: t}
+		s := redistest.NewSentinels(t)
+		for _, server := range s.Servers {
+			for name, value := range settings {
+				require.NoError(t, server.Client(t).ConfigSet(t.Context(), name, value).Err())
+			}
+		}
+		old := s.Master(t)
+		cut := &deployment{t: t, prefix: "village", connect: func(t *testing.T) redis.UniversalClient { return old.Client(t) }}
+		d := &deployment{t: t, prefix: "village", connect: func(t *testing.T) redis.UniversalClient { return s.Client(t) }}
+		stale = cut.client(t, holdfast.WithTTL(ttl))
+		before = l.take(stale.Mutex("x", holdfast.WithReplicas(2, soon)).Lease)
+		switched = time.Now()
+		s.Failover(t)
+		after = l.take(d.client(t, holdfast.WithTTL(ttl)).Mutex("x").Lease)
+		t.Logf("another holds the lock %v after the switch began", time.Since(switched))
+		assert.Greater(t, after.Fence(), before.Fence())
+		return l, stale, before, after, switched
+	}
+	t.Run("by default", func(t *testing.T) {
+		l, _, before, after, switched := scene(t, nil)
+		require.NoError(t, before.Renew(t.Context()), "at the old master")
+		require.NoError(t, after.Err())
+		l.loses(before, 20*time.Second)
+		t.Logf("there were two until %v after the switch began", time.Since(switched))
+		require.NoError(t, after.Release(t.Context()))
+	})
+	t.Run("with min-replicas-to-write", func(t *testing.T) {
+		l, stale, before, after, switched := scene(t, map[string]string{"min-replicas-to-write": "1", "min-replicas-max-lag": "1"})
+		// It counts its replicas once a second.
+		l.loses(before, time.Until(switched.Add(time.Second+time.Second+ttl+2*time.Second)))
+		t.Logf("there were two until %v after the switch began", time.Since(switched))
+		require.ErrorContains(t, before.Err(), "NOREPLICAS")
+
+		// A waiter does not give up for that.
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := stale.Mutex("y").Lease(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, "NOREPLICAS")
+		require.NoError(t, after.Release(t.Context()))
+	})
 }

@@ -70,6 +70,9 @@ func (a *acquisition) hold(ctx context.Context, op *AcquireOp, plain bool) *Leas
 	return l
 }
 
+// Subject implements [keepalive.Owner].
+func (a *acquisition) Subject() (driver.Kind, string) { return a.req.Kind, a.req.Name }
+
 // Lost implements [keepalive.Owner]: it ends a term that the store does not keep for us any
 // more, or may not, and the lease that is held under it. It must not block: it is called
 // with locks of the driver held, and on the timer goroutine.

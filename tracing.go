@@ -73,11 +73,12 @@ var tracingDefaults = tracing{
 //	holdfast.wait.active                   primitive mode
 //	holdfast.hold.active                   primitive mode reentrant
 //	holdfast.wakeups                       source (notify, poll, reconnect)
-//	holdfast.subscription.reconnects       reason (error, silent)
+//	holdfast.subscription.reconnects       reason (error, silent, mute)
 //
 // with attributes prefixed by "holdfast.", but for error.type; reentrant is there only if it
-// is true. The name of the lock is on
-// spans only, for there may be many; see [WithLockClass]. Tokens are nowhere.
+// is true. The reason mute is counted once, when Redis begins to keep news back and waiters
+// to poll. The name of the lock is on spans only, for there may be many; see
+// [WithLockClass]. Tokens are nowhere.
 func NewTracingHook(opts ...TracingOption) Hook {
 	t := tracingDefaults
 	t.tracers, t.metrics = otel.GetTracerProvider(), otel.GetMeterProvider()

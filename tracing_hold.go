@@ -86,7 +86,7 @@ func (h *holdSpan) end(l *Lease, at time.Time) {
 // endReason says why the lease has ended.
 func (l *Lease) endReason() string {
 	switch cause := context.Cause(l.Context()); {
-	case errors.Is(cause, errNotRenewed) && l.a.cfg.fixed:
+	case l.a.cfg.fixed && (errors.Is(cause, errNotRenewed) || errors.Is(cause, errClock)):
 		return "expired"
 	case errors.Is(cause, ErrLost):
 		return "lost"

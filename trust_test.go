@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/keepalive"
 )
 
 // play is a store whose answers the test gives one by one, in virtual time: it shows
@@ -157,6 +158,31 @@ func TestTrustCountsFromTheAskThatThePushNames(t *testing.T) {
 		second.queued()
 		require.ErrorIs(t, w.lease.Release(context.Background()), holdfast.ErrLost)
 	})
+}
+
+// Rule 4. "Not renewed in time" would have people look for what is wrong with Redis.
+func TestLeaseThatEndsByTheWallClockSaysSo(t *testing.T) {
+	for name, end := range map[string]func(*holdfast.Lease){
+		"to who asks":    func(*holdfast.Lease) {},
+		"in its context": func(l *holdfast.Lease) { <-l.Done() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			stage(t, func(t *testing.T, p *play, c *holdfast.Client) {
+				w := wait(t.Context(), c.Mutex("x"))
+				(<-p.asks).granted(1)
+				require.True(t, w.returned())
+				began := time.Now()
+				keepalive.StepWallClock(t, playTTL)
+				end(w.lease)
+				require.LessOrEqual(t, time.Since(began), playTTL/3)
+				for _, err := range []error{w.lease.Err(), context.Cause(w.lease.Context()), w.lease.Release(t.Context())} {
+					require.ErrorIs(t, err, holdfast.ErrLost)
+					require.ErrorContains(t, err, "the wall clock was set forward, or the machine was suspended")
+					require.NotContains(t, err.Error(), "not renewed")
+				}
+			})
+		})
+	}
 }
 
 // Rule 5. A heartbeat is on its way when the push comes. It may arrive after the lock

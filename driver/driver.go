@@ -371,6 +371,8 @@ type Uptimer interface {
 // Router is the ability to tell which node keeps a lock. Renewals that go to
 // different nodes are sent apart, so that a frozen node delays only its own.
 type Router interface {
+	// Node returns the name of the node that has the lock now. It is asked before each
+	// renewal, since locks can move, and so should answer from memory.
 	Node(k Kind, name string) string
 }
 
@@ -378,7 +380,9 @@ type Router interface {
 type Reporter interface {
 	// OnReconnect has f called, too, whenever the connection on which the driver hears
 	// the news for Wake was lost and has to be made again; reason is "error", or "silent"
-	// if it was open but nothing came. f must not block.
+	// if it was open but nothing came. With reason "mute" it is called when no news can
+	// come in until somebody mends that, such as a right that is missing: waiters poll
+	// meanwhile. f must not block.
 	OnReconnect(f func(reason string))
 }
 

@@ -7,13 +7,20 @@ func (d *Driver) Watches() int {
 	return len(d.wakes.tokens)
 }
 
+// Idle reports whether the driver has no timer that wakes it.
+func (d *Driver) Idle() bool {
+	d.wakes.mu.Lock()
+	defer d.wakes.mu.Unlock()
+	return d.wakes.idle
+}
+
 // ScriptParts returns, for each script, the files it is made of.
 func ScriptParts() [][]string {
 	var parts [][]string
 	for _, s := range []*script{
 		mutex.acquire, mutex.release, mutex.renew, mutex.force, mutex.raise, mutex.extend, mutex.attach,
 		shared.acquire, shared.release, shared.renew, shared.force, shared.raise, shared.extend, shared.attach,
-		downgradeScript, resizeScript, inspectScript,
+		downgradeScript, resizeScript, inspectScript, pingScript,
 	} {
 		parts = append(parts, s.parts)
 	}

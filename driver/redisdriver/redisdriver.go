@@ -4,7 +4,9 @@
 // A lock is one hash, <prefix>:1:<kind>:<name>, so it needs no hash tag on a
 // Cluster and keeps working while its slot moves. HGETALL shows an operator the
 // whole lock; script/lock.lua, queue.lua, mutex.lua and shared.lua explain its fields.
-// Every change is one Lua script that uses the server's clock.
+// Every change is one Lua script that uses the server's clock. Channels are called
+// <prefix>:1:wake:<client>, as are the keys, never written to, that say from where a client
+// pings itself.
 //
 // # Grant by push
 //

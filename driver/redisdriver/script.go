@@ -23,6 +23,7 @@ var (
 	downgradeScript = newScript("downgrade", 2, second(nil, "shared", "shared_downgrade")...)
 	resizeScript    = newScript("resize", 2, second(nil, "shared", "shared_resize")...)
 	inspectScript   = newScript("inspect", 2, "lock_inspect")
+	pingScript      = newScript("ping", 1, "wake_ping")
 )
 
 // scriptsFor puts the scripts of a kind together; limit is what only an acquisition of some

@@ -2,7 +2,9 @@ package redisdriver
 
 import (
 	"context"
+	"errors"
 	mathrand "math/rand/v2"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,6 +21,11 @@ import (
 const (
 	pingEvery  = time.Second
 	pingMissed = 2500 * time.Millisecond
+
+	// A server that is known not to pass pings on is tried less often, in case that was
+	// mended. Waiters poll meanwhile, so nothing depends on it.
+	muteRest   = 9 // ticks of pingEvery between two pings
+	muteMissed = 30 * time.Second
 
 	// A waiter goes without a subscription if there is no answer by then.
 	prepareTimeout = 500 * time.Millisecond
@@ -85,10 +92,52 @@ func (w *wakes) report(ctx context.Context, silent bool) {
 	reason := "error"
 	if silent {
 		reason = "silent"
+		w.unheard()
 	}
 	for _, f := range reports {
 		f(reason)
 	}
+}
+
+// unheard notes that a subscription has ended in silence. Should it have heard no ping at
+// all, nor the one before it, then the connections are well: the server does not pass on
+// what a script publishes, or not to us.
+func (w *wakes) unheard() {
+	w.mu.Lock()
+	if !w.hears {
+		w.deaf++
+	}
+	lasts := w.deaf >= 2
+	w.mu.Unlock()
+	if lasts {
+		w.hush()
+	}
+}
+
+// hush notes that news does not get through, and will not unless somebody mends that. Every
+// waiter is made to ask, and is told to poll from then on, until a ping is heard.
+func (w *wakes) hush() {
+	w.mu.Lock()
+	was, reports := w.mute, w.reports
+	w.mute = true
+	if !was {
+		w.rouse()
+	}
+	w.mu.Unlock()
+	if was {
+		return
+	}
+	for _, f := range reports {
+		f("mute")
+	}
+}
+
+// refused reports whether a server said no to this, and not only for now. One that lets nobody
+// in, as while a password is rotated, has nothing against news.
+func refused(err error) bool {
+	var reply redis.Error
+	return errors.As(err, &reply) && !errors.Is(redisscript.Classify(err), driver.ErrTransient) &&
+		!redis.HasErrorPrefix(err, "NOAUTH") && !redis.HasErrorPrefix(err, "WRONGPASS")
 }
 
 // subscribe makes one subscription and passes its messages on until it breaks. It
@@ -107,12 +156,16 @@ func (w *wakes) subscribe(ctx context.Context) (silent bool) {
 	defer context.AfterFunc(ctx, func() { _ = ps.Close() })()
 	defer func() { _ = ps.Close() }()
 
+	w.mu.Lock()
+	w.hears = false
+	w.mu.Unlock()
 	if err := ps.Subscribe(ctx, w.prefix+w.id, w.prefix+w.id+"!"); err != nil {
 		redisscript.Rediscover(ctx, w.rdb, err)
 		return false
 	}
+	subscribed := make(chan struct{}, 1)
 	pinging.Go(func() {
-		w.ping(ctx, func() {
+		w.ping(ctx, subscribed, func() {
 			unheard.Store(true)
 			cancel()
 		})
@@ -123,11 +176,18 @@ func (w *wakes) subscribe(ctx context.Context) (silent bool) {
 		case *redis.Subscription:
 			if msg.Count == 2 { // to both channels
 				w.alive(true)
+				select {
+				case subscribed <- struct{}{}:
+				default: // go-redis has made it again by itself
+				}
 			}
 		case *redis.Message:
 			w.dispatch(msg.Payload)
 		}
 		if err != nil {
+			if refused(err) {
+				w.hush()
+			}
 			redisscript.Rediscover(ctx, w.rdb, err)
 			return false
 		}
@@ -144,6 +204,11 @@ func (w *wakes) alive(live bool) {
 		return
 	}
 	w.live, w.heard = live, time.Now()
+	w.rouse()
+}
+
+// rouse makes every waiter ask. The caller holds mu.
+func (w *wakes) rouse() {
 	for _, t := range w.tokens {
 		if t.queued {
 			t.wake(driver.Grant{Status: driver.Queued, Reconnect: true})
@@ -151,45 +216,80 @@ func (w *wakes) alive(live bool) {
 	}
 }
 
-// ping publishes to ourselves and ends the subscription that does not hear it.
-func (w *wakes) ping(ctx context.Context, end func()) {
+// ping publishes to ourselves, once there is a subscription and while anybody waits, and
+// ends the subscription that does not hear it. Its ticker rests while nobody waits: a
+// client that once waited should not wake its machine every second from then on.
+func (w *wakes) ping(ctx context.Context, subscribed <-chan struct{}, end func()) {
 	tick := time.NewTicker(pingEvery)
 	defer tick.Stop()
 	w.mu.Lock()
 	w.heard = time.Now() // nothing was missed yet: the subscription is new
+	w.idle = false
 	w.mu.Unlock()
-	for first := true; ; first = false {
+	rest := 0 // ticks that pass without a ping while they are in vain
+	for {
+		first := false
+		select {
+		case <-ctx.Done():
+			return
+		case <-subscribed:
+			first = true
+		case <-w.stir:
+			tick.Reset(pingEvery)
+			continue
+		case <-tick.C:
+		}
 		w.mu.Lock()
-		waiting, missed := w.waiting > 0, time.Since(w.heard) > pingMissed
+		mute, bound := w.mute, pingMissed
+		if mute {
+			bound = muteMissed
+		}
+		waiting, missed := w.waiting > 0, time.Since(w.heard) > bound
+		if w.idle = !waiting; w.idle {
+			tick.Stop() // until somebody stirs, which under mu cannot have been missed
+		}
 		w.mu.Unlock()
 		switch {
 		case waiting && missed:
 			end()
 			return
+		case mute && rest > 0 && !first:
+			rest--
 		case waiting || first:
 			w.publish(ctx)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
+			rest = muteRest
 		}
 	}
 }
 
+// publish sends a ping the way that news goes: from a script, of any node. The server may
+// let a client publish but not its scripts, or pass on only what one node publishes. The
+// wrong version sent the command PUBLISH, was heard, and waited for news that no script
+// could send.
 func (w *wakes) publish(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, pingEvery)
 	defer cancel()
-	err := w.rdb.Publish(ctx, w.prefix+w.id, "ping").Err()
+	_, err := redisscript.Run(ctx, w.rdb, pingScript.Call("wake", 1, w.pingKey()).With(w.prefix+w.id))
 	if err == nil {
 		return
 	}
 	w.mu.Lock()
+	w.heard = time.Now() // It was not the subscription that failed, or not it alone.
+	w.mu.Unlock()
+	// What may pass does not count: if the server is overloaded, thousands of waiters
+	// that begin to poll are the last thing that it needs.
+	if refused(err) {
+		w.hush()
+	}
+}
+
+// pingKey returns the key that says which node of a Cluster is to ping next. There is never
+// anything in it.
+func (w *wakes) pingKey() string {
+	w.mu.Lock()
 	defer w.mu.Unlock()
-	// It was not the subscription that failed, or not it alone.
-	w.heard = time.Now()
-	// Who may not publish gets no pushes from others of its kind either.
-	w.mute = w.mute || redis.HasErrorPrefix(err, "NOPERM")
+	w.pings++
+	return w.prefix + w.id + ":" + strconv.FormatUint(w.pings, 10)
 }
 
 func (w *wakes) close() {

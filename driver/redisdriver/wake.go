@@ -21,7 +21,7 @@ import (
 // a client that nobody can hear is one that has gone.
 //
 // Nothing else depends on it. While it is broken, or if the user of the client may not
-// subscribe at all, waiters ask every 50 to 250 ms instead.
+// subscribe at all, or scripts not publish, waiters ask every 50 to 250 ms instead.
 type wakes struct {
 	rdb    redis.UniversalClient
 	prefix string // of all wake channels
@@ -31,8 +31,13 @@ type wakes struct {
 	tokens  map[string]*watch
 	waiting int           // tokens that were last answered Queued
 	live    bool          // the subscription is acknowledged
-	mute    bool          // the user of the client may not publish
+	mute    bool          // the server passes no news on, or not to us, until a ping comes in
 	heard   time.Time     // when the last of our own pings came in
+	hears   bool          // one did on this subscription
+	deaf    int           // subscriptions in a row that were made, and heard none
+	pings   uint64        // that were sent
+	idle    bool          // nobody waits, so there are no pings
+	stir    chan struct{} // ends that; has room for one
 	first   chan struct{} // closed when the first subscription is there, or has failed
 	once    sync.Once     // closes first
 	stop    func()        // ends the listener, nil if none was started
@@ -58,7 +63,7 @@ type watch struct {
 func newWakes(rdb redis.UniversalClient, prefix string) *wakes {
 	var id [8]byte
 	_, _ = rand.Read(id[:]) // never fails
-	return &wakes{rdb: rdb, prefix: prefix, id: hex.EncodeToString(id[:]), tokens: map[string]*watch{}, first: make(chan struct{})}
+	return &wakes{rdb: rdb, prefix: prefix, id: hex.EncodeToString(id[:]), tokens: map[string]*watch{}, first: make(chan struct{}), stir: make(chan struct{}, 1)}
 }
 
 // client is what other clients call to wake this request, - for nothing.
@@ -166,6 +171,13 @@ func (w *wakes) wait(t *watch, waits bool) {
 	case waits && !t.queued:
 		if w.waiting++; w.waiting == 1 {
 			w.heard = time.Now() // nobody listened for pings until now
+			if w.idle {
+				w.idle = false
+				select {
+				case w.stir <- struct{}{}:
+				default:
+				}
+			}
 		}
 	case !waits && t.queued:
 		w.waiting--
@@ -187,7 +199,7 @@ func (w *wakes) dispatch(payload string) {
 func (w *wakes) news(word []string) {
 	switch {
 	case word[0] == "ping":
-		w.heard = time.Now()
+		w.heard, w.hears, w.deaf, w.mute = time.Now(), true, 0, false
 	case word[0] == "granted" && (len(word) == 4 || len(word) == 5):
 		ask, err1 := strconv.ParseUint(word[2], 10, 64)
 		fence, err2 := strconv.ParseInt(word[3], 10, 64)

@@ -67,7 +67,9 @@ func (k *Keeper) work(name string, n *node) {
 		}
 		n.free--
 		k.mu.Unlock()
-		k.renew(batch)
+		if batch = k.stay(batch, name); len(batch) > 0 {
+			k.renew(batch)
+		}
 		k.mu.Lock()
 		n.free++
 	}
@@ -77,11 +79,37 @@ func (k *Keeper) work(name string, n *node) {
 	}
 }
 
+// stay returns those of a batch that the node still has. The others are handed to the nodes
+// that their locks have moved to: if one of these does not answer, it delays only its own. The
+// wrong version asked once, when the lease was granted, and after a slot of a Cluster had
+// moved, one frozen node cost leases on all the others.
+func (k *Keeper) stay(batch []*Entry, name string) (here []*Entry) {
+	if k.route == nil {
+		return batch
+	}
+	nodes := make([]string, len(batch))
+	for i, e := range batch {
+		nodes[i] = k.route.Node(e.Owner.Subject()) // may take time, so without the mutex
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for i, e := range batch {
+		switch {
+		case nodes[i] == name:
+			here = append(here, e)
+		case e.place > 0: // not released meanwhile
+			e.node = nodes[i]
+			k.queue(e)
+		}
+	}
+	return here
+}
+
 // renew sends one batch and notes the answers.
 func (k *Keeper) renew(batch []*Entry) {
 	longest := driver.MinTTL
 	for _, e := range batch {
-		longest = max(longest, e.ttl)
+		longest = max(longest, e.trust.ttl)
 	}
 	ctx, cancel := context.WithTimeout(k.done, longest)
 	defer cancel()
@@ -102,11 +130,12 @@ func (k *Keeper) renew(batch []*Entry) {
 			lost = append(lost, e)
 		default:
 			e.err = err
-			e.pause = min(max(2*e.pause, e.ttl/100), e.ttl/6)
+			e.pause = min(max(2*e.pause, e.trust.ttl/100), e.trust.ttl/6)
 			e.next = time.Now().Add(e.pause/2 + time.Duration(jitter*float64(e.pause)))
 			k.plan(e)
 		}
 	}
+	k.schedule(time.Now()) // not for those that were to be asked for again without an answer
 	k.mu.Unlock()
 	for _, e := range lost {
 		e.Owner.Lost(e.err)

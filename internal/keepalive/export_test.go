@@ -2,8 +2,9 @@ package keepalive
 
 import "time"
 
-// StepWallClock sets the wall clock, as Trust sees it, forward until the test ends.
-func StepWallClock(t interface{ Cleanup(func()) }, d time.Duration) {
-	step.Store(int64(d))
-	t.Cleanup(func() { step.Store(0) })
+// Planned returns when the keeper looks after its leases next.
+func (k *Keeper) Planned() time.Time {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.planned
 }

@@ -18,9 +18,16 @@ const (
 	renewals = 3
 	// It may be renewed by such a part of its TTL earlier, together with others.
 	slack = 30
-	// A suspended machine stops the timer, too. While anything is held it is looked
-	// after at least this often.
-	lookEvery = time.Second
+	// A suspended machine stops the monotonic clock, and timers with it. When it goes on, a
+	// lease can long be over although its renewal is not due for hours. [Trust] shows that to
+	// those who ask; the context of a lease ends when the keeper looks at the clocks. So it
+	// does whenever something is due, which for short leases is often enough, and at least
+	// this often while anything is held: for so long a holder may work on beside the next one.
+	// To look every second would wake an idle machine three times as often as the renewals of
+	// a lease of 10 s do.
+	lookEvery = 5 * time.Second
+	// What the wall clock has gained is of no interest below this.
+	gain = time.Millisecond
 	// A lease with a carrier is first renewed so soon: that is what tells it to those who
 	// wait. Leases that are shorter tell it when they are released.
 	announce = 10 * time.Millisecond
@@ -33,12 +40,11 @@ type Keeper struct {
 
 	mu      sync.Mutex
 	heap    entries
-	planned time.Time // when the timer goroutine looks next
-	looked  time.Time // when it last looked at every entry
+	timer   *time.Timer   // nil until there is something to do
+	planned time.Time     // when the timer goroutine looks next
+	ahead   time.Duration // of the wall clock, when it last looked
 	nodes   map[string]*node
-	running bool
 
-	kick chan struct{}
 	done context.Context
 	stop context.CancelFunc
 	wg   sync.WaitGroup
@@ -47,7 +53,7 @@ type Keeper struct {
 // New returns a keeper of leases that live in d and are renewed by send, which returns
 // one error, or nil, for each of them.
 func New(d driver.Driver, send func(context.Context, []*Entry) []error) *Keeper {
-	k := &Keeper{send: send, nodes: map[string]*node{}, kick: make(chan struct{}, 1)}
+	k := &Keeper{send: send, nodes: map[string]*node{}}
 	k.route, _ = driver.As[driver.Router](d)
 	k.done, k.stop = context.WithCancel(context.Background())
 	return k
@@ -64,19 +70,22 @@ type Entry struct {
 	// The rest is guarded by Keeper.mu.
 	queued bool  // in the queue of its node
 	place  int32 // in the heap, counted from 1; 0 when not in care
-	ttl    time.Duration
 	trust  Trust
 	next   time.Time     // when to renew, or to try again
 	pause  time.Duration // before that, if renewals fail
 	err    error         // of the last renewal
-	node   string
+	node   string        // that had the lock when it was last asked for
 }
 
 // Owner is who holds a lease.
 type Owner interface {
+	// Subject returns which lock the lease is on. It is called at any time.
+	Subject() (driver.Kind, string)
+
 	// Lost is called once when the lease is lost: with an error that matches
-	// driver.ErrNotHeld if the store says so, else with that of the last renewal, or
-	// nil. It runs with no lock held on a goroutine of the keeper: it must not block.
+	// driver.ErrNotHeld if the store says so, or ErrClock, else with that of the last
+	// renewal, or nil. It runs with no lock held on a goroutine of the keeper: it must
+	// not block.
 	Lost(cause error)
 }
 
@@ -95,20 +104,21 @@ func (k *Keeper) Add(e *Entry, lease driver.Lease, trust Trust) {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	e.ttl, e.trust = lease.TTL, trust
+	if k.timer == nil {
+		k.ahead = ahead(time.Now())
+		k.timer = time.NewTimer(0)
+		k.wg.Go(k.run)
+	}
+	e.trust = trust.caughtUp(time.Now())
 	// A pushed grant may rest on an ask from a while ago. The renewal is due a third
 	// of a TTL after that ask: at once if so much has been used up.
-	e.next = trust.sent.Add(e.ttl/renewals - k.early(e.ttl))
+	e.next = e.trust.sent.Add(e.trust.ttl/renewals - k.early(e.trust.ttl))
 	if lease.Carrier != "" {
 		if soon := time.Now().Add(announce); soon.Before(e.next) {
 			e.next = soon
 		}
 	}
 	heap.Push(&k.heap, e)
-	if !k.running {
-		k.running = true
-		k.wg.Go(k.run)
-	}
 	k.plan(e)
 }
 
@@ -163,35 +173,58 @@ func (k *Keeper) Close() {
 
 // run is the timer goroutine.
 func (k *Keeper) run() {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
+	defer k.timer.Stop()
 	for {
 		select {
 		case <-k.done.Done():
 			return
-		case <-k.kick:
-		case <-timer.C:
+		case <-k.timer.C:
+			k.look()
 		}
-		timer.Reset(k.look())
 	}
 }
 
-// look does all that is due and returns how long it has nothing to do.
-func (k *Keeper) look() time.Duration {
+// look does all that is due.
+func (k *Keeper) look() {
 	k.mu.Lock()
 	now := time.Now()
-	lost := append(k.suspended(now), k.act(now)...)
-	k.planned = now.Add(time.Hour)
-	if len(k.heap) > 0 {
-		k.planned = now.Add(min(lookEvery, k.heap[0].due().Sub(now)))
-	}
-	wait := time.Until(k.planned)
+	k.catchUp(now)
+	lost := k.act(now)
+	k.schedule(now)
 	k.mu.Unlock()
 
 	for _, e := range lost {
 		e.Owner.Lost(e.err)
 	}
-	return max(wait, 0)
+}
+
+// schedule sets the timer to when there is something to do. The caller holds mu.
+func (k *Keeper) schedule(now time.Time) {
+	if len(k.heap) == 0 {
+		k.planned = now.Add(driver.MaxTTL) // nothing that is added will be due later
+		k.timer.Stop()
+		return
+	}
+	k.planned = now.Add(min(lookEvery, k.heap[0].due().Sub(now)))
+	k.timer.Reset(k.planned.Sub(now))
+}
+
+// catchUp has the heap, which follows the monotonic clock, follow the wall clock if that has
+// gained on it. The caller holds mu.
+func (k *Keeper) catchUp(now time.Time) {
+	before := k.ahead
+	if k.ahead = ahead(now); k.ahead-before <= gain {
+		k.ahead = min(k.ahead, before) // or a slow gain would never show
+		return
+	}
+	for _, e := range k.heap {
+		if cause := e.trust.Cause(); cause != nil {
+			e.err = cause
+		}
+		e.next = e.next.Add(-e.trust.skipped(now)) // or the lease may end before
+		e.trust = e.trust.caughtUp(now)
+	}
+	heap.Init(&k.heap)
 }
 
 // act has the entries renewed that are due, and those that may join them, and returns
@@ -210,7 +243,7 @@ func (k *Keeper) act(now time.Time) (lost []*Entry) {
 		sends = true
 		k.queue(e)
 		// If there is no answer by then, the batch may hang; ask beside it.
-		e.next = now.Add(e.ttl / 6)
+		e.next = now.Add(e.trust.ttl / 6)
 		heap.Fix(&k.heap, 0)
 	}
 	return lost
@@ -220,26 +253,7 @@ func (k *Keeper) act(now time.Time) (lost []*Entry) {
 // soon. Without that leases that were spread out would be renewed one by one. One that
 // waits to be tried again waits for that. The caller holds mu.
 func (k *Keeper) joins(e *Entry, now time.Time) bool {
-	return !e.Fixed && e.pause == 0 && !e.next.After(now.Add(e.ttl/slack)) && !k.full(e.node)
-}
-
-// suspended finds, once in a while, the entries whose trust has ended by the wall
-// clock although the heap, which follows the monotonic one, does not show it.
-// The caller holds mu.
-func (k *Keeper) suspended(now time.Time) (lost []*Entry) {
-	if now.Sub(k.looked) < lookEvery {
-		return nil
-	}
-	k.looked = now
-	for _, e := range k.heap {
-		if e.trust.Left() <= 0 {
-			lost = append(lost, e)
-		}
-	}
-	for _, e := range lost {
-		k.remove(e)
-	}
-	return lost
+	return !e.Fixed && e.pause == 0 && !e.next.After(now.Add(e.trust.ttl/slack)) && !k.full(e.node)
 }
 
 // renewed notes a renewal. The caller holds mu.
@@ -247,11 +261,12 @@ func (k *Keeper) renewed(e *Entry, sent time.Time) {
 	if e.place == 0 {
 		return
 	}
-	if trust := NewTrust(sent, e.ttl); trust.Deadline().After(e.trust.Deadline()) {
-		next := sent.Add(e.ttl / renewals)
-		if sent.Sub(e.trust.sent) > e.ttl/renewals+e.ttl/slack {
+	now := time.Now()
+	if trust := NewTrust(sent, e.trust.ttl).caughtUp(now); trust.Deadline().After(e.trust.caughtUp(now).Deadline()) {
+		next := trust.sent.Add(e.trust.ttl / renewals)
+		if trust.sent.Sub(e.trust.sent) > e.trust.ttl/renewals+e.trust.ttl/slack {
 			// It was held up, and others with it: by an outage, or a pause of the process.
-			next = next.Add(-k.early(e.ttl))
+			next = next.Add(-k.early(e.trust.ttl))
 		}
 		e.trust, e.next = trust, next
 	}
@@ -259,16 +274,12 @@ func (k *Keeper) renewed(e *Entry, sent time.Time) {
 	k.plan(e)
 }
 
-// plan puts e where it belongs in the heap and wakes the timer goroutine if it would
+// plan puts e where it belongs in the heap, and sees to it that the timer goroutine does not
 // look too late. The caller holds mu.
 func (k *Keeper) plan(e *Entry) {
 	heap.Fix(&k.heap, int(e.place-1))
-	if due := e.due(); due.Before(k.planned) {
-		k.planned = due
-		select {
-		case k.kick <- struct{}{}:
-		default:
-		}
+	if e.due().Before(k.planned) {
+		k.schedule(time.Now())
 	}
 }
 

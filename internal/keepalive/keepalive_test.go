@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -88,7 +89,8 @@ func newHeld(name string) *held {
 	return h
 }
 
-func (h *held) Lost(err error) { h.lost <- err }
+func (h *held) Subject() (driver.Kind, string) { return h.lease.Kind, h.lease.Name }
+func (h *held) Lost(err error)                 { h.lost <- err }
 
 func hold(k *keepalive.Keeper, name string, sent time.Time) *held {
 	h := newHeld(name)
@@ -201,33 +203,6 @@ func TestFixedLeaseIsNotRenewed(t *testing.T) {
 	})
 }
 
-// Rule 4. The monotonic clock stands still while a virtual machine is suspended; only
-// the wall clock shows that the lease is over.
-func TestTrustEndsByTheWallClockToo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		k := (&store{renew: all(nil)}).keeper()
-		h := hold(k, "a", time.Now())
-		trust := k.Trust(&h.Entry)
-		require.Positive(t, trust.Left())
-		keepalive.StepWallClock(t, ttl)
-		require.LessOrEqual(t, trust.Left(), time.Duration(0))
-		<-h.lost
-		require.LessOrEqual(t, time.Since(h.since), time.Second)
-		k.Close()
-	})
-}
-
-func TestWallClockSetBackChangesNothing(t *testing.T) {
-	s := &store{renew: all(nil)}
-	bubble(t, s, func(t *testing.T, k *keepalive.Keeper) {
-		trust := keepalive.NewTrust(time.Now(), ttl)
-		keepalive.StepWallClock(t, -time.Hour)
-		require.Equal(t, trusted, trust.Left())
-		time.Sleep(trusted)
-		require.Zero(t, trust.Left())
-	})
-}
-
 func TestRenewalsGoInBatches(t *testing.T) {
 	s := &store{renew: all(nil)}
 	bubble(t, s, func(t *testing.T, k *keepalive.Keeper) {
@@ -279,6 +254,72 @@ func TestFrozenNodeDelaysOnlyItsOwnLeases(t *testing.T) {
 			require.True(t, k.Remove(&h.Entry), "renewed all the time")
 		}
 		close(thaw)
+		k.Close()
+	})
+}
+
+// A slot of a Cluster moves to another node, which then freezes.
+func TestFrozenNodeDelaysOnlyWhatIsThereNow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var moved, frozen atomic.Bool
+		thaw := make(chan struct{})
+		s := &store{node: func(name string) string {
+			if name[0] == 'm' && moved.Load() {
+				return "y"
+			}
+			return "x"
+		}}
+		s.renew = func(l []driver.Lease) []error {
+			for _, lease := range l {
+				if frozen.Load() && s.node(lease.Name) == "y" {
+					<-thaw
+					break
+				}
+			}
+			return all(nil)(l)
+		}
+		k := s.keeper()
+		var moves, stays []*held
+		for i := range 300 {
+			moves = append(moves, hold(k, fmt.Sprint("m", i), time.Now()))
+			stays = append(stays, hold(k, fmt.Sprint("s", i), time.Now()))
+		}
+		time.Sleep(ttl)
+		moved.Store(true)
+		time.Sleep(ttl)
+		frozen.Store(true)
+		time.Sleep(3 * ttl)
+		for _, h := range moves {
+			require.False(t, k.Remove(&h.Entry))
+		}
+		for _, h := range stays {
+			require.True(t, k.Remove(&h.Entry), "on the node that is well")
+		}
+		close(thaw)
+		k.Close()
+	})
+}
+
+// To find out where a lock is can take time. Nobody else has to wait for that.
+func TestNodeIsAskedForBesideEverythingElse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		know := make(chan struct{})
+		var asked atomic.Bool
+		s := &store{renew: all(nil)}
+		s.node = func(name string) string {
+			if name[0] == 'x' && asked.Load() {
+				<-know
+			}
+			return name[:1]
+		}
+		k := s.keeper()
+		x, y := hold(k, "x", time.Now()), hold(k, "y", time.Now())
+		asked.Store(true)
+		<-x.lost
+		require.Equal(t, trusted, time.Since(x.since))
+		time.Sleep(2 * ttl)
+		require.True(t, k.Remove(&y.Entry))
+		close(know)
 		k.Close()
 	})
 }

@@ -1,9 +1,13 @@
 package keepalive
 
 import (
+	"errors"
 	"sync/atomic"
 	"time"
 )
+
+// ErrClock is why a lease was lost whose trust has ended by the wall clock alone.
+var ErrClock = errors.New("the wall clock was set forward, or the machine was suspended")
 
 // Trust is how long a holder may believe that it holds its lease.
 //
@@ -17,25 +21,69 @@ import (
 // sees the suspension, but can be set; if it is set forward, trust ends early, which is
 // safe.
 type Trust struct {
-	sent     time.Time
-	duration time.Duration
+	sent  time.Time
+	ttl   time.Duration
+	ahead time.Duration // of the wall clock, then
 }
-
-// step is by how much tests set the wall clock forward.
-var step atomic.Int64
 
 // NewTrust returns the trust that follows from a request sent at that moment, a result
 // of [time.Now], if it grants or renews a lease of length ttl.
 func NewTrust(sent time.Time, ttl time.Duration) Trust {
-	return Trust{sent: sent, duration: ttl - (ttl/100 + 2*time.Millisecond)}
+	return Trust{sent, ttl, ahead(sent)}
 }
 
 // Left returns how much time remains, negative or zero if trust has ended.
 func (t Trust) Left() time.Duration {
 	now := time.Now()
-	wall := now.Round(0).Sub(t.sent.Round(0)) + time.Duration(step.Load()) // Round(0) strips the other
-	return t.duration - max(now.Sub(t.sent), wall)
+	return t.Deadline().Sub(now) - t.skipped(now)
 }
 
-// Deadline returns when trust ends.
-func (t Trust) Deadline() time.Time { return t.sent.Add(t.duration) }
+// Deadline returns when trust ends, if the wall clock does not say so before.
+func (t Trust) Deadline() time.Time { return t.sent.Add(t.ttl - (t.ttl/100 + 2*time.Millisecond)) }
+
+// Cause returns [ErrClock] if trust has ended by the wall clock alone, else nil.
+func (t Trust) Cause() error {
+	if left := t.Left(); left <= 0 && left+t.skipped(time.Now()) > 0 {
+		return ErrClock
+	}
+	return nil
+}
+
+// skipped is what the monotonic clock has missed since the request was sent.
+func (t Trust) skipped(now time.Time) time.Duration { return max(ahead(now)-t.ahead, 0) }
+
+// caughtUp returns the same trust as if the monotonic clock had missed nothing, so that a
+// timer can wait for its end.
+func (t Trust) caughtUp(now time.Time) Trust {
+	d := t.skipped(now)
+	return Trust{t.sent.Add(-d), t.ttl, t.ahead + d}
+}
+
+// ahead is by how much the wall clock was ahead of the monotonic one at a moment. Only
+// differences mean something.
+func ahead(at time.Time) time.Duration {
+	d := at.Round(0).Sub(start.Round(0)) - at.Sub(start) // Round(0) strips the monotonic reading
+	if s := step.Load(); s != nil && at.After(s.after) {
+		d += s.by
+	}
+	return d
+}
+
+var start = time.Now()
+
+// step is when tests have set the wall clock forward, and by how much.
+var step atomic.Pointer[struct {
+	after time.Time
+	by    time.Duration
+}]
+
+// StepWallClock sets the wall clock, as Trust sees it, forward until the test ends. It is
+// for tests that do not run beside others.
+func StepWallClock(t interface{ Cleanup(func()) }, by time.Duration) {
+	step.Store(&struct {
+		after time.Time
+		by    time.Duration
+	}{time.Now(), by})
+	time.Sleep(time.Nanosecond) // in a bubble it would still be the moment before
+	t.Cleanup(func() { step.Store(nil) })
+}

@@ -91,6 +91,22 @@ func (s *Sentinels) Client(tb testing.TB) *redis.Client {
 	return c
 }
 
+// Failover has a replica take the place of the master, which lives on. It is a master, though
+// nobody's, until the Sentinels have seen that for 8 s, and make it a replica. It returns when
+// all Sentinels know the new one.
+func (s *Sentinels) Failover(tb testing.TB) *Server {
+	tb.Helper()
+	old := s.Master(tb)
+	ctx, cancel := context.WithTimeout(context.Background(), failoverTime)
+	defer cancel()
+	c := redis.NewSentinelClient(s.watchers[0].Options())
+	defer func() { _ = c.Close() }()
+	if err := c.Failover(ctx, masterName).Err(); err != nil {
+		tb.Fatalf("redistest: sentinel: %v", err)
+	}
+	return s.AwaitNewMaster(tb, old)
+}
+
 // Master returns the master, in the opinion of all Sentinels.
 func (s *Sentinels) Master(tb testing.TB) *Server {
 	tb.Helper()

@@ -1,0 +1,194 @@
+package redisdriver_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+)
+
+// gag does to pings what a server does that does not pass on what scripts publish. Other
+// scripts swallow that, so nothing else tells of it.
+type gag struct {
+	as    atomic.Int32
+	pings atomic.Int32
+}
+
+const (
+	speak   int32 = iota
+	refuse        // the server says no
+	swallow       // it says yes, and nobody hears it
+	stumble       // it cannot, for now
+	shut          // it lets nobody in
+)
+
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+func (refusal) RedisError()     {}
+
+func (g *gag) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (g *gag) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (g *gag) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		p, ok := cmd.(interface {
+			Procedure() (string, context.Context)
+			SetVal(any)
+		})
+		if !ok {
+			return next(ctx, cmd)
+		}
+		if name, _ := p.Procedure(); name != "holdfast.wake.ping" {
+			return next(ctx, cmd)
+		}
+		g.pings.Add(1)
+		switch g.as.Load() {
+		case refuse:
+			cmd.SetErr(refusal("ERR Unknown Redis command called from script"))
+		case stumble:
+			cmd.SetErr(refusal("LOADING Redis is loading the dataset in memory"))
+		case shut:
+			cmd.SetErr(refusal("WRONGPASS invalid username-password pair or user is disabled."))
+		case swallow:
+			p.SetVal(int64(1))
+		default:
+			return next(ctx, cmd)
+		}
+		return cmd.Err()
+	}
+}
+
+// muzzled runs body, in virtual time, with a party that waits behind another, and with what
+// the driver reports.
+func muzzled(t *testing.T, as int32, body func(t *testing.T, g *gag, waiter *party, reports <-chan string)) {
+	redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
+		g := &gag{}
+		g.as.Store(as)
+		rdb := s.Client(t)
+		rdb.AddHook(g)
+		d := open(t, rdb, s)
+		reports := make(chan string, 100)
+		d.OnReconnect(func(reason string) { reports <- reason })
+		join(t, d, "holder", time.Hour).must(driver.Granted)
+		waiter := join(t, d, "waiter", time.Hour)
+		waiter.req.Wake = func(driver.Grant) {}
+		waiter.must(driver.Queued)
+		body(t, g, waiter, reports)
+	})
+}
+
+// polls reports whether a waiter is to ask again within 50 to 250 ms.
+func (p *party) polls() bool {
+	p.t.Helper()
+	after := p.must(driver.Queued).RetryAfter
+	return after >= 50*time.Millisecond && after <= 250*time.Millisecond
+}
+
+func reported(reports <-chan string) (all []string) {
+	for {
+		select {
+		case r := <-reports:
+			all = append(all, r)
+		default:
+			return all
+		}
+	}
+}
+
+func TestWaitersPollUntilAPingOfAScriptIsHeard(t *testing.T) {
+	for name, c := range map[string]struct {
+		as      int32
+		reports []string
+		within  time.Duration // until it is known
+		mended  time.Duration // until that is noticed
+	}{
+		"refused": {refuse, []string{"mute"}, 0, 11 * time.Second},
+		"unheard": {swallow, []string{"silent", "mute", "silent"}, 10 * time.Second, 50 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			muzzled(t, c.as, func(t *testing.T, g *gag, waiter *party, reports <-chan string) {
+				time.Sleep(c.within)
+				synctest.Wait()
+				require.True(t, waiter.polls())
+				require.ElementsMatch(t, c.reports, reported(reports))
+
+				g.pings.Store(0)
+				for range 10 {
+					time.Sleep(6 * time.Second)
+					require.True(t, waiter.polls())
+				}
+				require.NotContains(t, reported(reports), "mute", "it is told once")
+				require.Less(t, g.pings.Load(), int32(15), "a server that refuses is left in peace")
+
+				g.as.Store(speak)
+				time.Sleep(c.mended)
+				require.False(t, waiter.polls(), "a right that was given is noticed")
+				g.as.Store(c.as)
+				time.Sleep(c.mended)
+				require.True(t, waiter.polls())
+				require.Contains(t, reported(reports), "mute", "again")
+			})
+		})
+	}
+}
+
+// Thousands of waiters that begin to poll are the last thing that an overloaded server needs.
+func TestWaitersDoNotPollBecauseAPingFailedInPassing(t *testing.T) {
+	for _, as := range []int32{stumble, shut} {
+		muzzled(t, as, func(t *testing.T, g *gag, waiter *party, reports <-chan string) {
+			time.Sleep(time.Minute)
+			require.Greater(t, g.pings.Load(), int32(50))
+			require.False(t, waiter.polls())
+			require.Empty(t, reported(reports))
+		})
+	}
+}
+
+// A machine should not be woken every second because a client of it once had to wait.
+func TestPingsRestWhileNobodyWaits(t *testing.T) {
+	muzzled(t, speak, func(t *testing.T, g *gag, waiter *party, reports <-chan string) {
+		time.Sleep(10 * time.Second)
+		require.False(t, waiter.d.Idle())
+		for range 3 {
+			waiter.release()
+			time.Sleep(1500 * time.Millisecond)
+			require.True(t, waiter.d.Idle())
+			g.pings.Store(0)
+			time.Sleep(10 * time.Minute)
+			require.Zero(t, g.pings.Load())
+
+			waiter.req.Token += "'" // another one
+			waiter.must(driver.Queued)
+			require.False(t, waiter.d.Idle())
+			time.Sleep(10 * time.Second)
+			require.InDelta(t, 10, g.pings.Load(), 1)
+		}
+		require.Empty(t, reported(reports))
+	})
+}
+
+func TestPingLeavesNothingBehind(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		rdb := s.Client(t)
+		g := &gag{}
+		rdb.AddHook(g)
+		d := open(t, rdb, s)
+		holder, waiter := join(t, d, "holder", ttl), join(t, d, "waiter", ttl)
+		holder.must(driver.Granted)
+		waiter.must(driver.Queued)
+		require.Eventually(t, func() bool { return g.pings.Load() > 0 }, 10*time.Second, time.Millisecond)
+		holder.release()
+		waiter.pushed()
+		require.Equal(t, []string{key(s)}, s.Keys(t, s.Prefix()))
+	})
+}
