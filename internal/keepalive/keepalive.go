@@ -150,6 +150,17 @@ func (k *Keeper) Remove(e *Entry) bool {
 	return k.remove(e)
 }
 
+// Owners returns whose entries are in care.
+func (k *Keeper) Owners() []Owner {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	owners := make([]Owner, len(k.heap))
+	for i, e := range k.heap {
+		owners[i] = e.Owner
+	}
+	return owners
+}
+
 // Trust returns the present trust of e.
 func (k *Keeper) Trust(e *Entry) Trust {
 	k.mu.Lock()

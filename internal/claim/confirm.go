@@ -1,0 +1,64 @@
+package claim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/keepalive"
+	"github.com/holdfast-go/holdfast/internal/session"
+)
+
+// Confirm returns when n replicas have the grant, with the trust that follows from it, since
+// a confirmation is a renewal. If it returns an error the lock has still to be given back.
+func (c *Claim) Confirm(ctx context.Context, n int, timeout time.Duration) (keepalive.Trust, error) {
+	// Nothing else renews the lease meanwhile, so there must be something left of it.
+	limit := min(timeout, c.TTL/2)
+	hung := time.NewTimer(limit + c.TTL/4)
+	defer hung.Stop()
+	type result struct {
+		trust keepalive.Trust
+		err   error
+	}
+	done := make(chan result, 1)
+	c.s.Grow()
+	go func() {
+		defer c.s.Done()
+		trust, err := c.confirm(ctx, n, limit)
+		done <- result{trust, err}
+	}()
+	var r result
+	select {
+	case r = <-done:
+	case <-ctx.Done():
+	case <-hung.C:
+		r.err = fmt.Errorf("%w: %w", driver.ErrNotReplicated, errTooSlow)
+	case <-c.s.Closing():
+		return r.trust, session.ErrClosed
+	}
+	if ctx.Err() != nil { // also if it was confirmed at the same time
+		r.err = fmt.Errorf("%w: %w", context.Cause(ctx), driver.ErrNotReplicated)
+	}
+	return r.trust, r.err
+}
+
+// confirm asks for the confirmation, and again if something else than the replicas is in the
+// way.
+func (c *Claim) confirm(ctx context.Context, n int, limit time.Duration) (keepalive.Trust, error) {
+	by, _ := driver.As[driver.Confirmer](c.s.Driver)
+	deadline := time.Now().Add(limit)
+	var err error
+	for pause := 5 * time.Millisecond; ; pause *= 2 {
+		sent := time.Now()
+		left := deadline.Sub(sent) // less than meant, if the process was paused meanwhile
+		if left < time.Millisecond || err != nil && ctx.Err() != nil {
+			return keepalive.Trust{}, fmt.Errorf("%w: %w", driver.ErrNotReplicated, err)
+		}
+		if err = by.Confirm(ctx, c.Lease(""), n, left); !errors.Is(err, driver.ErrTransient) {
+			return keepalive.NewTrust(sent, c.TTL), err
+		}
+		time.Sleep(min(pause, time.Until(deadline)))
+	}
+}

@@ -1,0 +1,193 @@
+package claim
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// releaseWait is how long a release that cannot fail waits for the store.
+const releaseWait = time.Second
+
+// Release is the end of a token at the store, or of a part of what it holds. It is tried
+// until the store has answered, or the lease would have ended by itself.
+type Release struct {
+	c        *Claim
+	ctx      context.Context
+	lease    driver.Lease
+	part     func(context.Context, driver.Lease) error // gives up a part; nil for all of it
+	trusted  func() bool                               // whether the lease would still be held by now
+	deadline time.Time                                 // set when the first attempt fails
+	pause    time.Duration
+	maybe    bool // a release may have been carried out without our hearing of it
+}
+
+// Release returns the release of the token, for which nobody asks any more. It is an
+// operation of the session, which ends with it. tag is what the next holder is told of this
+// one. trusted reports whether the lease would still be held by the time of the answer; nil
+// if nobody held it.
+func (c *Claim) Release(ctx context.Context, tag string, trusted func() bool) *Release {
+	c.ceased.Store(true)
+	return &Release{c: c, ctx: c.s.Under(ctx), lease: c.Lease(tag), trusted: trusted}
+}
+
+// ReleasePart returns the release of a part, which is given up by a call of the driver.
+func (c *Claim) ReleasePart(ctx context.Context, part func(context.Context, driver.Lease) error) *Release {
+	return &Release{c: c, ctx: c.s.Under(ctx), lease: c.Lease(""), part: part}
+}
+
+// Cease notes that nobody wants the lock by this token any more, although it is not released:
+// another token takes it over.
+func (c *Claim) Cease() { c.ceased.Store(true) }
+
+// Withdraw gives up the token in the background, whatever became of its asks: its place in
+// the queue, or a grant that nobody took. It is called within an operation.
+func (c *Claim) Withdraw(ctx context.Context) {
+	if a := c.asking; a.clean && a.under == 0 && c.open.Load() == 0 {
+		return
+	}
+	c.s.Grow()
+	c.Release(ctx, "", nil).Background()
+}
+
+// Run releases and returns what came of it: nil, driver.ErrNotHeld if the lock had been taken
+// away, or why the store could not be told. It returns a refusal at once; then it goes on in
+// the background.
+func (r *Release) Run() error {
+	err, final := r.try()
+	if final {
+		return r.end(err)
+	}
+	return <-r.Background()
+}
+
+// Briefly is Run for callers that cannot be told of an error, and wait 1 s at most.
+func (r *Release) Briefly() {
+	if r.c.s.Brisk() {
+		if err, final := r.try(); final {
+			_ = r.end(err)
+			return
+		}
+	}
+	timer := time.NewTimer(releaseWait)
+	defer timer.Stop()
+	select {
+	case <-r.Background():
+	case <-timer.C:
+	}
+}
+
+// Forget has the driver forget a token that was lost, which nobody may ever release. It is
+// an operation of the session.
+func (r *Release) Forget() {
+	defer r.c.s.Done()
+	_, _ = r.try()
+}
+
+// Background is Run on another goroutine. What comes of it is told once: the outcome, or
+// before that, a refusal.
+func (r *Release) Background() <-chan error {
+	told := make(chan error, 1)
+	go func() {
+		err := r.end(r.run(told))
+		select {
+		case told <- err:
+		default:
+		}
+	}()
+	return told
+}
+
+// end ends the operation with what came of it, and returns what to say.
+func (r *Release) end(err error) error {
+	defer r.c.s.Done()
+	switch {
+	case errors.Is(err, driver.ErrNotHeld):
+		if r.trusted == nil || !r.trusted() {
+			return nil // its time has run out since, but it was given up before
+		}
+		return driver.ErrNotHeld
+	case err != nil:
+		r.c.log().Warn("holdfast: not released, the store keeps it until its TTL is over",
+			"kind", string(r.c.Kind), "lock", r.c.Name, "ttl", r.c.TTL, "error", err)
+	}
+	return err
+}
+
+// run tries until it is done. A refusal may pass, too, such as while a password is changed:
+// it is told at once, and not taken for the end, unless the client is being closed.
+func (r *Release) run(told chan<- error) error {
+	for {
+		err, final := r.try()
+		if final {
+			return err
+		}
+		closing := r.c.s.Closing()
+		if errors.Is(err, driver.ErrTransient) {
+			closing = nil
+		} else {
+			select {
+			case told <- err:
+			default:
+			}
+		}
+		r.pause = min(max(2*r.pause, 5*time.Millisecond), time.Second, r.lease.TTL/3)
+		select {
+		case <-r.c.s.Life().Done():
+			return err
+		case <-closing:
+			return err
+		case <-time.After(r.pause/2 + rand.N(r.pause)):
+		}
+	}
+}
+
+// try makes one attempt. If it is final, err is what to say: driver.ErrNotHeld only if the
+// token was not held when the first release arrived, since after a release whose answer was
+// lost that is what one expects to hear.
+func (r *Release) try() (err error, final bool) {
+	send := r.c.s.Driver.Release
+	if r.part != nil {
+		send = r.part
+	}
+	r.lease.Unsettled = r.c.open.Load() > 0
+	err = send(r.ctx, r.lease)
+	switch {
+	case err == nil, errors.Is(err, driver.ErrNotHeld) && r.maybe:
+		err, final = nil, true
+	case errors.Is(err, driver.ErrNotHeld), errors.Is(err, redis.ErrClosed), errors.Is(err, errors.ErrUnsupported):
+		final = true
+	default:
+		r.maybe = r.maybe || !errors.Is(err, driver.ErrNotExecuted)
+		if r.deadline.IsZero() {
+			r.deadline = time.Now().Add(r.lease.TTL + time.Second)
+		}
+		final = time.Now().After(r.deadline)
+	}
+	if err == nil {
+		r.c.s.Answered()
+	}
+	if final && r.part == nil {
+		r.c.settled.Store(true)
+		if r.c.straggled.Swap(false) {
+			_ = send(r.ctx, r.lease)
+		}
+	}
+	return err, final
+}
+
+// releaseAgain deals with an ask that was answered after its token was given up. The store may
+// have handled it after the release, if that has no tombstone any more. The release is
+// repeated by whoever comes last: it or the ask. (Whoever gives up from now on releases after
+// this ask, which is answered.)
+func (c *Claim) releaseAgain(ctx context.Context) {
+	c.straggled.Store(true)
+	if c.settled.Load() && c.straggled.Swap(false) {
+		_ = c.Release(ctx, "", nil).run(nil)
+	}
+}

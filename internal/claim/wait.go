@@ -1,0 +1,345 @@
+package claim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/keepalive"
+	"github.com/holdfast-go/holdfast/internal/session"
+)
+
+const (
+	// maxAsking is how many asks of one claim may be under way. A second one gets through
+	// where the first hangs on a dead connection.
+	maxAsking = 3
+	// maxTries bounds how often an ask that does not wait is repeated after a failure.
+	maxTries = 3
+)
+
+// ErrLocked says that another holds the lock.
+var ErrLocked error = &session.Sentinel{Kind: "locked", Text: "held by another"}
+
+// errTooSlow is why a grant is of no use: its lease was over when we heard of it.
+var errTooSlow = fmt.Errorf("%w: it takes longer to answer than a lease lasts", driver.ErrTransient)
+
+// asking is what a claim needs until the lock is held. It belongs to the goroutine in Wait.
+type asking struct {
+	wait, notice  bool // as in the request
+	fences, limit int64
+	from          *driver.Lease
+
+	sent []time.Time // when the asks were sent; sent[0] is ask number first
+	first,
+	last uint64 // numbers of the oldest ask that is remembered, and of the newest
+
+	under   int               // asks that are not answered
+	replies chan reply        // has room for all of them; nil before the first
+	news    chan driver.Grant // see inbox
+	due     time.Time         // when to ask again
+	pause   time.Duration     // before that, if asks fail
+	late    int               // grants that came too late to be of use
+	clean   bool              // the last answer left nothing behind in the store
+
+	err    error // why it takes so long: ErrLocked or an error of the store
+	said   *session.Complaint
+	own    session.Complaint
+	report Report
+
+	// Room for what is sent first, which mostly is enough.
+	firstAsk  driver.Request
+	firstSent [1]time.Time
+}
+
+type reply struct {
+	ask   uint64
+	grant driver.Grant
+	err   error
+}
+
+// Report is what has happened to a claim, or to several of one caller.
+type Report struct {
+	Contended               bool     // another held the lock, or waited for it
+	Asked                   int      // how often the store was asked
+	Notify, Poll, Reconnect int      // what ended the pauses, see AcquireOp in the root
+	Tags                    []string // what those who held it say of themselves
+}
+
+// Report tells what has happened so far.
+func (c *Claim) Report() Report {
+	r := c.asking.report
+	r.Asked = int(c.asking.last)
+	r.Contended = r.Contended || r.Notify > 0 // which can overtake the answer
+	return r
+}
+
+// Because has the claim wait for that reason, and say so, from the beginning.
+func (c *Claim) Because(err error, said *session.Complaint) {
+	c.asking.err = err
+	if said != nil {
+		c.asking.said = said
+	}
+}
+
+// Hurry has the next Wait ask at once.
+func (c *Claim) Hurry() { c.asking.due = time.Now() }
+
+// inbox is where news goes, of which it has room for one. Most need none. The caller holds
+// the claim's mu.
+func (a *asking) inbox() chan driver.Grant {
+	if a.news == nil {
+		a.news = make(chan driver.Grant, 1)
+	}
+	return a.news
+}
+
+// Wait asks, and asks again every TTL/3, which is the heartbeat of a waiter, until the lock
+// is granted or there is a reason to give up. After that somebody else may go on with it.
+func (c *Claim) Wait(ctx context.Context) (keepalive.Trust, driver.Grant, error) {
+	a := c.asking
+	var g driver.Grant
+	var err error
+	switch {
+	case a.last > 0:
+	case ctx.Done() == nil && c.s.Brisk():
+		// Nobody can call this off, so there is no need to wait for the answer on a
+		// goroutine of its own; the detour would double the time a free lock takes. But
+		// if the store may be in trouble, somebody has to say so.
+		r, late := c.send(ctx, c.number(), a.from)
+		if late {
+			c.releaseAgain(ctx)
+		}
+		g, err = c.answer(r)
+	default:
+		c.ask(ctx)
+	}
+	for ; err == nil; g, err = c.event(ctx) {
+		if g.Status == driver.Granted && ctx.Err() == nil {
+			if trust, ok := c.trust(g.Ask); ok && trust.Left() > 0 {
+				return trust, g, nil
+			}
+			// The news came so late that the lease it tells of is over, and somebody
+			// else may hold the lock. Whether we do, a new ask will tell. But such a
+			// grant keeps the lock from the others for a TTL, so they get their turn first.
+			if a.late++; !a.wait && a.late == maxTries {
+				return keepalive.Trust{}, driver.Grant{}, errTooSlow
+			}
+			c.trouble(errTooSlow)
+			a.said.Persist(errTooSlow)
+			a.again(min(c.TTL<<min(a.late, 8), max(c.TTL, time.Second)))
+		}
+	}
+	return keepalive.Trust{}, driver.Grant{}, err
+}
+
+// event waits for the next thing to happen and returns what came of it: a grant, a reason to
+// give up, or neither.
+func (c *Claim) event(ctx context.Context) (driver.Grant, error) {
+	a := c.asking
+	select {
+	case r := <-a.replies: // a timer costs more than looking first
+		return c.answer(r)
+	default:
+	}
+	c.mu.Lock()
+	news := a.inbox()
+	c.mu.Unlock()
+	timer := time.NewTimer(min(time.Until(a.due), a.said.Tell()))
+	defer timer.Stop()
+	select {
+	case r := <-a.replies:
+		return c.answer(r)
+	case g := <-news:
+		c.behind(g.Carrier)
+		if g.Reconnect {
+			a.report.Reconnect++
+		} else {
+			a.report.Notify++
+		}
+		if g.Status != driver.Granted {
+			c.ask(ctx)
+		}
+		return g, nil
+	case <-timer.C:
+		if !time.Now().Before(a.due) { // else it was to complain
+			a.report.Poll++
+			c.ask(ctx)
+		}
+		return driver.Grant{}, nil
+	case <-ctx.Done():
+		return driver.Grant{}, Because(context.Cause(ctx), a.err)
+	case <-c.s.Closing():
+		return driver.Grant{}, session.ErrClosed
+	}
+}
+
+// Because adds to the end of a context what was waited for.
+func Because(cause, trouble error) error {
+	if trouble == nil {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", cause, trouble)
+}
+
+// ask sends the next ask, unless too many are under way.
+func (c *Claim) ask(ctx context.Context) {
+	a := c.asking
+	if a.under == maxAsking {
+		a.due = time.Now().Add(c.TTL / 3)
+		return
+	}
+	if a.replies == nil {
+		a.replies = make(chan reply, maxAsking)
+	}
+	r, from, replies := c.number(), a.from, a.replies
+	c.s.Grow()
+	go func() {
+		defer c.s.Done()
+		answer, late := c.send(ctx, r, from)
+		replies <- answer
+		if late {
+			c.releaseAgain(ctx)
+		}
+	}()
+}
+
+// number makes the next ask and notes when it is sent.
+func (c *Claim) number() *driver.Request {
+	a, now := c.asking, time.Now()
+	a.under++
+	a.last++
+	a.sent = append(a.sent, now)
+	// A grant that rests on an ask older than the TTL is worth nothing.
+	for now.Sub(a.sent[0]) > c.TTL {
+		a.sent = a.sent[1:]
+		a.first++
+	}
+	a.due = now.Add(c.TTL / 3)
+	a.said.Begin()
+	c.open.Add(1)
+	r := &a.firstAsk
+	if a.last > 1 { // nobody knows how long the driver looks at the first one
+		r = new(driver.Request)
+	}
+	*r = driver.Request{
+		Kind: c.Kind, Name: c.Name, Token: c.Token, Ask: a.last, TTL: c.TTL, Owner: c.Owner,
+		Shared: c.Shared, Wait: a.wait, Notice: a.notice, Weight: c.Weight, Limit: a.limit, Fences: a.fences,
+		Holder: c.s.Holder, Wake: c.wake,
+	}
+	return r
+}
+
+// send carries an ask to the store, and returns the reply. With late, releaseAgain is to be
+// called when that is where it belongs.
+func (c *Claim) send(ctx context.Context, r *driver.Request, from *driver.Lease) (_ reply, late bool) {
+	var g driver.Grant
+	var err error
+	if from == nil {
+		g, err = c.s.Driver.Acquire(ctx, r)
+	} else {
+		d, _ := driver.As[driver.Attacher](c.s.Driver)
+		g, err = d.Attach(ctx, *from, r)
+	}
+	if err == nil || errors.Is(err, driver.ErrNotExecuted) || errors.Is(err, driver.ErrNotHeld) {
+		c.open.Add(-1)
+	}
+	if end := ctx.Err(); end != nil && errors.Is(err, end) {
+		// Whoever goes on with this when its waiter gives up has a context of its own.
+		err = fmt.Errorf("%w: %w", driver.ErrTransient, err)
+	}
+	return reply{r.Ask, g, err}, err == nil && g.Status != driver.Busy && c.ceased.Load()
+}
+
+// trust returns the trust that follows from a grant resting on that ask.
+func (c *Claim) trust(ask uint64) (keepalive.Trust, bool) {
+	a := c.asking
+	if ask < a.first || ask > a.last {
+		return keepalive.Trust{}, false
+	}
+	return keepalive.NewTrust(a.sent[ask-a.first], c.TTL), true
+}
+
+// answer looks at the reply to an ask. It returns a grant if there is one, or an error if it
+// is no use to go on, and otherwise sets the time of the next ask.
+func (c *Claim) answer(r reply) (driver.Grant, error) {
+	a := c.asking
+	a.under--
+	if r.err != nil {
+		return driver.Grant{}, c.failed(r.err)
+	}
+	c.s.Answered()
+	a.pause = 0
+	a.said.End()
+	if a.err != nil {
+		c.listener.Trouble(nil)
+	}
+	a.clean = r.grant.Status == driver.Busy
+	c.behind(r.grant.Carrier)
+	switch r.grant.Status {
+	case driver.Granted:
+		if a.from != nil {
+			c.Shared, c.Weight, c.Owner = r.grant.Shared, r.grant.Weight, r.grant.Owner
+		}
+		return r.grant, nil
+	case driver.Busy:
+		c.busy()
+		if !a.wait {
+			return driver.Grant{}, ErrLocked
+		}
+		// The driver has no queue. Jitter keeps the waiters from coming in step.
+		a.again(min(max(r.grant.RetryAfter, 50*time.Millisecond), c.TTL/3))
+	case driver.Queued:
+		c.busy()
+		if r.grant.RetryAfter > 0 && r.grant.RetryAfter < c.TTL/3 {
+			a.due = time.Now().Add(r.grant.RetryAfter)
+		}
+	}
+	return driver.Grant{}, nil
+}
+
+// busy notes that somebody has the lock or is before us.
+func (c *Claim) busy() {
+	c.asking.err = ErrLocked
+	if !c.asking.report.Contended {
+		c.asking.report.Contended = true
+		c.listener.Busy()
+	}
+}
+
+// behind notes who is in the way.
+func (c *Claim) behind(tag string) {
+	if tag != "" {
+		c.asking.report.Tags = append(c.asking.report.Tags, tag)
+		c.listener.Behind(tag)
+	}
+}
+
+// failed decides whether an error ends the claim.
+func (c *Claim) failed(err error) error {
+	a := c.asking
+	if errors.Is(err, driver.ErrLimitConflict) || errors.Is(err, driver.ErrLimitExceeded) {
+		c.s.Answered() // it is an answer, if not what we had hoped for
+	}
+	if !errors.Is(err, driver.ErrTransient) || !a.wait && a.last >= maxTries {
+		return err
+	}
+	c.trouble(err)
+	a.said.Because(err)
+	a.pause = min(max(2*a.pause, 5*time.Millisecond), time.Second, c.TTL/6)
+	a.again(a.pause)
+	return nil
+}
+
+// trouble notes why the store is of no help.
+func (c *Claim) trouble(err error) {
+	c.asking.err = err
+	c.listener.Trouble(err)
+}
+
+// again sets the next ask to a random time around d from now.
+func (a *asking) again(d time.Duration) {
+	a.due = time.Now().Add(d/2 + rand.N(d))
+}

@@ -1,0 +1,97 @@
+// Package leasectx carries leases in contexts, and makes contexts that end with one thing
+// and have the values of another.
+package leasectx
+
+import "context"
+
+// Lease is what a context knows of a lease.
+type Lease interface {
+	// Err returns nil while the lease is held.
+	Err() error
+	// Same reports whether both leases count on the same grant of the store: an outer one
+	// can end before an inner one does then.
+	Same(Lease) bool
+}
+
+// Leases are those that a context comes from, the innermost first.
+type Leases struct {
+	Lease Lease
+	Outer *Leases
+}
+
+type key struct{}
+
+// Of returns the leases that ctx comes from, nil if there are none.
+func Of(ctx context.Context) *Leases {
+	l, _ := ctx.Value(key{}).(*Leases)
+	return l
+}
+
+// With returns ctx with a lease, inside of outer.
+func With(ctx context.Context, l Lease, outer *Leases) context.Context {
+	return &leased{ctx, Leases{l, outer.without(l)}}
+}
+
+func (l *Leases) without(same Lease) *Leases {
+	if l == nil {
+		return nil
+	}
+	outer := l.Outer.without(same)
+	if l.Lease.Same(same) {
+		return outer
+	}
+	return &Leases{l.Lease, outer}
+}
+
+// leased is context.WithValue in half the space: a lease has one for as long as it is held.
+type leased struct {
+	context.Context
+	leases Leases
+}
+
+func (l *leased) Value(k any) any {
+	if k == (key{}) {
+		return &l.leases
+	}
+	return l.Context.Value(k)
+}
+
+// Exempt returns ctx without its leases. That is for commands of this library: the release
+// of a lease that is over must not be refused because it is.
+func Exempt(ctx context.Context) context.Context {
+	if Of(ctx) == nil {
+		return ctx
+	}
+	return context.WithValue(ctx, key{}, (*Leases)(nil))
+}
+
+// Merged returns a context that ends with one and has the values of another.
+func Merged(ends, values context.Context) context.Context { return merged{ends, values} }
+
+type merged struct {
+	context.Context
+	values context.Context
+}
+
+// Value returns that of the other; but package context finds what ends a context, and why,
+// by a key that is a pointer to an int, and that must be of the one.
+func (m merged) Value(k any) any {
+	if _, end := k.(*int); end {
+		return m.Context.Value(k)
+	}
+	return m.values.Value(k)
+}
+
+// Detached is Merged without the leases of either.
+func Detached(ends, values context.Context) context.Context {
+	return detached{merged{ends, values}}
+}
+
+type detached struct{ merged }
+
+func (d detached) Value(k any) any {
+	if k == (key{}) {
+		return nil
+	}
+	return d.merged.Value(k)
+}

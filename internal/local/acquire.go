@@ -1,0 +1,371 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/claim"
+	"github.com/holdfast-go/holdfast/internal/keepalive"
+	"github.com/holdfast-go/holdfast/internal/leasectx"
+	"github.com/holdfast-go/holdfast/internal/session"
+)
+
+// Want is a request for a lock.
+type Want struct {
+	Shared        bool
+	Wait          bool // for others
+	Weight, Limit int64
+	Options       *Options
+	Patience      time.Duration      // bounds the waiting; 0: as long as the context allows
+	From          *driver.Lease      // take this one over
+	Sync          bool               // by Lock or its like, which returns no lease
+	Said          *session.Complaint // of a caller that tries again; nil for one of its own
+
+	// For hooks; nil if there are none.
+	Holding Holding
+	Report  *Report
+
+	group       *readGroup
+	unconfirmed error // why an earlier grant was given back
+}
+
+// Holding is called when the lock was granted, with the context that the lease's is made from.
+// It returns the one to use instead, and what waiters are to be told of the holder.
+type Holding = func(ctx context.Context, fence int64) (values context.Context, tag string)
+
+// Report is what hooks are told of an acquisition.
+type Report struct {
+	claim.Report
+	Reentrant bool  // the hold is nested in one of the context
+	Shared    bool  // what was granted, as far as the request did not say: see Attach
+	Weight    int64 // the same
+}
+
+// maxTags is how many holders that were in the way of one acquisition are remembered.
+const maxTags = 8
+
+// block notes a holder that was in the way, once.
+func (r *Report) block(tag string) {
+	if tag != "" && len(r.Tags) < maxTags && !slices.Contains(r.Tags, tag) {
+		r.Tags = append(r.Tags, tag)
+	}
+}
+
+// add notes what has happened to a claim.
+func (r *Report) add(g *Grant) {
+	if r == nil {
+		return
+	}
+	of := g.Claim.Report()
+	r.Contended = r.Contended || of.Contended
+	r.Asked += of.Asked
+	r.Notify += of.Notify
+	r.Poll += of.Poll
+	r.Reconnect += of.Reconnect
+	for _, tag := range of.Tags {
+		r.block(tag)
+	}
+}
+
+// passes reports whether a grant can pass from one to another in this process. One that is not
+// renewed ends when it ends; an owner has no need to wait for itself; those that share
+// something with others, permits or reading, have each their own; and a caller that attaches
+// wants one certain lease.
+func (l *Lock) passes(w *Want) bool {
+	return l.id.Kind != driver.Semaphore && !w.Shared && !w.Options.Strict && !w.Options.Fixed && l.id.Owner == "" && w.From == nil
+}
+
+// anonymous reports whether nobody will see the hold, so that another's will do.
+func (w *Want) anonymous() bool { return w.Sync && w.Report == nil }
+
+// Acquire gets a hold: from another goroutine of this process, or from the store, for this
+// one and those that wait behind it. The lock is in use until it returns.
+func (l *Lock) Acquire(ctx context.Context, w *Want) (*Hold, error) {
+	s := l.r.Session
+	if !s.Begin() {
+		return nil, session.ErrClosed
+	}
+	defer s.Done()
+	if h, err := l.nested(ctx, w); h != nil || err != nil {
+		return h, err
+	}
+	if _, able := driver.As[driver.Confirmer](s.Driver); w.Options.Replicas > 0 && !able {
+		return nil, fmt.Errorf("the store does not know of replicas: %w", errors.ErrUnsupported)
+	}
+	wait := ctx
+	if w.Patience > 0 {
+		var cancel context.CancelFunc
+		wait, cancel = context.WithTimeout(ctx, w.Patience)
+		defer cancel()
+	}
+	if wait.Err() != nil {
+		return nil, context.Cause(wait)
+	}
+	wait = leasectx.Exempt(wait)
+	passes := l.passes(w)
+	freed := l.blockedBy(w, w.Wait)
+	for {
+		if err := l.waitFreed(w, freed); err != nil {
+			return nil, err
+		}
+		var h *Hold
+		var g *Grant
+		var err error
+		if passes {
+			h, g, err = l.waitTurn(ctx, wait, w)
+		} else {
+			l.evict(wait, w)
+		}
+		// At the store, until it has granted the lock and the replicas that are asked for
+		// have it.
+		for h == nil && err == nil {
+			if g == nil {
+				g = l.newGrant(w, passes)
+			}
+			trust, granted, failure := g.Wait(wait)
+			if failure == nil && w.Options.Replicas > 0 {
+				trust, failure = g.Confirm(wait, w.Options.Replicas, w.Options.ReplicaTimeout)
+			}
+			w.Report.add(g)
+			switch {
+			case failure == nil:
+				h, err = l.begin(ctx, w, g, trust, granted)
+			case l.again(wait, w, failure):
+				g.Withdraw(ctx)
+				g = nil
+			case passes && wait.Err() != nil && w.Wait && s.Open():
+				err = failure
+				l.abandon(ctx, g) // it has a good place in the store's queue
+			default:
+				err = failure
+				g.Withdraw(ctx)
+				if passes {
+					l.failed()
+				}
+			}
+		}
+		switch {
+		case errors.Is(err, driver.ErrNotHeld) && w.From == nil:
+			return nil, ErrLost // taken away by force before we could make use of it
+		case err != nil:
+			return nil, err
+		}
+		// A hold of Lock may have been lost while we waited: then its Unlock comes first.
+		if freed = l.blockedBy(w, false); freed == nil {
+			return h, nil
+		}
+		_ = h.LetGo(h.values)
+	}
+}
+
+// again reports whether to begin again, with a new token at the end of the queue: what was
+// granted was taken away by force before we heard of it, or given back for want of replicas.
+func (l *Lock) again(wait context.Context, w *Want, failure error) bool {
+	unconfirmed := errors.Is(failure, driver.ErrNotReplicated)
+	if unconfirmed {
+		w.unconfirmed = failure
+		if w.Said == nil {
+			w.Said = &session.Complaint{Op: "acquire", Kind: l.id.Kind, Name: l.id.Name, Log: w.Options.Log}
+		}
+		w.Said.Persist(failure)
+		w.Said.Tell()
+	}
+	return (unconfirmed || errors.Is(failure, driver.ErrNotHeld)) && w.Wait && w.From == nil && wait.Err() == nil
+}
+
+// begin makes a hold of what the store has granted.
+func (l *Lock) begin(ctx context.Context, w *Want, g *Grant, trust keepalive.Trust, granted driver.Grant) (*Hold, error) {
+	if w.Report != nil {
+		w.Report.Shared, w.Report.Weight = g.Shared, g.Weight
+	}
+	h := &Hold{grant: g, anonymous: w.anonymous()}
+	l.mu.Lock()
+	g.turn.begin(g.opts, granted, g.Shared)
+	h.fence = g.turn.fence()
+	l.mu.Unlock()
+	h.start(ctx, w.Holding)
+
+	l.mu.Lock()
+	before := g.state // lost, if it was taken away meanwhile
+	g.take(h, trust)
+	if g.passes {
+		l.drop()
+		l.asking, l.tag = nil, ""
+		if g.state == held {
+			l.grant = g
+		}
+		l.advance()
+	}
+	l.mu.Unlock()
+	g.Held()
+	s := l.r.Session
+	switch {
+	case before == lost:
+		s.Grow()
+		go g.forget(h.values)
+	case !s.Open():
+		s.Grow()
+		if g.giveBack(session.ErrClosed) == nil {
+			s.Done() // Close has
+		}
+		return nil, session.ErrClosed
+	}
+	return h, nil
+}
+
+// waitTurn waits in the queue of this process. It returns a hold, or if the store has to be
+// asked, perhaps the grant that another one has asked for and not waited for.
+func (l *Lock) waitTurn(ctx, wait context.Context, w *Want) (*Hold, *Grant, error) {
+	me := l.r.waiters.Get().(*waiter)
+	defer l.r.waiters.Put(me)
+	me.opts, me.anonymous = w.Options, w.anonymous()
+	for {
+		n, waits, err := l.join(wait, w, me)
+		if err != nil {
+			return nil, nil, err
+		}
+		if waits {
+			told := true
+			select {
+			case n = <-me.news:
+			case <-wait.Done():
+				n, told = l.leave(me)
+			case <-l.r.Session.Closing():
+				n, told = l.leave(me)
+			}
+			if late := wait.Err() != nil; late || !l.r.Session.Open() {
+				if told {
+					l.reject(ctx, n)
+				}
+				if !late {
+					return nil, nil, session.ErrClosed
+				}
+				return nil, nil, l.because(context.Cause(wait))
+			}
+		}
+		if !n.take {
+			return nil, n.grant, nil
+		}
+		if h := l.succeed(ctx, w, n.grant); h != nil {
+			return h, nil, nil
+		}
+		// It was lost on the way from hand to hand.
+	}
+}
+
+// join is how somebody comes to want the lock for itself alone. Either there is news at once,
+// or me waits in the queue.
+func (l *Lock) join(wait context.Context, w *Want, me *waiter) (n news, waits bool, err error) {
+	l.mu.Lock()
+	if g := l.grant; g != nil && g.state == idle && len(l.waiting) == 0 {
+		suits := l.suits(w.Options)
+		if suits && g.enough(me.anonymous) {
+			g.state = held
+			g.passed()
+			l.mu.Unlock()
+			return news{take: true, grant: g}, false, nil
+		}
+		if !suits || !w.Wait { // else there will be a number soon
+			l.mu.Unlock()
+			if done := g.giveUp(); done != nil && !w.Wait {
+				select {
+				case <-done:
+				case <-wait.Done():
+				}
+			}
+			l.mu.Lock()
+		}
+	}
+	defer l.mu.Unlock()
+	if l.asking == nil && l.grant == nil && len(l.waiting) == 0 {
+		l.asking = w.Options
+		return news{}, false, nil
+	}
+	if w.Report != nil {
+		w.Report.Contended = true
+		if l.grant != nil {
+			w.Report.block(l.grant.oldest().tag())
+		} else {
+			w.Report.block(l.tag)
+		}
+	}
+	if !w.Wait {
+		return news{}, false, claim.ErrLocked
+	}
+	l.waiting = append(l.waiting, me)
+	l.advance()
+	return news{}, true, nil
+}
+
+// succeed makes a hold of a grant that has passed to this goroutine, or returns nil if it was
+// lost on the way.
+func (l *Lock) succeed(ctx context.Context, w *Want, g *Grant) *Hold {
+	l.mu.Lock()
+	before := g.oldest()
+	if w.Report != nil {
+		w.Report.block(before.tag())
+	}
+	if g.state != held {
+		l.mu.Unlock()
+		return nil
+	}
+	if before.end == nil && w.anonymous() && before.anonymous {
+		l.mu.Unlock()
+		return before
+	}
+	g.dismiss(ErrNotHeld)
+	h := &Hold{grant: g, anonymous: w.anonymous(), fence: g.turn.fence()}
+	l.mu.Unlock()
+	h.start(ctx, w.Holding)
+
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if g.state != held {
+		h.end = ErrNotHeld
+		h.die(context.Canceled)
+		return nil
+	}
+	g.holds = append(g.room[:0], h)
+	if h.tag() != "" {
+		l.r.Keeper.Announce(&g.entry)
+	}
+	return h
+}
+
+// because adds to the end of a context what was waited for.
+func (l *Lock) because(cause error) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.trouble != nil {
+		return fmt.Errorf("%w: %w", cause, l.trouble)
+	}
+	return fmt.Errorf("%w: %w", cause, claim.ErrLocked)
+}
+
+// evict gives up a grant that lingers, which would be in the way of one that goes to the store
+// by itself. A caller that does not wait would find it there.
+func (l *Lock) evict(wait context.Context, w *Want) {
+	base := l
+	if l.id.Owner != "" {
+		if base = l.r.inUse(ID{Kind: l.id.Kind, Name: l.id.Name}); base == nil {
+			return
+		}
+		defer base.Unref()
+	}
+	base.mu.Lock()
+	g := base.grant
+	base.mu.Unlock()
+	if g == nil {
+		return
+	}
+	if done := g.giveUp(); done != nil && !w.Wait {
+		select {
+		case <-done:
+		case <-wait.Done():
+		}
+	}
+}

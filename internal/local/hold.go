@@ -1,0 +1,310 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/claim"
+	"github.com/holdfast-go/holdfast/internal/leasectx"
+	"github.com/holdfast-go/holdfast/internal/session"
+)
+
+// releaseWait is how long a release waits for the store in any case.
+const releaseWait = time.Second
+
+// Hold is what a lease is: the right to a lock until it ends.
+type Hold struct {
+	grant     *Grant
+	fence     int64
+	values    context.Context      // which its context has, and what is done for it
+	life      atomic.Pointer[life] // nil until there is need of its context; set under Lock.mu
+	anonymous bool                 // nobody sees it: it can serve another when its holder is done
+
+	end error // nil while held, then one that matches ErrLost or ErrNotHeld; under Lock.mu
+}
+
+// life is the context of a lease. Most of those who lock never look at it.
+type life struct {
+	context.Context
+	end context.CancelCauseFunc
+	tag string // what waiters are told of this holder
+}
+
+// start says where a hold has its values from. holding is what hooks have to say, nil for
+// nothing.
+func (h *Hold) start(ctx context.Context, holding Holding) {
+	h.values = ctx
+	if holding != nil {
+		var tag string
+		h.values, tag = holding(context.WithoutCancel(ctx), h.fence)
+		life := h.newLife(h.values, leasectx.Of(ctx))
+		life.tag = tag
+		h.life.Store(life)
+	}
+}
+
+func (h *Hold) newLife(values context.Context, outer *leasectx.Leases) *life {
+	l := &life{}
+	l.Context, l.end = context.WithCancelCause(leasectx.With(values, h, outer))
+	return l
+}
+
+func (h *Hold) tag() string {
+	if life := h.life.Load(); life != nil {
+		return life.tag
+	}
+	return ""
+}
+
+// Context returns the context of the lease.
+func (h *Hold) Context() context.Context {
+	if life := h.life.Load(); life != nil {
+		return life.Context
+	}
+	life := h.newLife(context.WithoutCancel(h.values), leasectx.Of(h.values))
+	l := h.grant.lock
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if before := h.life.Load(); before != nil { // another was faster
+		return before.Context
+	}
+	if h.end != nil { // nobody shall see it before that
+		life.end(causeOf(h.end))
+	}
+	h.life.Store(life)
+	return life.Context
+}
+
+// WithContext returns a context that ends when ctx or the lease does.
+func (h *Hold) WithContext(ctx context.Context) context.Context {
+	ctx, cancel := context.WithCancelCause(leasectx.With(ctx, h, leasectx.Of(ctx)))
+	held := h.Context()
+	if held.Err() != nil {
+		cancel(context.Cause(held))
+		return ctx
+	}
+	// The lease is certain to end, and cancel will be called. But if ctx ends before, a
+	// long lease should not remember it.
+	forget := context.AfterFunc(held, func() { cancel(context.Cause(held)) })
+	context.AfterFunc(ctx, func() { forget() })
+	return ctx
+}
+
+// die ends the context of a hold that has ended, if there is one.
+func (h *Hold) die(cause error) {
+	if life := h.life.Load(); life != nil {
+		life.end(cause)
+	}
+}
+
+// causeOf is the cause of the end of a context, if the lease has ended so.
+func causeOf(end error) error {
+	if errors.Is(end, ErrLost) {
+		return end
+	}
+	return context.Canceled
+}
+
+// Err returns nil while the lease is held, and else how it has ended. It looks at the clock
+// itself: the lease may be over before anybody has noticed.
+func (h *Hold) Err() error {
+	end := h.Ended()
+	if end == nil {
+		if trust := h.grant.trust(); trust.Left() <= 0 {
+			h.grant.Lost(trust.Cause())
+			end = h.Ended()
+		}
+	}
+	return end
+}
+
+// Ended returns how the lease has ended, as far as anybody has noticed.
+func (h *Hold) Ended() error {
+	h.grant.lock.mu.Lock()
+	defer h.grant.lock.mu.Unlock()
+	return h.end
+}
+
+// Same implements [leasectx.Lease].
+func (h *Hold) Same(other leasectx.Lease) bool {
+	o, ok := other.(*Hold)
+	return ok && o.grant == h.grant
+}
+
+// Fence returns the fence of the hold, and ID, Token, Shared, Weight and Fixed what it is.
+func (h *Hold) Fence() int64      { return h.fence }
+func (h *Hold) ID() ID            { return h.grant.lock.id }
+func (h *Hold) Token() string     { return h.grant.Token }
+func (h *Hold) Shared() bool      { return h.grant.Shared }
+func (h *Hold) Weight() int64     { return h.grant.Weight }
+func (h *Hold) Fixed() bool       { return h.grant.opts.Fixed }
+func (h *Hold) Options() *Options { return h.grant.opts }
+
+// Values returns the context whose values are those of the lease's.
+func (h *Hold) Values() context.Context { return h.values }
+
+// Deadline returns when the lease ends if it is not renewed until then.
+func (h *Hold) Deadline() time.Time { return h.grant.trust().Deadline() }
+
+// Grant returns what the hold counts on.
+func (h *Hold) Grant() *Grant { return h.grant }
+
+// Release ends the hold, and gives the lock up if it was the last one. It waits for the store
+// until ctx ends, but at least 1 s.
+func (h *Hold) Release(ctx context.Context) error {
+	r, err := h.leave(ctx)
+	if r == nil {
+		return err
+	}
+	if ctx.Done() == nil {
+		return lossOf(r.Run())
+	}
+	began := time.Now()
+	done := r.Background()
+	select {
+	case err := <-done:
+		return lossOf(err)
+	case <-ctx.Done():
+	}
+	select {
+	case err := <-done:
+		return lossOf(err)
+	case <-time.After(releaseWait - time.Since(began)):
+		return fmt.Errorf("%w: it goes on in the background", EndOf(ctx))
+	}
+}
+
+// LetGo is Release for callers that cannot be told of an error: it waits for 1 s at most.
+func (h *Hold) LetGo(ctx context.Context) error {
+	r, err := h.leave(ctx)
+	if r != nil {
+		r.Briefly()
+	}
+	return err
+}
+
+func lossOf(err error) error {
+	if errors.Is(err, driver.ErrNotHeld) {
+		return ErrLost
+	}
+	return err
+}
+
+// EndOf is the cause of the end of ctx, as an error of another lease or none: that a lease in
+// ctx was lost says nothing of the one in hand.
+func EndOf(ctx context.Context) error {
+	cause := context.Cause(ctx)
+	if errors.Is(cause, ErrLost) || errors.Is(cause, ErrNotHeld) {
+		return fmt.Errorf("%w: %v", ctx.Err(), cause)
+	}
+	return cause
+}
+
+// leave ends the hold in this process. It returns what has still to be told to the store, or
+// what to say.
+func (h *Hold) leave(ctx context.Context) (*claim.Release, error) {
+	g, l := h.grant, h.grant.lock
+	// The lease may be lost without anybody having noticed yet.
+	good := !errors.Is(h.Err(), ErrLost)
+	if !good {
+		h.Context() // why it ended stays what it was
+	}
+	begun := l.r.Session.Begin()
+	l.mu.Lock()
+	before := h.end
+	goesOn, others := true, false
+	switch {
+	case !begun:
+	case before != nil:
+		h.end = ErrNotHeld
+	default:
+		h.end = ErrNotHeld
+		h.die(context.Canceled) // the holder stops to believe before anybody else is told
+		others = len(g.holds) > 1
+		if others {
+			g.holds = slices.DeleteFunc(g.holds, func(other *Hold) bool { return other == h })
+		} else {
+			goesOn = l.handOn(g)
+		}
+	}
+	l.mu.Unlock()
+	switch {
+	case !begun && before == nil:
+		return nil, session.ErrClosed // Close releases it
+	case !begun:
+		return nil, before
+	case before == nil && !goesOn, good && errors.Is(before, ErrLost):
+		// It was lost just now, if it was, which does no harm.
+		return g.Release(ctx, h.tag(), g.trusted), nil
+	case errors.Is(before, ErrLost):
+		// The store may still keep the lease for a moment. The next one need not wait
+		// for that, and this one not for the store.
+		g.Release(ctx, h.tag(), nil).Background()
+		return nil, before
+	}
+	l.r.Session.Done()
+	return nil, before
+}
+
+// ReleasePart gives up all of the hold but a weight, for callers that cannot be told of an
+// error.
+func (h *Hold) ReleasePart(ctx context.Context, keep int64) error {
+	d, able := driver.As[driver.Downgrader](h.grant.lock.r.Session.Driver)
+	if !able || h.Ended() != nil || !h.grant.lock.r.Session.Begin() {
+		return nil // it all goes when the rest does
+	}
+	h.grant.ReleasePart(ctx, func(ctx context.Context, to driver.Lease) error { return d.Downgrade(ctx, to, keep) }).Briefly()
+	return nil
+}
+
+// Lower notes, before the store is told, that a writer will only read from now on. From then on
+// the grant does not pass to another writer: the store may carry the command out at any time.
+// A hold that has ended cannot be lowered: its grant may be somebody else's by now. The wrong
+// version stopped the grant on the goroutine that sends the command, and a release in between
+// passed it on.
+func (h *Hold) Lower() error {
+	l := h.grant.lock
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case h.end != nil:
+		return h.end
+	case len(h.grant.holds) > 1:
+		return fmt.Errorf("%w: leases are nested with this one", claim.ErrLocked)
+	}
+	h.grant.lowered = true
+	if l.grant == h.grant {
+		l.advance() // those behind us go to the store
+	}
+	return nil
+}
+
+// Unlower takes Lower back, after a refusal.
+func (h *Hold) Unlower() {
+	h.grant.lock.mu.Lock()
+	defer h.grant.lock.mu.Unlock()
+	h.grant.lowered = false
+}
+
+// Detach ends the only hold, and the care for its grant, which the store keeps.
+func (h *Hold) Detach() error {
+	g, l := h.grant, h.grant.lock
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case h.end != nil:
+		return h.end
+	case len(g.holds) > 1:
+		return fmt.Errorf("%w: leases are nested with this one", claim.ErrLocked)
+	}
+	h.end = ErrNotHeld
+	h.die(context.Canceled)
+	g.Cease()
+	g.finish(released)
+	return nil
+}

@@ -1,0 +1,171 @@
+// Package local is what a client knows of its locks: who in this process wants one, who has
+// what the store has granted, and how that passes from one to the next without the store.
+//
+// Goroutines that want one lock form a queue, a cohort, of which only the first is at the
+// store (Dice, Marathe, Shavit: Lock Cohorting, PPoPP 2012). What the store has granted passes
+// from hand to hand for a turn. Then the others, in other processes, get theirs.
+//
+// All that is known of one lock name stands in one Lock, under one mutex. The order of all
+// mutexes is
+//
+//	driver's own -> Lock.mu -> Claim's, Keeper's, Registry.mu
+//
+// No call of a driver, of a hook or of the user's is made under any of ours.
+package local
+
+import (
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/keepalive"
+	"github.com/holdfast-go/holdfast/internal/session"
+)
+
+// ID says which lock it is. What is held on behalf of an owner is not for others to unlock, so
+// each owner has locks of its own.
+type ID struct {
+	Kind  driver.Kind
+	Name  string
+	Owner string
+}
+
+// Options are how a lock is to be held. A grant passes only between those that are the same.
+type Options struct {
+	TTL            time.Duration
+	Linger         time.Duration // how long a grant is kept that nobody wants
+	Owner          string        // on whose behalf to hold what is held alone; empty for nobody
+	Replicas       int           // that confirm a grant
+	ReplicaTimeout time.Duration
+	Fixed          bool // not renewed
+	Nested         bool // a context that holds the lock acquires it again
+	Strict         bool // nothing passes to another in this process
+	Logger         *slog.Logger
+}
+
+// Log is where to say what cannot be returned.
+func (o *Options) Log() *slog.Logger {
+	if o.Logger == nil {
+		return slog.Default()
+	}
+	return o.Logger
+}
+
+func (o *Options) compatible(other *Options) bool { return o == other || *o == *other }
+
+// Registry is the locks of a client that somebody uses.
+type Registry struct {
+	Session *session.Session
+	Keeper  *keepalive.Keeper
+	Wrap    func(op string, id ID, err error) error // what the user is told
+
+	mu    sync.Mutex
+	locks map[ID]*Lock
+	sweep int // size of locks at which those that nobody uses are thrown away
+
+	waiters sync.Pool // not for all clients: in a test each may have a time of its own
+}
+
+// NewRegistry returns one without any locks.
+func NewRegistry(s *session.Session, k *keepalive.Keeper, wrap func(string, ID, error) error) *Registry {
+	r := &Registry{Session: s, Keeper: k, Wrap: wrap, locks: map[ID]*Lock{}, sweep: spare}
+	r.waiters.New = func() any { return &waiter{news: make(chan news, 1)} }
+	return r
+}
+
+// spare is how many locks that nobody uses may be kept, since the next call may be for one of
+// them.
+const spare = 64
+
+// Lock is one lock in this process. It is kept for as long as somebody uses it, and a little
+// longer.
+type Lock struct {
+	id   ID
+	r    *Registry
+	refs atomic.Int32 // calls under way, grants and sync holds; raised from 0 under Registry.mu only
+
+	mu      sync.Mutex
+	waiting []*waiter // that want it for themselves alone; first in, first out
+	asking  *Options  // of the one of them that is at the store; nil if none is
+	grant   *Grant    // that passes among them: held, or idle; nil for none
+	alarm   *time.Timer
+	tag     string     // of a holder elsewhere, empty if not known
+	trouble error      // what the store says to the one that asks it; nil if it answers
+	readers *readGroup // which others may join; nil if there is none
+
+	holds []syncHold    // of Lock and its like, in the order of their grants
+	room  [1]syncHold   // for most
+	freed chan struct{} // closed when one of them goes; nil if nobody waits for that
+}
+
+// Ref returns the lock, which must be given back with Unref.
+func (r *Registry) Ref(id ID) *Lock {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	l := r.locks[id]
+	if l == nil {
+		r.tidy()
+		l = &Lock{id: id, r: r}
+		l.holds = l.room[:0]
+		r.locks[id] = l
+	}
+	l.refs.Add(1)
+	return l
+}
+
+// Unref gives a lock back.
+func (l *Lock) Unref() { l.refs.Add(-1) }
+
+// inUse returns the lock, to be given back, if somebody else uses it, and else nil.
+func (r *Registry) inUse(id ID) *Lock {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	l := r.locks[id]
+	if l == nil || l.refs.Load() == 0 {
+		return nil
+	}
+	l.refs.Add(1)
+	return l
+}
+
+// tidy throws away locks that nobody uses, when there are as many as were in use the last
+// time. The caller holds mu.
+func (r *Registry) tidy() {
+	if len(r.locks) < r.sweep {
+		return
+	}
+	for id, l := range r.locks {
+		if l.refs.Load() == 0 {
+			delete(r.locks, id)
+		}
+	}
+	r.sweep = 2*len(r.locks) + spare
+}
+
+// InUse returns how many locks somebody uses.
+func (r *Registry) InUse() (n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, l := range r.locks {
+		if l.refs.Load() > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// Close gives up all that is held, and returns where what came of it will be told. The
+// session must be shut: what is granted from then on is given back by who gets it.
+func (r *Registry) Close() (results []<-chan error) {
+	for _, owner := range r.Keeper.Owners() {
+		r.Session.Grow()
+		if result := owner.(*Grant).giveBack(ErrNotHeld); result != nil {
+			results = append(results, result)
+		} else {
+			r.Session.Done()
+		}
+	}
+	return results
+}

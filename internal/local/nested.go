@@ -1,0 +1,74 @@
+package local
+
+import (
+	"context"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/leasectx"
+)
+
+// holding returns the hold on the lock that ctx comes from, if it is still held.
+func (l *Lock) holding(ctx context.Context) *Hold {
+	for c := leasectx.Of(ctx); c != nil; c = c.Outer {
+		h, ours := c.Lease.(*Hold)
+		if !ours || h.grant.lock.r != l.r {
+			continue
+		}
+		if id := h.grant.lock.id; id.Kind == l.id.Kind && id.Name == l.id.Name && h.Err() == nil {
+			return h
+		}
+	}
+	return nil
+}
+
+// nested deals with a request whose context comes from a lease on the lock. To wait would be to
+// wait for oneself. It returns a nested hold, or nothing if there is no such lease.
+func (l *Lock) nested(ctx context.Context, w *Want) (*Hold, error) {
+	if l.id.Kind == driver.Semaphore || w.From != nil { // there may be room for more
+		return nil, nil
+	}
+	for outer := l.holding(ctx); outer != nil; outer = l.holding(ctx) {
+		nested := w.Options.Nested
+		switch {
+		case l.id.Owner != "" && l.id.Owner == outer.grant.Owner && !nested:
+			return nil, nil // the store lets it in
+		case !nested || !outer.grant.covers(w, l.id.Owner):
+			return nil, ErrDeadlock
+		case ctx.Err() != nil:
+			return nil, context.Cause(ctx)
+		}
+		if w.Report != nil {
+			w.Report.Reentrant = true
+		}
+		h := &Hold{grant: outer.grant, fence: outer.fence}
+		h.start(ctx, w.Holding)
+		if outer.grant.enter(outer, h, w.Shared) {
+			return h, nil
+		}
+		if w.Report != nil {
+			w.Report.Reentrant = false
+		}
+		h.die(ErrNotHeld)
+		// The outer one has just ended, or become less. There may be another further out.
+	}
+	return nil, nil
+}
+
+// covers reports whether what is held is enough for a request: for writing, nobody else may
+// read, and it must be on the same behalf.
+func (g *Grant) covers(w *Want, owner string) bool {
+	g.lock.mu.Lock()
+	defer g.lock.mu.Unlock()
+	return w.Shared || !g.Shared && !g.lowered && owner == g.Owner
+}
+
+// enter adds a hold beside one that is held, if that is still so.
+func (g *Grant) enter(outer, h *Hold, shared bool) bool {
+	g.lock.mu.Lock()
+	defer g.lock.mu.Unlock()
+	if outer.end != nil || !shared && g.lowered {
+		return false
+	}
+	g.holds = append(g.holds, h)
+	return true
+}

@@ -1,0 +1,184 @@
+package local
+
+import (
+	"slices"
+
+	"github.com/holdfast-go/holdfast/internal/claim"
+	"github.com/holdfast-go/holdfast/internal/session"
+)
+
+// The forms of package sync return nothing to release. So their holds stay with the lock until
+// somebody comes to undo one, who knows no more than the name.
+
+// syncHold is what is left of a hold, in permits; a lock has one, or one for each reader of a
+// group.
+type syncHold struct {
+	hold *Hold
+	left int64
+}
+
+// blockedBy returns nil if no sync hold keeps others out, of the lock or from reading; else a
+// channel that is closed when one goes. Those that are good have their leases for that: it
+// matters here if the lease is lost, for a sync hold lasts until it is undone. So with
+// lostOnly they alone count.
+func (l *Lock) blockedBy(w *Want, lostOnly bool) <-chan struct{} {
+	if !w.Sync || l.id.Owner != "" { // the store lets an owner in beside itself
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, h := range l.holds {
+		together := w.Shared && h.hold.grant.Shared
+		if !together && (!lostOnly || h.hold.end != nil) {
+			if l.freed == nil {
+				l.freed = make(chan struct{})
+			}
+			return l.freed
+		}
+	}
+	return nil
+}
+
+// waitFreed waits until a sync hold is undone that is in the way; nil is none.
+func (l *Lock) waitFreed(w *Want, freed <-chan struct{}) error {
+	if freed == nil {
+		return nil
+	}
+	if w.Report != nil {
+		w.Report.Contended = true
+	}
+	if !w.Wait {
+		return claim.ErrLocked
+	}
+	select {
+	case <-freed:
+		return nil
+	case <-l.r.Session.Closing():
+		return session.ErrClosed
+	}
+}
+
+// Keep leaves a hold with the lock, which is in use from then on, unless Close has released it.
+func (l *Lock) Keep(h *Hold) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.r.Session.Open() {
+		return false
+	}
+	l.holds = append(l.holds, syncHold{h, max(1, h.grant.Weight)})
+	return true
+}
+
+// TakeBack undoes one sync hold, shared or not, and reports whether there is one. If it
+// returns a hold, that has still to be let go.
+func (r *Registry) TakeBack(id ID, shared bool) (h *Hold, ok bool) {
+	l := r.inUse(id)
+	if l == nil {
+		return nil, false
+	}
+	defer l.Unref()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.holds) == 1 && l.holds[0].hold.grant.Shared == shared && l.holds[0].left == 1 { // mostly
+		h = l.holds[0].hold
+		l.holds = l.holds[:0]
+		l.gone(1)
+	} else if taken := l.takeBack(shared, 1); len(taken) == 0 {
+		return nil, false
+	} else if taken[0].left == 0 {
+		h = taken[0].hold
+	}
+	if h != nil && h.anonymous && h.end == nil && l.handOnAnonymous(h.grant) {
+		h = nil
+	}
+	return h, true
+}
+
+// handOnAnonymous hands a grant on, with the hold that nobody has seen, if somebody will have
+// it. The caller holds mu.
+func (l *Lock) handOnAnonymous(g *Grant) bool {
+	if l.grant != g || g.state != held || l.asking != nil {
+		return false
+	}
+	next := len(l.waiting) > 0
+	if next && (!l.suits(l.waiting[0].opts) || !g.enough(l.waiting[0].anonymous)) {
+		return false
+	}
+	if !next && !(g.opts.Linger > 0 && g.keeps() && g.turn.stays()) {
+		return false
+	}
+	return l.handOn(g)
+}
+
+// Part is what is left of a hold that was taken from.
+type Part struct {
+	Hold *Hold
+	Left int64
+}
+
+// TakeBackSome undoes n permits of the sync holds, and returns the holds that it has taken
+// from. It reports false, and takes nothing, if there are not as many.
+func (r *Registry) TakeBackSome(id ID, n int64) (parts []Part, ok bool) {
+	l := r.inUse(id)
+	if l == nil {
+		return nil, n == 0
+	}
+	defer l.Unref()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, t := range l.takeBack(false, n) {
+		parts = append(parts, Part{t.hold, t.left})
+	}
+	return parts, len(parts) > 0 || n == 0
+}
+
+// takeBack takes n away from the holds that are shared, or are not, and returns them as they
+// are then; none if there is not as much. The caller holds mu.
+//
+// Nobody says which hold they mean, and those that are lost are as good as the others. They
+// come first: to end a hold that is still good, for somebody that thinks of one that is lost,
+// would let in a stranger beside its real owner. The clock is asked, too: just after a
+// suspension nobody has been told yet what was lost meanwhile.
+func (l *Lock) takeBack(shared bool, n int64) (taken []syncHold) {
+	var lost, same, rest []int
+	var sum int64
+	for i, h := range l.holds {
+		switch {
+		case h.hold.grant.Shared != shared:
+			continue
+		case h.hold.end != nil || !h.hold.grant.trusted():
+			lost = append(lost, i)
+		case h.left == n && !shared: // of readers' holds the oldest goes first: nobody joins it
+			same = append(same, i)
+		default:
+			rest = append(rest, i)
+		}
+		sum += h.left
+	}
+	if sum < n {
+		return nil
+	}
+	for _, i := range slices.Concat(lost, same, rest) {
+		h := &l.holds[i]
+		part := min(n, h.left)
+		if part == 0 {
+			break
+		}
+		h.left -= part
+		n -= part
+		taken = append(taken, *h)
+	}
+	before := len(l.holds)
+	l.holds = slices.DeleteFunc(l.holds, func(h syncHold) bool { return h.left == 0 })
+	l.gone(before - len(l.holds))
+	return taken
+}
+
+// gone notes that n sync holds are undone. The caller holds mu.
+func (l *Lock) gone(n int) {
+	if n > 0 && l.freed != nil {
+		close(l.freed)
+		l.freed = nil
+	}
+	l.refs.Add(int32(-n))
+}

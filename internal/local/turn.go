@@ -1,0 +1,159 @@
+package local
+
+import (
+	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+const (
+	// maxPasses is how often a grant passes on before others get their turn, if any wait.
+	// Half-way the store is asked whether any do. If none does another turn begins, so
+	// that a client which is alone never stops. While the answer is under way a grant with
+	// very short holds goes on passing, so that it does not stop either: for shortTurn, which
+	// a quick store needs no longer than for its answer, and at most maxAhead times. So a
+	// caller elsewhere waits for this many holds, or for 1 ms if those take less.
+	maxPasses = 32
+	maxAhead  = 1024
+	shortTurn = time.Millisecond
+	// turnShare is which part of its TTL a turn lasts at most.
+	turnShare = 4
+)
+
+// turn is what is left of the time, the passes and the fences that this client has before it
+// is for others to have the lock. It is guarded by Lock.mu.
+type turn struct {
+	ttl       time.Duration
+	ends      time.Time
+	passes    int32
+	notice    bool // the store tells when somebody waits
+	extending bool // the store is being asked for another turn
+	wanted    bool // somebody waits, or the store did not say: no further turn
+	unfenced  bool // the store has no fences
+	shared    bool // by readers, who need no number each
+	now, then numbers
+	lingering *lingering // nil if nobody waits for the grant to have been idle
+}
+
+type lingering struct {
+	since time.Time
+	timer *time.Timer
+}
+
+// numbers are what the store has given to be used as fences.
+type numbers struct{ next, left int64 }
+
+func (t *turn) begin(o *Options, g driver.Grant, shared bool) {
+	t.ttl, t.unfenced, t.shared = o.TTL, g.Fence == 0, shared
+	t.now = numbers{g.Fence, max(g.Fences, 1)}
+	t.ends = time.Now().Add(t.ttl / turnShare)
+}
+
+// fence takes the next number. There must be one.
+func (t *turn) fence() int64 {
+	if t.unfenced {
+		return 0
+	}
+	if t.now.left == 0 {
+		t.now, t.then = t.then, numbers{}
+	}
+	f := t.now.next
+	t.now.next++
+	t.now.left--
+	return f
+}
+
+// numbered reports whether there is a number for another hold.
+func (t *turn) numbered() bool {
+	return t.unfenced || t.shared || t.now.left+t.then.left > 0
+}
+
+// goesOn reports whether there may be another hold in this turn, once there is a number.
+func (t *turn) goesOn() bool {
+	if !t.numbered() && t.wanted && !t.extending {
+		return false // and there will be none
+	}
+	if t.notice && !t.wanted { // it lasts until the store says that somebody waits
+		return true
+	}
+	left := time.Until(t.ends)
+	if t.passes < maxPasses {
+		return left > 0
+	}
+	return t.extending && t.passes < maxAhead && left > t.ttl/turnShare-shortTurn
+}
+
+// pass notes another hold, and reports whether to ask for another turn.
+func (t *turn) pass() bool {
+	t.passes++
+	few := !t.unfenced && !t.shared && t.now.left+t.then.left <= maxPasses/2
+	return t.extend(t.passes >= maxPasses/2 && !t.notice || few)
+}
+
+// extend reports whether to ask for another turn, if that is due.
+func (t *turn) extend(due bool) bool {
+	if !due || t.extending || t.wanted {
+		return false
+	}
+	t.extending = true
+	return true
+}
+
+// extended begins another turn if the store has granted one.
+func (t *turn) extended(g driver.Grant, err error) {
+	t.extending = false
+	if err != nil || g.Wanted {
+		t.wanted = true
+		return
+	}
+	t.passes = 0
+	t.ends = time.Now().Add(t.ttl / turnShare)
+	if t.unfenced || t.shared {
+		return
+	}
+	if t.now.left == 0 {
+		t.now, t.then = t.then, numbers{}
+	}
+	if more := (numbers{g.Fence, max(g.Fences, 1)}); t.now.left == 0 {
+		t.now = more
+	} else {
+		t.then = more // what was left of then is forgone
+	}
+}
+
+// stays reports whether the grant may be kept although nobody holds it.
+func (t *turn) stays() bool { return t.notice && !t.wanted }
+
+// end returns when the turn is over, or zero if only the store can say.
+func (t *turn) end() time.Time {
+	if t.notice && !t.wanted {
+		return time.Time{}
+	}
+	return t.ends
+}
+
+// linger calls rested when the grant has been idle for long enough. The timer is not set back
+// each time, which would take longer than the rest.
+func (t *turn) linger(d time.Duration, rested func()) {
+	if t.lingering == nil {
+		t.lingering = &lingering{timer: time.AfterFunc(d, rested)}
+	}
+	t.lingering.since = time.Now()
+}
+
+// stop ends the timer with the grant, which it would keep in memory.
+func (t *turn) stop() {
+	if t.lingering != nil {
+		t.lingering.timer.Stop()
+	}
+}
+
+// rested reports whether the grant has been idle for d, and else sets the timer again.
+func (t *turn) rested(d time.Duration) bool {
+	if rest := d - time.Since(t.lingering.since); rest > 0 {
+		t.lingering.timer.Reset(rest)
+		return false
+	}
+	t.lingering = nil
+	return true
+}

@@ -1,0 +1,76 @@
+package session
+
+import (
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// troubleAfter is how long a caller waits for a store in trouble before the log says so.
+const troubleAfter = 2 * time.Second
+
+var errSilent = errors.New("the store does not answer")
+
+// Complaint says in the log why a caller has to wait although no holder is in the way: the
+// store refuses, or does not answer. The first line comes after 2 s, and each further one
+// after as long again as the trouble has lasted by then: 2 s, 4 s, 8 s …
+type Complaint struct {
+	Op   string
+	Kind driver.Kind
+	Name string
+	Log  func() *slog.Logger
+
+	since    time.Time // zero if there is no trouble
+	next     time.Time // when to write a line
+	reason   error     // nil as long as the store has not answered at all
+	persists bool
+}
+
+// Begin notes that the store is asked. It may be called again.
+func (c *Complaint) Begin() {
+	if c.since.IsZero() {
+		c.since = time.Now()
+		c.next = c.since.Add(troubleAfter)
+	}
+}
+
+// Because notes what the store has answered instead of what was wanted.
+func (c *Complaint) Because(reason error) {
+	c.Begin()
+	c.reason = reason
+}
+
+// Persist is Because, of trouble that does not end with the next answer of the store.
+func (c *Complaint) Persist(reason error) {
+	c.Because(reason)
+	c.persists = true
+}
+
+// End notes that the store has answered.
+func (c *Complaint) End() {
+	if !c.persists {
+		c.since, c.reason = time.Time{}, nil
+	}
+}
+
+// Tell writes a line if it is time for one, and returns when to look again.
+func (c *Complaint) Tell() (again time.Duration) {
+	now := time.Now()
+	if c.since.IsZero() {
+		return troubleAfter
+	}
+	if wait := c.next.Sub(now); wait > 0 {
+		return wait
+	}
+	reason := c.reason
+	if reason == nil {
+		reason = errSilent
+	}
+	waited := now.Sub(c.since)
+	c.Log().Warn("holdfast: still waiting for the store", "op", c.Op, "kind", string(c.Kind), "lock", c.Name,
+		"waited", waited.Round(100*time.Millisecond), "error", reason)
+	c.next = now.Add(waited)
+	return waited
+}

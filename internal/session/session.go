@@ -1,0 +1,161 @@
+// Package session is a driver and the life of a client of it: what is under way, what the
+// store has answered lately, and how all of it ends.
+package session
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"os"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/leasectx"
+)
+
+// Session is a driver in use by a client.
+type Session struct {
+	Driver driver.Driver
+	Holder string // what others see when they look who holds a lock
+
+	id    string // begins the tokens
+	count atomic.Uint64
+
+	// accepted is set once the store has carried out a command: it can be used, and a later
+	// refusal is a change over there, such as a rotated password.
+	accepted atomic.Bool
+	began    time.Time
+	answered atomic.Int64 // when the store last answered, after began
+	streak   atomic.Int64 // answers, each within 1 ms of the one before
+
+	under   atomic.Int64  // twice the operations under way, and 1 if the session is shut
+	drained chan struct{} // closed when it is, and none is left
+
+	closing context.Context // ends when the session is shut
+	shut    context.CancelFunc
+	life    context.Context // ends when End is called
+	end     context.CancelFunc
+}
+
+// New begins a session.
+func New(d driver.Driver) *Session {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	s := &Session{
+		Driver:  d,
+		Holder:  host + ":" + strconv.Itoa(os.Getpid()),
+		id:      string(appendRandom(nil)),
+		began:   time.Now(),
+		drained: make(chan struct{}),
+	}
+	s.life, s.end = context.WithCancel(context.Background())
+	s.closing, s.shut = context.WithCancel(s.life)
+	return s
+}
+
+// shutBit of under says that the session is shut.
+const shutBit = 1
+
+// Begin starts an operation, which ends with Done. It reports false if the session is shut.
+func (s *Session) Begin() bool {
+	for {
+		now := s.under.Load()
+		if now&shutBit != 0 {
+			return false
+		}
+		if s.under.CompareAndSwap(now, now+2) {
+			return true
+		}
+	}
+}
+
+// Grow starts another operation within one that has begun and not ended, or within Close.
+func (s *Session) Grow() { s.under.Add(2) }
+
+// Done ends an operation.
+func (s *Session) Done() {
+	if s.under.Add(-2) == shutBit {
+		close(s.drained)
+	}
+}
+
+// Close shuts the session: no operation begins any more, and those that wait give up. Then it
+// calls within, returns when all operations have ended, and reports true; false at once if it
+// was called before.
+func (s *Session) Close(within func()) bool {
+	s.Grow()
+	if s.under.Or(shutBit)&shutBit != 0 {
+		s.under.Add(-2)
+		return false
+	}
+	s.shut()
+	within()
+	s.Done()
+	<-s.drained
+	return true
+}
+
+// Open reports whether the session is not shut.
+func (s *Session) Open() bool { return s.under.Load()&shutBit == 0 }
+
+// Closing ends when the session is shut.
+func (s *Session) Closing() <-chan struct{} { return s.closing.Done() }
+
+// End ends what is done for the store although nobody waits for it.
+func (s *Session) End() { s.end() }
+
+// Life is the context of what is done for the store although nobody waits for it.
+func (s *Session) Life() context.Context { return s.life }
+
+// Under returns a context for commands that must be carried out although ctx may have
+// ended: it has the values of ctx, such as the span, and ends when the session does. It has
+// no leases, so that a guard does not stop the release of one that is over.
+func (s *Session) Under(ctx context.Context) context.Context {
+	if ctx == context.Background() {
+		return s.life // which costs nothing
+	}
+	return leasectx.Detached(s.life, ctx)
+}
+
+// NewToken returns the identity of an acquisition. The counter tells those of this client
+// apart, the random part those of its clones: a virtual machine that was copied while it ran
+// must not repeat them.
+func (s *Session) NewToken() string {
+	b := make([]byte, 0, 56)
+	b = append(b, s.id...)
+	b = append(b, '-')
+	b = strconv.AppendUint(b, s.count.Add(1), 10)
+	b = append(b, '-')
+	return string(appendRandom(b))
+}
+
+func appendRandom(to []byte) []byte {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.AppendEncode(to, b[:])
+}
+
+// Answered notes that the store has answered.
+func (s *Session) Answered() {
+	s.accepted.Store(true)
+	now := time.Since(s.began)
+	if before := s.answered.Swap(int64(now)); now-time.Duration(before) < time.Millisecond {
+		s.streak.Add(1)
+	} else {
+		s.streak.Store(0)
+	}
+}
+
+// Accepted reports whether the store has ever carried out a command.
+func (s *Session) Accepted() bool { return s.accepted.Load() }
+
+// Brisk reports whether the store has just answered many commands in quick succession, and
+// so will answer the next. Then a caller that does not want to wait for long can wait for
+// the answer itself; to have another goroutine wait for it would be what takes the time.
+func (s *Session) Brisk() bool {
+	return s.streak.Load() >= 8 && time.Since(s.began)-time.Duration(s.answered.Load()) < time.Millisecond
+}
