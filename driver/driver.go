@@ -159,7 +159,8 @@ type Request struct {
 
 	// Wake is called when there is news for the token between two asks: with status
 	// Granted when the store granted the lock; with Queued when the token should
-	// ask again now; with Lost when the lease was taken away; with Wanted if that was
+	// ask again now, such as one that has become the next of the queue and must hear when
+	// to RetryAfter; with Lost when the lease was taken away; with Wanted if that was
 	// asked for. It must not block.
 	// A call can be missing, doubled or late, so it saves time and never replaces
 	// the heartbeat. nil means no such news is wanted.

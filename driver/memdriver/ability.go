@@ -126,6 +126,8 @@ func (d *Driver) Attach(ctx context.Context, old driver.Lease, r *driver.Request
 		l.drop(old.Token)
 		l.bury(old.Token, now)
 		d.grant(l, c, now)
+		l.told = nil // the lease may end earlier now
+		d.serve(l, "", now)
 	}
 	return driver.Grant{
 		Status: driver.Granted, Ask: r.Ask, Fence: c.fence, Shared: c.Shared, Weight: c.permits(), Owner: c.Owner,

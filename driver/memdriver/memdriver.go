@@ -62,8 +62,12 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 			l.notice(h)
 		}
 	}
-	c.Ask, c.until = r.Ask, now.Add(r.TTL*2/3)
-	return l.answer(driver.Queued, c == l.queue[0], now), nil
+	c.Ask, c.until = r.Ask, now.Add(patience(r.TTL))
+	next := c == l.queue[0]
+	if next {
+		l.told = c
+	}
+	return l.answer(driver.Queued, next, now), nil
 }
 
 // admit refuses what can never be had.
@@ -107,6 +111,7 @@ func (d *Driver) Release(_ context.Context, lease driver.Lease) error {
 	if !l.drop(lease.Token) {
 		return driver.ErrNotHeld
 	}
+	l.told = nil // the lease of an owner may end earlier now
 	d.serve(l, "", now)
 	return nil
 }
@@ -131,7 +136,7 @@ func (d *Driver) lock(k driver.Kind, name, asking string) (*lock, time.Time) {
 	return l, now
 }
 
-// serve grants the lock to all whose turn it is, and tells them.
+// serve grants the lock to all whose turn it is, and tells them, and the one that is next.
 func (d *Driver) serve(l *lock, asking string, now time.Time) {
 	for i := 0; i < len(l.queue); {
 		c, before := l.queue[i], l.last
@@ -145,6 +150,7 @@ func (d *Driver) serve(l *lock, asking string, now time.Time) {
 			c.wake(driver.Grant{Status: driver.Granted, Ask: c.Ask, Fence: c.fence, Carrier: before.carrier})
 		}
 	}
+	l.inform(asking)
 }
 
 func (d *Driver) grant(l *lock, c *claim, now time.Time) {

@@ -23,5 +23,7 @@ clear()
 expire()
 if held then
   join()
-  return { 3, held }
+  local more, news = grant()
+  spread(news, token)
+  return { 3, held, more }
 end

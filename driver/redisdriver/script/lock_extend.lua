@@ -5,21 +5,19 @@
 -- ARGV[4]  TTL in ms
 -- ARGV[5]  how many fences to reserve
 --
--- Returns {0, 0} not held by this token, {1, fence} extended, with the first of the new
--- fences, {2, 0} renewed, but somebody waits.
+-- Returns {0, 0, more} not held by this token, {1, fence, 0} extended, with the first of
+-- the new fences, {2, 0, more} renewed, but somebody waits. more as in grant in queue.lua.
 
 expire()
-local extended = { 0, 0 }
 if held then
   extend(tonumber(ARGV[4]))
 end
-local _, news = grant() -- which also drops who waits no more
-if held and head then
-  extended = { 2, 0 }
-elseif held then
+local more, news = grant() -- which also drops those who wait no more
+local extended = { held and 2 or 0, 0, more }
+if held and not head then
   advance(tonumber(ARGV[5]))
   redis.call('HSET', KEYS[1], 'fence', int(fence))
-  extended = { 1, fence }
+  extended = { 1, fence, 0 }
 end
 spread(news)
 return extended
