@@ -157,6 +157,9 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 			return driver.Grant{}, fmt.Errorf("%w: the token was released before", driver.ErrNotHeld)
 		case status == 3:
 			d.wakes.granted(t, r.Ask)
+			if more {
+				d.serve(ctx, r.Kind, r.Name)
+			}
 			return driver.Grant{Status: driver.Granted, Ask: r.Ask, Fence: n}, nil
 		case more: // the queue is long: the script serves it piecemeal
 			seated = status == 2
@@ -204,9 +207,16 @@ func (d *Driver) ForceRelease(ctx context.Context, k driver.Kind, name string) e
 		return driver.ErrNotHeld
 	}
 	if a.n[1] == 1 {
-		_, err = d.untilDone(ctx, scriptsOf(k).release, k, name, "-", "0", "")
+		d.serve(ctx, k, name)
 	}
-	return err
+	return nil
+}
+
+// serve goes on where a script stopped in the middle of a long queue: it releases a lease
+// that nobody has.
+func (d *Driver) serve(ctx context.Context, k driver.Kind, name string) {
+	// If this fails, the heartbeats of the waiters take over.
+	_, _ = d.untilDone(ctx, scriptsOf(k).release, k, name, "-", "0", "")
 }
 
 // untilDone runs a script that answers {status, more} until there is no more to do,

@@ -155,10 +155,11 @@ func pipeline(ctx context.Context, rdb redis.UniversalClient, calls []Call, byTe
 	return cmds
 }
 
-// Renewed is what came of a renewal, whose script answers 1, or 0 for not held.
+// Renewed is what came of a renewal, whose script answers 1 or more, or else the token does
+// not hold the lock.
 func (c *Command) Renewed() error {
 	n, err := c.Int64()
-	if err == nil && n == 0 {
+	if err == nil && n <= 0 {
 		return driver.ErrNotHeld
 	}
 	return Classify(err)
