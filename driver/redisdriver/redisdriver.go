@@ -130,7 +130,7 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 	t := d.wakes.expect(r)
 	wait, seated := r.Wait && d.wakes.tried(), false
 	for {
-		birth, place := d.wakes.seat(t)
+		birth, place, changes := d.wakes.seat(t)
 		args := append(make([]any, 0, 11), // stays on the stack
 			r.Ask, redisscript.Millis(r.TTL), max(r.Fences, 1), flag(wait), d.wakes.client(r), r.Holder, birth, place)
 		if r.Kind != driver.Mutex {
@@ -170,7 +170,7 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 			d.wakes.forget(r.Token)
 			return driver.Grant{}, redisscript.Refusal(fmt.Errorf("%w: %d, not %d", driver.ErrLimitConflict, n, r.Limit))
 		case status == 2:
-			after := d.wakes.queued(t, r.Ask, a.n[3], a.n[4], n)
+			after := d.wakes.queued(t, r.Ask, changes, a.n[3], a.n[4], n)
 			return driver.Grant{Status: driver.Queued, RetryAfter: after, Carrier: a.text}, nil
 		case r.Wait && !wait:
 			d.wakes.prepare(ctx) // before the first wait

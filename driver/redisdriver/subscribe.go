@@ -144,6 +144,7 @@ func (w *wakes) alive(live bool) {
 		return
 	}
 	w.live, w.heard = live, time.Now()
+	w.changes++
 	for _, t := range w.tokens {
 		if t.queued {
 			t.wake(driver.Grant{Status: driver.Queued, Reconnect: true})

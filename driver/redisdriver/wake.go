@@ -31,6 +31,7 @@ type wakes struct {
 	tokens  map[string]*watch
 	waiting int           // tokens that were last answered Queued
 	live    bool          // the subscription is acknowledged
+	changes int           // how often live has changed
 	mute    bool          // the user of the client may not publish
 	heard   time.Time     // when the last of our own pings came in
 	first   chan struct{} // closed when the first subscription is there, or has failed
@@ -133,16 +134,18 @@ func (w *wakes) served(t *watch, ask uint64) {
 	w.wait(t, false)
 }
 
-// seat returns the place of a token in the queue, 0 if it never had one.
-func (w *wakes) seat(t *watch) (birth, place int64) {
+// seat returns the place of a token in the queue, 0 if it never had one, and the number of
+// changes of the subscription so far: an ask is about to be sent.
+func (w *wakes) seat(t *watch) (birth, place int64, changes int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return t.birth, t.place
+	return t.birth, t.place, w.changes
 }
 
 // queued notes that a token waits in a place, as the answer to an ask, and says when it
-// should ask again. n is the time in ms that the script named, 0 for none.
-func (w *wakes) queued(t *watch, ask uint64, birth, place, n int64) time.Duration {
+// should ask again. changes is what seat returned before the ask was sent, n the time in
+// ms that the script named, 0 for none.
+func (w *wakes) queued(t *watch, ask uint64, changes int, birth, place, n int64) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	t.asking--
@@ -156,6 +159,11 @@ func (w *wakes) queued(t *watch, ask uint64, birth, place, n int64) time.Duratio
 	after := time.Duration(n) * time.Millisecond
 	if poll := 50*time.Millisecond + mathrand.N(200*time.Millisecond); (!w.live || w.mute) && (after == 0 || poll < after) {
 		after = poll
+	}
+	// A grant may have been pushed since the script ran, when nobody listened. Whoever
+	// makes the waiters ask then, see alive, does not know of one whose answer is under way.
+	if changes != w.changes {
+		after = time.Millisecond
 	}
 	return after
 }
