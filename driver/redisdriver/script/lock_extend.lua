@@ -12,9 +12,10 @@ expire()
 if held then
   extend(tonumber(ARGV[4]))
 end
+local renewed = held -- and not granted just now
 local more, news = grant() -- which also drops those who wait no more
-local extended = { held and 2 or 0, 0, more }
-if held and not head then
+local extended = { renewed and 2 or 0, 0, more }
+if renewed and not head then
   advance(tonumber(ARGV[5]))
   redis.call('HSET', KEYS[1], 'fence', int(fence))
   extended = { 1, fence, 0 }

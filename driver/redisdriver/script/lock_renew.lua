@@ -14,11 +14,13 @@ if held then
     redis.call('HSET', KEYS[1], 'carrier', token .. ' ' .. ARGV[5])
   end
 end
--- An expired lease is over, even if nobody wanted the lock meanwhile. And a waiter may have
--- become next because the one before it has fallen silent.
+-- An expired lease is over, even if nobody wanted the lock meanwhile; nor is a grant that
+-- follows now a renewal. And a waiter may have become next because the one before it has
+-- fallen silent.
+local renewed = held
 local more, news = grant()
 spread(news)
-if not held then
+if not renewed then
   return -more
 end
 return head and 2 + more or 1
