@@ -20,7 +20,8 @@ else
   -- Who does not wait has no place, so it must not overtake those who have.
   more, news = grant()
   if not head and weight <= limit - used then
-    keep(give(token, self, weight, ttl, fences, client, holder))
+    local alone = used == 0
+    settle(give(token, self, weight, ttl, fences, client, holder), alone)
   end
 end
 if held and self ~= token then -- perhaps by another token of its owner

@@ -50,7 +50,8 @@ if its_part and has_kin(old) then
   extend(ttl)
 else
   vacate(its_self)
-  keep(give(token, self, weight, ttl, fences, client, holder))
+  local alone = used == 0
+  settle(give(token, self, weight, ttl, fences, client, holder), alone)
 end
 if ends < before then
   informed = nil

@@ -33,15 +33,15 @@ local function heed(who, client)
   end
 end
 
--- How long the key lives if its lease, or a wait, lasts ms: for longer than that, and
--- for the retention from now on, so that a short lease need not be followed by a look
--- at the key's life when it is released.
+-- How long the key lives if its lease lasts ms: for longer than that, and for the retention
+-- from now on, so that a short lease need not be followed by a look at the key's life when
+-- it is released. A limit that was set is kept for the whole retention after the last use.
 --
 -- Fences must not repeat although the key is forgotten after a while. So it outlives
 -- them by the retention, should they be ahead of the clock.
 local function lifetime(ms)
   local ahead = math.floor((fence + reserved) / 1000) - now
-  return math.max(ms + retention / 2, retention + math.max(0, ahead))
+  return math.max(ms + (resized and retention or retention / 2), retention + math.max(0, ahead))
 end
 
 -- Let the key live ms from now or as long as it would anyway: somebody else may

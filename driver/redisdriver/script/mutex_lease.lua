@@ -62,6 +62,12 @@ local function last(expires, ttl)
   redis.call('HSET', KEYS[1], 'expires', int(ends), 'ttl', int(ttl))
 end
 
+-- How long the lease of the last holder can go on unless it is renewed, false if that is not
+-- known.
+local function longest()
+  return used > 0 and ends - now or 0
+end
+
 -- Give this token's lease, which is that of the last grant, a larger fence.
 local function raise(least)
   fence, held = least, least

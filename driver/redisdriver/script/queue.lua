@@ -205,6 +205,16 @@ local function waiter_ask(ask, weight, ttl, fences, client, holder, old_birth, o
   end
 end
 
+-- Let the key live for the lease that was just given. If nobody else counts on the key, one
+-- that did before keeps it no longer.
+local function settle(life, alone)
+  if alone and not head then
+    redis.call('PEXPIRE', KEYS[1], int(life))
+  else
+    keep(life)
+  end
+end
+
 -- Make a token a holder, or its owner on its behalf. Returns how long the key must live.
 local function give(who, its_self, weight, ttl, fences, client, holder)
   if its_self ~= who then
@@ -291,7 +301,7 @@ end
 -- this, and answers with the first result: whoever runs it has to run <kind>_release.lua then,
 -- with any token, until there is no more.
 local function grant(news)
-  local place, passed, gone, left, life = head, false, {}, 256, 0
+  local place, passed, gone, left, life, alone = head, false, {}, 256, 0, used == 0
   news = news or {}
   while place and place <= tail and left > 0 do
     local w = waiter_read(place)
@@ -329,12 +339,12 @@ local function grant(news)
     end
     place = place + 1
   end
-  if life > 0 then
-    keep(life)
-  end
   local more = left == 0 and place and place <= tail
   head = mark('head', head, passed or place and place <= tail and place)
   skip = mark('skip', skip, passed and place)
+  if life > 0 then
+    settle(life, alone)
+  end
   if life > 0 and head and heeds then
     news[#news + 1] = heeds -- who waits did so before, and has said it to another
   end

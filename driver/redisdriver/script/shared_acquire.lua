@@ -32,7 +32,7 @@ if not (seen[10] or head or ARGV[14]) and dead == '' and string.byte(client, -1)
     redis.call('HSET', KEYS[1], 'reserved', ARGV[6])
   end
   local expires, life = string.format('%.0f', now + length),
-    math.max(length + retention / 2, retention + math.max(0, math.floor((fence + fences) / 1000) - now))
+    math.max(length + (resized and retention or retention / 2), retention + math.max(0, math.floor((fence + fences) / 1000) - now))
   if used == 0 or now + length < ends then
     redis.call('HSET', KEYS[1], 'limit', string.format('%.0f', agreed), 'earliest', expires, 'span', string.format('%.0f', length))
   end

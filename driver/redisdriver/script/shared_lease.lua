@@ -117,6 +117,12 @@ local function last(expires, ttl)
   redis.call('HSET', KEYS[1], 'earliest', int(ends), 'span', int(span))
 end
 
+-- How long the lease of the last holder can go on unless it is renewed, false if that is not
+-- known: to look at all of them takes time.
+local function longest()
+  return used == 0 and 0
+end
+
 -- Give this token's lease a larger fence. If others were granted the lock since, one that
 -- lies within what they got may be theirs, so then it is a new one.
 local function raise(least, fences)

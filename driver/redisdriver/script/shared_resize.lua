@@ -8,7 +8,13 @@
 expire()
 limit = tonumber(ARGV[4])
 redis.call('HSET', KEYS[1], 'limit', int(limit), 'resized', '1')
-keep(lifetime(0))
+-- From now on the key outlives leases by the whole retention, see lifetime.
+resized = true
+local last = now
+holders(function(_, h)
+  last = math.max(last, h.expires)
+end)
+keep(lifetime(last - now))
 local more, news = grant()
 spread(news)
 return { 1, more }
