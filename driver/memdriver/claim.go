@@ -19,7 +19,8 @@ type claim struct {
 	until   time.Time // the end of the lease; of a waiter, of the patience with its silence
 	since   time.Time
 	fence   int64
-	last    int64 // fence that it has reserved
+	fences  int64 // how many it was granted, from that on
+	last    int64 // that it may use: extensions have others
 	carrier string
 }
 
@@ -119,6 +120,11 @@ func (c *claim) extend(now time.Time, ttl time.Duration) {
 	if end := now.Add(ttl); end.After(c.until) {
 		c.until = end
 	}
+}
+
+// granted is the answer to an ask that found the lock held by its token.
+func (c *claim) granted(ask uint64) driver.Grant {
+	return driver.Grant{Status: driver.Granted, Ask: ask, Fence: c.fence, Fences: c.fences}
 }
 
 // notice tells a holder that wants to know it if somebody waits.

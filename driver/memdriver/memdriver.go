@@ -42,7 +42,7 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 	}
 	if h := find(l.holders, r.Token); h != nil {
 		h.extend(now, r.TTL)
-		return driver.Grant{Status: driver.Granted, Ask: r.Ask, Fence: h.fence}, nil
+		return h.granted(r.Ask), nil
 	}
 	c := find(l.queue, r.Token)
 	if c == nil {
@@ -53,7 +53,7 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 		switch {
 		case l.may(c):
 			d.grant(l, c, now)
-			return driver.Grant{Status: driver.Granted, Ask: r.Ask, Fence: c.fence}, nil
+			return c.granted(r.Ask), nil
 		case !r.Wait:
 			return l.answer(driver.Busy, true, now), nil
 		}
@@ -147,7 +147,9 @@ func (d *Driver) serve(l *lock, asking string, now time.Time) {
 		l.drop(c.Token)
 		d.grant(l, c, now)
 		if c.Token != asking {
-			c.wake(driver.Grant{Status: driver.Granted, Ask: c.Ask, Fence: c.fence, Carrier: before.carrier})
+			g := c.granted(c.Ask)
+			g.Carrier = before.carrier
+			c.wake(g)
 		}
 	}
 	l.inform(asking)
@@ -155,9 +157,13 @@ func (d *Driver) serve(l *lock, asking string, now time.Time) {
 
 func (d *Driver) grant(l *lock, c *claim, now time.Time) {
 	if kin := l.kin(c); kin != nil {
-		c.fence, c.last = kin.fence, kin.last
+		c.fence, c.fences, c.last = kin.fence, 1, kin.last
 	} else {
-		c.fence, c.last = d.reserve(1, c.Fences)
+		c.fences = max(c.Fences, 1)
+		if c.Owner != "" {
+			c.fences = 1 // which they share
+		}
+		c.fence, c.last = d.reserve(1, c.fences)
 	}
 	c.since, c.until = now, now.Add(c.TTL)
 	l.holders, l.last = append(l.holders, c), c

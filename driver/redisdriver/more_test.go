@@ -81,7 +81,7 @@ func extended(p *party) error {
 }
 
 func raised(p *party) error {
-	_, err := p.d.RaiseFence(context.Background(), p.lease(), 1<<52, 1)
+	_, err := p.d.RaiseFence(context.Background(), p.lease(), 1, 1)
 	return err
 }
 

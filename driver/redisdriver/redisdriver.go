@@ -10,7 +10,7 @@
 //
 // Waiters do not race for a lock that was freed. The script that releases it makes
 // the first waiter the holder, with that waiter's token and TTL, and publishes
-// "granted <token> <ask> <fence>" on the channel of the waiter's client. Handing a
+// "granted <token> <ask> <fence> <fences>" on the channel of the waiter's client. Handing a
 // lock over takes one trip to Redis and one from it.
 //
 // Why may the waiter act on a message that can be late, doubled or lost?
@@ -128,11 +128,11 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 		d.wakes.prepare(ctx) // the notice may come as soon as the lock is held
 	}
 	t := d.wakes.expect(r)
-	wait, seated := r.Wait && d.wakes.tried(), false
+	wait, seated, fences := r.Wait && d.wakes.tried(), false, useful(r.Fences)
 	for {
 		birth, place, changes := d.wakes.seat(t)
 		args := append(make([]any, 0, 11), // stays on the stack
-			r.Ask, redisscript.Millis(r.TTL), max(r.Fences, 1), flag(wait), d.wakes.client(r), r.Holder, birth, place)
+			r.Ask, redisscript.Millis(r.TTL), fences, flag(wait), d.wakes.client(r), r.Holder, birth, place)
 		if r.Kind != driver.Mutex {
 			args = append(args, weight(r), limit(r))
 		}
@@ -148,8 +148,9 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 			return driver.Grant{}, err
 		}
 		status, n, more := a.n[0], a.n[1], a.n[2] == 1
+		given := a.n[3]
 		if a.alone {
-			status, n = 3, a.n[0]
+			status, n, given = 3, a.n[0], fences
 		}
 		switch {
 		case status == 0:
@@ -160,7 +161,7 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 			if more {
 				d.serve(ctx, r.Kind, r.Name)
 			}
-			return driver.Grant{Status: driver.Granted, Ask: r.Ask, Fence: n}, nil
+			return driver.Grant{Status: driver.Granted, Ask: r.Ask, Fence: n, Fences: given}, nil
 		case more: // the queue is long: the script serves it piecemeal
 			seated = status == 2
 		case status == 4:
@@ -236,6 +237,10 @@ func (d *Driver) untilDone(ctx context.Context, s *script, k driver.Kind, name, 
 	}
 	return first.n[0], nil
 }
+
+// useful is how many fences to ask for. Those of a grant are from the last so many us, and a
+// master that has lost what another gave must not give them again: a failover takes longer.
+func useful(fences int64) int64 { return min(max(fences, 1), 1024) }
 
 // Node implements [driver.Router].
 func (d *Driver) Node(k driver.Kind, name string) string {

@@ -41,7 +41,7 @@ func (d *Driver) Notices() bool { return true }
 
 // Extend implements [driver.Extender].
 func (d *Driver) Extend(ctx context.Context, l driver.Lease, fences int64) (driver.Grant, error) {
-	a, err := d.answer(ctx, scriptsOf(l.Kind).extend, l.Kind, l.Name, l.Token, redisscript.Millis(l.TTL), fences)
+	a, err := d.answer(ctx, scriptsOf(l.Kind).extend, l.Kind, l.Name, l.Token, redisscript.Millis(l.TTL), useful(fences))
 	if err != nil {
 		return driver.Grant{}, err
 	}
@@ -51,7 +51,7 @@ func (d *Driver) Extend(ctx context.Context, l driver.Lease, fences int64) (driv
 	if a.n[0] == 0 {
 		return driver.Grant{}, driver.ErrNotHeld
 	}
-	return driver.Grant{Status: driver.Granted, Fence: a.n[1], Wanted: a.n[0] == 2}, nil
+	return driver.Grant{Status: driver.Granted, Fence: a.n[1], Fences: a.n[3], Wanted: a.n[0] == 2}, nil
 }
 
 // Confirm implements [driver.Confirmer] with the command WAIT. It needs a [redis.Client],

@@ -182,7 +182,7 @@ func (w *wakes) wait(t *watch, waits bool) {
 }
 
 // dispatch passes on what a message says, a line for each token it is about: "granted
-// token ask fence [carrier]", "ask token", "lost token", "wanted token" or, about none,
+// token ask fence fences [carrier]", "ask token", "lost token", "wanted token" or, about none,
 // "ping".
 func (w *wakes) dispatch(payload string) {
 	w.mu.Lock()
@@ -196,14 +196,15 @@ func (w *wakes) news(word []string) {
 	switch {
 	case word[0] == "ping":
 		w.heard = time.Now()
-	case word[0] == "granted" && (len(word) == 4 || len(word) == 5):
+	case word[0] == "granted" && (len(word) == 5 || len(word) == 6):
 		ask, err1 := strconv.ParseUint(word[2], 10, 64)
 		fence, err2 := strconv.ParseInt(word[3], 10, 64)
-		if t := w.tokens[word[1]]; t != nil && errors.Join(err1, err2) == nil {
+		fences, err3 := strconv.ParseInt(word[4], 10, 64)
+		if t := w.tokens[word[1]]; t != nil && errors.Join(err1, err2, err3) == nil {
 			w.served(t, ask)
-			g := driver.Grant{Status: driver.Granted, Ask: ask, Fence: fence}
-			if len(word) == 5 {
-				g.Carrier = fit(word[4])
+			g := driver.Grant{Status: driver.Granted, Ask: ask, Fence: fence, Fences: fences}
+			if len(word) == 6 {
+				g.Carrier = fit(word[5])
 			}
 			t.wake(g)
 		}

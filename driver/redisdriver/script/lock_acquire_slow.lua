@@ -31,7 +31,7 @@ if held and self ~= token then -- perhaps by another token of its owner
 end
 spread(news, token)
 if held then
-  return { 3, held, more }
+  return granted(more)
 end
 if wait and mine == (skip or head) then
   notify()

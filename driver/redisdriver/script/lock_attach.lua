@@ -6,11 +6,11 @@
 -- KEYS[1]  lock
 -- ARGV[4]  the token that holds it
 -- ARGV[5]  TTL in ms
--- ARGV[6]  how many fences to reserve
+-- ARGV[6]  how many fences may be of use
 -- ARGV[7]  client to tell of a loss, - for none
 -- ARGV[8]  text about the holder
 --
--- Returns {3, fence, more, weight, owner}, owner empty for none; or {0, 0, more} if that
+-- Returns {3, fence, more, n, weight, owner}, n how many fences there are, owner empty for none; or {0, 0, more} if that
 -- token does not hold it, or this one was released before. more as in grant in queue.lua.
 
 local old, ttl, fences, client, holder = ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7], ARGV[8]
@@ -21,7 +21,8 @@ local function answer()
   if not held then
     return { 0, 0, more }
   end
-  return { 3, held, more, weight_of(self), self == token and '' or string.sub(self, 2) }
+  local alone = self == token
+  return { 3, held, more, alone and numbers or 1, weight_of(self), alone and '' or string.sub(self, 2) }
 end
 
 if buried() then

@@ -327,7 +327,7 @@ local function grant(news)
         waiter_drop(place, w.token)
         life = math.max(life, give(w.token, w.self, w.weight, w.ttl, w.fences, w.client, w.holder))
         news[#news + 1] = { w.client, 'granted ' .. w.token .. ' ' .. w.ask .. ' ' .. int(fence)
-          .. (carrier and ' ' .. carrier or ''), w.token }
+          .. ' ' .. (w.self == w.token and int(reserved) or '1') .. (carrier and ' ' .. carrier or ''), w.token }
         if used >= limit then
           place = place + 1
           if w.self ~= w.token then
