@@ -6,6 +6,21 @@
 // whole lock; script/lock.lua, queue.lua, mutex.lua and shared.lua explain its fields.
 // Every change is one Lua script that uses the server's clock.
 //
+// # How long a lock stays
+//
+// One minute after its last use a lock leaves nothing in Redis; see [WithRetention]. A holder
+// that crashes has used it until its lease ends, and a waiter that crashes until 2/3 of its
+// TTL after it last asked. If those that use an RWMutex or a Semaphore last all crash, the
+// longest lease or wait counts that began while somebody used it, even if it was given up.
+//
+// # Fences
+//
+// Fences are the time of the server's clock in us, or numbers that it has shown since the last
+// one was given, but none older than 1,024 us. So they increase although the key is lost, or
+// an older state of it comes back in a failover, as long as that takes longer and the clock
+// that gives the next one is not behind the one that gave the last. While the key is there
+// its server's clock may be set back: numbers go on one by one.
+//
 // # Grant by push
 //
 // Waiters do not race for a lock that was freed. The script that releases it makes
@@ -77,11 +92,17 @@ type optionFunc func(*Driver)
 func (f optionFunc) apply(d *Driver) { f(d) }
 
 // WithPrefix sets what all keys and channels begin with. Programs exclude each
-// other only if they use the same prefix. It panics if prefix is empty.
-// The default is "holdfast".
+// other only if they use the same prefix. It panics if prefix is empty, or could be taken
+// for the beginning of a key of another prefix, as "a:1:mutex" could: its lock "x" would have
+// the key of the lock "1:mutex:x" of the prefix "a". The default is "holdfast".
 func WithPrefix(prefix string) Option {
 	if prefix == "" {
 		panic("redisdriver: empty prefix")
+	}
+	for _, k := range []driver.Kind{driver.Mutex, driver.RWMutex, driver.Semaphore} {
+		if part := format + string(k) + ":"; strings.Contains(prefix+":", part) {
+			panic(fmt.Sprintf("redisdriver: prefix %q contains %q, so that keys of other prefixes could be the same", prefix, part))
+		}
 	}
 	return optionFunc(func(d *Driver) { d.prefix = prefix })
 }
@@ -109,14 +130,20 @@ func New(rdb redis.UniversalClient, opts ...Option) *Driver {
 	for _, o := range opts {
 		o.apply(d)
 	}
-	d.wakes = newWakes(rdb, d.prefix+":1:wake:")
+	d.wakes = newWakes(rdb, d.prefix+format+"wake:")
 	d.uptime = redisscript.NewUptime(rdb)
 	d.channels, d.keeps = d.wakes.prefix, redisscript.Millis(d.retention)
 	return d
 }
 
+// format comes after the prefix in all keys and channels: the number of the format that
+// they are in.
+const format = ":1:"
+
+// key returns the key of a lock. No two locks have the same: the kind begins where format
+// and a kind come first in the key, and no prefix has that in it.
 func (d *Driver) key(k driver.Kind, name string) string {
-	return d.prefix + ":1:" + string(k) + ":" + name
+	return d.prefix + format + string(k) + ":" + name
 }
 
 // Acquire implements [driver.Driver].
