@@ -144,7 +144,7 @@ func (t *attempt) begin() *acquisition {
 
 // win waits until the store has granted the lock, and the replicas that are asked for have it.
 func (t *attempt) win(a *acquisition) (*Lease, error) {
-	trust, fence, err := a.run(t.wait)
+	trust, granted, err := a.run(t.wait)
 	if err == nil && t.cfg.copies.n > 0 {
 		trust, err = a.confirm(t.wait, t.cfg.copies)
 	}
@@ -153,7 +153,7 @@ func (t *attempt) win(a *acquisition) (*Lease, error) {
 		return nil, err
 	}
 	t.op.found(a)
-	a.turn.begin(a, fence)
+	a.turn.begin(a, granted)
 	l := a.hold(t.ctx, t.op, t.plain)
 	if err := a.begin(trust); err != nil {
 		a.dismiss(err)

@@ -147,7 +147,7 @@ func (a *acquisition) won() {
 // run is the wait loop. It asks, and asks again every TTL/3, which is the heartbeat
 // of a waiter, until the lock is granted or there is a reason to give up. After that
 // somebody else may go on with it.
-func (a *acquisition) run(ctx context.Context) (keepalive.Trust, int64, error) {
+func (a *acquisition) run(ctx context.Context) (keepalive.Trust, driver.Grant, error) {
 	var g driver.Grant
 	var err error
 	switch {
@@ -167,20 +167,20 @@ func (a *acquisition) run(ctx context.Context) (keepalive.Trust, int64, error) {
 	for ; err == nil; g, err = a.event(ctx) {
 		if g.Status == driver.Granted && ctx.Err() == nil {
 			if trust, ok := a.trust(g.Ask); ok && trust.Left() > 0 {
-				return trust, g.Fence, nil
+				return trust, g, nil
 			}
 			// The news came so late that the lease it tells of is over, and somebody
 			// else may hold the lock. Whether we do, a new ask will tell. But such a
 			// grant keeps the lock from the others for a TTL, so they get their turn first.
 			if a.late++; !a.wait && a.late == maxTries {
-				return keepalive.Trust{}, 0, errTooSlow
+				return keepalive.Trust{}, driver.Grant{}, errTooSlow
 			}
 			a.trouble(errTooSlow)
 			a.said.persist(errTooSlow)
 			a.again(min(a.cfg.ttl<<min(a.late, 8), max(a.cfg.ttl, time.Second)))
 		}
 	}
-	return keepalive.Trust{}, 0, err
+	return keepalive.Trust{}, driver.Grant{}, err
 }
 
 // event waits for the next thing to happen and returns what came of it: a grant, a

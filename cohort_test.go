@@ -61,6 +61,9 @@ func TestLockPassesWithoutCommands(t *testing.T) {
 	inBubble(t, func(t *testing.T, l *lab) {
 		c := l.farMates()
 		for what, lease := range map[string]leasing{"mutex": c.Mutex("x").Lease, "rwmutex": c.RWMutex("x").Lease} {
+			// A lock that the store does not know has but one fence to begin with.
+			require.NoError(t, l.take(lease).Release(t.Context()))
+			time.Sleep(time.Millisecond)
 			held := l.take(lease)
 			ws := l.queue(10, lease)
 			n := l.count(everything)
@@ -395,5 +398,23 @@ func TestClientForgetsLocksThatNobodyUses(t *testing.T) {
 			require.NoError(t, lease.Release(t.Context()))
 		}
 		l.until("the client knows of no lock", func() bool { return c.Doors() == 0 })
+	})
+}
+
+// A lock that the store did not know comes with one fence. Nobody goes to the store's queue
+// for want of others: the first in ours waits for them, and the lock passes.
+func TestLockThatTheStoreDidNotKnowPassesInTheProcess(t *testing.T) {
+	inBubble(t, func(t *testing.T, l *lab) {
+		c := l.mates()
+		mu := c.Mutex("x")
+		held := l.lease(c, "x")
+		for _, w := range l.queue(10, mu.Lease) {
+			require.Empty(t, l.look(mu).Queue)
+			require.NoError(t, held.Release(t.Context()))
+			next := w.granted(soon)
+			require.Greater(t, next.Fence(), held.Fence())
+			held = next
+		}
+		require.NoError(t, held.Release(t.Context()))
 	})
 }

@@ -42,6 +42,7 @@ func (t *attempt) inLine() (*Lease, error) {
 		news, ended := at.line.Join(w, t.alike, t.want.Wait)
 		t.giveBack(ended)
 		if news.Status == cohort.Wait {
+			at.line.Wanted().provide()
 			var err error
 			if news, err = t.hear(at, w); err != nil {
 				return nil, err
@@ -54,12 +55,31 @@ func (t *attempt) inLine() (*Lease, error) {
 		case cohort.Ask:
 			return t.lead(at, news.Term)
 		}
+		if !t.numbered(news.Term) {
+			t.decline(at, news)
+			switch {
+			case t.wait.Err() != nil:
+				return nil, at.because(context.Cause(t.wait))
+			case t.c.closing.Err() != nil:
+				return nil, ErrClosed
+			}
+			continue // the store does not answer
+		}
 		t.after(news.Term)
 		if l := news.Term.hold(t.ctx, t.op, t.plain); l.ended() == nil {
 			return l, nil
 		}
 		// It was lost on the way from hand to hand.
 	}
+}
+
+// numbered waits until there is a fence for a lease on a term, and reports whether there is
+// one. A plain lease takes the one that is there.
+func (t *attempt) numbered(a *acquisition) bool {
+	if l := a.lease(); t.plain && l != nil && l.ended() == nil {
+		return true
+	}
+	return a.turn.numbered(t.wait.Done(), t.c.closing.Done())
 }
 
 // hear waits for the news of a waiter. Who gives up passes on what comes too late.
@@ -121,6 +141,7 @@ func (t *attempt) lead(at *doorway, a *acquisition) (*Lease, error) {
 		l, err := t.win(a)
 		if err == nil {
 			at.line.Won(a)
+			at.line.Wanted().provide()
 			at.ahead.Store(nil)
 			if a.ceased.Load() { // lost before the queue could know of it
 				at.line.Over(a, false)

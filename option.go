@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/redisdriver"
 )
 
 // Option changes a [Client] and the locks made from it.
@@ -160,11 +161,13 @@ func WithLinger(d time.Duration) LockOption {
 
 // WithPrefix sets what the keys in Redis begin with. Programs exclude each other only
 // if they use the same prefix. It has no effect on [Open]. It panics if prefix is
-// empty. The default is "holdfast".
+// empty, or contains what keys have between prefix and name, such as ":1:mutex:". The
+// default is "holdfast".
 func WithPrefix(prefix string) Option {
 	if prefix == "" {
 		panic("holdfast: empty prefix")
 	}
+	_ = redisdriver.WithPrefix(prefix) // panics
 	return option(func(c *config) { c.prefix = prefix })
 }
 

@@ -12,7 +12,7 @@ import (
 
 // An acquisition that was granted is a term: the store knows it by one token, and in this
 // process one lease after the other may be held under it. Each has a fence of its own,
-// from a block that the store reserved. What the store is told, and what it tells, is
+// from the numbers that the store has given. What the store is told, and what it tells, is
 // about the term; who holds a lease is told only of that.
 
 // begin puts the term in the care of the client. There is a lease under it already.
@@ -144,6 +144,7 @@ func (a *acquisition) passOn() bool {
 		return true
 	case cohort.Kept:
 		a.turn.linger(a)
+		a.provide()
 		return true
 	}
 	return false
@@ -200,14 +201,24 @@ func (a *acquisition) mayBeKept() bool {
 
 // Pass implements [cohort.Term].
 func (a *acquisition) Pass() {
-	n := a.turn.pass()
-	if n == 0 {
-		return
+	if a.turn.pass() {
+		a.prolong()
 	}
+}
+
+// provide asks for another turn if there are no numbers left and somebody here will need one.
+func (a *acquisition) provide() {
+	if a != nil && a.turn.awaited() {
+		a.prolong()
+	}
+}
+
+// prolong asks for another turn.
+func (a *acquisition) prolong() {
 	if x, able := driver.As[driver.Extender](a.c.d); able {
-		go a.extend(x, n)
+		go a.extend(x)
 	} else {
-		a.turn.extended(driver.Grant{}, n, errors.ErrUnsupported)
+		a.turn.extended(driver.Grant{}, errors.ErrUnsupported)
 	}
 }
 
@@ -217,9 +228,9 @@ func (a *acquisition) Stays() bool { return a.cfg.linger > 0 && a.mayBeKept() &&
 // Ends implements [cohort.Term].
 func (a *acquisition) Ends() time.Time { return a.turn.end() }
 
-// extend asks the store whether anybody else waits, and if not, for n more fences and
-// another turn.
-func (a *acquisition) extend(x driver.Extender, n int64) {
+// extend asks the store whether anybody else waits, and if not, for more fences and another
+// turn.
+func (a *acquisition) extend(x driver.Extender) {
 	if !a.c.begin() {
 		return
 	}
@@ -227,7 +238,7 @@ func (a *acquisition) extend(x driver.Extender, n int64) {
 	ctx, cancel := context.WithTimeout(a.c.life, a.cfg.ttl)
 	defer cancel()
 	sent := time.Now()
-	g, err := x.Extend(ctx, a.driverLease(), n)
+	g, err := x.Extend(ctx, a.driverLease(), maxAhead)
 	switch {
 	case err == nil:
 		a.c.answer()
@@ -235,7 +246,7 @@ func (a *acquisition) extend(x driver.Extender, n int64) {
 	case errors.Is(err, driver.ErrNotHeld):
 		a.Lost(err)
 	}
-	a.turn.extended(g, n, err)
+	a.turn.extended(g, err)
 	if a.at != nil {
 		a.at.line.Review()
 	}

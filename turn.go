@@ -30,10 +30,11 @@ type turn struct {
 	passes    int32
 	notice    bool // the store tells when somebody waits
 	extending bool
-	wanted    bool // somebody waits, or the store did not say: no further turn
-	unfenced  bool // the store has no fences
+	answered  chan struct{} // closed when the store has said whether there is another turn; nil if nobody waits for that
+	wanted    bool          // somebody waits, or the store did not say: no further turn
+	unfenced  bool          // the store has no fences
+	together  bool          // readers, who need no number each
 	now, then block
-	size      int64      // of the next block
 	lingering *lingering // nil if nobody waits for the term to have been idle
 }
 
@@ -42,14 +43,14 @@ type lingering struct {
 	timer *time.Timer
 }
 
-// block is numbers that the store has reserved.
+// block is numbers that the store has given.
 type block struct{ next, left int64 }
 
-func (t *turn) begin(a *acquisition, fence int64) {
+func (t *turn) begin(a *acquisition, g driver.Grant) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.ttl, t.notice, t.unfenced, t.size = a.cfg.ttl, a.notice, fence == 0, maxPasses
-	t.now = block{fence, max(a.fences, 1)}
+	t.ttl, t.notice, t.unfenced, t.together = a.cfg.ttl, a.notice, g.Fence == 0, a.req.Shared
+	t.now = block{g.Fence, max(g.Fences, 1)}
 	t.ends = time.Now().Add(t.ttl / turnShare)
 }
 
@@ -74,7 +75,7 @@ func (t *turn) goesOn() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
-	case !t.unfenced && t.now.left+t.then.left == 0:
+	case t.left() == 0 && t.wanted && !t.extending: // and there will be no more
 		return false
 	case t.notice && !t.wanted: // it lasts until the store says that somebody waits
 		return true
@@ -86,35 +87,81 @@ func (t *turn) goesOn() bool {
 	return t.extending && t.passes < maxAhead && left > t.ttl/turnShare-graceOfTurn
 }
 
-// pass notes another lease, and returns how many fences to ask for with another turn, 0 if
-// not to ask.
-func (t *turn) pass() int64 {
+// pass notes another lease, and reports whether to ask for another turn.
+func (t *turn) pass() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.passes++
-	enough := t.passes < maxPasses/2 || t.notice
-	if t.extending || t.wanted || enough && (t.unfenced || 2*t.now.left > t.size || t.then.left > 0) {
-		return 0
-	}
-	t.extending = true
-	return t.size
+	return t.extend(t.passes >= maxPasses/2 && !t.notice || t.left() <= maxPasses/2)
 }
 
-// extended begins another turn if the store has granted one. Numbers that the last answer
-// came too late for were too few.
-func (t *turn) extended(g driver.Grant, n int64, err error) {
+// awaited notes that somebody here waits for the term, and reports whether to ask for another
+// turn: a lock that the store had forgotten comes with a single number.
+func (t *turn) awaited() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.extend(t.left() == 0)
+}
+
+// numbered reports whether there is a number for another lease, and waits for the store if
+// that was asked for more: it takes less time than to give the term up and ask again.
+func (t *turn) numbered(patience, closing <-chan struct{}) bool {
+	for {
+		t.mu.Lock()
+		left, extending := t.left() > 0, t.extending
+		if !left && extending && t.answered == nil {
+			t.answered = make(chan struct{})
+		}
+		answered := t.answered
+		t.mu.Unlock()
+		if left || !extending {
+			return left
+		}
+		select {
+		case <-answered:
+		case <-patience:
+			return false
+		case <-closing:
+			return false
+		}
+	}
+}
+
+// left is how many numbers there are. The caller holds mu.
+func (t *turn) left() int64 {
+	if t.unfenced || t.together {
+		return maxAhead
+	}
+	return t.now.left + t.then.left
+}
+
+// extend notes that another turn is asked for if it is of use and can be had, and reports
+// whether. The caller holds mu.
+func (t *turn) extend(use bool) bool {
+	use = use && !t.extending && !t.wanted
+	t.extending = t.extending || use
+	return use
+}
+
+// extended takes the numbers that the store has given, and begins another turn unless
+// somebody waits.
+func (t *turn) extended(g driver.Grant, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.extending = false
+	if t.answered != nil {
+		close(t.answered)
+		t.answered = nil
+	}
+	if err == nil && g.Fence > 0 {
+		t.then = block{g.Fence, max(g.Fences, 1)}
+	}
 	if err != nil || g.Wanted {
 		t.wanted = true
 		return
 	}
 	t.passes = 0
 	t.ends = time.Now().Add(t.ttl / turnShare)
-	if t.then = (block{g.Fence, n}); t.now.left == 0 {
-		t.size = min(2*t.size, maxAhead)
-	}
 }
 
 func (t *turn) want() {

@@ -150,8 +150,8 @@ type Request struct {
 	// behind, and matches ErrNotExecuted. See Resizer for who else sets the limit.
 	Weight, Limit int64
 
-	// Fences reserves that many numbers for this grant, Grant.Fence being the first.
-	// The next grant's fence lies beyond them. 0 means 1.
+	// Fences is how many numbers may be of use to this grant, for as many holds one after the
+	// other. It gets so many at most, see Grant.Fences. 0 means 1.
 	Fences int64
 
 	// Holder is a text for people that Inspect shows, such as "web-3:4711".
@@ -159,7 +159,8 @@ type Request struct {
 
 	// Wake is called when there is news for the token between two asks: with status
 	// Granted when the store granted the lock; with Queued when the token should
-	// ask again now; with Lost when the lease was taken away; with Wanted if that was
+	// ask again now, such as one that has become the next of the queue and must hear when
+	// to RetryAfter; with Lost when the lease was taken away; with Wanted if that was
 	// asked for. It must not block.
 	// A call can be missing, doubled or late, so it saves time and never replaces
 	// the heartbeat. nil means no such news is wanted.
@@ -188,6 +189,12 @@ type Grant struct {
 	// Fence is the fencing token of a Granted: for one kind and name, larger than
 	// that of every earlier grant.
 	Fence int64
+
+	// Fences is how many numbers a Granted may use as fences, from Fence on: at least one, and
+	// at most as many as were asked for. 0 means 1. The next grant's fence lies beyond them. A
+	// repeat of an ask is answered with the same Fence, and with these numbers; those of an
+	// extension may be among them. The holds of an Owner have one number, and that together.
+	Fences int64
 
 	// Carrier is what a holder has said of itself with Lease.Carrier, if it has: of a
 	// Queued or Busy, one who holds the lock; of a Granted through Wake, the one before.
@@ -304,9 +311,9 @@ type Notifier interface {
 
 // Extender is the ability to let a holder use its lease for more than one hold.
 type Extender interface {
-	// Extend renews the lease, as Renew does, and tells whether anybody waits for the lock.
-	// If not, it reserves that many fences beyond all that were reserved before:
-	// Grant.Fence is the first of them, and the next grant's fence lies beyond them.
+	// Extend renews the lease, as Renew does, tells whether anybody waits for the lock, and
+	// gives the lease more numbers, as many as that at most, beyond all that were given
+	// before: Grant.Fences from Grant.Fence on. The next grant's fence lies beyond them.
 	Extend(ctx context.Context, l Lease, fences int64) (Grant, error)
 }
 
@@ -350,8 +357,8 @@ type Resizer interface {
 // FenceRaiser is the ability to give a lease a larger fence than it was granted, so that
 // several stores can agree on one.
 type FenceRaiser interface {
-	// RaiseFence makes the fence of a lease at least that one, with as many fences
-	// reserved from it on (0 means 1), and returns the fence that the lease then has. It is
+	// RaiseFence makes the fence of a lease at least that one, with as many numbers
+	// from it on (0 means 1), and returns the fence that the lease then has. It is
 	// larger than asked for if the lease has a larger one already, or if the one asked for
 	// may have been given to another. Fences of later grants lie beyond it, and a repeat of an
 	// ask is answered with it. ErrNotHeld if the token does not hold the lock.
@@ -402,13 +409,14 @@ type Info struct {
 
 // Holder is who holds a lock.
 type Holder struct {
-	Holder   string        // the text given with the request
-	Shared   bool          // of an RWMutex
-	Weight   int64         // of a Semaphore, else 0
-	Owner    string        // given with the request; empty for none
-	Since    time.Time     // on the store's clock
-	Fence    int64         // of the grant
-	TimeLeft time.Duration // until the lease ends if it is not renewed
+	Holder    string        // the text given with the request
+	Shared    bool          // of an RWMutex
+	Weight    int64         // of a Semaphore, else 0
+	Owner     string        // given with the request; empty for none
+	Since     time.Time     // on the store's clock
+	Fence     int64         // of the grant, and of the first hold under it
+	LastFence int64         // the last that the holder may use: that of a hold under the grant lies between the two
+	TimeLeft  time.Duration // until the lease ends if it is not renewed
 }
 
 // Waiter is who waits for a lock.

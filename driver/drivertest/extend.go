@@ -43,46 +43,53 @@ var extendCases = []Case{
 		require.ErrorIs(t, err, driver.ErrNotHeld)
 		b.lock()
 	}},
-	{"ExtendReservesFencesBeyondAll", func(t *test) {
+	{"ExtendGivesFencesBeyondAll", func(t *test) {
 		t.needs(Extend, Fences)
 		a, b := t.pair(reserving(block))
-		last := a.lock().Fence + block - 1
+		first := a.lock()
+		given := lastFence(t, first, block)
 		for range 3 {
 			g := a.extended(block)
 			require.False(t, g.Wanted)
-			require.Greater(t, g.Fence, last)
-			last = g.Fence + block - 1
+			require.Greater(t, g.Fence, given)
+			given = lastFence(t, g, block)
+		}
+		require.Equal(t, first.Fence, a.lock().Fence, "a repeat is of the same grant")
+		if t.has(Inspect) {
+			h := t.inspect(a).Holders[0]
+			require.Equal(t, first.Fence, h.Fence)
+			require.Equal(t, given, h.LastFence)
 		}
 		a.release()
-		require.Greater(t, b.lock().Fence, last)
+		require.Greater(t, b.lock().Fence, given)
 	}},
 	{"ExtendedFencesAreNotGivenAfterExpiry", func(t *test) {
 		t.needs(Extend, Fences)
 		a, b := t.pair(lasting(short))
 		a.lock()
-		last := a.extended(block).Fence + block - 1
-		require.Greater(t, b.outlast(a).Fence, last)
+		given := lastFence(t, a.extended(block), block)
+		require.Greater(t, b.outlast(a).Fence, given)
 	}},
 	{"ExtendTellsThatSomebodyWaits", func(t *test) {
 		t.needs(Extend, Queue)
 		a, b := t.pair(lasting(2*short), waiting)
 		c := t.contender(t.driver())
-		fence := a.lock().Fence
+		a.lock()
 		require.False(t, a.extended(1).Wanted)
 		b.req.TTL = long
 		b.queue()
 		require.True(t, a.extended(2*block).Wanted)
-		// It was renewed nevertheless, and the next has no need to go beyond fences that
-		// nobody was told of.
+		// It was renewed nevertheless, and has more fences.
 		pass(t, short)
-		require.True(t, a.extended(2*block).Wanted)
+		wanted := a.extended(2 * block)
+		require.True(t, wanted.Wanted)
 		pass(t, 3*short/2)
 		require.NoError(t, a.renew())
 		b.queue()
 		a.release()
 		g := b.lock()
 		if t.has(Fences) {
-			require.Greater(t, g.Fence, fence)
+			require.Greater(t, g.Fence, lastFence(t, wanted, 2*block))
 		}
 		b.release()
 		c.lock()

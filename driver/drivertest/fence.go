@@ -2,12 +2,22 @@ package drivertest
 
 import (
 	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/driver"
 )
 
-// block is how many fences a test reserves. A fence that follows a clock of
-// microseconds passes it only after seconds, so that time does not hide a driver
-// that forgot the reservation.
+// block is how many fences a test asks for. A store that takes them from a clock of
+// microseconds has fewer to give.
 const block = 2_000_000
+
+// lastFence is the last fence of a grant, or extension, for which so many were asked.
+func lastFence(t *test, g driver.Grant, asked int64) int64 {
+	t.Helper()
+	require.Equal(t, driver.Granted, g.Status)
+	require.Positive(t, g.Fence)
+	require.LessOrEqual(t, max(g.Fences, 1), asked, "more than were asked for")
+	return g.Fence + max(g.Fences, 1) - 1
+}
 
 var fenceCases = []Case{
 	{"FencesIncreaseOverReleases", func(t *test) {
@@ -48,27 +58,43 @@ var fenceCases = []Case{
 	{"ReservedFencesAreNotGiven", func(t *test) {
 		t.needs(Fences)
 		a, b := t.pair(reserving(block))
-		first := a.lock().Fence
+		var given int64
+		for range 5 { // of a lock that was not used before there may be no more than one
+			for _, c := range []*contender{a, b} {
+				c = t.contender(c.d, reserving(block))
+				g := c.lock()
+				require.Greater(t, g.Fence, given)
+				given = lastFence(t, g, block)
+				c.release()
+			}
+		}
+		require.Greater(t, t.contender(a.d).lock().Fence, given)
+	}},
+	{"RepeatHasTheSameFences", func(t *test) {
+		t.needs(Fences)
+		a, b := t.pair(reserving(block))
+		a.lock()
 		a.release()
-		second := b.lock().Fence
-		require.Greater(t, second, first+block-1)
-		b.release()
-		require.Greater(t, t.contender(a.d).lock().Fence, second+block-1)
+		g := b.lock()
+		again := b.lock()
+		require.Equal(t, g.Fence, again.Fence)
+		require.Equal(t, max(g.Fences, 1), max(again.Fences, 1))
 	}},
 	{"ReservedFencesOfAWaiterAreNotGiven", func(t *test) {
 		t.needs(Fences, Queue)
 		holder, waiters := t.line(2, reserving(block))
-		first := holder.grant.Fence
+		given := lastFence(t, holder.grant, block)
 		holder.release()
-		second := waiters[0].lock().Fence
-		require.Greater(t, second, first+block-1)
+		second := waiters[0].lock()
+		require.Greater(t, second.Fence, given)
+		given = lastFence(t, second, block)
 		waiters[0].release()
-		require.Greater(t, waiters[1].lock().Fence, second+block-1)
+		require.Greater(t, waiters[1].lock().Fence, given)
 	}},
 	{"ReservedFencesAreNotGivenAfterExpiry", func(t *test) {
 		t.needs(Fences)
 		a, b := t.pair(lasting(short), reserving(block))
-		first := a.lock().Fence
-		require.Greater(t, b.outlast(a).Fence, first+block-1)
+		given := lastFence(t, a.lock(), block)
+		require.Greater(t, b.outlast(a).Fence, given)
 	}},
 }

@@ -34,12 +34,14 @@ var ownerCases = []Case{
 	{"OwnerKeepsItsFence", func(t *test) {
 		t.needs(Owner, Fences)
 		a, b := t.pair(owned("A"), reserving(block))
-		fence := a.lock().Fence
-		require.Equal(t, fence, b.lock().Fence)
+		first := a.lock()
+		require.Equal(t, first.Fence, b.lock().Fence)
+		require.EqualValues(t, 1, max(1, b.grant.Fences), "which they share")
+		require.EqualValues(t, 1, max(1, first.Fences), "which they share")
 		a.release()
-		require.Equal(t, fence, b.lock().Fence, "a repeat")
+		require.Equal(t, first.Fence, b.lock().Fence, "a repeat")
 		b.release()
-		require.Greater(t, t.contender(a.d, owned("A")).lock().Fence, fence+block-1, "it is a new hold")
+		require.Greater(t, t.contender(a.d, owned("A")).lock().Fence, first.Fence, "it is a new hold")
 	}},
 	{"OwnersRepeatIsNoSecondEntry", func(t *test) {
 		t.needs(Owner)

@@ -49,6 +49,31 @@ var pushCases = []Case{
 		b.pushed()
 		c.outlast(b)
 	}},
+	{"WaiterThatBecomesNextIsToldToAsk", func(t *test) {
+		t.needs(Push, Hint)
+		a, b := t.pair(lasting(long/2), waiting)
+		c := t.contender(t.driver(), waiting, lasting(10*long/3)) // whose heartbeat is due when a's lease is over
+		a.lock()
+		b.queue()
+		c.queue()
+		b.release()
+		c.toldToAsk()
+		after := c.queue().RetryAfter
+		require.Positive(t, after)
+		require.LessOrEqual(t, after, long/2+grace)
+	}},
+	{"WaiterThatBecomesNextInAHandOverIsToldToAsk", func(t *test) {
+		t.needs(Push, Hint)
+		a, b := t.pair(lasting(long/2), waiting)
+		c := t.contender(t.driver(), waiting, lasting(10*long/3))
+		a.lock()
+		b.queue()
+		c.queue()
+		a.release()
+		b.pushed()
+		c.toldToAsk()
+		require.Positive(t, c.queue().RetryAfter)
+	}},
 	{"PushesComeInOrder", func(t *test) {
 		t.needs(Push)
 		holder, waiters := t.line(6)
@@ -137,4 +162,11 @@ var pushCases = []Case{
 		b.release()
 		require.Equal(t, driver.Granted, c.pushed().Status)
 	}},
+}
+
+// toldToAsk waits for the news that the token should ask again.
+func (c *contender) toldToAsk() {
+	c.t.Helper()
+	_, ok := c.woken(driver.Queued, patience)
+	require.True(c.t, ok, "Wake did not tell within %v to ask again", patience)
 }

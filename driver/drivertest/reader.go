@@ -90,11 +90,12 @@ var readerCases = []Case{
 	{"ReservedFencesOfReadersDoNotOverlap", func(t *test) {
 		t.needs(Fences)
 		a, b := t.pair(reading, reserving(block))
-		first := a.lock().Fence
-		second := b.lock().Fence
-		require.Greater(t, second, first+block-1)
-		require.Equal(t, first, a.lock().Fence)
-		require.Greater(t, t.contender(a.d, reading).lock().Fence, second+block-1)
+		first := a.lock()
+		second := b.lock()
+		require.Greater(t, second.Fence, lastFence(t, first, block))
+		require.Equal(t, first.Fence, a.lock().Fence)
+		require.Equal(t, lastFence(t, first, block), lastFence(t, a.grant, block))
+		require.Greater(t, t.contender(a.d, reading).lock().Fence, lastFence(t, second, block))
 	}},
 	{"InspectShowsReadersInOrder", func(t *test) {
 		t.needs(Inspect, Queue)

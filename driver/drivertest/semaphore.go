@@ -120,7 +120,7 @@ var semaphoreCases = []Case{
 		for _, c := range waiters {
 			require.Greater(t, c.lock().Fence, last)
 			require.Equal(t, c.grant.Fence, c.lock().Fence)
-			last = c.grant.Fence + block - 1
+			last = lastFence(t, c.grant, block)
 		}
 	}},
 	{"LargestLimit", func(t *test) {

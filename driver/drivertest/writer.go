@@ -115,7 +115,7 @@ var writerCases = []Case{
 		w.release()
 		for _, r := range readers {
 			require.Greater(t, r.lock().Fence, last)
-			last = r.grant.Fence + block - 1
+			last = lastFence(t, r.grant, block)
 		}
 		require.Greater(t, t.contender(w.d, reading).lock().Fence, last)
 	}},

@@ -28,7 +28,7 @@ func (d *Driver) Inspect(_ context.Context, k driver.Kind, name string) (driver.
 	info := driver.Info{Name: name}
 	for _, h := range l.holders {
 		info.Holders = append(info.Holders, driver.Holder{
-			Holder: h.Holder, Shared: h.Shared, Weight: h.permits(), Owner: h.Owner, Since: h.since, Fence: h.fence,
+			Holder: h.Holder, Shared: h.Shared, Weight: h.permits(), Owner: h.Owner, Since: h.since, Fence: h.fence, LastFence: h.last,
 			TimeLeft: h.until.Sub(now),
 		})
 	}
@@ -130,10 +130,12 @@ func (d *Driver) Attach(ctx context.Context, old driver.Lease, r *driver.Request
 		l.drop(old.Token)
 		l.bury(old.Token, now)
 		d.grant(l, c, now)
+		l.told = nil // the lease may end earlier now
+		d.serve(l, "", now)
 	}
-	return driver.Grant{
-		Status: driver.Granted, Ask: r.Ask, Fence: c.fence, Shared: c.Shared, Weight: c.permits(), Owner: c.Owner,
-	}, nil
+	g := c.granted(r.Ask)
+	g.Shared, g.Weight, g.Owner = c.Shared, c.permits(), c.Owner
+	return g, nil
 }
 
 // Detach implements [driver.Attacher].
@@ -149,9 +151,8 @@ func (d *Driver) Extend(_ context.Context, lease driver.Lease, fences int64) (g 
 	err = d.hold(lease, func(l *lock, h *claim, now time.Time) error {
 		h.extend(now, lease.TTL)
 		g = driver.Grant{Status: driver.Granted, Wanted: len(l.queue) > 0}
-		if !g.Wanted {
-			g.Fence, h.last = d.reserve(1, fences)
-		}
+		g.Fence, h.last = d.reserve(1, fences)
+		g.Fences = h.last - g.Fence + 1
 		return nil
 	})
 	return g, err
@@ -164,9 +165,9 @@ func (d *Driver) RaiseFence(_ context.Context, lease driver.Lease, fence, fences
 			if given == h.last { // What it has reserved is its own.
 				d.fence = min(given, fence-1)
 			}
-			h.fence, _ = d.reserve(fence, fences)
+			h.fence, h.last = d.reserve(fence, fences)
+			h.fences = max(fences, 1)
 			d.fence = max(d.fence, given)
-			h.last = d.fence
 		}
 		raised = h.fence
 		return nil

@@ -19,7 +19,8 @@ type claim struct {
 	until   time.Time // the end of the lease; of a waiter, of the patience with its silence
 	since   time.Time
 	fence   int64
-	last    int64 // fence that it has reserved
+	fences  int64 // how many it was granted, from that on
+	last    int64 // that it may use: extensions have others
 	carrier string
 }
 
@@ -30,6 +31,7 @@ type lock struct {
 	holders []*claim
 	queue   []*claim
 	last    *claim               // that was granted
+	told    *claim               // the waiter that knows when the next lease ends
 	dead    map[string]time.Time // tokens that were given up, and until when it is known
 	used    time.Time
 }
@@ -120,6 +122,11 @@ func (c *claim) extend(now time.Time, ttl time.Duration) {
 	}
 }
 
+// granted is the answer to an ask that found the lock held by its token.
+func (c *claim) granted(ask uint64) driver.Grant {
+	return driver.Grant{Status: driver.Granted, Ask: ask, Fence: c.fence, Fences: c.fences}
+}
+
 // notice tells a holder that wants to know it if somebody waits.
 func (l *lock) notice(h *claim) {
 	if h.Notice && len(l.queue) > 0 {
@@ -133,14 +140,41 @@ func (c *claim) wake(g driver.Grant) {
 	}
 }
 
+// inform tells the waiter that has become next to ask, for nobody tells when a lease ends.
+// One that asks before that time anyway need not, nor the one that is asking now.
+func (l *lock) inform(asking string) {
+	if len(l.queue) == 0 || len(l.holders) == 0 || l.queue[0] == l.told {
+		return
+	}
+	l.told = l.queue[0]
+	heartbeat := l.told.until.Add(l.told.TTL/3 - patience(l.told.TTL))
+	if l.told.Token != asking && heartbeat.After(l.end()) {
+		l.told.wake(driver.Grant{Status: driver.Queued})
+	}
+}
+
+// end is when the next lease ends, of those who hold the lock.
+func (l *lock) end() time.Time {
+	end := l.holders[0].until
+	for _, h := range l.holders {
+		if h.until.Before(end) {
+			end = h.until
+		}
+	}
+	return end
+}
+
+// patience is for how long a waiter may be silent.
+func patience(ttl time.Duration) time.Duration { return ttl * 2 / 3 }
+
 // answer is what to tell one who cannot have the lock now. Who is the next to get it
 // should ask when a lease ends, for nobody will tell.
 func (l *lock) answer(s driver.Status, next bool, now time.Time) driver.Grant {
 	g := driver.Grant{Status: s}
+	if next && len(l.holders) > 0 {
+		g.RetryAfter = l.end().Sub(now)
+	}
 	for _, h := range l.holders {
-		if left := h.until.Sub(now); next && (g.RetryAfter == 0 || left < g.RetryAfter) {
-			g.RetryAfter = left
-		}
 		if h.carrier != "" {
 			g.Carrier = h.carrier
 		}

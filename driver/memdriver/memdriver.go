@@ -42,7 +42,7 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 	}
 	if h := find(l.holders, r.Token); h != nil {
 		h.extend(now, r.TTL)
-		return driver.Grant{Status: driver.Granted, Ask: r.Ask, Fence: h.fence}, nil
+		return h.granted(r.Ask), nil
 	}
 	c := find(l.queue, r.Token)
 	if c == nil {
@@ -53,7 +53,7 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 		switch {
 		case l.may(c):
 			d.grant(l, c, now)
-			return driver.Grant{Status: driver.Granted, Ask: r.Ask, Fence: c.fence}, nil
+			return c.granted(r.Ask), nil
 		case !r.Wait:
 			return l.answer(driver.Busy, true, now), nil
 		}
@@ -62,8 +62,12 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 			l.notice(h)
 		}
 	}
-	c.Ask, c.until = r.Ask, now.Add(r.TTL*2/3)
-	return l.answer(driver.Queued, c == l.queue[0], now), nil
+	c.Ask, c.until = r.Ask, now.Add(patience(r.TTL))
+	next := c == l.queue[0]
+	if next {
+		l.told = c
+	}
+	return l.answer(driver.Queued, next, now), nil
 }
 
 // admit refuses what can never be had.
@@ -107,6 +111,7 @@ func (d *Driver) Release(_ context.Context, lease driver.Lease) error {
 	if !l.drop(lease.Token) {
 		return driver.ErrNotHeld
 	}
+	l.told = nil // the lease of an owner may end earlier now
 	d.serve(l, "", now)
 	return nil
 }
@@ -131,7 +136,7 @@ func (d *Driver) lock(k driver.Kind, name, asking string) (*lock, time.Time) {
 	return l, now
 }
 
-// serve grants the lock to all whose turn it is, and tells them.
+// serve grants the lock to all whose turn it is, and tells them, and the one that is next.
 func (d *Driver) serve(l *lock, asking string, now time.Time) {
 	for i := 0; i < len(l.queue); {
 		c, before := l.queue[i], l.last
@@ -142,16 +147,23 @@ func (d *Driver) serve(l *lock, asking string, now time.Time) {
 		l.drop(c.Token)
 		d.grant(l, c, now)
 		if c.Token != asking {
-			c.wake(driver.Grant{Status: driver.Granted, Ask: c.Ask, Fence: c.fence, Carrier: before.carrier})
+			g := c.granted(c.Ask)
+			g.Carrier = before.carrier
+			c.wake(g)
 		}
 	}
+	l.inform(asking)
 }
 
 func (d *Driver) grant(l *lock, c *claim, now time.Time) {
 	if kin := l.kin(c); kin != nil {
-		c.fence, c.last = kin.fence, kin.last
+		c.fence, c.fences, c.last = kin.fence, 1, kin.last
 	} else {
-		c.fence, c.last = d.reserve(1, c.Fences)
+		c.fences = max(c.Fences, 1)
+		if c.Owner != "" {
+			c.fences = 1 // which they share
+		}
+		c.fence, c.last = d.reserve(1, c.fences)
 	}
 	c.since, c.until = now, now.Add(c.TTL)
 	l.holders, l.last = append(l.holders, c), c

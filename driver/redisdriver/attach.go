@@ -31,31 +31,39 @@ func (d *Driver) Attach(ctx context.Context, old driver.Lease, r *driver.Request
 	d.wakes.granted(t, r.Ask)
 	g := driver.Grant{Status: driver.Granted, Ask: r.Ask}
 	g.Fence, _ = reply[1].(int64)
-	switch n, _ := reply[2].(int64); r.Kind {
+	g.Fences, _ = reply[3].(int64)
+	switch n, _ := reply[4].(int64); r.Kind {
 	case driver.RWMutex:
 		g.Shared = n == 1
 	case driver.Semaphore:
 		g.Weight = n
 	}
-	owner, _ := reply[3].(string)
+	owner, _ := reply[5].(string)
 	g.Owner = original(owner)
 	return g, nil
 }
 
+// attached and unattached are how many values script/lock_attach.lua answers with.
+const attached, unattached = 6, 3
+
 func (d *Driver) attach(ctx context.Context, old driver.Lease, r *driver.Request) ([]any, error) {
 	cmd, err := d.run(ctx, scriptsOf(r.Kind).attach, r.Kind, r.Name, r.Token,
-		old.Token, redisscript.Millis(r.TTL), max(r.Fences, 1), d.wakes.client(r), r.Holder)
+		old.Token, redisscript.Millis(r.TTL), useful(r.Fences), d.wakes.client(r), r.Holder)
 	if err != nil {
 		return nil, err
 	}
 	reply, err := cmd.Slice()
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case len(reply) == 1:
+	}
+	if len(reply) != attached && len(reply) != unattached {
+		return nil, fmt.Errorf("redisdriver: %d values from a script, want %d or %d", len(reply), attached, unattached)
+	}
+	if more, _ := reply[2].(int64); more == 1 {
+		d.serve(ctx, r.Kind, r.Name)
+	}
+	if len(reply) == unattached {
 		return nil, driver.ErrNotHeld
-	case len(reply) != 4:
-		return nil, fmt.Errorf("redisdriver: %d values from a script, want 4", len(reply))
 	}
 	return reply, nil
 }

@@ -54,10 +54,12 @@ func holder(fields map[string]string, now time.Time) []driver.Holder {
 		return nil
 	}
 	fence, _ := strconv.ParseInt(fields["fence"], 10, 64)
+	numbers, _ := strconv.ParseInt(cmp.Or(fields["reserved"], "1"), 10, 64)
+	last := fence + numbers - 1
 	if name, ok := strings.CutPrefix(fields["token"], " "); ok {
-		return shares(fields, now, driver.Holder{Owner: original(name), Fence: fence})
+		return shares(fields, now, driver.Holder{Owner: original(name), Fence: fence, LastFence: last})
 	}
-	return []driver.Holder{{Holder: parts[2], Since: millis(parts[0]), Fence: fence, TimeLeft: left}}
+	return []driver.Holder{{Holder: parts[2], Since: millis(parts[0]), Fence: fence, LastFence: last, TimeLeft: left}}
 }
 
 // shares reads who holds together on behalf of an owner, as script/owner.lua writes them.
@@ -93,18 +95,19 @@ func original(escaped string) string {
 func holders(fields map[string]string, now time.Time, k driver.Kind) []driver.Holder {
 	var all []driver.Holder
 	for field, record := range fields {
-		parts := strings.SplitN(record, " ", 7) // weight expires ttl fence since client text
-		if !strings.HasPrefix(field, "h:") || len(parts) < 7 {
+		parts := strings.SplitN(record, " ", 9) // weight expires ttl fence numbers last since client text
+		if !strings.HasPrefix(field, "h:") || len(parts) < 9 {
 			continue
 		}
-		h := driver.Holder{Holder: parts[6], Since: millis(parts[4]), TimeLeft: millis(parts[1]).Sub(now)}
+		h := driver.Holder{Holder: parts[8], Since: millis(parts[6]), TimeLeft: millis(parts[1]).Sub(now)}
 		if h.TimeLeft < 0 {
 			continue
 		}
 		h.Shared, h.Weight = share(k, parts[0])
 		h.Fence, _ = strconv.ParseInt(parts[3], 10, 64)
+		h.LastFence, _ = strconv.ParseInt(parts[5], 10, 64)
 		if name, ok := strings.CutPrefix(field, "h: "); ok {
-			return shares(fields, now, driver.Holder{Owner: original(name), Fence: h.Fence})
+			return shares(fields, now, driver.Holder{Owner: original(name), Fence: h.Fence, LastFence: h.LastFence})
 		}
 		all = append(all, h)
 	}

@@ -34,7 +34,7 @@ var healthyOwned = map[string]string{
 // healthyShared has a limit of 3, of which a and b hold 3; c was passed over, d waits.
 var healthyShared = map[string]string{
 	"limit": "3", "used": "3", "earliest": "105000", "span": "10500", "fence": "90000002",
-	"h:a": "2 110500 10000 90000000 100000 c1 web-1", "h:b": "1 105000 10000 90000002 94500 - ",
+	"h:a": "2 110500 10000 90000000 2 90000001 100000 c1 web-1", "h:b": "1 105000 10000 90000002 1 90000002 94500 - ",
 	"head": "2", "skip": "3", "tail": "3", "birth": "7",
 	"w:2": "c 4 1 9000 1 105000 2 c1 =own web-2", "s:c": "2", "w:3": "d 1 3 9000 1 104000 1 - - ", "s:d": "3",
 }
@@ -97,8 +97,9 @@ func TestInvariantsFindWhatIsWrong(t *testing.T) {
 		{driver.Semaphore, map[string]string{"earliest": ""}, "earliest"},
 		{driver.Semaphore, map[string]string{"span": "4999"}, "the span of that lease"},
 		{driver.Semaphore, map[string]string{"fence": "90000001"}, "the last was"},
-		{driver.Semaphore, map[string]string{"h:b": "1 105000 10000 90000000 94500 - "}, "both have fence"},
-		{driver.Semaphore, map[string]string{"h:b": "0 105000 10000 90000001 94500 - ", "used": "2"}, "holds nothing"},
+		{driver.Semaphore, map[string]string{"reserved": "11000000"}, "ahead of the clock"},
+		{driver.Semaphore, map[string]string{"h:b": "1 105000 10000 90000001 1 90000001 94500 - "}, "both have fence 90000001"},
+		{driver.Semaphore, map[string]string{"h:b": "0 105000 10000 90000002 1 90000002 94500 - ", "used": "2"}, "holds nothing"},
 		{driver.Semaphore, map[string]string{"skip": "2"}, "skip 2"},
 		{driver.Semaphore, map[string]string{"head": "1"}, "skip 3"},
 		{driver.Semaphore, map[string]string{"skip": "4"}, "passed over, with vote 1"},

@@ -87,17 +87,22 @@ func (r *record) checkLeases() {
 	}
 }
 
-// Fences are distinct, and the newest is known.
+// Fences are distinct, none is ahead of the clock by more than grants take, and the last is
+// known.
 func (r *record) checkFences() {
-	seen := map[int64]string{}
+	last := r.num("fence") + cmp.Or(r.num("reserved"), 1) - 1
+	if last > (r.now+1)*1000+256 {
+		r.fault("fence %d is %d us ahead of the clock", last, last-r.now*1000)
+	}
 	for token, h := range r.holders {
-		if h.fence < 1 || h.fence > r.num("fence") {
-			r.fault("%s has fence %d, the last was %q", token, h.fence, r.fields["fence"])
+		if h.fence < 1 || h.fence > h.granted || h.granted > h.last || h.last > last {
+			r.fault("%s has fences %d to %d, and to %d, the last was %d", token, h.fence, h.granted, h.last, last)
 		}
-		if other, ok := seen[h.fence]; ok {
-			r.fault("%s and %s both have fence %d", token, other, h.fence)
+		for other, o := range r.holders {
+			if other < token && h.fence <= o.granted && o.fence <= h.granted {
+				r.fault("%s and %s both have fence %d", token, other, max(h.fence, o.fence))
+			}
 		}
-		seen[h.fence] = token
 	}
 	if r.has("reserved") && r.num("reserved") < 1 {
 		r.fault("reserved is %q", r.fields["reserved"])

@@ -1,6 +1,7 @@
 package redisdriver_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -33,7 +34,8 @@ type record struct {
 	wrong   []string
 }
 
-type heldRecord struct{ weight, expires, ttl, fence int64 }
+// Its fences are fence to granted, and some up to last.
+type heldRecord struct{ weight, expires, ttl, fence, granted, last int64 }
 
 type waitRecord struct {
 	token                                 string
@@ -87,11 +89,11 @@ func (r *record) parseField(field, value string) {
 	prefix, rest, _ := strings.Cut(field, ":")
 	switch {
 	case prefix == "h" && r.kind != driver.Mutex:
-		n, text := r.numbers(field, value, 5)
+		n, text := r.numbers(field, value, 7)
 		if parts := strings.SplitN(text, " ", 2); len(parts) != 2 || parts[0] == "" {
 			r.fault("%s has no client: %q", field, value)
 		}
-		r.holders[rest] = heldRecord{n[0], n[1], n[2], n[3]}
+		r.holders[rest] = heldRecord{n[0], n[1], n[2], n[3], n[3] + n[4] - 1, n[5]}
 	case prefix == "o":
 		n, text := r.numbers(field, value, 3)
 		if parts := strings.SplitN(text, " ", 3); len(parts) != 3 || parts[0] == "" || parts[1] == "" {
@@ -135,7 +137,8 @@ func (r *record) parseOwner() {
 		}
 	}
 	r.numbers("holder", r.fields["holder"], 1)
-	r.holders[r.fields["token"]] = heldRecord{1, r.num("expires"), r.num("ttl"), r.num("fence")}
+	last := r.num("fence") + cmp.Or(r.num("reserved"), 1) - 1
+	r.holders[r.fields["token"]] = heldRecord{1, r.num("expires"), r.num("ttl"), r.num("fence"), last, last}
 }
 
 func (r *record) parseDead(value string) {

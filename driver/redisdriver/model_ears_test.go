@@ -36,6 +36,9 @@ func newEars(t *testing.T, s *redistest.Server) *ears {
 	e := &ears{UniversalClient: s.Client(t)}
 	e.subscriber = s.Client(t, func(o *redis.Options) {
 		dial := o.Dialer
+		if dial == nil {
+			dial = new(net.Dialer).DialContext
+		}
 		o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 			e.mu.Lock()
 			defer e.mu.Unlock()

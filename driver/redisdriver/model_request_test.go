@@ -58,6 +58,7 @@ func (m *model) decide(r *modelAsk, ask uint64) modelAnswer {
 	m.purge()
 	if h := m.holding(r.token); h != nil {
 		m.extend(h)
+		m.grant(r.token)
 		return replies(driver.Granted)
 	}
 	if refusal := m.refuse(r); refusal != nil {
@@ -181,9 +182,8 @@ func (m *model) renew(token string) modelAnswer {
 	h := m.holding(token)
 	if h != nil {
 		m.extend(h)
-	} else {
-		m.grant(token)
 	}
+	m.grant(token)
 	return held(h)
 }
 

@@ -211,7 +211,7 @@ func (w *world) compareHolders(got []driver.Holder) error {
 		return fmt.Errorf("held by %+v, want %v", got, want)
 	}
 	for i, h := range want {
-		if err := w.see(h, got[i].Fence); err != nil {
+		if err := w.see(h, got[i].Fence, got[i].LastFence); err != nil {
 			return err
 		}
 		left := got[i].TimeLeft.Milliseconds()

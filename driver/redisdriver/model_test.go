@@ -23,8 +23,10 @@ type model struct {
 	resizedAt int64
 
 	// The fences of a grant are fence to fence+reserved-1. What a grant got is seen only
-	// after the step, so these are of the last grant that was seen.
+	// after the step, so these are of the last grant that was seen. They go on when the key
+	// is gone, but it does not know them then.
 	fence, reserved int64
+	known           bool
 
 	tail, birth int64           // last place given out, and the life of the key that it is of
 	skip        int64           // who waits before this place was passed over
@@ -49,7 +51,7 @@ type modelAsk struct {
 type modelHold struct {
 	*modelAsk
 	weight, expires, since int64
-	fence                  int64 // 0 until it is seen
+	fence, last            int64 // 0 until they are seen
 }
 
 type modelWait struct {
@@ -79,7 +81,7 @@ func (m *model) forget() {
 	m.holders, m.queue, m.tombs = nil, nil, map[string]int64{}
 	m.limit, m.resized = 0, false
 	m.tail, m.skip, m.birth = 0, 0, m.birth+1
-	m.over, m.holes = map[string]bool{}, false
+	m.over, m.holes, m.known = map[string]bool{}, false, false
 	if m.kind != driver.Semaphore {
 		m.limit = wholeLock
 	}

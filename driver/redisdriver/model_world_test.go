@@ -127,7 +127,7 @@ func (w *world) ask(p *player, ask uint64) error {
 	delete(w.model.ended, r.Token) // it was used again, which nobody should do
 	if g.Status == driver.Granted {
 		h := w.model.holding(r.Token)
-		if err := w.see(h, g.Fence); err != nil {
+		if err := w.see(h, g.Fence, g.Fence+g.Fences-1); err != nil {
 			return err
 		}
 		if g.Ask != ask {
@@ -138,12 +138,12 @@ func (w *world) ask(p *player, ask uint64) error {
 	return w.checkHint(g, r.Token)
 }
 
-// see takes note of the fence of a grant, and compares it if it is known already.
-func (w *world) see(h *modelHold, fence int64) error {
+// see takes note of the fences of a grant, and compares them if they are known already.
+func (w *world) see(h *modelHold, fence, last int64) error {
 	m := w.model
 	if h.fence != 0 {
-		if h.fence != fence {
-			return fmt.Errorf("%s has fence %d, and before %d", h.token, fence, h.fence)
+		if h.fence != fence || h.last != last {
+			return fmt.Errorf("%s has fences %d to %d, and before %d to %d", h.token, fence, last, h.fence, h.last)
 		}
 		return nil
 	}
@@ -156,15 +156,20 @@ func (w *world) see(h *modelHold, fence int64) error {
 		}
 	}
 	least := m.fence + m.reserved
+	asked := max(h.fences, 1)
+	if !m.known {
+		asked = 1
+	}
 	if w.clock.slack() == 0 {
-		if want := max(least, m.now*1000); fence != want {
-			return fmt.Errorf("%s has fence %d, want %d", h.token, fence, want)
+		want := max(least, m.now*1000+1-asked)
+		if wantLast := max(want, m.now*1000); fence != want || last != wantLast {
+			return fmt.Errorf("%s has fences %d to %d, want %d to %d", h.token, fence, last, want, wantLast)
 		}
 	}
-	if fence < least {
-		return fmt.Errorf("%s has fence %d, below %d", h.token, fence, least)
+	if fence < least || last < fence || last-fence >= asked {
+		return fmt.Errorf("%s has fences %d to %d, not at most %d from %d", h.token, fence, last, asked, least)
 	}
-	h.fence, m.fence, m.reserved = fence, fence, max(h.fences, 1)
+	h.fence, h.last, m.fence, m.reserved, m.known = fence, last, fence, last-fence+1, true
 	return nil
 }
 

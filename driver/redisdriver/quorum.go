@@ -16,10 +16,13 @@ var (
 // RaiseFence implements [driver.FenceRaiser].
 func (d *Driver) RaiseFence(ctx context.Context, l driver.Lease, fence, fences int64) (int64, error) {
 	a, err := d.answer(ctx, scriptsOf(l.Kind).raise, l.Kind, l.Name, l.Token, fence, max(fences, 1))
-	switch {
-	case err != nil:
+	if err != nil {
 		return 0, err
-	case a.n[0] == 0:
+	}
+	if a.n[1] == 1 {
+		d.serve(ctx, l.Kind, l.Name)
+	}
+	if a.n[0] == 0 {
 		return 0, driver.ErrNotHeld
 	}
 	return a.n[0], nil

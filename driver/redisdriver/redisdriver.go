@@ -8,11 +8,26 @@
 // <prefix>:1:wake:<client>, as are the keys, never written to, that say from where a client
 // pings itself.
 //
+// # How long a lock stays
+//
+// One minute after its last use a lock leaves nothing in Redis; see [WithRetention]. A holder
+// that crashes has used it until its lease ends, and a waiter that crashes until 2/3 of its
+// TTL after it last asked. If those that use an RWMutex or a Semaphore last all crash, the
+// longest lease or wait counts that began while somebody used it, even if it was given up.
+//
+// # Fences
+//
+// Fences are the time of the server's clock in us, or numbers that it has shown since the last
+// one was given, but none older than 1,024 us. So they increase although the key is lost, or
+// an older state of it comes back in a failover, as long as that takes longer and the clock
+// that gives the next one is not behind the one that gave the last. While the key is there
+// its server's clock may be set back: numbers go on one by one.
+//
 // # Grant by push
 //
 // Waiters do not race for a lock that was freed. The script that releases it makes
 // the first waiter the holder, with that waiter's token and TTL, and publishes
-// "granted <token> <ask> <fence>" on the channel of the waiter's client. Handing a
+// "granted <token> <ask> <fence> <fences>" on the channel of the waiter's client. Handing a
 // lock over takes one trip to Redis and one from it.
 //
 // Why may the waiter act on a message that can be late, doubled or lost?
@@ -79,11 +94,17 @@ type optionFunc func(*Driver)
 func (f optionFunc) apply(d *Driver) { f(d) }
 
 // WithPrefix sets what all keys and channels begin with. Programs exclude each
-// other only if they use the same prefix. It panics if prefix is empty.
-// The default is "holdfast".
+// other only if they use the same prefix. It panics if prefix is empty, or could be taken
+// for the beginning of a key of another prefix, as "a:1:mutex" could: its lock "x" would have
+// the key of the lock "1:mutex:x" of the prefix "a". The default is "holdfast".
 func WithPrefix(prefix string) Option {
 	if prefix == "" {
 		panic("redisdriver: empty prefix")
+	}
+	for _, k := range []driver.Kind{driver.Mutex, driver.RWMutex, driver.Semaphore} {
+		if part := format + string(k) + ":"; strings.Contains(prefix+":", part) {
+			panic(fmt.Sprintf("redisdriver: prefix %q contains %q, so that keys of other prefixes could be the same", prefix, part))
+		}
 	}
 	return optionFunc(func(d *Driver) { d.prefix = prefix })
 }
@@ -111,14 +132,20 @@ func New(rdb redis.UniversalClient, opts ...Option) *Driver {
 	for _, o := range opts {
 		o.apply(d)
 	}
-	d.wakes = newWakes(rdb, d.prefix+":1:wake:")
+	d.wakes = newWakes(rdb, d.prefix+format+"wake:")
 	d.uptime = redisscript.NewUptime(rdb)
 	d.channels, d.keeps = d.wakes.prefix, redisscript.Millis(d.retention)
 	return d
 }
 
+// format comes after the prefix in all keys and channels: the number of the format that
+// they are in.
+const format = ":1:"
+
+// key returns the key of a lock. No two locks have the same: the kind begins where format
+// and a kind come first in the key, and no prefix has that in it.
 func (d *Driver) key(k driver.Kind, name string) string {
-	return d.prefix + ":1:" + string(k) + ":" + name
+	return d.prefix + format + string(k) + ":" + name
 }
 
 // Acquire implements [driver.Driver].
@@ -130,11 +157,11 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 		d.wakes.prepare(ctx) // the notice may come as soon as the lock is held
 	}
 	t := d.wakes.expect(r)
-	wait, seated := r.Wait && d.wakes.tried(), false
+	wait, seated, fences := r.Wait && d.wakes.tried(), false, useful(r.Fences)
 	for {
-		birth, place := d.wakes.seat(t)
+		birth, place, changes := d.wakes.seat(t)
 		args := append(make([]any, 0, 11), // stays on the stack
-			r.Ask, redisscript.Millis(r.TTL), max(r.Fences, 1), flag(wait), d.wakes.client(r), r.Holder, birth, place)
+			r.Ask, redisscript.Millis(r.TTL), fences, flag(wait), d.wakes.client(r), r.Holder, birth, place)
 		if r.Kind != driver.Mutex {
 			args = append(args, weight(r), limit(r))
 		}
@@ -150,8 +177,9 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 			return driver.Grant{}, err
 		}
 		status, n, more := a.n[0], a.n[1], a.n[2] == 1
+		given := a.n[3]
 		if a.alone {
-			status, n = 3, a.n[0]
+			status, n, given = 3, a.n[0], fences
 		}
 		switch {
 		case status == 0:
@@ -159,7 +187,10 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 			return driver.Grant{}, fmt.Errorf("%w: the token was released before", driver.ErrNotHeld)
 		case status == 3:
 			d.wakes.granted(t, r.Ask)
-			return driver.Grant{Status: driver.Granted, Ask: r.Ask, Fence: n}, nil
+			if more {
+				d.serve(ctx, r.Kind, r.Name)
+			}
+			return driver.Grant{Status: driver.Granted, Ask: r.Ask, Fence: n, Fences: given}, nil
 		case more: // the queue is long: the script serves it piecemeal
 			seated = status == 2
 		case status == 4:
@@ -169,7 +200,7 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 			d.wakes.forget(r.Token)
 			return driver.Grant{}, redisscript.Refusal(fmt.Errorf("%w: %d, not %d", driver.ErrLimitConflict, n, r.Limit))
 		case status == 2:
-			after := d.wakes.queued(t, r.Ask, a.n[3], a.n[4], n)
+			after := d.wakes.queued(t, r.Ask, changes, a.n[3], a.n[4], n)
 			return driver.Grant{Status: driver.Queued, RetryAfter: after, Carrier: a.text}, nil
 		case r.Wait && !wait:
 			d.wakes.prepare(ctx) // before the first wait
@@ -206,9 +237,16 @@ func (d *Driver) ForceRelease(ctx context.Context, k driver.Kind, name string) e
 		return driver.ErrNotHeld
 	}
 	if a.n[1] == 1 {
-		_, err = d.untilDone(ctx, scriptsOf(k).release, k, name, "-", "0", "")
+		d.serve(ctx, k, name)
 	}
-	return err
+	return nil
+}
+
+// serve goes on where a script stopped in the middle of a long queue: it releases a lease
+// that nobody has.
+func (d *Driver) serve(ctx context.Context, k driver.Kind, name string) {
+	// If this fails, the heartbeats of the waiters take over.
+	_, _ = d.untilDone(ctx, scriptsOf(k).release, k, name, "-", "0", "")
 }
 
 // untilDone runs a script that answers {status, more} until there is no more to do,
@@ -228,6 +266,10 @@ func (d *Driver) untilDone(ctx context.Context, s *script, k driver.Kind, name, 
 	}
 	return first.n[0], nil
 }
+
+// useful is how many fences to ask for. Those of a grant are from the last so many us, and a
+// master that has lost what another gave must not give them again: a failover takes longer.
+func useful(fences int64) int64 { return min(max(fences, 1), 1024) }
 
 // Node implements [driver.Router].
 func (d *Driver) Node(k driver.Kind, name string) string {

@@ -35,9 +35,9 @@ func scriptsFor(kind string, limit ...string) scripts {
 		acquire: newScript("acquire", 1, asks...),
 		release: newScript("release", 1, append([]string{kind + "_release"}, ends...)...),
 		renew:   newScript("renew", 1, second(nil, kind, "lock_renew")...),
-		extend:  newScript("extend", 2, second(nil, kind, "lock_extend")...),
+		extend:  newScript("extend", 3, second(nil, kind, "lock_extend")...),
 		force:   newScript("force", 2, second(nil, kind, kind+"_force")...),
-		raise:   newScript("raise", 1, second(nil, kind, "lock_raise")...),
+		raise:   newScript("raise", 2, second(nil, kind, "lock_raise")...),
 		attach:  newScript("attach", 1, second(nil, kind, "lock_attach")...),
 	}
 }

@@ -204,6 +204,7 @@ func (w *wakes) alive(live bool) {
 		return
 	}
 	w.live, w.heard = live, time.Now()
+	w.changes++
 	w.rouse()
 }
 

@@ -31,6 +31,7 @@ type wakes struct {
 	tokens  map[string]*watch
 	waiting int           // tokens that were last answered Queued
 	live    bool          // the subscription is acknowledged
+	changes int           // how often live has changed
 	mute    bool          // the server passes no news on, or not to us, until a ping comes in
 	heard   time.Time     // when the last of our own pings came in
 	hears   bool          // one did on this subscription
@@ -138,16 +139,18 @@ func (w *wakes) served(t *watch, ask uint64) {
 	w.wait(t, false)
 }
 
-// seat returns the place of a token in the queue, 0 if it never had one.
-func (w *wakes) seat(t *watch) (birth, place int64) {
+// seat returns the place of a token in the queue, 0 if it never had one, and the number of
+// changes of the subscription so far: an ask is about to be sent.
+func (w *wakes) seat(t *watch) (birth, place int64, changes int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return t.birth, t.place
+	return t.birth, t.place, w.changes
 }
 
 // queued notes that a token waits in a place, as the answer to an ask, and says when it
-// should ask again. n is the time in ms that the script named, 0 for none.
-func (w *wakes) queued(t *watch, ask uint64, birth, place, n int64) time.Duration {
+// should ask again. changes is what seat returned before the ask was sent, n the time in
+// ms that the script named, 0 for none.
+func (w *wakes) queued(t *watch, ask uint64, changes int, birth, place, n int64) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	t.asking--
@@ -161,6 +164,11 @@ func (w *wakes) queued(t *watch, ask uint64, birth, place, n int64) time.Duratio
 	after := time.Duration(n) * time.Millisecond
 	if poll := 50*time.Millisecond + mathrand.N(200*time.Millisecond); (!w.live || w.mute) && (after == 0 || poll < after) {
 		after = poll
+	}
+	// A grant may have been pushed since the script ran, when nobody listened. Whoever
+	// makes the waiters ask then, see alive, does not know of one whose answer is under way.
+	if changes != w.changes {
+		after = time.Millisecond
 	}
 	return after
 }
@@ -186,7 +194,7 @@ func (w *wakes) wait(t *watch, waits bool) {
 }
 
 // dispatch passes on what a message says, a line for each token it is about: "granted
-// token ask fence [carrier]", "ask token", "lost token", "wanted token" or, about none,
+// token ask fence fences [carrier]", "ask token", "lost token", "wanted token" or, about none,
 // "ping".
 func (w *wakes) dispatch(payload string) {
 	w.mu.Lock()
@@ -200,14 +208,15 @@ func (w *wakes) news(word []string) {
 	switch {
 	case word[0] == "ping":
 		w.heard, w.hears, w.deaf, w.mute = time.Now(), true, 0, false
-	case word[0] == "granted" && (len(word) == 4 || len(word) == 5):
+	case word[0] == "granted" && (len(word) == 5 || len(word) == 6):
 		ask, err1 := strconv.ParseUint(word[2], 10, 64)
 		fence, err2 := strconv.ParseInt(word[3], 10, 64)
-		if t := w.tokens[word[1]]; t != nil && errors.Join(err1, err2) == nil {
+		fences, err3 := strconv.ParseInt(word[4], 10, 64)
+		if t := w.tokens[word[1]]; t != nil && errors.Join(err1, err2, err3) == nil {
 			w.served(t, ask)
-			g := driver.Grant{Status: driver.Granted, Ask: ask, Fence: fence}
-			if len(word) == 5 {
-				g.Carrier = fit(word[4])
+			g := driver.Grant{Status: driver.Granted, Ask: ask, Fence: fence, Fences: fences}
+			if len(word) == 6 {
+				g.Carrier = fit(word[5])
 			}
 			t.wake(g)
 		}

@@ -138,7 +138,8 @@ func (d *Driver) Confirm(ctx context.Context, l driver.Lease, replicas int, time
 	if l.Kind != driver.Mutex {
 		return redisscript.Unsupported("redisson", l.Kind)
 	}
-	return redisscript.Confirm(ctx, d.rdb, d.renewCall(l), replicas, timeout)
+	_, err := redisscript.Confirm(ctx, d.rdb, d.renewCall(l), replicas, timeout)
+	return err
 }
 
 // Release implements [driver.Driver].

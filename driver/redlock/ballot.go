@@ -34,10 +34,11 @@ type ballot struct {
 
 // vote is what one node has said.
 type vote struct {
-	held  bool
-	ask   uint64 // that it rests on
-	fence int64  // that the lease has on the node
-	age   age    // of the node
+	held   bool
+	ask    uint64 // that it rests on
+	fence  int64  // that the lease has on the node
+	fences int64  // how many it has there, from that one on
+	age    age    // of the node
 
 	queued  bool          // the node wakes us
 	after   time.Duration // when it wants to be asked again
@@ -174,9 +175,9 @@ func (b *ballot) count(v *vote, g driver.Grant, age age) {
 		return // late
 	}
 	v.held, v.queued, v.err = true, false, nil
-	v.ask, v.fence, v.age = g.Ask, g.Fence, age
+	v.ask, v.fence, v.fences, v.age = g.Ask, g.Fence, max(g.Fences, 1), age
 	if !b.d.fenced {
-		v.fence = 0
+		v.fence, v.fences = 0, 0
 	}
 }
 
@@ -185,6 +186,7 @@ type tally struct {
 	votes  int    // those that count
 	agreed bool   // that a majority has one fence
 	fence  int64  // that one, else the largest
+	fences int64  // how many all have that have this one, from it on
 	ask    uint64 // the oldest that a majority with this fence rests on
 }
 
@@ -219,6 +221,11 @@ func (b *ballot) tally(since uint64) tally {
 			}
 		}
 	}
+	for i := range b.votes {
+		if v := &b.votes[i]; v.ask >= since && b.good(v) && v.fence == t.fence && (t.fences == 0 || v.fences < t.fences) {
+			t.fences = v.fences
+		}
+	}
 	return t
 }
 
@@ -247,7 +254,7 @@ func (b *ballot) decided(ask uint64) func(missing, silent int) bool {
 // win is the grant that follows from a tally. The caller holds mu.
 func (b *ballot) win(t tally) driver.Grant {
 	b.won = true
-	return driver.Grant{Status: driver.Granted, Ask: t.ask, Fence: t.fence}
+	return driver.Grant{Status: driver.Granted, Ask: t.ask, Fence: t.fence, Fences: t.fences}
 }
 
 // tell passes news on. Its order with a release is that of mu: none comes later.

@@ -43,7 +43,7 @@ func (d *Driver) confirm(ctx context.Context, b *ballot) (driver.Grant, bool) {
 		if ok || len(behind) == 0 {
 			return g, ok
 		}
-		d.each(ctx, d.limit(lease.TTL), behind, func(ctx context.Context, n *node) { d.raise(ctx, b, n, lease, g.Fence) },
+		d.each(ctx, d.limit(lease.TTL), behind, func(ctx context.Context, n *node) { d.raise(ctx, b, n, lease, g) },
 			func(missing, _ int) bool { return missing == 0 || b.result().agreed })
 		if ctx.Err() != nil {
 			break
@@ -70,7 +70,7 @@ func (b *ballot) claim(round int) (g driver.Grant, l driver.Lease, behind []*nod
 	if t.agreed {
 		return b.win(t), l, nil, true
 	}
-	g.Fence = t.fence
+	g.Fence, g.Fences = t.fence, t.fences
 	if round > 0 {
 		g.Fence += rand.Int64N(500 << round)
 	}
@@ -87,13 +87,13 @@ func (b *ballot) lease() driver.Lease {
 	return driver.Lease{Kind: b.req.Kind, Name: b.req.Name, Token: b.req.Token, TTL: b.req.TTL, Owner: b.req.Owner}
 }
 
-// raise raises the fence of the lease on one node.
-func (d *Driver) raise(ctx context.Context, b *ballot, n *node, l driver.Lease, fence int64) {
+// raise raises the fence of the lease on one node to that of a grant.
+func (d *Driver) raise(ctx context.Context, b *ballot, n *node, l driver.Lease, g driver.Grant) {
 	b.mu.Lock()
 	term := b.votes[n.i].term
 	b.mu.Unlock()
 	fence, err := call(ctx, d, n, d.limit(l.TTL), func(ctx context.Context) (int64, error) {
-		return n.raise.RaiseFence(ctx, l, fence, b.req.Fences)
+		return n.raise.RaiseFence(ctx, l, g.Fence, g.Fences)
 	})
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -102,7 +102,7 @@ func (d *Driver) raise(ctx context.Context, b *ballot, n *node, l driver.Lease, 
 	case v.term != term:
 	case errors.Is(err, driver.ErrNotHeld):
 		v.held = false
-	case err == nil:
-		v.fence = max(v.fence, fence)
+	case err == nil && fence > v.fence:
+		v.fence, v.fences = fence, g.Fences
 	}
 }

@@ -139,7 +139,7 @@ func (d *Driver) asSeen(of []driver.Holder) driver.Holder {
 	slices.SortFunc(of, func(a, b driver.Holder) int { return cmp.Compare(b.TimeLeft, a.TimeLeft) })
 	h.TimeLeft = of[d.majority()-1].TimeLeft
 	for _, other := range of {
-		h.Fence = max(h.Fence, other.Fence)
+		h.Fence, h.LastFence = max(h.Fence, other.Fence), max(h.LastFence, other.LastFence)
 		if other.Since.Before(h.Since) {
 			h.Since = other.Since
 		}

@@ -225,6 +225,17 @@ func (c *Cohort[T, K]) Term() T {
 	return c.term
 }
 
+// Wanted returns the present term if somebody waits for it, or the zero value.
+func (c *Cohort[T, K]) Wanted() T {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var none T
+	if len(c.waiting) == 0 {
+		return none
+	}
+	return c.term
+}
+
 // advance sends the first in the queue to the store, if it cannot have the present term
 // later: then its place in the store's queue should be as early as can be. The caller
 // holds mu.

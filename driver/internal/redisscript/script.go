@@ -121,19 +121,31 @@ func Run(ctx context.Context, rdb processor, call Call) (*Command, error) {
 }
 
 // RunAll runs scripts in one pipeline. Their errors are in the commands.
+//
+// A pipeline cannot fall back by itself. After a failover the new server knows none of our
+// scripts, and every lease would be lost for it. So those that were not known are sent
+// again: the first run of a script on a node with the text, which is some 25 kB, and those
+// that come after it by the hash. Should a node nevertheless not know one, as a slot has
+// moved meanwhile, the text goes with every run.
 func RunAll(ctx context.Context, rdb redis.UniversalClient, calls []Call) []*Command {
-	cmds := pipeline(ctx, rdb, calls, false)
-	// A pipeline cannot fall back by itself. After a failover the new server knows none
-	// of our scripts, and every lease would be lost for it.
-	var again []Call
-	var which []int
-	for i, c := range cmds {
-		if c.unknown {
-			again, which = append(again, calls[i]), append(which, i)
-		}
+	cmds := make([]*Command, len(calls))
+	which := make([]int, len(calls))
+	for i := range calls {
+		which[i] = i
 	}
-	for j, c := range pipeline(ctx, rdb, again, true) {
-		cmds[which[j]] = c
+	taught := map[[2]any]bool{}
+	for _, byText := range []func(Call) bool{
+		func(Call) bool { return false },
+		func(call Call) bool {
+			lesson := [2]any{call.script, Node(rdb, call.line[firstKey].(string))}
+			known := taught[lesson]
+			taught[lesson] = true
+			return !known
+		},
+		func(Call) bool { return true },
+	} {
+		pipeline(ctx, rdb, calls, which, byText, cmds)
+		which = slices.DeleteFunc(which, func(i int) bool { return !cmds[i].unknown })
 	}
 	for _, c := range cmds {
 		Rediscover(ctx, rdb, c.Err())
@@ -141,30 +153,30 @@ func RunAll(ctx context.Context, rdb redis.UniversalClient, calls []Call) []*Com
 	return cmds
 }
 
-func pipeline(ctx context.Context, rdb redis.UniversalClient, calls []Call, byText bool) []*Command {
-	if len(calls) == 0 {
-		return nil
+// pipeline sends those of the calls that are listed, and puts the commands where they belong.
+func pipeline(ctx context.Context, rdb redis.UniversalClient, calls []Call, which []int, byText func(Call) bool, cmds []*Command) {
+	if len(which) == 0 {
+		return
 	}
-	cmds := make([]*Command, len(calls))
 	pipe := rdb.Pipeline()
-	for i, call := range calls {
-		cmds[i] = call.command(ctx, byText)
+	for _, i := range which {
+		cmds[i] = calls[i].command(ctx, byText(calls[i]))
 		_ = pipe.Process(ctx, cmds[i]) // queues; the outcome is in the command
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
-		for _, c := range cmds { // a hook may have refused the whole pipeline
-			if c.Err() == nil && c.Val() == nil {
+		for _, i := range which { // a hook may have refused the whole pipeline
+			if c := cmds[i]; c.Err() == nil && c.Val() == nil {
 				c.SetErr(err)
 			}
 		}
 	}
-	return cmds
 }
 
-// Renewed is what came of a renewal, whose script answers 1, or 0 for not held.
+// Renewed is what came of a renewal, whose script answers 1 or more, or else the token does
+// not hold the lock.
 func (c *Command) Renewed() error {
 	n, err := c.Int64()
-	if err == nil && n == 0 {
+	if err == nil && n <= 0 {
 		return driver.ErrNotHeld
 	}
 	return Classify(err)

@@ -5,16 +5,17 @@
 -- those in queue.lua:
 --
 --   fence     fence of the last grant, whether or not it still holds
---   reserved  how many fences that grant may use, if not one
+--   reserved  how many numbers that grant may use, from its fence on, if not one
 --
 -- A kind of lock is three files. <kind>_look.lua reads what is always needed: that is
 -- enough for a lock that nobody else wants. <kind>.lua, which comes after lock_life.lua,
 -- has its fields and how a token is made a holder, and <kind>_lease.lua, after queue.lua,
--- how a lease goes on and ends. What the rest needs to know of a lock stands in four
+-- how a lease goes on and ends. What the rest needs to know of a lock stands in five
 -- variables:
 --
 --   used, limit  how much of it is held, and how much there is to hold
 --   held         the fence of the lease that this token holds, false for none
+--   numbers      how many fences that lease may use, from this one on
 --   ends         no lease ends before this time; true only after expire()
 --
 -- Scripts come in two parts, as sync.Mutex has Lock and lockSlow. The first takes or

@@ -20,16 +20,18 @@ else
   -- Who does not wait has no place, so it must not overtake those who have.
   more, news = grant()
   if not head and weight <= limit - used then
-    keep(give(token, self, weight, ttl, fences, client, holder))
+    local alone = used == 0
+    settle(give(token, self, weight, ttl, fences, client, holder), alone)
   end
 end
-spread(news, token)
 if held and self ~= token then -- perhaps by another token of its owner
   expire()
   join()
+  more = grant(news) -- the place that it had is empty now
 end
+spread(news, token)
 if held then
-  return { 3, held }
+  return granted(more)
 end
 if wait and mine == (skip or head) then
   notify()
@@ -37,6 +39,6 @@ end
 if not wait then
   return { 1, used > 0 and ends - now + 1 or 0, more, 0, 0, carrier or '' }
 end
--- Nobody is told when a lease runs out. Who is next looks again at that time.
-local next = used > 0 and mine == (skip or head)
+-- Nobody is told when a lease runs out. A waiter that is next looks again at that time.
+local next = used > 0 and (mine == (skip or head) or now + ttl / 3 > ends and is_next(mine))
 return { 2, next and ends - now + 1 or 0, more, birth, mine, carrier or '' }

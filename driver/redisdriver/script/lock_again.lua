@@ -16,6 +16,11 @@ local function join()
   extend(ttl)
 end
 
+-- The tokens of an owner have one number, which is that of all of them.
+local function granted(more)
+  return { 3, held, more, self == token and numbers or 1 }
+end
+
 if buried() then
   return { 0 }
 end
@@ -23,5 +28,7 @@ clear()
 expire()
 if held then
   join()
-  return { 3, held }
+  local more, news = grant()
+  spread(news, token)
+  return granted(more)
 end

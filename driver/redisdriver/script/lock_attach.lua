@@ -6,21 +6,27 @@
 -- KEYS[1]  lock
 -- ARGV[4]  the token that holds it
 -- ARGV[5]  TTL in ms
--- ARGV[6]  how many fences to reserve
+-- ARGV[6]  how many fences may be of use
 -- ARGV[7]  client to tell of a loss, - for none
 -- ARGV[8]  text about the holder
 --
--- Returns {3, fence, weight, owner}, owner empty for none; or {0} if that token does not
--- hold it, or this one was released before.
+-- Returns {3, fence, more, n, weight, owner}, n how many fences there are, owner empty for none; or {0, 0, more} if that
+-- token does not hold it, or this one was released before. more as in grant in queue.lua.
 
 local old, ttl, fences, client, holder = ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7], ARGV[8]
 
 local function answer()
-  return { 3, held, weight_of(self), self == token and '' or string.sub(self, 2) }
+  local more, news = grant()
+  spread(news, token)
+  if not held then
+    return { 0, 0, more }
+  end
+  local alone = self == token
+  return { 3, held, more, alone and numbers or 1, weight_of(self), alone and '' or string.sub(self, 2) }
 end
 
 if buried() then
-  return { 0 }
+  return { 0, 0, 0 }
 end
 clear()
 expire()
@@ -32,10 +38,9 @@ local its_part = part_read(redis.call('HGET', KEYS[1], 'o:' .. old))
 local its_self = its_part and ' ' .. its_part.owner or old
 local weight = weight_of(its_self)
 if not weight then
-  local _, news = grant() -- perhaps it has just expired
-  spread(news)
-  return { 0 }
+  return answer() -- perhaps it has just expired
 end
+local before = ends
 redis.call('HDEL', KEYS[1], 'o:' .. old)
 self = its_part and its_self or token
 if its_part and has_kin(old) then
@@ -46,7 +51,11 @@ if its_part and has_kin(old) then
   extend(ttl)
 else
   vacate(its_self)
-  keep(give(token, self, weight, ttl, fences, client, holder))
+  local alone = used == 0
+  settle(give(token, self, weight, ttl, fences, client, holder), alone)
+end
+if ends < before then
+  informed = nil
 end
 -- An ask of the old one may be on its way.
 bury(old)

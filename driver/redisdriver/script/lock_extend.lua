@@ -1,25 +1,22 @@
--- lock_extend.lua: let the lease last its whole length again, and have more fences for it,
--- unless others wait.
+-- lock_extend.lua: let the lease last its whole length again, and have more fences for it.
 --
 -- KEYS[1]  lock
 -- ARGV[4]  TTL in ms
--- ARGV[5]  how many fences to reserve
+-- ARGV[5]  how many fences may be of use
 --
--- Returns {0, 0} not held by this token, {1, fence} extended, with the first of the new
--- fences, {2, 0} renewed, but somebody waits.
+-- Returns {0, 0, more} not held by this token, {1, fence, 0, n} extended, with n new fences
+-- from that on, {2, fence, more, n} the same, but somebody waits. more as in grant in
+-- queue.lua.
 
 expire()
-local extended = { 0, 0 }
 if held then
   extend(tonumber(ARGV[4]))
 end
-local _, news = grant() -- which also drops who waits no more
-if held and head then
-  extended = { 2, 0 }
-elseif held then
-  advance(tonumber(ARGV[5]))
-  redis.call('HSET', KEYS[1], 'fence', int(fence))
-  extended = { 1, fence }
+local renewed = held -- and not granted just now
+local more, news = grant() -- which also drops those who wait no more
+local first, n = 0, 0
+if renewed then
+  first, n = add(tonumber(ARGV[5]))
 end
 spread(news)
-return extended
+return { renewed and (head and 2 or 1) or 0, first, more, n }

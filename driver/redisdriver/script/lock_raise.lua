@@ -4,15 +4,14 @@
 -- ARGV[4]  the fence that it shall have at least
 -- ARGV[5]  how many fences to reserve
 --
--- Returns {fence}, that of the lease now, or {0} if this token does not hold the lock.
+-- Returns {fence, more}: that of the lease now, or 0 if this token does not hold the lock.
+-- more as in grant in queue.lua.
 
 expire()
-if held then
-  if held < tonumber(ARGV[4]) then
-    raise(tonumber(ARGV[4]), tonumber(ARGV[5]))
-  end
-  return { held }
+if held and held < tonumber(ARGV[4]) then
+  raise(tonumber(ARGV[4]), tonumber(ARGV[5]))
 end
-local _, news = grant()
+local fence_now = held or 0 -- a grant has its own
+local more, news = grant()
 spread(news)
-return { 0 }
+return { fence_now, more }

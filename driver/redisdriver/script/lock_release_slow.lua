@@ -29,8 +29,9 @@ if ARGV[4] == '1' then
   bury(token)
 end
 local more, news = grant()
-if used == 0 and not head then
-  redis.call('PEXPIRE', KEYS[1], int(lifetime(0)))
+local rest = not head and longest()
+if rest then
+  redis.call('PEXPIRE', KEYS[1], int(lifetime(rest)))
 end
 spread(news)
 return { status, more }

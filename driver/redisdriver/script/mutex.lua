@@ -11,13 +11,13 @@
 
 local occupant = seen[5]
 local used, limit = occupant and 1 or 0, 1
-local held, ends = occupant == token and fence, 0
+local held, numbers, ends = occupant == token and fence, reserved, 0
 
 -- Make a token, or an owner, the holder. Returns how long the key must live then.
 local function hold(who, weight, ttl, fences, client, holder)
-  advance(fences)
+  reserve(take(fences))
   occupant, used, ends = who, weight, now + ttl + grace(ttl)
-  held = occupant == self and fence
+  held, numbers = occupant == self and fence, reserved
   redis.call('HSET', KEYS[1], 'token', who, 'expires', int(ends), 'ttl', int(ttl),
     'fence', int(fence), 'holder', int(now) .. ' ' .. client .. ' ' .. holder)
   heed(who, client)

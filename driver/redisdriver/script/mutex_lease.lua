@@ -62,9 +62,26 @@ local function last(expires, ttl)
   redis.call('HSET', KEYS[1], 'expires', int(ends), 'ttl', int(ttl))
 end
 
--- Give this token's lease, which is that of the last grant, a larger fence.
-local function raise(least)
-  fence, held = least, least
+-- How long the lease of the last holder can go on unless it is renewed, false if that is not
+-- known.
+local function longest()
+  return used > 0 and ends - now or 0
+end
+
+-- Give this token's lease, which is that of the last grant, a larger fence, with so many
+-- numbers. Those that it was given before stay its own.
+local function raise(least, fences)
+  keep(retention)
+  reserve(least, math.max(fences, fence + reserved - least))
+  held = fence
   keep(lifetime(0))
   redis.call('HSET', KEYS[1], 'fence', int(fence))
+end
+
+-- Give this token's lease more numbers: the first of them, and how many.
+local function add(fences)
+  local first, n = take(fences)
+  reserve(fence, first + n - fence)
+  keep(lifetime(0))
+  return first, n
 end

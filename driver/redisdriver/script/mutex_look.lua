@@ -3,3 +3,4 @@
 -- KEYS[1]  lock
 
 local seen = redis.call('HMGET', KEYS[1], 'head', 'dead', 'fence', 'reserved', 'token')
+local resized = false -- only a semaphore is

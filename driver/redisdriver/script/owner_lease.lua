@@ -43,5 +43,5 @@ local function free()
     redis.call('HDEL', KEYS[1], 'carrier')
   end
   last(rest.expires, rest.ttl)
-  part, held = nil, false
+  part, held, informed = nil, false, nil
 end

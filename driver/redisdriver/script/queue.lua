@@ -23,6 +23,7 @@
 
 local tail, birth, skip, mine
 local speaker, carrier
+local informed -- the place of the waiter that knows when the next lease ends
 
 local function waiter_read(place)
   local record = redis.call('HGET', KEYS[1], 'w:' .. int(place))
@@ -43,6 +44,7 @@ local function look(...)
   local v = redis.call('HMGET', KEYS[1], 'tail', 'birth', 'skip', 's:' .. token, 'carrier', 'o:' .. token, ...)
   tail, birth = tonumber(v[1] or 0), tonumber(v[2] or 0)
   skip, mine = v[3] and tonumber(v[3]), v[4] and tonumber(v[4])
+  informed = skip or head
   if mine then
     -- A failover that lost writes can have given one place to two.
     local w = waiter_read(mine)
@@ -203,6 +205,16 @@ local function waiter_ask(ask, weight, ttl, fences, client, holder, old_birth, o
   end
 end
 
+-- Let the key live for the lease that was just given. If nobody else counts on the key, one
+-- that did before keeps it no longer.
+local function settle(life, alone)
+  if alone and not head then
+    redis.call('PEXPIRE', KEYS[1], int(life))
+  else
+    keep(life)
+  end
+end
+
 -- Make a token a holder, or its owner on its behalf. Returns how long the key must live.
 local function give(who, its_self, weight, ttl, fences, client, holder)
   if its_self ~= who then
@@ -223,6 +235,56 @@ local function call_kin(owner, place, left, news)
   end
 end
 
+-- Whether nobody listens for a waiter whose client was known to listen. seen has the
+-- answers of one run of the script.
+local function seems_gone(w, seen)
+  if w.vote == '2' and seen[w.client] == nil then
+    seen[w.client] = w.token ~= token and listeners(w.client) == 0
+  end
+  return w.vote == '2' and seen[w.client]
+end
+
+-- Nobody is told when a lease runs out. The waiter that is next looks again at that time,
+-- which the answer to its ask has named. A waiter that became next after its ask is told to
+-- ask once more, unless its next heartbeat comes before that time. If its client seems to
+-- have gone, so is the waiter behind it.
+--
+-- A script that has a lease end earlier than others were told forgets who is informed.
+local function inform(seen, news)
+  local place, left = skip or head, 256
+  if used == 0 or place == informed then
+    return
+  end
+  while place and place <= tail and left > 0 do
+    local w = waiter_read(place)
+    left = left - 1
+    if w and w.alive - patience(w.ttl) + w.ttl / 3 <= ends then
+      return
+    elseif w then
+      news[#news + 1] = { w.client, 'ask ' .. w.token, w.token }
+      if not seems_gone(w, seen) then
+        return
+      end
+    end
+    place = place + 1
+  end
+end
+
+-- Whether a waiter is next if those before it, at most a few, are passed over.
+local function is_next(place)
+  local first, seen = skip or head, {}
+  if place - first > 8 then
+    return false
+  end
+  for p = first, place - 1 do
+    local w = waiter_read(p)
+    if w and not seems_gone(w, seen) then
+      return false
+    end
+  end
+  return true
+end
+
 -- Let in those who wait, from the head of the queue on, until the lock is full or the
 -- next one needs more than is left: nobody overtakes, so that who needs much is not
 -- starved by those who need little. This is the push: a waiter is made a holder here
@@ -233,9 +295,14 @@ end
 -- subscribers may be wrong, a missing heartbeat is not.
 --
 -- At most 256 places are looked at, so that no call holds up the server for long.
--- Returns 1 if there may be more to do, and whom to tell what.
-local function grant()
-  local place, passed, news, gone, left, life = head, false, {}, {}, 256, 0
+-- Returns 1 if there may be more to do, and whom to tell what, in addition to news.
+--
+-- Every script that may have changed the head, how much is held, or the limit, ends with
+-- this, and answers with the first result: whoever runs it has to run <kind>_release.lua then,
+-- with any token, until there is no more.
+local function grant(news)
+  local place, passed, gone, left, life, alone = head, false, {}, 256, 0, used == 0
+  news = news or {}
   while place and place <= tail and left > 0 do
     local w = waiter_read(place)
     left = left - 1
@@ -248,10 +315,7 @@ local function grant()
     elseif w and used >= limit and w.weight <= limit then
       break
     elseif w then
-      if w.vote == '2' and gone[w.client] == nil then
-        gone[w.client] = w.token ~= token and listeners(w.client) == 0
-      end
-      if w.vote == '2' and gone[w.client] then
+      if seems_gone(w, gone) then
         passed = passed or place
       elseif w.weight > limit then
         -- The limit was lowered. It would wait in vain, and the others behind it.
@@ -263,7 +327,7 @@ local function grant()
         waiter_drop(place, w.token)
         life = math.max(life, give(w.token, w.self, w.weight, w.ttl, w.fences, w.client, w.holder))
         news[#news + 1] = { w.client, 'granted ' .. w.token .. ' ' .. w.ask .. ' ' .. int(fence)
-          .. (carrier and ' ' .. carrier or ''), w.token }
+          .. ' ' .. (w.self == w.token and int(reserved) or '1') .. (carrier and ' ' .. carrier or ''), w.token }
         if used >= limit then
           place = place + 1
           if w.self ~= w.token then
@@ -275,15 +339,16 @@ local function grant()
     end
     place = place + 1
   end
-  if life > 0 then
-    keep(life)
-  end
-  local more = left == 0 and place <= tail and used < limit
+  local more = left == 0 and place and place <= tail
   head = mark('head', head, passed or place and place <= tail and place)
   skip = mark('skip', skip, passed and place)
+  if life > 0 then
+    settle(life, alone)
+  end
   if life > 0 and head and heeds then
     news[#news + 1] = heeds -- who waits did so before, and has said it to another
   end
+  inform(gone, news)
   return more and 1 or 0, news
 end
 

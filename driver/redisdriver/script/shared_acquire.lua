@@ -3,7 +3,7 @@
 -- KEYS[1]   lock
 -- ARGV[4]   ask: number of this attempt
 -- ARGV[5]   TTL in ms
--- ARGV[6]   how many fences to reserve
+-- ARGV[6]   how many fences may be of use
 -- ARGV[7]   1 to queue when too little is left
 -- ARGV[8]   client to push the grant to, - for none
 -- ARGV[9]   text about the holder
@@ -22,27 +22,29 @@ local agreed = used == 0 and not resized and asked or limit
 
 -- There is room, nobody waits, and no owner or notice is to be noted. A clock that was set
 -- back shows in a lease that ends later than it can, see expire. What comes is agree,
--- advance, hold and lifetime.
+-- take, hold and lifetime.
 if not (seen[10] or head or ARGV[14]) and dead == '' and string.byte(client, -1) ~= 33
   and (resized or agreed == asked) and weight <= agreed - used
   and (used == 0 or now <= ends and ends <= now + span) then
   local length = ttl + math.min(500, math.max(5, math.floor(ttl / 20)))
-  fence = math.max(fence + reserved, now_us)
-  if fences ~= reserved then
-    redis.call('HSET', KEYS[1], 'reserved', ARGV[6])
+  fence = math.max(fence + reserved, now_us + 1 - (seen[3] and fences or 1))
+  local n = math.max(1, now_us + 1 - fence)
+  if n ~= reserved then
+    redis.call('HSET', KEYS[1], 'reserved', string.format('%.0f', n))
   end
   local expires, life = string.format('%.0f', now + length),
-    math.max(length + retention / 2, retention + math.max(0, math.floor((fence + fences) / 1000) - now))
+    math.max(length + (resized and retention or retention / 2), retention + math.max(0, math.floor((fence + n) / 1000) - now))
   if used == 0 or now + length < ends then
     redis.call('HSET', KEYS[1], 'limit', string.format('%.0f', agreed), 'earliest', expires, 'span', string.format('%.0f', length))
   end
   redis.call('HSET', KEYS[1], 'used', string.format('%.0f', used + weight), 'fence', string.format('%.0f', fence),
-    'h:' .. token, string.format('%.0f %s %.0f %.0f %.0f ', weight, expires, ttl, fence, now) .. client .. ' ' .. holder)
+    'h:' .. token, string.format('%.0f %s %.0f %.0f %.0f %.0f %.0f ', weight, expires, ttl, fence, n, fence + n - 1, now)
+      .. client .. ' ' .. holder)
   if used > 0 then
     life = math.max(life, redis.call('PTTL', KEYS[1])) -- the others count on it, too
   end
   redis.call('PEXPIRE', KEYS[1], string.format('%.0f', life))
-  return fence
+  return n == fences and fence or { 3, fence, 0, n }
 end
 if ARGV[14] then
   self = ' ' .. ARGV[14]

@@ -80,7 +80,7 @@ local function expire()
   look()
   if self ~= token then
     me = holder_read(redis.call('HGET', KEYS[1], 'h:' .. self))
-    held = me and me.fence
+    held, numbers = me and me.fence, me and me.numbers
   end
   if used > 0 and (ends < now or ends > now + span) then
     sweep()
@@ -117,14 +117,32 @@ local function last(expires, ttl)
   redis.call('HSET', KEYS[1], 'earliest', int(ends), 'span', int(span))
 end
 
--- Give this token's lease a larger fence. If others were granted the lock since, one that
--- lies within what they got may be theirs, so then it is a new one.
+-- How long the lease of the last holder can go on unless it is renewed, false if that is not
+-- known: to look at all of them takes time.
+local function longest()
+  return used == 0 and 0
+end
+
+-- Give this token's lease a larger fence, with so many numbers. If others were granted the
+-- lock since, one that lies within what they got may be theirs, so then it is a new one.
 local function raise(least, fences)
   keep(retention)
-  local free = held == fence or least >= fence + reserved
-  advance(fences, free and least)
+  local beyond = fence + reserved
+  local first = (held == fence or least >= beyond) and least or beyond
+  reserve(first, math.max(fences, beyond - first))
   keep(lifetime(0))
   redis.call('HSET', KEYS[1], 'fence', int(fence))
-  me.fence, held = fence, fence
+  me.fence, me.numbers, me.last, held = fence, reserved, fence + reserved - 1, fence
   holder_write(self, me)
+end
+
+-- Give this token's lease more numbers: the first of them, and how many. They are those of
+-- the last grant then: others may have been granted the lock since this token was.
+local function add(fences)
+  reserve(take(fences))
+  keep(lifetime(0))
+  redis.call('HSET', KEYS[1], 'fence', int(fence))
+  me.last = fence + reserved - 1
+  holder_write(self, me)
+  return fence, reserved
 end

@@ -10,9 +10,15 @@ expire()
 if not buried() then
   limit = tonumber(ARGV[4])
   redis.call('HSET', KEYS[1], 'limit', int(limit), 'resized', '1')
+  -- From now on the key outlives leases by the whole retention, see lifetime.
+  resized = true
+  local last = now
+  holders(function(_, h)
+    last = math.max(last, h.expires)
+  end)
   bury(token)
+  keep(lifetime(last - now))
 end
-keep(lifetime(0))
 local more, news = grant()
 spread(news)
 return { 1, more }

@@ -1,0 +1,193 @@
+package redisdriver_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+)
+
+// For how long a lock stays in Redis after its last use: one minute.
+
+// use uses a lock, and returns when it was used for the last time.
+type use struct {
+	name string
+	do   func(*testing.T, func(token string, ttl time.Duration) *party) time.Time
+}
+
+// ended is when a lease that was given, or renewed, just now ends.
+func ended(ttl time.Duration) time.Time {
+	return time.Now().Add(ttl + min(ttl/20, 500*time.Millisecond))
+}
+
+var shortUses = []use{
+	{"is released soon", func(t *testing.T, comes func(string, time.Duration) *party) time.Time {
+		p := comes("a", minute)
+		time.Sleep(time.Second)
+		p.release()
+		return time.Now()
+	}},
+	{"is released just before its end", func(t *testing.T, comes func(string, time.Duration) *party) time.Time {
+		p := comes("a", minute)
+		time.Sleep(58 * time.Second)
+		p.release()
+		return time.Now()
+	}},
+	{"crashes", func(t *testing.T, comes func(string, time.Duration) *party) time.Time {
+		comes("a", minute)
+		return ended(minute)
+	}},
+	{"crashes soon", func(t *testing.T, comes func(string, time.Duration) *party) time.Time {
+		comes("a", time.Second)
+		return ended(time.Second)
+	}},
+	{"is renewed and crashes", func(t *testing.T, comes func(string, time.Duration) *party) time.Time {
+		p := comes("a", minute)
+		time.Sleep(minute / 2)
+		require.NoError(t, renewed(p))
+		return ended(minute)
+	}},
+	{"hands over to one that crashes", func(t *testing.T, comes func(string, time.Duration) *party) time.Time {
+		p := comes("a", minute)
+		comes("b", minute/2)
+		p.release()
+		return ended(minute / 2)
+	}},
+}
+
+var longUses = []use{
+	{"a long lease is released to one that crashes", func(t *testing.T, comes func(string, time.Duration) *party) time.Time {
+		p := comes("a", day)
+		comes("b", minute)
+		p.release()
+		return ended(minute)
+	}},
+	{"a long lease is taken away, and the next crashes", func(t *testing.T, comes func(string, time.Duration) *party) time.Time {
+		p := comes("a", day)
+		comes("b", minute)
+		require.NoError(t, p.d.ForceRelease(context.Background(), p.req.Kind, p.req.Name))
+		return ended(minute)
+	}},
+	{"a long lease is attached to by one that crashes", func(t *testing.T, comes func(string, time.Duration) *party) time.Time {
+		p := comes("a", day)
+		r := p.req
+		r.Token, r.TTL = "b", minute
+		_, err := p.d.Attach(context.Background(), p.lease(), &r)
+		require.NoError(t, err)
+		return ended(minute)
+	}},
+	{"a long lease is left to run out, and the next crashes", func(t *testing.T, comes func(string, time.Duration) *party) time.Time {
+		comes("a", day)
+		time.Sleep(day + time.Second)
+		comes("b", minute)
+		return ended(minute)
+	}},
+	{"a long wait is over, and its lease is released", func(t *testing.T, comes func(string, time.Duration) *party) time.Time {
+		p, w := comes("a", minute), comes("w", day)
+		p.release()
+		w.release()
+		return time.Now()
+	}},
+	{"a long wait and its holder crash", func(t *testing.T, comes func(string, time.Duration) *party) time.Time {
+		comes("a", minute)
+		comes("w", day)
+		return time.Now().Add(day * 2 / 3) // a waiter may come back until then
+	}},
+}
+
+// In a mutex one knows whose lease is the last.
+var longMutexUses = []use{
+	{"a long wait is given up, and the holder crashes", func(t *testing.T, comes func(string, time.Duration) *party) time.Time {
+		comes("a", minute)
+		at := ended(minute)
+		comes("w", day).release()
+		return at
+	}},
+}
+
+func permitsOf5(r *driver.Request) { r.Kind, r.Weight, r.Limit = driver.Semaphore, 5, 5 }
+
+// lastUse uses the lock, and returns one minute after its last use: just before that if kept.
+func lastUse(t *testing.T, s *redistest.Server, u use, shape func(*driver.Request), kept bool) {
+	t.Helper()
+	d := open(t, s.Client(t), s)
+	at := u.do(t, func(token string, ttl time.Duration) *party {
+		p := join(t, d, token, ttl)
+		shape(&p.req)
+		p.ask()
+		return p
+	})
+	over := at.Add(minute + 100*time.Millisecond)
+	if kept {
+		over = at.Add(minute - 100*time.Millisecond)
+	}
+	time.Sleep(time.Until(over))
+}
+
+func TestNothingIsLeftOneMinuteAfterTheLastUse(t *testing.T) {
+	for _, k := range []driver.Kind{driver.Mutex, driver.RWMutex, driver.Semaphore} {
+		uses := append(append([]use{}, shortUses...), longUses...)
+		if k == driver.Mutex {
+			uses = append(uses, longMutexUses...)
+		}
+		for _, u := range uses {
+			t.Run(fmt.Sprint(k, " ", u.name), func(t *testing.T) {
+				redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
+					shape := func(r *driver.Request) { r.Kind = k }
+					if k == driver.Semaphore {
+						shape = permitsOf5
+					}
+					lastUse(t, s, u, shape, false)
+					s.RequireNoKeys(t, s.Prefix(), 0)
+				})
+			})
+		}
+	}
+}
+
+// A limit that was set counts until the semaphore has not been used for a minute.
+func TestResizedLimitIsKeptForAMinuteAfterTheLastUse(t *testing.T) {
+	for _, u := range append(append([]use{}, shortUses...), longUses...) {
+		for _, before := range []bool{true, false} {
+			for _, kept := range []bool{true, false} {
+				t.Run(fmt.Sprintf("%s, resized before %v, kept %v", u.name, before, kept), func(t *testing.T) {
+					redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
+						d := open(t, s.Client(t), s)
+						resize := func() {
+							for i := range 3 { // which does not add up
+								token := fmt.Sprintf("resize-%d-%d", time.Now().UnixNano(), i)
+								require.NoError(t, d.Resize(context.Background(), "rule", token, 5))
+							}
+						}
+						first := true
+						lastUse(t, s, use{do: func(t *testing.T, comes func(string, time.Duration) *party) time.Time {
+							if before {
+								resize()
+							}
+							return u.do(t, func(token string, ttl time.Duration) *party {
+								p := comes(token, ttl)
+								if first && !before {
+									resize()
+								}
+								first = false
+								return p
+							})
+						}}, permitsOf5, kept)
+						info, err := d.Inspect(context.Background(), driver.Semaphore, "rule")
+						require.NoError(t, err)
+						if kept {
+							require.EqualValues(t, 5, info.Limit)
+						} else {
+							s.RequireNoKeys(t, s.Prefix(), 0)
+						}
+					})
+				})
+			}
+		}
+	}
+}

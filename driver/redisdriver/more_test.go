@@ -1,0 +1,165 @@
+package redisdriver_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/redisdriver"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+)
+
+// A grant stops after 256 places. Whichever script it was part of, the driver goes on at
+// once, and nobody beside an open lock waits for a heartbeat.
+
+const crowded = 600
+
+// crowd is a semaphore of which a token that has crashed held most, and one holds the rest.
+type crowd struct {
+	d       *redisdriver.Driver
+	holder  *party
+	crashed *party
+	first   *party // of those that wait
+}
+
+// thatServe are the ways to find out that the lease of the one that crashed is over.
+var thatServe = map[string]func(*testing.T, *crowd){
+	"the ask of a waiter":    func(t *testing.T, c *crowd) { c.first.must(driver.Granted) },
+	"the repeat of a holder": func(t *testing.T, c *crowd) { c.holder.must(driver.Granted) },
+	"a try": func(t *testing.T, c *crowd) {
+		hasty := join(t, c.d, "hasty", time.Hour)
+		permitsOf(2 * crowded)(&hasty.req)
+		hasty.req.Wait = false
+		hasty.must(driver.Busy)
+	},
+	"a request with another limit": func(t *testing.T, c *crowd) {
+		other := join(t, c.d, "other", time.Hour)
+		permitsOf(1)(&other.req)
+		other.req.Ask, other.req.Limit = 1, 7
+		_, err := c.d.Acquire(context.Background(), &other.req)
+		require.ErrorIs(t, err, driver.ErrLimitConflict)
+	},
+	"a request for too much": func(t *testing.T, c *crowd) {
+		other := join(t, c.d, "other", time.Hour)
+		permitsOf(2*crowded + 1)(&other.req)
+		other.req.Ask = 1
+		_, err := c.d.Acquire(context.Background(), &other.req)
+		require.ErrorIs(t, err, driver.ErrLimitExceeded)
+	},
+	"the renewal of another":    func(t *testing.T, c *crowd) { require.NoError(t, renewed(c.holder)) },
+	"a renewal that is late":    func(t *testing.T, c *crowd) { require.ErrorIs(t, renewed(c.crashed), driver.ErrNotHeld) },
+	"the extension of another":  func(t *testing.T, c *crowd) { require.NoError(t, extended(c.holder)) },
+	"an extension that is late": func(t *testing.T, c *crowd) { require.ErrorIs(t, extended(c.crashed), driver.ErrNotHeld) },
+	"a raise of another":        func(t *testing.T, c *crowd) { require.NoError(t, raised(c.holder)) },
+	"a raise that is late":      func(t *testing.T, c *crowd) { require.ErrorIs(t, raised(c.crashed), driver.ErrNotHeld) },
+	"an attachment of another":  func(t *testing.T, c *crowd) { require.NoError(t, attached(c.holder)) },
+	"an attachment that is late": func(t *testing.T, c *crowd) {
+		require.ErrorIs(t, attached(c.crashed), driver.ErrNotHeld)
+	},
+	"a release": func(t *testing.T, c *crowd) { c.holder.release() },
+	"a release that is late": func(t *testing.T, c *crowd) {
+		_ = c.d.Release(context.Background(), c.crashed.lease()) // either answer will do
+	},
+	"a downgrade that is late": func(t *testing.T, c *crowd) {
+		require.ErrorIs(t, c.d.Downgrade(context.Background(), c.crashed.lease(), 1), driver.ErrNotHeld)
+	},
+	"a force": func(t *testing.T, c *crowd) {
+		require.NoError(t, c.d.ForceRelease(context.Background(), driver.Semaphore, "rule"))
+	},
+	"a resize": func(t *testing.T, c *crowd) { require.NoError(t, c.d.Resize(context.Background(), "rule", "resize", 2*crowded)) },
+}
+
+func renewed(p *party) error { return p.d.Renew(context.Background(), []driver.Lease{p.lease()})[0] }
+
+func extended(p *party) error {
+	_, err := p.d.Extend(context.Background(), p.lease(), 1)
+	return err
+}
+
+func raised(p *party) error {
+	_, err := p.d.RaiseFence(context.Background(), p.lease(), 1, 1)
+	return err
+}
+
+func attached(p *party) error {
+	r := p.req
+	r.Token = "attached"
+	_, err := p.d.Attach(context.Background(), p.lease(), &r)
+	return err
+}
+
+// permitsOf asks for so many permits of twice as many as the crowd wants.
+func permitsOf(n int64) func(*driver.Request) {
+	return func(r *driver.Request) { r.Kind, r.Weight, r.Limit = driver.Semaphore, n, 2*crowded }
+}
+
+// gather returns the crowd; its lease ends after a minute and some.
+func gather(t *testing.T, d *redisdriver.Driver) *crowd {
+	c := &crowd{d: d, holder: join(t, d, "holder", time.Hour), crashed: join(t, d, "crashed", minute)}
+	permitsOf(crowded)(&c.holder.req)
+	permitsOf(crowded)(&c.crashed.req)
+	c.crashed.must(driver.Granted)
+	c.holder.must(driver.Granted)
+	for i := range crowded {
+		w := join(t, d, fmt.Sprint("waiter", i), time.Hour)
+		permitsOf(1)(&w.req)
+		w.req.Wake = nil
+		w.must(driver.Queued)
+		if i == 0 {
+			c.first = w
+		}
+	}
+	return c
+}
+
+func (c *crowd) requireServed(t *testing.T) {
+	t.Helper()
+	info, err := c.d.Inspect(context.Background(), driver.Semaphore, "rule")
+	require.NoError(t, err)
+	require.Empty(t, info.Queue, "they wait beside an open lock")
+}
+
+func TestLongQueueIsServedAtOnceWhateverFindsItFree(t *testing.T) {
+	for name, serve := range thatServe {
+		t.Run(name, func(t *testing.T) {
+			redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
+				c := gather(t, open(t, s.Client(t), s))
+				time.Sleep(2 * minute)
+				serve(t, c)
+				c.requireServed(t)
+			})
+		})
+	}
+}
+
+// The same on a real Redis, and of a confirmation, which miniredis does not know.
+func TestLongQueueIsServedAtOnceOnRealRedis(t *testing.T) {
+	s, clock := redistest.RealWithClock(t)
+	rdb := s.Client(t)
+	ways := map[string]func(*testing.T, *crowd){
+		"a confirmation of another": func(t *testing.T, c *crowd) {
+			require.NoError(t, c.d.Confirm(t.Context(), c.holder.lease(), 0, time.Millisecond))
+		},
+		"a confirmation that is late": func(t *testing.T, c *crowd) {
+			require.ErrorIs(t, c.d.Confirm(t.Context(), c.crashed.lease(), 0, time.Millisecond), driver.ErrNotHeld)
+		},
+	}
+	for name, serve := range thatServe {
+		ways[name] = serve
+	}
+	for name, serve := range ways {
+		t.Run(name, func(t *testing.T) {
+			clock.Set(0)
+			require.NoError(t, rdb.FlushAll(t.Context()).Err())
+			c := gather(t, open(t, rdb, s))
+			clock.Set(2 * minute)
+			serve(t, c)
+			c.requireServed(t)
+			requireConsistent(t, rdb, driver.Semaphore, s.Prefix()+":1:semaphore:rule")
+		})
+	}
+}
