@@ -2,23 +2,22 @@ package holdfast
 
 import (
 	"context"
-	cryptorand "crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"os"
-	"slices"
-	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/redisdriver"
 	"github.com/holdfast-go/holdfast/internal/keepalive"
+	"github.com/holdfast-go/holdfast/internal/leasectx"
+	"github.com/holdfast-go/holdfast/internal/local"
+	"github.com/holdfast-go/holdfast/internal/session"
 )
 
 // closeTimeout bounds how long Close waits for commands that Redis does not answer.
@@ -27,36 +26,14 @@ const closeTimeout = 10 * time.Second
 // Client makes locks that live in one store. A program needs one for each Redis it
 // keeps locks on. Its methods may be called from any goroutine.
 type Client struct {
-	_      noCopy
-	d      driver.Driver
-	config config
-	common config                // alike
-	hooks  atomic.Pointer[hooks] // nil if there are none
-	keeper *keepalive.Keeper
-	id     string // begins its tokens
-	holder string // what others see when they look who holds a lock
-	count  atomic.Uint64
-
-	// accepted is set once the store has carried out a command: it can be used, and
-	// a later refusal is a change over there, such as a rotated password.
-	accepted atomic.Bool
-	mute     atomic.Bool // said in the log
-
-	began    time.Time
-	answered atomic.Int64 // when the store last answered, after began
-	streak   atomic.Int64 // answers, each within 1 ms of the one before
-
-	closing context.Context // ends when Close begins
-	shut    context.CancelFunc
-	life    context.Context // ends when Close has finished, or does not wait any longer
-	die     context.CancelFunc
-	wg      sync.WaitGroup
-	mu      sync.Mutex
-	closed  bool              // no operation begins any more
-	terms   []*acquisition    // granted; see acquisition.place
-	doors   map[door]*doorway // of the locks that somebody waits for or holds
-	notices bool              // the store tells a holder that it is wanted
-	waiters sync.Pool         // not for all clients: in a test each may have a time of its own
+	_       noCopy
+	session *session.Session
+	locks   *local.Registry
+	config  config
+	notices bool                  // the store tells a holder that it is wanted
+	hooks   atomic.Pointer[hooks] // nil if there are none
+	adding  sync.Mutex            // held while a hook is added
+	mute    atomic.Bool           // said in the log
 }
 
 // New returns a client that keeps its locks on the Redis behind rdb: a
@@ -87,86 +64,77 @@ func configure(opts []Option) config {
 	return c
 }
 
-func open(d driver.Driver, c config) *Client {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown"
-	}
-	life, die := context.WithCancel(context.Background())
-	closing, shut := context.WithCancel(life)
-	client := &Client{
-		d:       d,
-		began:   time.Now(),
-		life:    life,
-		die:     die,
-		id:      string(appendRandom(nil)),
-		holder:  host + ":" + strconv.Itoa(os.Getpid()),
-		closing: closing,
-		shut:    shut,
-		doors:   map[door]*doorway{},
-	}
-	client.waiters.New = newWaiter
+func open(d driver.Driver, cfg config) *Client {
+	c := &Client{session: session.New(d), config: cfg}
 	if n, able := driver.As[driver.Notifier](d); able {
-		client.notices = n.Notices()
+		c.notices = n.Notices()
 	}
-	if !client.notices {
-		c.linger = 0 // nobody would tell us to stop
+	c.config.hold = c.options(cfg)
+	if b, able := driver.As[driver.Batcher](d); able && cfg.batch != nil {
+		b.Batch(*cfg.batch)
 	}
-	client.config, client.common = c, c.alike()
-	client.config.key = &client.common
-	if b, able := driver.As[driver.Batcher](d); able && c.batch != nil {
-		b.Batch(*c.batch)
-	}
-	client.keeper = keepalive.New(d, client.keep)
+	c.locks = local.NewRegistry(c.session, keepalive.New(d, c.keep), func(op string, id local.ID, err error) error {
+		return &LockError{Op: op + " " + string(id.Kind), Name: id.Name, Err: err}
+	})
+	c.locks.Client = c
 	if r, able := driver.As[driver.Reporter](d); able {
-		r.OnReconnect(client.reconnected)
+		r.OnReconnect(c.reconnected)
 	}
-	return client
+	return c
+}
+
+// options are what locks of the same options have in common: those of the client if these are
+// the same, as they are for most locks, so that not every lease has its own.
+func (c *Client) options(cfg config) *local.Options {
+	o := cfg.options
+	if !c.notices {
+		o.Linger = 0 // nobody would tell us to stop
+	}
+	if own := c.config.hold; own != nil && o == *own {
+		return own
+	}
+	return &o
 }
 
 // reconnected says once that waiters poll because the store passes no news on: all works,
 // so nobody would look for the cause of slow hand-overs.
 func (c *Client) reconnected(reason string) {
 	if reason == "mute" && !c.mute.Swap(true) {
-		go c.config.log().Warn("holdfast: no news of locks comes in, so waiters ask every 50 to 250 ms; " +
+		go c.config.options.Log().Warn("holdfast: no news of locks comes in, so waiters ask every 50 to 250 ms; " +
 			"grant +subscribe and +publish on channels with the prefix of the keys, and allow PUBLISH in scripts")
 	}
 }
 
-// Close ends the client. Those who wait for a lease get [ErrClosed], leases that are
+// Close ends the client. Callers that wait for a lease get [ErrClosed], leases that are
 // held are released, and their contexts end. It returns when all that is done, or
 // with an error after 10 s if Redis does not answer; leases that could not be
 // released end with their TTL, and goroutines end when their commands do, after the
 // Redis client's ReadTimeout. Closing again does nothing.
 func (c *Client) Close() error {
-	c.mu.Lock()
-	if c.closed {
-		c.mu.Unlock()
+	if !c.session.Open() {
 		return nil
 	}
-	c.closed = true
-	c.shut()
-	held := slices.Clone(c.terms)
-	c.wg.Add(len(held))
-	c.mu.Unlock()
-	defer c.die()
-
 	var failed []error
 	finished := make(chan struct{})
+	shut := make(chan struct{})
 	go func() {
 		defer close(finished)
 		var results []<-chan error
-		for _, a := range held {
-			if r := a.close(); r != nil {
-				results = append(results, r)
-			}
+		first := c.session.Close(func() { results = c.locks.Close(); close(shut) })
+		if !first {
+			close(shut)
+			return
 		}
-		c.wg.Wait() // waiters withdraw before the driver is closed
-		c.keeper.Close()
-		failed = append(failed, c.d.Close())
+		c.locks.Keeper.Close()
+		failed = append(failed, c.session.Driver.Close()) // waiters have withdrawn
 		for _, r := range results {
-			failed = append(failed, <-r)
+			err := <-r
+			if errors.Is(err, driver.ErrNotHeld) {
+				err = ErrLost
+			}
+			failed = append(failed, err)
 		}
+		c.session.End()
 	}()
 	timeout := time.NewTimer(closeTimeout)
 	defer timeout.Stop()
@@ -174,192 +142,62 @@ func (c *Client) Close() error {
 	case <-finished:
 		return errors.Join(failed...)
 	case <-timeout.C:
+		c.session.End()
 		return errors.New("holdfast: close: the store does not answer")
 	}
 }
 
-// begin starts an operation, which ends with c.wg.Done. It reports false if the
-// client is closed.
-func (c *Client) begin() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return false
+// Attach takes over what another lease held that was ended by [Lease.Detach], also in
+// another process: the lock, for reading or writing, or the permits. The new lease has a
+// token and a fence of its own and lasts the TTL of this client or of opts, from now on;
+// beside others of one owner, see [WithOwner], it has their fence. Waiters do not get the
+// lock in between.
+//
+// Of several that attach to one token exactly one succeeds. The others get an error that
+// matches [ErrNotHeld], as does a caller that comes too late, or has something that is no
+// token. Transient errors, such as a broken connection, are retried until ctx ends. If that
+// happens while the answer is under way, nobody knows who holds the lock, and it is released.
+// A lease that was not detached can be taken over as well, from a holder that crashed: if the
+// holder lives after all, it finds out when it renews, and has a smaller fence.
+//
+// For hooks it is a way to acquire, see [AcquireOp].
+func (c *Client) Attach(ctx context.Context, token string, opts ...LockOption) (*Lease, error) {
+	kind, rest, _ := strings.Cut(token, ":")
+	old, name, _ := strings.Cut(rest, ":")
+	from := driver.Lease{Kind: driver.Kind(kind), Name: name, Token: old}
+	fail := func(err error) (*Lease, error) { return nil, &LockError{Op: "attach", Name: name, Err: err} }
+	known := from.Kind == driver.Mutex || from.Kind == driver.RWMutex || from.Kind == driver.Semaphore
+	strange := strings.ContainsFunc(old, func(r rune) bool { return r <= ' ' || r > '~' })
+	if !known || old == "" || strange || !validName(name) {
+		name = ""
+		return fail(fmt.Errorf("%w: this is no token of a lease", ErrNotHeld))
 	}
-	c.wg.Add(1)
-	return true
-}
-
-// share returns the options of the client if these are the same, as they are for most locks,
-// so that not every lease has its own.
-func (c *Client) share(cfg config) *config {
-	if cfg == c.common {
-		return &c.common
-	}
-	own := cfg // so that only here it has to go to the heap
-	return &own
-}
-
-// brisk reports whether the store has just answered many commands in quick
-// succession, and so will answer the next. Then a caller who does not want to wait for
-// long can wait for the answer itself; to have another goroutine wait for it would be
-// what takes the time.
-func (c *Client) brisk() bool {
-	return c.streak.Load() >= 8 && time.Since(c.began)-time.Duration(c.answered.Load()) < time.Millisecond
-}
-
-// answer notes that the store has answered.
-func (c *Client) answer() {
-	c.accepted.Store(true)
-	now := time.Since(c.began)
-	if before := c.answered.Swap(int64(now)); now-time.Duration(before) < time.Millisecond {
-		c.streak.Add(1)
-	} else {
-		c.streak.Store(0)
-	}
-}
-
-// newToken returns the identity of an acquisition. The counter tells those of this
-// client apart, the random part those of its clones: a virtual machine that was
-// copied while it ran must not repeat them.
-func (c *Client) newToken() string {
-	b := make([]byte, 0, 56)
-	b = append(b, c.id...)
-	b = append(b, '-')
-	b = strconv.AppendUint(b, c.count.Add(1), 10)
-	b = append(b, '-')
-	return string(appendRandom(b))
-}
-
-func appendRandom(to []byte) []byte {
-	var b [8]byte
-	_, _ = cryptorand.Read(b[:]) // never fails
-	return hex.AppendEncode(to, b[:])
-}
-
-// inspect and force serve the methods of all primitives.
-
-func (h *handle) inspect(ctx context.Context) (Info, error) {
-	i, ok := driver.As[driver.Inspector](h.c.d)
-	return await(h.c, ctx, errand[Info]{op: "inspect", door: h.all(), able: ok, do: func() (Info, error) {
-		return i.Inspect(exempt(ctx), h.kind, h.name)
-	}})
-}
-
-func (h *handle) force(ctx context.Context) error {
-	f, ok := driver.As[driver.Forcer](h.c.d)
-	_, err := await(h.c, ctx, errand[any]{op: "force unlock", door: h.all(), able: ok, once: true, do: func() (any, error) {
-		err := f.ForceRelease(exempt(ctx), h.kind, h.name)
-		if errors.Is(err, driver.ErrNotHeld) {
-			err = ErrNotHeld
-		}
-		return nil, err
-	}})
-	return err
-}
-
-// errand is something that a caller wants done at the store.
-type errand[T any] struct {
-	op    string
-	door  door
-	able  bool              // the driver can do it
-	begin func() error      // what comes first in this process; nil for nothing
-	do    func() (T, error) // at the store
-	once  bool              // what was perhaps done must not be done again
-}
-
-// again reports whether to try again after an error.
-func (e errand[T]) again(err error) bool {
-	return errors.Is(err, driver.ErrTransient) && (!e.once || errors.Is(err, driver.ErrNotExecuted))
-}
-
-// await runs an errand, again and again while the store is in trouble that may pass. It waits
-// no longer than ctx, for go-redis cannot be relied on to return when its context ends.
-// If that has ended before nothing is done.
-func await[T any](c *Client, ctx context.Context, e errand[T]) (T, error) {
-	var none T
-	fail := func(err error) (T, error) {
-		return none, &LockError{Op: e.op + " " + string(e.door.kind), Name: e.door.name, Err: err}
-	}
-	switch {
-	case !validName(e.door.name):
-		return fail(ErrInvalidName)
-	case !e.able:
+	if _, able := driver.As[driver.Attacher](c.session.Driver); !able {
 		return fail(fmt.Errorf("the store cannot do this: %w", errors.ErrUnsupported))
-	case ctx.Err() != nil:
-		return fail(end(ctx))
-	case !c.begin():
-		return fail(ErrClosed)
 	}
-	if e.begin != nil {
-		if err := e.begin(); err != nil {
-			c.wg.Done()
-			return fail(err)
-		}
+	h := c.handle(from.Kind, name, opts)
+	l, err := h.lease(ctx, local.Want{Wait: true, From: &from}, "attach")
+	if errors.Is(err, driver.ErrNotHeld) && !errors.Is(err, ErrNotHeld) {
+		return fail(ErrNotHeld)
 	}
-	type result struct {
-		v   T
-		err error
-	}
-	attempts, done := make(chan result, 1), ctx.Done()
-	attempt := func() {
-		v, err := e.do()
-		attempts <- result{v, err}
-	}
-	go attempt()
-	said := complaint{op: e.op, kind: e.door.kind, name: e.door.name, cfg: &c.config}
-	said.begin()
-	timer := time.NewTimer(troubleAfter)
-	defer timer.Stop()
-	var failed error // at the last attempt
-	var pause time.Duration
-	var retry <-chan time.Time
-	for {
-		select {
-		case r := <-attempts:
-			if r.err == nil || !e.again(r.err) {
-				c.wg.Done()
-				if r.err != nil {
-					return fail(r.err)
-				}
-				return r.v, nil
-			}
-			failed = r.err
-			said.because(failed)
-			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
-			retry = time.After(pause/2 + rand.N(pause))
-		case <-retry:
-			retry = nil
-			go attempt()
-		case <-timer.C:
-			timer.Reset(said.tell())
-		case <-done:
-			if retry != nil { // nothing is under way
-				c.wg.Done()
-			} else {
-				go func() { <-attempts; c.wg.Done() }()
-			}
-			return fail(because(end(ctx), failed))
-		}
-	}
+	return l, err
 }
 
-// because adds to the end of a context what was in the way.
-func because(cause, trouble error) error {
-	if trouble == nil {
-		return cause
+// keep renews leases for the keeper. Commands need a context with a span, or they would
+// each begin a trace of their own; that of one of the leases is as good as another.
+func (c *Client) keep(ctx context.Context, entries []*keepalive.Entry) []error {
+	values := context.Background()
+	for _, e := range entries {
+		if h := e.Owner.(*local.Grant).Oldest(); h != nil && trace.SpanContextFromContext(h.Values()).IsValid() {
+			values = h.Values()
+			break
+		}
 	}
-	return fmt.Errorf("%w: %w", cause, trouble)
-}
-
-// end is the cause of the end of ctx, as an error of another lease or none: that a lease
-// in ctx was lost says nothing of the one in hand.
-func end(ctx context.Context) error {
-	cause := context.Cause(ctx)
-	if errors.Is(cause, ErrLost) || errors.Is(cause, ErrNotHeld) {
-		return fmt.Errorf("%w: %v", ctx.Err(), cause)
+	grants := make([]*local.Grant, len(entries))
+	for i, e := range entries {
+		grants[i] = e.Owner.(*local.Grant)
 	}
-	return cause
+	return c.renew(leasectx.Detached(ctx, values), grants)
 }
 
 func validName(name string) bool { return name != "" && len(name) <= driver.MaxName }

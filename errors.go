@@ -7,6 +7,9 @@ import (
 	"strings"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/claim"
+	"github.com/holdfast-go/holdfast/internal/local"
+	"github.com/holdfast-go/holdfast/internal/session"
 )
 
 // What can be wrong. Errors of this package match one of these with [errors.Is], the
@@ -14,17 +17,20 @@ import (
 // in a [*LockError].
 var (
 	// ErrLocked says that another holds the lock.
-	ErrLocked error = &sentinel{"locked", "held by another"}
+	ErrLocked = claim.ErrLocked
 	// ErrLost says that the lease ended before it was released: it could not be
 	// renewed in time, or it was taken away. Another may hold the lock now.
-	ErrLost error = &sentinel{"lock_lost", "lock lost"}
+	ErrLost = local.ErrLost
+	// ErrExpired says of a lease that was lost that its time was over: it was not renewed in
+	// time, or a clock was set forward. Other losses are told by the store.
+	ErrExpired = local.ErrExpired
 	// ErrNotHeld says that the lock is not held: the lease was released before.
-	ErrNotHeld error = &sentinel{"not_held", "lock not held"}
+	ErrNotHeld = local.ErrNotHeld
 	// ErrClosed says that the client is closed.
-	ErrClosed error = &sentinel{"closed", "client closed"}
+	ErrClosed = session.ErrClosed
 	// ErrDeadlock says that the context already carries a lease on the lock, for
 	// which the caller would wait for ever.
-	ErrDeadlock error = &sentinel{"deadlock", "already held by this context"}
+	ErrDeadlock = local.ErrDeadlock
 	// ErrLimitConflict says that a semaphore is in use with another limit.
 	ErrLimitConflict = driver.ErrLimitConflict
 	// ErrLimitExceeded says that more was asked for than the limit of a semaphore.
@@ -32,17 +38,8 @@ var (
 	// ErrNotReplicated says that too few replicas have confirmed a lease, see [WithReplicas].
 	ErrNotReplicated = driver.ErrNotReplicated
 	// ErrInvalidName says that a name is empty or longer than 512 bytes.
-	ErrInvalidName error = &sentinel{"invalid_name", "name must have 1 to 512 bytes"}
+	ErrInvalidName error = &session.Sentinel{Kind: "invalid_name", Text: "name must have 1 to 512 bytes"}
 )
-
-type sentinel struct{ kind, text string }
-
-func (e *sentinel) Error() string { return "holdfast: " + e.text }
-
-// Is makes what hooks say of a renewal mean the same as what the driver said.
-func (e *sentinel) Is(target error) bool {
-	return error(e) == ErrNotHeld && target == driver.ErrNotHeld
-}
 
 // LockError says which operation failed on which lock. It never contains a token.
 type LockError struct {
@@ -74,17 +71,17 @@ func (e *LockError) Unwrap() error { return e.Err }
 // limit_conflict, limit_exceeded, not_replicated, timeout, canceled or, for anything else
 // the store said, store.
 func (e *LockError) ErrorType() string {
-	var known *sentinel
+	var known *session.Sentinel
 	isKnown := errors.As(e.Err, &known)
 	switch {
-	case isKnown && known != ErrLocked: // that only says what was waited for
-		return known.kind
+	case isKnown && error(known) != ErrLocked: // that only says what was waited for
+		return known.Kind
 	case errors.Is(e.Err, context.DeadlineExceeded):
 		return "timeout"
 	case errors.Is(e.Err, context.Canceled):
 		return "canceled"
 	case isKnown:
-		return known.kind
+		return known.Kind
 	case errors.Is(e.Err, ErrLimitConflict):
 		return "limit_conflict"
 	case errors.Is(e.Err, ErrLimitExceeded):

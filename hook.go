@@ -3,13 +3,16 @@ package holdfast
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
-	"go.opentelemetry.io/otel/trace"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/keepalive"
+	"github.com/holdfast-go/holdfast/internal/leasectx"
+	"github.com/holdfast-go/holdfast/internal/local"
+	"github.com/holdfast-go/holdfast/internal/redishook"
 )
 
 // Hook is called around what a [Client] does, in the manner of a hook of go-redis. Each
@@ -88,6 +91,8 @@ type AcquireOp struct {
 	Wait   bool  // false for TryLock and its like
 	TTL    time.Duration
 
+	WithoutRenewal bool // the lease ends after its TTL
+
 	// Reentrant is set when the lease turns out to be nested in one of the context, see
 	// [WithReentrancy].
 	Reentrant bool
@@ -107,8 +112,11 @@ type AcquireOp struct {
 	Asked     int  // how often the store was asked
 	Wakeups   Wakeups
 
-	blockers []string // carriers of those who held it
-	run      AcquireFunc
+	// Blockers are what those said of themselves that held the lock meanwhile, at most 8: see
+	// [WithHolderTag].
+	Blockers []string
+
+	run AcquireFunc
 }
 
 // Wakeups counts what ended the pauses in which a waiter does nothing.
@@ -135,56 +143,49 @@ type RenewOp struct {
 	run RenewFunc
 }
 
-func newAcquireOp(want driver.Request, cfg config, run AcquireFunc) *AcquireOp {
-	return &AcquireOp{
-		Kind: want.Kind, Name: want.Name, Shared: want.Shared, Weight: want.Weight, Wait: want.Wait, TTL: cfg.ttl,
-		Attach: cfg.from != nil, run: run,
+// note adds what was granted, as far as the request did not say.
+func (op *AcquireOp) note(r *local.Report) {
+	op.Reentrant = r.Reentrant
+	if op.Attach {
+		op.Shared, op.Weight = r.Shared, r.Weight
 	}
 }
 
-// found adds what was granted, of which a token does not tell.
-func (op *AcquireOp) found(a *acquisition) {
-	if op != nil && op.Attach {
-		op.Shared, op.Weight = a.req.Shared, a.req.Weight
-	}
-}
-
-// note adds what happened in an acquisition.
-func (op *AcquireOp) note(a *acquisition) {
-	if op == nil {
-		return
-	}
-	op.Contended = op.Contended || a.busy || a.wakeups.Notify > 0 // which can overtake the answer
-	op.Asked += int(a.last)
-	op.Wakeups.Notify += a.wakeups.Notify
-	op.Wakeups.Poll += a.wakeups.Poll
-	op.Wakeups.Reconnect += a.wakeups.Reconnect
-	op.block(a.blocked...)
-}
-
-// maxBlockers is how many holders that were in the way of one acquisition are remembered.
-const maxBlockers = 8
-
-// block adds holders that were in the way, by their carriers, each once.
-func (op *AcquireOp) block(carriers ...string) {
-	for _, c := range carriers {
-		if c != "" && len(op.blockers) < maxBlockers && !slices.Contains(op.blockers, c) {
-			op.blockers = append(op.blockers, c)
+// count adds what happened in an acquisition.
+func (op *AcquireOp) count(r *local.Report) {
+	op.Contended = op.Contended || r.Contended
+	op.Asked += r.Asked
+	op.Wakeups.Notify += r.Notify
+	op.Wakeups.Poll += r.Poll
+	op.Wakeups.Reconnect += r.Reconnect
+	for _, tag := range r.Tags {
+		if len(op.Blockers) < 8 && !slices.Contains(op.Blockers, tag) {
+			op.Blockers = append(op.Blockers, tag)
 		}
 	}
 }
 
-// carrierKey finds, in the context for a lease, what others are told who wait for it.
-type carrierKey struct{}
+// holderTagKey finds, in the context for a lease, what waiters are told of its holder.
+type holderTagKey struct{}
 
-// lease calls the chain, and sees to it that it returns something.
-func (h *hooks) lease(ctx context.Context, op *AcquireOp) (*Lease, error) {
-	l, err := h.acquire(ctx, op)
-	if l == nil && err == nil {
-		err = &LockError{Op: "acquire " + string(op.Kind), Name: op.Name, Err: errAcquireHook}
-	}
-	return l, err
+// WithHolderTag returns a context that has [AcquireOp.Holding] return what others are told who
+// wait for the lock, such as a traceparent: at most 256 bytes, printable, without spaces. They
+// find it in [AcquireOp.Blockers].
+func WithHolderTag(ctx context.Context, tag string) context.Context {
+	return context.WithValue(ctx, holderTagKey{}, tag)
 }
+
+// ReconnectHook is for a [Hook] that wants to know when the store's messages were lost.
+type ReconnectHook interface {
+	// Reconnected is called whenever the connection on which a client hears of grants was lost
+	// and has to be made again, because of an "error", or because it was "silent" although
+	// it was open; or with "mute" when no news can come in. It must not block.
+	Reconnected(reason string)
+}
+
+// SpanHook is for a [Hook] that makes spans: commands of several callers are not sent together
+// then, unless [WithPipelining] says so, for a pipeline has no parent.
+type SpanHook interface{ MakesSpans() }
 
 // hooks is the chain, from the outermost to the function that does the work.
 type hooks struct {
@@ -202,20 +203,20 @@ func (c *Client) AddHook(hook Hook) {
 	}
 	c.chain(hook)
 	// Not under the client's lock: the driver may be about to tell of a loss, which needs it.
-	d, able := driver.As[driver.Reporter](c.d)
-	if h, ok := hook.(reconnectHook); ok && able {
-		d.OnReconnect(h.reconnected)
+	d, able := driver.As[driver.Reporter](c.session.Driver)
+	if h, ok := hook.(ReconnectHook); ok && able {
+		d.OnReconnect(h.Reconnected)
 	}
-	_, spans := hook.(*tracing)
-	if b, able := driver.As[driver.Batcher](c.d); able && spans && c.config.batch == nil {
+	_, spans := hook.(SpanHook)
+	if b, able := driver.As[driver.Batcher](c.session.Driver); able && spans && c.config.batch == nil {
 		b.Batch(false)
 	}
 }
 
 // chain makes the chain anew, with one more hook.
 func (c *Client) chain(hook Hook) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.adding.Lock()
+	defer c.adding.Unlock()
 	next := &hooks{
 		acquire: func(ctx context.Context, op *AcquireOp) (*Lease, error) { return op.run(ctx, op) },
 		release: func(ctx context.Context, op *ReleaseOp) error { return op.run(op.Lease, ctx, op.Keep) },
@@ -231,9 +232,6 @@ func (c *Client) chain(hook Hook) {
 	c.hooks.Store(next)
 }
 
-// reconnectHook is a hook that wants to know when the store's messages were lost.
-type reconnectHook interface{ reconnected(reason string) }
-
 func (h *hooks) wrap(hook Hook) {
 	if f := hook.AcquireHook(h.acquire); f != nil {
 		h.acquire = f
@@ -246,27 +244,31 @@ func (h *hooks) wrap(hook Hook) {
 	}
 }
 
-// keep renews leases for the keeper. Commands need a context with a span, or they would
-// each begin a trace of their own; that of one of the leases is as good as another.
-func (c *Client) keep(ctx context.Context, entries []*keepalive.Entry) []error {
-	values := context.Background()
-	for _, e := range entries {
-		if l := e.Owner.(*acquisition).lease(); l != nil && trace.SpanContextFromContext(l.values).IsValid() {
-			values = l.values
-			break
-		}
+// surely carries out a release that hooks cannot refuse, because nobody has the lease to try
+// again.
+func (h *hooks) surely(l *Lease, ctx context.Context, keep int64, run func(*local.Hold, context.Context) error) error {
+	refused := true
+	err := h.release(ctx, &ReleaseOp{Lease: l, Keep: keep, run: func(l *Lease, ctx context.Context, _ int64) error {
+		refused = false
+		return l.error("release", run(l.hold(), ctx))
+	}})
+	if refused {
+		id := l.hold().ID()
+		l.hold().Options().Log().Warn("holdfast: a hook refused a release that cannot be refused",
+			"kind", id.Kind, "lock", id.Name, "error", err)
+		err = errors.Join(err, run(l.hold(), ctx))
 	}
-	return c.renew(borrowed{together{ctx, values}}, entries)
+	return err
 }
 
 // renew renews leases, through the hooks.
-func (c *Client) renew(ctx context.Context, entries []*keepalive.Entry) []error {
+func (c *Client) renew(ctx context.Context, grants []*local.Grant) []error {
 	run := func(ctx context.Context, _ *RenewOp) []error {
-		leases := make([]driver.Lease, len(entries))
-		for i, e := range entries {
-			leases[i] = e.Owner.(*acquisition).driverLease()
+		leases := make([]driver.Lease, len(grants))
+		for i, g := range grants {
+			leases[i] = g.Leased()
 		}
-		errs := c.d.Renew(ctx, leases)
+		errs := c.session.Driver.Renew(ctx, leases)
 		for i, err := range errs {
 			if errors.Is(err, driver.ErrNotHeld) {
 				errs[i] = ErrNotHeld
@@ -279,12 +281,12 @@ func (c *Client) renew(ctx context.Context, entries []*keepalive.Entry) []error 
 		return run(ctx, nil)
 	}
 	op := &RenewOp{run: run}
-	for _, e := range entries {
-		op.Leases = append(op.Leases, e.Owner.(*acquisition).lease())
+	for _, g := range grants {
+		op.Leases = append(op.Leases, (*Lease)(g.Oldest()))
 	}
 	errs := h.renew(ctx, op)
-	if len(errs) != len(entries) { // nobody knows which were renewed
-		errs = slices.Repeat([]error{errRenewHook}, len(entries))
+	if len(errs) != len(grants) { // nobody knows which were renewed
+		errs = slices.Repeat([]error{errRenewHook}, len(grants))
 	}
 	return errs
 }
@@ -293,3 +295,60 @@ var (
 	errRenewHook   = errors.New("holdfast: a RenewHook does not return an error or nil for each lease")
 	errAcquireHook = errors.New("holdfast: an AcquireHook returns neither a lease nor an error")
 )
+
+// GuardHook returns a hook for the program's own Redis client that refuses every
+// command, and every pipeline as a whole, whose context comes from a lease that is over:
+// lost, or released. The error matches [ErrLost], and nothing is sent.
+//
+//	rdb.AddHook(holdfast.GuardHook())
+//
+//	lease, err := mu.Lease(ctx)
+//	rdb.Set(lease.Context(), "order:42", state, 0) // fails if the lock was lost
+//
+// So a holder that was paused for too long does not write when it wakes up, without
+// looking at [Lease.Err] before each command. It looks at the clock just before the
+// command is sent; a pause between that and the arrival at the server it cannot see. Only
+// a fence helps there. A command that is under way when the lease ends may fail like any
+// whose context ends; [context.Cause] says why.
+//
+// On a [redis.ClusterClient] commands within Watch pass only through the hooks of the
+// nodes, so add it there, too, with OnNewNode. Commands that are combined by an
+// AutoPipeline are sent with a context that is not theirs, and cannot be guarded; ask
+// [Lease.Err] before. The commands of this library are never refused.
+func GuardHook() redis.Hook { return redishook.Guard(over) }
+
+// over says what is wrong with the leases that ctx comes from.
+func over(ctx context.Context) error {
+	for c := leasectx.Of(ctx); c != nil; c = c.Outer {
+		switch err := c.Lease.Err(); err {
+		case nil:
+		case ErrNotHeld:
+			l := (*Lease)(c.Lease.(*local.Hold))
+			return l.error("guard", fmt.Errorf("%w: the lease was released", ErrLost))
+		default:
+			return err
+		}
+	}
+	return nil
+}
+
+// NameHook returns a hook for the program's own Redis client that gives the spans of
+// this library's scripts a name such as "holdfast.mutex.acquire", instead of "evalsha",
+// and says it in the attribute db.stored_procedure.name. It is for use with redisotel,
+// and must be added after that, for it needs to be within its span:
+//
+//	redisotel.InstrumentTracing(rdb)
+//	rdb.AddHook(holdfast.NameHook())
+//
+// With a [redis.ClusterClient], where the spans are those of the nodes:
+//
+//	redisotel.InstrumentTracing(rdb)
+//	rdb.OnNewNode(func(node *redis.Client) { node.AddHook(holdfast.NameHook()) })
+//
+// A server that does not know a script yet answers NOSCRIPT, and is sent the text. That
+// is no error, and is not shown as one. In the wrong order it does nothing.
+//
+// By default redisotel puts the arguments of commands in the attribute db.statement, and
+// so the tokens of leases. This hook puts the name of the script in their place. Without
+// it, use redisotel.WithDBStatement(false).
+func NameHook() redis.Hook { return redishook.Name() }

@@ -2,9 +2,19 @@ package holdfast
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
 	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/claim"
+	"github.com/holdfast-go/holdfast/internal/leasectx"
+	"github.com/holdfast-go/holdfast/internal/local"
+	"github.com/holdfast-go/holdfast/internal/session"
 )
 
 // Mutex is a lock with one holder at a time among all processes that use the same
@@ -49,13 +59,13 @@ func (c *Client) Mutex(name string, opts ...LockOption) *Mutex {
 // [ErrDeadlock], also from [Mutex.TryLease]; or, with [WithReentrancy], the lease is
 // nested.
 func (m *Mutex) Lease(ctx context.Context) (*Lease, error) {
-	return m.c.acquire(ctx, m.want(false, true), *m.config)
+	return m.lease(ctx, local.Want{Wait: true}, "acquire")
 }
 
 // TryLease returns the lease if the lock is free and nobody waits for it, else an
 // error that matches [ErrLocked].
 func (m *Mutex) TryLease(ctx context.Context) (*Lease, error) {
-	return m.c.acquire(ctx, m.want(false, false), *m.config)
+	return m.lease(ctx, local.Want{}, "acquire")
 }
 
 // Do waits for the lock as [Mutex.Lease] does, calls f, and releases the lock, also
@@ -94,12 +104,12 @@ func (m *Mutex) ForceUnlock(ctx context.Context) error {
 // Lock has no way to tell that the lock was lost; the loss is logged. In this process
 // the lock stays locked nevertheless until Unlock, so that the Unlock of one goroutine
 // never unlocks what another has locked since.
-func (m *Mutex) Lock() { m.lock(false) }
+func (m *Mutex) Lock() { m.lock(false, true) }
 
 // TryLock tries to lock without waiting for others and reports whether it succeeded.
 // It waits for the store at most 1 s, and reports false if that does not answer. It
 // panics when [Mutex.Lock] would.
-func (m *Mutex) TryLock() bool { return m.tryLock(false) }
+func (m *Mutex) TryLock() bool { return m.lock(false, false) }
 
 // Unlock unlocks what Lock or TryLock has locked, also from another goroutine or
 // handle, and panics if nothing is. It never touches a hold made with Lease. It waits
@@ -110,5 +120,294 @@ func (m *Mutex) TryLock() bool { return m.tryLock(false) }
 func (m *Mutex) Unlock() {
 	if !m.unlock(false) {
 		panic("holdfast: unlock of unlocked mutex")
+	}
+}
+
+// tryWait is how long TryLock waits for the store.
+const tryWait = time.Second
+
+// handle is what Mutex, RWMutex and Semaphore have in common: the name of a lock, and how to
+// hold it.
+type handle struct {
+	_      noCopy
+	c      *Client
+	kind   driver.Kind
+	name   string
+	config *config
+}
+
+func (c *Client) handle(k driver.Kind, name string, opts []LockOption) handle {
+	cfg := &c.config // which most have in common
+	if len(opts) > 0 {
+		own := c.config
+		for _, o := range opts {
+			o.apply(&own)
+		}
+		own.hold = c.options(own)
+		cfg = &own
+	}
+	return handle{c: c, kind: k, name: name, config: cfg}
+}
+
+// id says which lock it is. Permits, and a lock held for reading, have no owner.
+func (h *handle) id(shared bool) local.ID {
+	if h.kind == driver.Semaphore || shared {
+		return local.ID{Kind: h.kind, Name: h.name}
+	}
+	return local.ID{Kind: h.kind, Name: h.name, Owner: h.config.hold.Owner}
+}
+
+func (h *handle) fail(op string, err error) error {
+	return &LockError{Op: op + " " + string(h.kind), Name: h.name, Err: err}
+}
+
+// lock gets a hold and leaves it with the lock, where unlock finds it. If it is to wait it
+// waits for others, and out outages of the store; else it reports false if others have it.
+func (h *handle) lock(shared, wait bool) bool {
+	if !validName(h.name) {
+		h.misuse(ErrInvalidName)
+	}
+	ctx := context.Background()
+	if !wait {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, tryWait)
+		defer cancel()
+	}
+	w := local.Want{Shared: shared, Wait: wait, Sync: true, Options: h.config.hold}
+	if !wait {
+		w.Patience = h.config.wait
+	}
+	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		lock, hooks := h.c.locks.Ref(h.id(shared)), h.c.hooks.Load()
+		grouped := shared && hooks == nil && w.Options.Join()
+		if grouped && lock.Readers(&w) {
+			return true
+		}
+		var held *local.Hold
+		var err error
+		if hooks == nil {
+			held, err = lock.Acquire(ctx, &w)
+		} else {
+			held, err = h.hooked(ctx, hooks, lock, w)
+		}
+		if err == nil && !lock.Keep(held) {
+			held, err = nil, ErrClosed // which has released it
+		}
+		if grouped {
+			lock.Admit(&w, held)
+		}
+		if err == nil {
+			return true
+		}
+		lock.Unref()
+		switch {
+		case h.fatal(err):
+			h.misuse(err)
+		case !wait:
+			return false
+		case w.Said == nil:
+			w.Said = &session.Complaint{Op: "acquire", Kind: h.kind, Name: h.name, Log: w.Options.Log}
+		}
+		w.Said.Persist(err)
+		select {
+		case <-h.c.session.Closing():
+			h.misuse(ErrClosed)
+		case <-time.After(min(pause, w.Said.Tell())):
+		}
+	}
+}
+
+// unlock undoes what lock has done, and reports whether there is anything to undo.
+func (h *handle) unlock(shared bool) bool {
+	held, ok := h.c.locks.TakeBack(h.id(shared), shared)
+	if held == nil {
+		return ok
+	}
+	if hooks := h.c.hooks.Load(); hooks != nil {
+		_ = hooks.surely((*Lease)(held), context.WithoutCancel(held.Context()), 0, (*local.Hold).LetGo)
+	} else {
+		_ = held.LetGo(held.Values()) // for the span
+	}
+	return true
+}
+
+// lease gets a lease.
+func (h *handle) lease(ctx context.Context, w local.Want, verb string) (*Lease, error) {
+	if !validName(h.name) {
+		return nil, h.fail(verb, ErrInvalidName)
+	}
+	w.Options, w.Patience = h.config.hold, h.config.wait
+	lock := h.c.locks.Ref(h.id(w.Shared || w.From != nil))
+	defer lock.Unref()
+	if hooks := h.c.hooks.Load(); hooks != nil {
+		held, err := h.hooked(ctx, hooks, lock, w)
+		return (*Lease)(held), err
+	}
+	held, err := lock.Acquire(ctx, &w)
+	if err != nil {
+		return nil, h.fail(verb, err)
+	}
+	return (*Lease)(held), nil
+}
+
+// hooked gets a hold through the hooks.
+func (h *handle) hooked(ctx context.Context, hooks *hooks, lock *local.Lock, w local.Want) (*local.Hold, error) {
+	op := &AcquireOp{
+		Kind: h.kind, Name: h.name, Shared: w.Shared, Weight: w.Weight, Wait: w.Wait, TTL: w.Options.TTL,
+		Attach: w.From != nil, WithoutRenewal: w.Options.Fixed,
+	}
+	op.run = func(ctx context.Context, op *AcquireOp) (*Lease, error) {
+		w := w // a hook may try again
+		w.Report = &local.Report{}
+		w.Holding = func(lease context.Context, fence int64) (context.Context, string) {
+			op.note(w.Report)
+			if op.Holding == nil {
+				return lease, ""
+			}
+			lease = op.Holding(lease, fence)
+			tag, _ := lease.Value(holderTagKey{}).(string)
+			return lease, tag
+		}
+		if op.Holding == nil {
+			w.Holding = nil
+		}
+		held, err := lock.Acquire(ctx, &w)
+		op.note(w.Report)
+		op.count(w.Report)
+		if err != nil {
+			return nil, h.fail(verb(op), err)
+		}
+		return (*Lease)(held), nil
+	}
+	l, err := hooks.acquire(ctx, op)
+	if l == nil && err == nil {
+		err = h.fail(verb(op), errAcquireHook)
+	}
+	return (*local.Hold)(l), err
+}
+
+func verb(op *AcquireOp) string {
+	if op.Attach {
+		return "attach"
+	}
+	return "acquire"
+}
+
+// fatal reports whether an error is one that forms without an error cannot live with.
+func (h *handle) fatal(err error) bool {
+	refused := !errors.Is(err, driver.ErrTransient) && !errors.Is(err, ErrLocked) &&
+		!errors.Is(err, context.DeadlineExceeded) && !h.c.session.Accepted()
+	return refused || errors.Is(err, ErrInvalidName) || errors.Is(err, ErrClosed) || errors.Is(err, redis.ErrClosed) ||
+		errors.Is(err, errors.ErrUnsupported)
+}
+
+func (h *handle) misuse(err error) {
+	panic(&LockError{Op: "lock " + string(h.kind), Name: h.name, Err: err})
+}
+
+// inspect and force serve the methods of all primitives.
+
+func (h *handle) inspect(ctx context.Context) (Info, error) {
+	i, ok := driver.As[driver.Inspector](h.c.session.Driver)
+	return await(h.c, ctx, errand[Info]{op: "inspect", id: h.id(true), able: ok, do: func() (Info, error) {
+		return i.Inspect(leasectx.Exempt(ctx), h.kind, h.name)
+	}})
+}
+
+func (h *handle) force(ctx context.Context) error {
+	f, ok := driver.As[driver.Forcer](h.c.session.Driver)
+	_, err := await(h.c, ctx, errand[any]{op: "force unlock", id: h.id(true), able: ok, once: true, do: func() (any, error) {
+		err := f.ForceRelease(leasectx.Exempt(ctx), h.kind, h.name)
+		if errors.Is(err, driver.ErrNotHeld) {
+			err = ErrNotHeld
+		}
+		return nil, err
+	}})
+	return err
+}
+
+// errand is something that a caller wants done at the store.
+type errand[T any] struct {
+	op    string
+	id    local.ID
+	able  bool              // the driver can do it
+	begin func() error      // what comes first in this process; nil for nothing
+	do    func() (T, error) // at the store
+	once  bool              // what was perhaps done must not be done again
+}
+
+// again reports whether to try again after an error.
+func (e errand[T]) again(err error) bool {
+	return errors.Is(err, driver.ErrTransient) && (!e.once || errors.Is(err, driver.ErrNotExecuted))
+}
+
+// await runs an errand, again and again while the store is in trouble that may pass. It waits
+// no longer than ctx, for go-redis cannot be relied on to return when its context ends.
+// If that has ended before nothing is done.
+func await[T any](c *Client, ctx context.Context, e errand[T]) (T, error) {
+	var none T
+	fail := func(err error) (T, error) {
+		return none, &LockError{Op: e.op + " " + string(e.id.Kind), Name: e.id.Name, Err: err}
+	}
+	switch {
+	case !validName(e.id.Name):
+		return fail(ErrInvalidName)
+	case !e.able:
+		return fail(fmt.Errorf("the store cannot do this: %w", errors.ErrUnsupported))
+	case ctx.Err() != nil:
+		return fail(local.EndOf(ctx))
+	case !c.session.Begin():
+		return fail(ErrClosed)
+	}
+	if e.begin != nil {
+		if err := e.begin(); err != nil {
+			c.session.Done()
+			return fail(err)
+		}
+	}
+	type result struct {
+		v   T
+		err error
+	}
+	attempts, done := make(chan result, 1), ctx.Done()
+	attempt := func() {
+		v, err := e.do()
+		attempts <- result{v, err}
+	}
+	go attempt()
+	said := session.Complaint{Op: e.op, Kind: e.id.Kind, Name: e.id.Name, Log: c.config.options.Log}
+	said.Begin()
+	timer := time.NewTimer(said.Tell())
+	defer timer.Stop()
+	var failed error // at the last attempt
+	var pause time.Duration
+	var retry <-chan time.Time
+	for {
+		select {
+		case r := <-attempts:
+			if r.err == nil || !e.again(r.err) {
+				c.session.Done()
+				if r.err != nil {
+					return fail(r.err)
+				}
+				return r.v, nil
+			}
+			failed = r.err
+			said.Because(failed)
+			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
+			retry = time.After(pause/2 + rand.N(pause))
+		case <-retry:
+			retry = nil
+			go attempt()
+		case <-timer.C:
+			timer.Reset(said.Tell())
+		case <-done:
+			if retry != nil { // nothing is under way
+				c.session.Done()
+			} else {
+				go func() { <-attempts; c.session.Done() }()
+			}
+			return fail(claim.Because(local.EndOf(ctx), failed))
+		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/redisdriver"
+	"github.com/holdfast-go/holdfast/internal/local"
 )
 
 // Option changes a [Client] and the locks made from it.
@@ -19,25 +20,16 @@ type LockOption interface {
 }
 
 type config struct {
-	ttl    time.Duration
-	wait   time.Duration // 0: as long as the context allows
-	from   *driver.Lease // take this one over
-	owner  string        // on whose behalf to hold what is held alone; empty for nobody
-	copies copies
-	linger time.Duration // how long a lease is kept that nobody wants
-	fixed  bool          // not renewed
-	nested bool          // count what the context holds
-	strict bool          // no lease passes to another in this process
-	prefix string
-	batch  *bool        // nil: unless there is a tracing hook
-	logger *slog.Logger // nil: slog.Default(), as it is when something is logged
-	key    *config      // what alike returns, if somebody has kept it
-	said   *complaint   // of a caller who tries again; nil for one of its own
+	options local.Options
+	hold    *local.Options // the same, as all locks with these options have it
+	wait    time.Duration  // 0: as long as the context allows
+	prefix  string
+	batch   *bool // nil: unless there is a tracing hook
 }
 
 var defaults = config{
-	ttl:    10 * time.Second,
-	prefix: "holdfast",
+	options: local.Options{TTL: 10 * time.Second},
+	prefix:  "holdfast",
 }
 
 type option func(*config)
@@ -58,7 +50,7 @@ func WithTTL(d time.Duration) LockOption {
 	if d < driver.MinTTL || d > driver.MaxTTL {
 		panic(fmt.Sprintf("holdfast: TTL of %v, must be %v to %v", d, driver.MinTTL, driver.MaxTTL))
 	}
-	return lockOption(func(c *config) { c.ttl = d })
+	return lockOption(func(c *config) { c.options.TTL = d })
 }
 
 // WithoutRenewal makes leases that end after their TTL unless [Lease.Renew] is called. The
@@ -67,7 +59,7 @@ func WithTTL(d time.Duration) LockOption {
 // third, since its TTL counts from the last time that the waiter asked; see
 // [Lease.Deadline]. The default is to renew leases for as long as they are held.
 func WithoutRenewal() LockOption {
-	return lockOption(func(c *config) { c.fixed = true })
+	return lockOption(func(c *config) { c.options.Fixed = true })
 }
 
 // WithWait bounds how long a lock is waited for, as a deadline of the context would;
@@ -101,7 +93,7 @@ func WithWait(d time.Duration) LockOption {
 // its like, which have no context, are not reentrant. A [Semaphore] has no need: it gives
 // out more permits while there are any. The default is [ErrDeadlock].
 func WithReentrancy() LockOption {
-	return lockOption(func(c *config) { c.nested = true })
+	return lockOption(func(c *config) { c.options.Nested = true })
 }
 
 // WithOwner says on whose behalf a lock is held: of a workflow, an order, a tenant, of
@@ -128,7 +120,7 @@ func WithOwner(id string) LockOption {
 	if id == "" || len(id) > driver.MaxOwner {
 		panic(fmt.Sprintf("holdfast: owner of %d bytes, must have 1 to %d", len(id), driver.MaxOwner))
 	}
-	return lockOption(func(c *config) { c.owner = id })
+	return lockOption(func(c *config) { c.options.Owner = id })
 }
 
 // WithStrictFIFO makes the goroutines of this process wait for the lock each for itself,
@@ -140,7 +132,7 @@ func WithOwner(id string) LockOption {
 // calls [RWMutex.RLock] joins another one that has done so, without Redis; unless the client
 // has hooks, which see each for itself.
 func WithStrictFIFO() LockOption {
-	return lockOption(func(c *config) { c.strict = true })
+	return lockOption(func(c *config) { c.options.Strict = true })
 }
 
 // WithLinger keeps the lock for this process for d after it was unlocked, unless another
@@ -156,7 +148,34 @@ func WithLinger(d time.Duration) LockOption {
 	if d <= 0 {
 		panic(fmt.Sprintf("holdfast: linger of %v, must be positive", d))
 	}
-	return lockOption(func(c *config) { c.linger = d })
+	return lockOption(func(c *config) { c.options.Linger = d })
+}
+
+// WithReplicas has n replicas of the store confirm each acquisition before it is believed,
+// also when the lock was handed over by another client. When fewer have done so after
+// timeout, or after half of the TTL if that is shorter, the lock is given back and the
+// error matches [ErrNotReplicated]. TryLease and its like then fail; who waits tries again
+// until its context ends, for replicas come back, at the end of the queue.
+//
+// It makes it less likely that a failover loses a lock, and does not exclude it. The
+// command behind it is WAIT (https://redis.io/docs/latest/commands/wait), which knows of
+// copies and nothing of elections: Sentinel or a Cluster may still promote a replica that
+// has no copy, even if n is a majority of them. What is confirmed is the grant, not its
+// renewals, so the copy may end earlier than the lease. A promoted replica whose clock is
+// ahead ends it earlier, too. Where a lost lock would do damage use the fence, or a quorum
+// of independent servers.
+//
+// An acquisition costs two round trips to Redis more, and what the n fastest replicas take;
+// meanwhile it occupies a connection, which nothing interrupts before the timeout. The
+// user of Redis needs the right +wait. A store that cannot tell, such as a driver without
+// [driver.Confirmer], refuses with an error that matches [errors.ErrUnsupported].
+//
+// It panics if n is below 1 or timeout below 10 ms. The default is to ask no replicas.
+func WithReplicas(n int, timeout time.Duration) LockOption {
+	if n < 1 || timeout < 10*time.Millisecond {
+		panic(fmt.Sprintf("holdfast: confirmation by %d replicas within %v, must be at least 1 and 10 ms", n, timeout))
+	}
+	return lockOption(func(c *config) { c.options.Replicas, c.options.ReplicaTimeout = n, timeout })
 }
 
 // WithPrefix sets what the keys in Redis begin with. Programs exclude each other only
@@ -188,28 +207,5 @@ func WithPipelining(on bool) Option {
 // that were lost, outages that [Mutex.Lock] waits out, that waiters poll because Redis does
 // not pass news on, and what hooks may not do. Tokens are not logged. The default is [slog.Default].
 func WithLogger(l *slog.Logger) Option {
-	return option(func(c *config) { c.logger = l })
-}
-
-func (c config) log() *slog.Logger {
-	if c.logger == nil {
-		return slog.Default()
-	}
-	return c.logger
-}
-
-// with returns the config changed by options for one lock.
-func (c config) with(opts []LockOption) config {
-	c.key = nil
-	for _, o := range opts {
-		o.apply(&c)
-	}
-	return c
-}
-
-// alike returns what must be the same of two requests if a lease is to pass from one to
-// the other.
-func (c config) alike() config {
-	c.wait, c.said, c.batch, c.key = 0, nil, nil, nil
-	return c
+	return option(func(c *config) { c.options.Logger = l })
 }

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/local"
 )
 
 // RWMutex is a lock that either one writer holds at a time or any number of readers,
@@ -37,24 +38,24 @@ func (c *Client) RWMutex(name string, opts ...LockOption) *RWMutex {
 // lease on this lock, also one for reading, gets [ErrDeadlock]: a reader cannot become a
 // writer without letting go first.
 func (rw *RWMutex) Lease(ctx context.Context) (*Lease, error) {
-	return rw.c.acquire(ctx, rw.want(false, true), *rw.config)
+	return rw.lease(ctx, local.Want{Wait: true}, "acquire")
 }
 
 // TryLease returns a lease for writing if nobody holds the lock or waits for it, else
 // an error that matches [ErrLocked].
 func (rw *RWMutex) TryLease(ctx context.Context) (*Lease, error) {
-	return rw.c.acquire(ctx, rw.want(false, false), *rw.config)
+	return rw.lease(ctx, local.Want{}, "acquire")
 }
 
 // RLease waits for the lock, for reading, as [RWMutex.Lease] does for writing.
 func (rw *RWMutex) RLease(ctx context.Context) (*Lease, error) {
-	return rw.c.acquire(ctx, rw.want(true, true), *rw.config)
+	return rw.lease(ctx, local.Want{Shared: true, Wait: true}, "acquire")
 }
 
 // TryRLease returns a lease for reading if no writer holds the lock and nobody waits
 // for it, else an error that matches [ErrLocked].
 func (rw *RWMutex) TryRLease(ctx context.Context) (*Lease, error) {
-	return rw.c.acquire(ctx, rw.want(true, false), *rw.config)
+	return rw.lease(ctx, local.Want{Shared: true}, "acquire")
 }
 
 // Do calls f with the lock held for writing, as [Mutex.Do] does.
@@ -76,10 +77,10 @@ func (rw *RWMutex) ForceUnlock(ctx context.Context) error { return rw.force(ctx)
 
 // Lock waits for the lock, for writing. Of outages, misuse and a lock that is lost the
 // same is true as of [Mutex.Lock].
-func (rw *RWMutex) Lock() { rw.lock(false) }
+func (rw *RWMutex) Lock() { rw.lock(false, true) }
 
 // TryLock tries to lock for writing, as [Mutex.TryLock] does.
-func (rw *RWMutex) TryLock() bool { return rw.tryLock(false) }
+func (rw *RWMutex) TryLock() bool { return rw.lock(false, false) }
 
 // Unlock unlocks what Lock or TryLock has locked, as [Mutex.Unlock] does.
 func (rw *RWMutex) Unlock() {
@@ -89,10 +90,10 @@ func (rw *RWMutex) Unlock() {
 }
 
 // RLock waits for the lock, for reading, as [RWMutex.Lock] does for writing.
-func (rw *RWMutex) RLock() { rw.lock(true) }
+func (rw *RWMutex) RLock() { rw.lock(true, true) }
 
 // TryRLock tries to lock for reading, as [Mutex.TryLock] does.
-func (rw *RWMutex) TryRLock() bool { return rw.tryLock(true) }
+func (rw *RWMutex) TryRLock() bool { return rw.lock(true, false) }
 
 // RUnlock undoes one RLock or TryRLock, as [Mutex.Unlock] undoes Lock.
 func (rw *RWMutex) RUnlock() {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/local"
 )
 
 // Semaphore bounds how much is held at a time, by all processes that use the same
@@ -45,13 +46,11 @@ func checkLimit(limit int64) {
 }
 
 // want is a request for n permits.
-func (s *Semaphore) want(n int64, wait bool) driver.Request {
+func (s *Semaphore) want(n int64, wait bool) local.Want {
 	if n < 1 {
 		panic(fmt.Sprintf("holdfast: semaphore asked for %d permits, must be 1 or more", n))
 	}
-	r := s.handle.want(false, wait)
-	r.Weight, r.Limit = n, s.limit
-	return r
+	return local.Want{Wait: wait, Weight: n, Limit: s.limit}
 }
 
 // Lease waits for n permits, as [Mutex.Lease] waits for a lock. If n is more than the
@@ -63,13 +62,13 @@ func (s *Semaphore) want(n int64, wait bool) driver.Request {
 //
 // Lease panics if n is below 1.
 func (s *Semaphore) Lease(ctx context.Context, n int64) (*Lease, error) {
-	return s.c.acquire(ctx, s.want(n, true), *s.config)
+	return s.lease(ctx, s.want(n, true), "acquire")
 }
 
 // TryLease returns a lease on n permits if they are free and nobody waits, else an
 // error that matches [ErrLocked], or one of those of [Semaphore.Lease].
 func (s *Semaphore) TryLease(ctx context.Context, n int64) (*Lease, error) {
-	return s.c.acquire(ctx, s.want(n, false), *s.config)
+	return s.lease(ctx, s.want(n, false), "acquire")
 }
 
 // Do calls f with n permits held, as [Mutex.Do] does with a lock.
@@ -86,10 +85,10 @@ func (s *Semaphore) Do(ctx context.Context, n int64, f func(ctx context.Context)
 // [ErrLimitExceeded]. Transient errors are retried until ctx ends. Resize panics if limit is below 1 or above 2^53 - 1.
 func (s *Semaphore) Resize(ctx context.Context, limit int64) error {
 	checkLimit(limit)
-	r, able := driver.As[driver.Resizer](s.c.d)
-	token := s.c.newToken() // by which the store knows a repeat
-	_, err := await(s.c, ctx, errand[any]{op: "resize", door: s.all(), able: able, do: func() (any, error) {
-		return nil, r.Resize(s.c.under(ctx), s.name, token, limit)
+	r, able := driver.As[driver.Resizer](s.c.session.Driver)
+	token := s.c.session.NewToken() // by which the store knows a repeat
+	_, err := await(s.c, ctx, errand[any]{op: "resize", id: s.id(true), able: able, do: func() (any, error) {
+		return nil, r.Resize(s.c.session.Under(ctx), s.name, token, limit)
 	}})
 	return err
 }
@@ -110,7 +109,7 @@ func (s *Semaphore) Acquire(ctx context.Context, n int64) error {
 	if n == 0 {
 		return context.Cause(ctx)
 	}
-	return s.enter(s.Lease(ctx, n))
+	return s.keep(s.Lease(ctx, n))
 }
 
 // TryAcquire takes n permits if they are free and nobody waits, and reports whether it
@@ -123,24 +122,25 @@ func (s *Semaphore) TryAcquire(n int64) bool {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), tryWait)
 	defer cancel()
-	err := s.enter(s.TryLease(ctx, n))
+	err := s.keep(s.TryLease(ctx, n))
 	if err != nil && s.fatal(err) {
 		s.misuse(err)
 	}
 	if errors.Is(err, ErrLimitConflict) {
-		s.config.log().Warn("holdfast: cannot acquire", "lock", s.name, "error", err)
+		s.config.hold.Log().Warn("holdfast: cannot acquire", "lock", s.name, "error", err)
 	}
 	return err == nil
 }
 
-// enter leaves the lease in the doorway, where Release finds it.
-func (s *Semaphore) enter(l *Lease, err error) error {
+// keep leaves the lease with the semaphore, where Release finds it.
+func (s *Semaphore) keep(l *Lease, err error) error {
 	if err != nil {
 		return err
 	}
-	at := s.c.approach(s.door(false))
-	if at == nil || !s.c.hold(at, l) {
-		return &LockError{Op: "acquire semaphore", Name: s.name, Err: ErrClosed}
+	lock := s.c.locks.Ref(s.id(true))
+	if !lock.Keep((*local.Hold)(l)) {
+		lock.Unref()
+		return s.fail("acquire", ErrClosed)
 	}
 	return nil
 }
@@ -153,15 +153,20 @@ func (s *Semaphore) Release(n int64) {
 	if n < 0 {
 		panic("holdfast: semaphore: release of a negative number of permits")
 	}
-	parts, ok := s.c.unhold(s.door(false), false, n)
-	if !ok && n > 0 {
+	parts, ok := s.c.locks.TakeBackSome(s.id(true), n)
+	if !ok {
 		panic("holdfast: semaphore: released more than held")
 	}
+	hooks := s.c.hooks.Load()
 	for _, p := range parts {
-		if p.left > 0 {
-			p.lease.lower(p.left)
-			continue
+		run := (*local.Hold).LetGo
+		if p.Left > 0 {
+			run = func(h *local.Hold, ctx context.Context) error { return h.ReleasePart(ctx, p.Left) }
 		}
-		p.lease.unlock()
+		if hooks != nil {
+			_ = hooks.surely((*Lease)(p.Hold), context.WithoutCancel(p.Hold.Context()), p.Left, run)
+		} else {
+			_ = run(p.Hold, p.Hold.Values())
+		}
 	}
 }

@@ -138,7 +138,7 @@ func (t *tracing) AcquireHook(next AcquireFunc) AcquireFunc {
 			if op.Reentrant || op.Attach {
 				on = t.subject(op) // now we know
 			}
-			lease, held = t.hold(lease, on, span)
+			lease, held = t.hold(lease, on, span, op.WithoutRenewal)
 			return lease
 		}
 
@@ -166,7 +166,7 @@ func (t *tracing) AcquireHook(next AcquireFunc) AcquireFunc {
 		t.meters.acquire.Record(within, time.Since(began).Seconds(), metric.WithAttributes(ended...))
 		t.meters.wake(within, op.Wakeups, t.attrs)
 		if t.links {
-			link(span, op.blockers)
+			link(span, op.Blockers)
 		}
 		span.End()
 		return l, err
@@ -194,7 +194,7 @@ func (t *tracing) ReleaseHook(next ReleaseFunc) ReleaseFunc {
 		}
 		span.SetAttributes(attrOutcome.String(outcome))
 		span.End()
-		if op.Lease.ended() != nil {
+		if op.Lease.Err() != nil {
 			h.end(op.Lease, began)
 		}
 		return err
@@ -209,7 +209,7 @@ func (t *tracing) RenewHook(next RenewFunc) RenewFunc {
 		took := time.Since(began).Seconds()
 		for i, l := range op.Leases {
 			h := t.holdOf(l)
-			if h == nil || errs[i] != nil && errors.Is(l.ended(), ErrNotHeld) { // released meanwhile
+			if h == nil || errs[i] != nil && errors.Is(l.Err(), ErrNotHeld) { // released meanwhile
 				continue
 			}
 			h.renewed(ctx, took, errs[i])
@@ -218,8 +218,11 @@ func (t *tracing) RenewHook(next RenewFunc) RenewFunc {
 	}
 }
 
-// reconnected implements reconnectHook.
-func (t *tracing) reconnected(reason string) {
+// MakesSpans implements [SpanHook].
+func (t *tracing) MakesSpans() {}
+
+// Reconnected implements [ReconnectHook].
+func (t *tracing) Reconnected(reason string) {
 	attrs := append([]attribute.KeyValue{attrReason.String(reason)}, t.attrs...)
 	t.meters.reconnects.Add(context.Background(), 1, metric.WithAttributes(attrs...))
 }

@@ -18,6 +18,7 @@ import (
 type holdSpan struct {
 	t        *tracing
 	on       subject
+	fixed    bool       // not renewed
 	span     trace.Span // records nothing if there is to be none
 	began    time.Time
 	renewals atomic.Int64
@@ -28,19 +29,19 @@ type holdSpan struct {
 type holdSpanKey struct{ t *tracing }
 
 func (t *tracing) holdOf(l *Lease) *holdSpan {
-	h, _ := l.values.Value(holdSpanKey{t}).(*holdSpan)
+	h, _ := l.Context().Value(holdSpanKey{t}).(*holdSpan)
 	return h
 }
 
 // hold begins the span of a lease, linked to that of its acquisition, and returns the
 // context for the lease.
-func (t *tracing) hold(lease context.Context, on subject, acquired trace.Span) (context.Context, *holdSpan) {
-	h := &holdSpan{t: t, on: on, span: trace.SpanFromContext(context.Background()), began: time.Now()}
+func (t *tracing) hold(lease context.Context, on subject, acquired trace.Span, fixed bool) (context.Context, *holdSpan) {
+	h := &holdSpan{t: t, on: on, fixed: fixed, span: trace.SpanFromContext(context.Background()), began: time.Now()}
 	if t.holds == Always || t.holds == Parented && trace.SpanFromContext(lease).IsRecording() {
 		lease, h.span = t.start(lease, "hold", on, trace.WithLinks(trace.Link{SpanContext: acquired.SpanContext()}))
 	}
 	if t.links && h.span.SpanContext().IsValid() {
-		lease = context.WithValue(lease, carrierKey{}, traceparent(lease))
+		lease = WithHolderTag(lease, traceparent(lease))
 	}
 	t.meters.holding.Add(lease, 1, metric.WithAttributes(on.few...))
 	return context.WithValue(lease, holdSpanKey{t}, h), h
@@ -69,7 +70,7 @@ func (h *holdSpan) end(l *Lease, at time.Time) {
 	h.once.Do(func() {
 		reason, ctx := "lost", trace.ContextWithSpan(context.Background(), h.span)
 		if l != nil {
-			reason = l.endReason()
+			reason = endReason(l, h.fixed)
 		}
 		attrs := append(h.on.few, attrEndReason.String(reason))
 		if reason == "lost" {
@@ -83,10 +84,10 @@ func (h *holdSpan) end(l *Lease, at time.Time) {
 	})
 }
 
-// endReason says why the lease has ended.
-func (l *Lease) endReason() string {
+// endReason says why a lease has ended. To expire is what one that is not renewed does.
+func endReason(l *Lease, fixed bool) string {
 	switch cause := context.Cause(l.Context()); {
-	case l.a.cfg.fixed && (errors.Is(cause, errNotRenewed) || errors.Is(cause, errClock)):
+	case fixed && errors.Is(cause, ErrExpired):
 		return "expired"
 	case errors.Is(cause, ErrLost):
 		return "lost"

@@ -35,9 +35,14 @@ const (
 
 // Why a lease was lost, as far as this process knows.
 var (
-	ErrNotRenewed = errors.New("not renewed in time")
-	errTakenAway  = errors.New("the store does not know it any more")
+	ErrExpired   = errors.New("not renewed in time")
+	errTakenAway = errors.New("the store does not know it any more")
 )
+
+// byClock is an ErrExpired for which a clock is to blame.
+type byClock struct{ error }
+
+func (byClock) Is(target error) bool { return target == ErrExpired }
 
 // Grant is what the store has granted, or is asked for: it knows it by one token, and in this
 // process one hold after the other may count on it, or several that are nested. What the
@@ -128,11 +133,11 @@ func (g *Grant) why() error {
 	case errors.Is(g.cause, driver.ErrNotHeld):
 		return errTakenAway
 	case errors.Is(g.cause, keepalive.ErrClock):
-		return g.cause
+		return byClock{g.cause}
 	case g.cause == nil:
-		return ErrNotRenewed
+		return ErrExpired
 	}
-	return fmt.Errorf("%w: %w", ErrNotRenewed, g.cause)
+	return fmt.Errorf("%w: %w", ErrExpired, g.cause)
 }
 
 // loss is how a hold ends whose grant is lost. The caller holds Lock.mu.
@@ -183,6 +188,9 @@ func (g *Grant) trust() keepalive.Trust { return g.lock.r.Keeper.Trust(&g.entry)
 
 // Subject implements [keepalive.Owner].
 func (g *Grant) Subject() (driver.Kind, string) { return g.Kind, g.Name }
+
+// Renewed notes that the lease was renewed by a request sent at that moment.
+func (g *Grant) Renewed(sent time.Time) { g.lock.r.Keeper.Renewed(&g.entry, sent) }
 
 // Oldest returns the oldest hold, or that which was held last; nil if nothing was granted yet.
 func (g *Grant) Oldest() *Hold {

@@ -151,6 +151,9 @@ func (h *Hold) Values() context.Context { return h.values }
 // Deadline returns when the lease ends if it is not renewed until then.
 func (h *Hold) Deadline() time.Time { return h.grant.trust().Deadline() }
 
+// Client returns whose lock it is.
+func (h *Hold) Client() any { return h.grant.lock.r.Client }
+
 // Grant returns what the hold counts on.
 func (h *Hold) Grant() *Grant { return h.grant }
 

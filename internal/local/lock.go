@@ -59,6 +59,7 @@ func (o *Options) compatible(other *Options) bool { return o == other || *o == *
 type Registry struct {
 	Session *session.Session
 	Keeper  *keepalive.Keeper
+	Client  any                                     // whose locks they are, for the root
 	Wrap    func(op string, id ID, err error) error // what the user is told
 
 	mu    sync.Mutex

@@ -64,7 +64,7 @@ func (l *Lock) handOn(g *Grant) bool {
 	}
 	if l.asking == nil && len(l.waiting) == 0 && g.opts.Linger > 0 && g.keeps() && g.turn.stays() {
 		g.state = idle
-		g.turn.linger(g.opts.Linger, g.rested)
+		g.turn.linger(g)
 		return true
 	}
 	g.finish(released)

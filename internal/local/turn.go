@@ -99,26 +99,19 @@ func (t *turn) extend(due bool) bool {
 	return true
 }
 
-// extended begins another turn if the store has granted one.
+// extended takes the numbers that the store has given, and begins another turn unless somebody
+// waits.
 func (t *turn) extended(g driver.Grant, err error) {
 	t.extending = false
+	if err == nil && g.Fence > 0 {
+		t.then = numbers{g.Fence, max(g.Fences, 1)}
+	}
 	if err != nil || g.Wanted {
 		t.wanted = true
 		return
 	}
 	t.passes = 0
 	t.ends = time.Now().Add(t.ttl / turnShare)
-	if t.unfenced || t.shared {
-		return
-	}
-	if t.now.left == 0 {
-		t.now, t.then = t.then, numbers{}
-	}
-	if more := (numbers{g.Fence, max(g.Fences, 1)}); t.now.left == 0 {
-		t.now = more
-	} else {
-		t.then = more // what was left of then is forgone
-	}
 }
 
 // stays reports whether the grant may be kept although nobody holds it.
@@ -132,11 +125,11 @@ func (t *turn) end() time.Time {
 	return t.ends
 }
 
-// linger calls rested when the grant has been idle for long enough. The timer is not set back
-// each time, which would take longer than the rest.
-func (t *turn) linger(d time.Duration, rested func()) {
+// linger has the grant given up when it has been idle for long enough. The timer is not set
+// back each time, which would take longer than the rest.
+func (t *turn) linger(g *Grant) {
 	if t.lingering == nil {
-		t.lingering = &lingering{timer: time.AfterFunc(d, rested)}
+		t.lingering = &lingering{timer: time.AfterFunc(g.opts.Linger, g.rested)}
 	}
 	t.lingering.since = time.Now()
 }
