@@ -191,6 +191,7 @@ func TestForcedTermPassesToNobody(t *testing.T) {
 		first := ws[0].granted(soon)
 		require.NoError(t, first.Release(t.Context()))
 		second := ws[1].granted(soon)
+		time.Sleep(time.Millisecond) // in which the clock shows fences for the third and the fourth
 		require.NoError(t, other.Mutex("x").ForceUnlock(t.Context()))
 		l.loses(second, soon)
 		third := ws[2].granted(soon)

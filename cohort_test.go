@@ -57,13 +57,19 @@ func (l *lab) waits(ws ...*pending) {
 
 func everything([]string) bool { return true }
 
+// known lets the store know a lock, and some time pass. One that it does not know has but one
+// fence to begin with.
+func (l *lab) known(lease leasing) {
+	l.t.Helper()
+	require.NoError(l.t, l.take(lease).Release(l.t.Context()))
+	time.Sleep(time.Millisecond)
+}
+
 func TestLockPassesWithoutCommands(t *testing.T) {
 	inBubble(t, func(t *testing.T, l *lab) {
 		c := l.farMates()
 		for what, lease := range map[string]leasing{"mutex": c.Mutex("x").Lease, "rwmutex": c.RWMutex("x").Lease} {
-			// A lock that the store does not know has but one fence to begin with.
-			require.NoError(t, l.take(lease).Release(t.Context()))
-			time.Sleep(time.Millisecond)
+			l.known(lease)
 			held := l.take(lease)
 			ws := l.queue(10, lease)
 			n := l.count(everything)
@@ -308,6 +314,7 @@ func TestLeaseDoesNotPassToOneWhoAskedOtherwise(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, l *lab) {
 				c := l.mates()
+				l.known(c.Mutex("x").Lease)
 				held := l.lease(c, "x")
 				alike, other := l.queue(1, c.Mutex("x").Lease)[0], l.queue(1, c.Mutex("x", opt).Lease)[0]
 				require.NoError(t, held.Release(t.Context()))
@@ -366,6 +373,7 @@ func TestTryLockIsBusyForAMateWithoutACommand(t *testing.T) {
 func TestNestedLeasesEndBeforeALeasePasses(t *testing.T) {
 	inBubble(t, func(t *testing.T, l *lab) {
 		c := l.mates(holdfast.WithReentrancy())
+		l.known(c.Mutex("x").Lease)
 		held := l.lease(c, "x")
 		w := l.queue(1, c.Mutex("x").Lease)[0]
 		nested, err := c.Mutex("x").Lease(held.Context())

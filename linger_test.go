@@ -37,7 +37,9 @@ func TestWhoWaitsForALingeringLockThatIsHeldForLongDoesNotSpin(t *testing.T) {
 
 func TestLockThatLingersCostsNoCommand(t *testing.T) {
 	inBubble(t, func(t *testing.T, l *lab) {
-		c := l.farMates(holdfast.WithLinger(time.Hour))
+		c, other := l.farMates(holdfast.WithLinger(time.Hour)), l.near()
+		l.known(other.Mutex("x").Lease)
+		l.known(other.RWMutex("x").Lease)
 		for what, in := range map[string]sync.Locker{"mutex": c.Mutex("x"), "rwmutex": c.RWMutex("x")} {
 			in.Lock()
 			in.Unlock()

@@ -156,7 +156,7 @@ func (w *world) see(h *modelHold, fence, last int64) error {
 		}
 	}
 	least := m.fence + m.reserved
-	asked := max(h.fences, 1)
+	asked := min(max(h.fences, 1), 1024)
 	if !m.known {
 		asked = 1
 	}

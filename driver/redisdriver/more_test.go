@@ -70,7 +70,9 @@ var thatServe = map[string]func(*testing.T, *crowd){
 	"a force": func(t *testing.T, c *crowd) {
 		require.NoError(t, c.d.ForceRelease(context.Background(), driver.Semaphore, "rule"))
 	},
-	"a resize": func(t *testing.T, c *crowd) { require.NoError(t, c.d.Resize(context.Background(), "rule", "resize", 2*crowded)) },
+	"a resize": func(t *testing.T, c *crowd) {
+		require.NoError(t, c.d.Resize(context.Background(), "rule", "resize", 2*crowded))
+	},
 }
 
 func renewed(p *party) error { return p.d.Renew(context.Background(), []driver.Lease{p.lease()})[0] }

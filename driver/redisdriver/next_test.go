@@ -27,7 +27,7 @@ type scene struct {
 const (
 	minute = time.Minute
 	day    = 24 * time.Hour
-	blink  = 30 * time.Millisecond
+	blink  = time.Second / 2 // long enough for the others to come
 )
 
 func (c *scene) comes(token string, ttl time.Duration, mods ...func(*driver.Request)) *party {
