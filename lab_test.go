@@ -334,7 +334,7 @@ func stacks() string {
 	b := make([]byte, 1<<22)
 	all := strings.Split(string(b[:runtime.Stack(b, true)]), "\n\n")
 	return strings.Join(slices.DeleteFunc(all, func(stack string) bool {
-		return !strings.Contains(stack, "github.com/holdfast-go/holdfast.")
+		return !strings.Contains(stack, "github.com/holdfast-go/holdfast.") && !strings.Contains(stack, "holdfast/internal/claim.")
 	}), "\n\n")
 }
 

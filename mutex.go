@@ -206,7 +206,7 @@ func (h *handle) lock(shared, wait bool) bool {
 		case !wait:
 			return false
 		case w.Said == nil:
-			w.Said = &session.Complaint{Op: "acquire", Kind: h.kind, Name: h.name, Log: w.Options.Log}
+			w.Said = &session.Complaint{Op: "acquire", Kind: h.kind, Name: h.name, Log: w.Options}
 		}
 		w.Said.Persist(err)
 		select {
@@ -252,38 +252,47 @@ func (h *handle) lease(ctx context.Context, w local.Want, verb string) (*Lease, 
 
 // hooked gets a hold through the hooks.
 func (h *handle) hooked(ctx context.Context, hooks *hooks, lock *local.Lock, w local.Want) (*local.Hold, error) {
-	op := &AcquireOp{
+	c := &call{handle: h, lock: lock, want: w}
+	c.op = AcquireOp{
 		Kind: h.kind, Name: h.name, Shared: w.Shared, Weight: w.Weight, Wait: w.Wait, TTL: w.Options.TTL,
-		Attach: w.From != nil, WithoutRenewal: w.Options.Fixed,
+		Attach: w.From != nil, WithoutRenewal: w.Options.Fixed, run: c.acquire,
 	}
-	op.run = func(ctx context.Context, op *AcquireOp) (*Lease, error) {
-		w := w // a hook may try again
-		w.Report = &local.Report{}
+	l, err := hooks.acquire(ctx, &c.op)
+	if l == nil && err == nil {
+		err = h.fail(verb(&c.op), errAcquireHook)
+	}
+	return (*local.Hold)(l), err
+}
+
+// call is an acquisition on its way through the hooks.
+type call struct {
+	op     AcquireOp
+	handle *handle
+	lock   *local.Lock
+	want   local.Want
+	report local.Report
+}
+
+// acquire is what the innermost hook calls, perhaps several times.
+func (c *call) acquire(ctx context.Context, op *AcquireOp) (*Lease, error) {
+	w := c.want
+	c.report = local.Report{}
+	w.Report = &c.report
+	if op.Holding != nil {
 		w.Holding = func(lease context.Context, fence int64) (context.Context, string) {
 			op.note(w.Report)
-			if op.Holding == nil {
-				return lease, ""
-			}
 			lease = op.Holding(lease, fence)
 			tag, _ := lease.Value(holderTagKey{}).(string)
 			return lease, tag
 		}
-		if op.Holding == nil {
-			w.Holding = nil
-		}
-		held, err := lock.Acquire(ctx, &w)
-		op.note(w.Report)
-		op.count(w.Report)
-		if err != nil {
-			return nil, h.fail(verb(op), err)
-		}
-		return (*Lease)(held), nil
 	}
-	l, err := hooks.acquire(ctx, op)
-	if l == nil && err == nil {
-		err = h.fail(verb(op), errAcquireHook)
+	held, err := c.lock.Acquire(ctx, &w)
+	op.note(w.Report)
+	op.count(w.Report)
+	if err != nil {
+		return nil, c.handle.fail(verb(op), err)
 	}
-	return (*local.Hold)(l), err
+	return (*Lease)(held), nil
 }
 
 func verb(op *AcquireOp) string {
@@ -375,7 +384,7 @@ func await[T any](c *Client, ctx context.Context, e errand[T]) (T, error) {
 		attempts <- result{v, err}
 	}
 	go attempt()
-	said := session.Complaint{Op: e.op, Kind: e.id.Kind, Name: e.id.Name, Log: c.config.options.Log}
+	said := session.Complaint{Op: e.op, Kind: e.id.Kind, Name: e.id.Name, Log: c.config.hold}
 	said.Begin()
 	timer := time.NewTimer(said.Tell())
 	defer timer.Stop()

@@ -163,9 +163,9 @@ func (l *lab) untilHeard() {
 		for stack := range strings.SplitSeq(stacks(), "\n\n") {
 			state, _, _ := strings.Cut(stack, "\n")
 			switch {
-			case strings.Contains(stack, "(*acquisition).send("):
+			case strings.Contains(stack, "(*Claim).send("):
 				return false
-			case strings.Contains(stack, "(*acquisition).event(") && strings.Contains(state, "[select"):
+			case strings.Contains(stack, "(*Claim).event(") && strings.Contains(state, "[select"):
 				idle++
 			}
 		}

@@ -226,7 +226,7 @@ func TestWhoCameLaterIsNotLinkedToWhoHadGone(t *testing.T) {
 		e := newTelemetry(t, holdfast.WithHolderLinks(), holdfast.WithHoldSpans(holdfast.Always))
 		mu := e.on(l.mates()).Mutex("x")
 		waiting := func(n int) {
-			l.until("so many wait", func() bool { return strings.Count(stacks(), "(*attempt).hear(") == n })
+			l.until("so many wait", func() bool { return strings.Count(stacks(), "(*Lock).waitTurn(") == n })
 		}
 		mu.Lock()
 		second := begin(mu.Lock)

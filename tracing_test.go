@@ -292,7 +292,7 @@ func TestTracingLinksTheWaiterToTheHolder(t *testing.T) {
 			c.Mutex("local").Lock()
 			c.Mutex("local").Unlock()
 		}()
-		lab.until("the other waits", func() bool { return strings.Contains(stacks(), "(*attempt).hear") })
+		lab.until("the other waits", func() bool { return strings.Contains(stacks(), "(*Lock).waitTurn") })
 		c.Mutex("local").Unlock()
 		<-done
 		var links []sdktrace.Link

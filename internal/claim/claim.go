@@ -19,11 +19,17 @@ import (
 	"github.com/holdfast-go/holdfast/internal/session"
 )
 
+// ID says which lock it is. What is held on behalf of an owner is not for others to unlock, so
+// each owner has locks of its own.
+type ID struct {
+	Kind  driver.Kind
+	Name  string
+	Owner string
+}
+
 // Want is what is asked for.
 type Want struct {
-	Kind          driver.Kind
-	Name          string
-	Owner         string
+	ID            *ID
 	Shared        bool
 	Wait          bool // for others to leave
 	Notice        bool // to hear when somebody else wants it
@@ -45,20 +51,20 @@ type Listener interface {
 	Behind(tag string)
 	// Trouble says what keeps the store from answering, nil if it answers.
 	Trouble(err error)
+	// Log is where to say what nobody is told otherwise.
+	Log() *slog.Logger
 }
 
 // Claim is one token at the store.
 type Claim struct {
-	Kind   driver.Kind
-	Name   string
+	ID     *ID
 	Token  string
-	Owner  string
+	Owner  string // on whose behalf it holds; not known before it has taken over another's
 	Shared bool
 	Weight int64
 	TTL    time.Duration
 
 	s        *session.Session
-	log      func() *slog.Logger
 	listener Listener
 
 	// open counts the asks of which it is not known whether the store has carried them out
@@ -74,30 +80,24 @@ type Claim struct {
 	asking *asking
 }
 
-// Init makes a claim, of which the store does not know yet. log is where it says what keeps
-// it waiting.
-func (c *Claim) Init(s *session.Session, w *Want, listener Listener, log func() *slog.Logger) {
-	c.Kind, c.Name, c.Token, c.Owner = w.Kind, w.Name, s.NewToken(), w.Owner
+// Init makes a claim, of which the store does not know yet.
+func (c *Claim) Init(s *session.Session, w *Want, listener Listener) {
+	c.ID, c.Token, c.Owner = w.ID, s.NewToken(), w.ID.Owner
 	c.Shared, c.Weight, c.TTL = w.Shared, w.Weight, w.TTL
-	c.s, c.log, c.listener = s, log, listener
+	c.s, c.listener = s, listener
 	a := &asking{wait: w.Wait, notice: w.Notice, fences: w.Fences, limit: w.Limit, from: w.From, first: 1}
 	a.sent = a.firstSent[:0]
-	a.own = session.Complaint{Op: w.Verb(), Kind: w.Kind, Name: w.Name, Log: log}
+	a.own = session.Complaint{Op: "acquire", Kind: w.ID.Kind, Name: w.ID.Name, Log: listener}
+	if w.From != nil {
+		a.own.Op = "attach"
+	}
 	a.said = &a.own
 	c.asking = a
 }
 
-// Verb is what the operation is called.
-func (w *Want) Verb() string {
-	if w.From != nil {
-		return "attach"
-	}
-	return "acquire"
-}
-
 // Lease is what the store is told of.
 func (c *Claim) Lease(tag string) driver.Lease {
-	return driver.Lease{Kind: c.Kind, Name: c.Name, Token: c.Token, TTL: c.TTL, Owner: c.Owner, Carrier: tag}
+	return driver.Lease{Kind: c.ID.Kind, Name: c.ID.Name, Token: c.Token, TTL: c.TTL, Owner: c.Owner, Carrier: tag}
 }
 
 // Held lets go of what a holder does not need. An ask that is still under way has its own

@@ -21,7 +21,7 @@ type Release struct {
 	ctx      context.Context
 	lease    driver.Lease
 	part     func(context.Context, driver.Lease) error // gives up a part; nil for all of it
-	trusted  func() bool                               // whether the lease would still be held by now
+	holder   Holder                                    // nil if nobody held it
 	deadline time.Time                                 // set when the first attempt fails
 	pause    time.Duration
 	maybe    bool // a release may have been carried out without our hearing of it
@@ -29,16 +29,21 @@ type Release struct {
 
 // Release returns the release of the token, for which nobody asks any more. It is an
 // operation of the session, which ends with it. tag is what the next holder is told of this
-// one. trusted reports whether the lease would still be held by the time of the answer; nil
-// if nobody held it.
-func (c *Claim) Release(ctx context.Context, tag string, trusted func() bool) *Release {
+// one. holder is nil if nobody held the lock by it.
+func (c *Claim) Release(ctx context.Context, tag string, holder Holder) Release {
 	c.ceased.Store(true)
-	return &Release{c: c, ctx: c.s.Under(ctx), lease: c.Lease(tag), trusted: trusted}
+	return Release{c: c, ctx: c.s.Under(ctx), lease: c.Lease(tag), holder: holder}
+}
+
+// Holder is what held a lock that is released.
+type Holder interface {
+	// Trusted reports whether it would still hold the lock by the clock.
+	Trusted() bool
 }
 
 // ReleasePart returns the release of a part, which is given up by a call of the driver.
-func (c *Claim) ReleasePart(ctx context.Context, part func(context.Context, driver.Lease) error) *Release {
-	return &Release{c: c, ctx: c.s.Under(ctx), lease: c.Lease(""), part: part}
+func (c *Claim) ReleasePart(ctx context.Context, part func(context.Context, driver.Lease) error) Release {
+	return Release{c: c, ctx: c.s.Under(ctx), lease: c.Lease(""), part: part}
 }
 
 // Cease notes that nobody wants the lock by this token any more, although it is not released:
@@ -52,7 +57,8 @@ func (c *Claim) Withdraw(ctx context.Context) {
 		return
 	}
 	c.s.Grow()
-	c.Release(ctx, "", nil).Background()
+	r := c.Release(ctx, "", nil)
+	r.Background()
 }
 
 // Run releases and returns what came of it: nil, driver.ErrNotHeld if the lock had been taken
@@ -91,7 +97,7 @@ func (r *Release) Forget() {
 
 // Background is Run on another goroutine. What comes of it is told once: the outcome, or
 // before that, a refusal.
-func (r *Release) Background() <-chan error {
+func (r Release) Background() <-chan error {
 	told := make(chan error, 1)
 	go func() {
 		err := r.end(r.run(told))
@@ -108,13 +114,13 @@ func (r *Release) end(err error) error {
 	defer r.c.s.Done()
 	switch {
 	case errors.Is(err, driver.ErrNotHeld):
-		if r.trusted == nil || !r.trusted() {
+		if r.holder == nil || !r.holder.Trusted() {
 			return nil // its time has run out since, but it was given up before
 		}
 		return driver.ErrNotHeld
 	case err != nil:
-		r.c.log().Warn("holdfast: not released, the store keeps it until its TTL is over",
-			"kind", string(r.c.Kind), "lock", r.c.Name, "ttl", r.c.TTL, "error", err)
+		r.c.listener.Log().Warn("holdfast: not released, the store keeps it until its TTL is over",
+			"kind", string(r.c.ID.Kind), "lock", r.c.ID.Name, "ttl", r.c.TTL, "error", err)
 	}
 	return err
 }
@@ -188,6 +194,7 @@ func (r *Release) try() (err error, final bool) {
 func (c *Claim) releaseAgain(ctx context.Context) {
 	c.straggled.Store(true)
 	if c.settled.Load() && c.straggled.Swap(false) {
-		_ = c.Release(ctx, "", nil).run(nil)
+		r := c.Release(ctx, "", nil)
+		_ = r.run(nil)
 	}
 }

@@ -225,7 +225,7 @@ func (c *Claim) number() *driver.Request {
 		r = new(driver.Request)
 	}
 	*r = driver.Request{
-		Kind: c.Kind, Name: c.Name, Token: c.Token, Ask: a.last, TTL: c.TTL, Owner: c.Owner,
+		Kind: c.ID.Kind, Name: c.ID.Name, Token: c.Token, Ask: a.last, TTL: c.TTL, Owner: c.Owner,
 		Shared: c.Shared, Wait: a.wait, Notice: a.notice, Weight: c.Weight, Limit: a.limit, Fences: a.fences,
 		Holder: c.s.Holder, Wake: c.wake,
 	}
@@ -305,7 +305,9 @@ func (c *Claim) busy() {
 	c.asking.err = ErrLocked
 	if !c.asking.report.Contended {
 		c.asking.report.Contended = true
-		c.listener.Busy()
+		if c.asking.wait {
+			c.listener.Busy()
+		}
 	}
 }
 

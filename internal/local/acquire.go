@@ -169,7 +169,7 @@ func (l *Lock) again(wait context.Context, w *Want, failure error) bool {
 	if unconfirmed {
 		w.unconfirmed = failure
 		if w.Said == nil {
-			w.Said = &session.Complaint{Op: "acquire", Kind: l.id.Kind, Name: l.id.Name, Log: w.Options.Log}
+			w.Said = &session.Complaint{Op: "acquire", Kind: l.id.Kind, Name: l.id.Name, Log: w.Options}
 		}
 		w.Said.Persist(failure)
 		w.Said.Tell()
@@ -182,9 +182,10 @@ func (l *Lock) begin(ctx context.Context, w *Want, g *Grant, trust keepalive.Tru
 	if w.Report != nil {
 		w.Report.Shared, w.Report.Weight = g.Shared, g.Weight
 	}
-	h := &Hold{grant: g, anonymous: w.anonymous()}
+	h := &g.first
+	h.grant, h.anonymous = g, w.anonymous()
 	l.mu.Lock()
-	g.turn.begin(g.opts, granted, g.Shared)
+	g.turn.begin(g.opts.TTL, granted, g.Shared)
 	h.fence = g.turn.fence()
 	l.mu.Unlock()
 	h.start(ctx, w.Holding)
@@ -194,7 +195,7 @@ func (l *Lock) begin(ctx context.Context, w *Want, g *Grant, trust keepalive.Tru
 	g.take(h, trust)
 	if g.passes {
 		l.drop()
-		l.asking, l.tag = nil, ""
+		l.asking, l.ahead = nil, nil
 		if g.state == held {
 			l.grant = g
 		}
@@ -289,8 +290,8 @@ func (l *Lock) join(wait context.Context, w *Want, me *waiter) (n news, waits bo
 		w.Report.Contended = true
 		if l.grant != nil {
 			w.Report.block(l.grant.oldest().tag())
-		} else {
-			w.Report.block(l.tag)
+		} else if l.ahead != nil {
+			w.Report.block(l.ahead.tag)
 		}
 	}
 	if !w.Wait {
@@ -340,8 +341,8 @@ func (l *Lock) succeed(ctx context.Context, w *Want, g *Grant) *Hold {
 func (l *Lock) because(cause error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.trouble != nil {
-		return fmt.Errorf("%w: %w", cause, l.trouble)
+	if l.ahead != nil && l.ahead.trouble != nil {
+		return fmt.Errorf("%w: %w", cause, l.ahead.trouble)
 	}
 	return fmt.Errorf("%w: %w", cause, claim.ErrLocked)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -55,27 +56,28 @@ type Grant struct {
 
 	// The rest is guarded by Lock.mu.
 	state   state
-	passes  bool // from hand to hand
-	lowered bool // a writer goes on as a reader
-	grouped bool // readers that go in together
-	cause   error
+	passes  bool   // from hand to hand
+	lowered bool   // a writer goes on as a reader
+	grouped bool   // readers that go in together
+	cause   *error // of its loss; points to nil for none in particular
 	turn    turn
 	holds   []*Hold  // those that count on it, or else the one that did last
 	room    [1]*Hold // for most
+	first   Hold     // the only one, mostly
 }
 
 // newGrant makes one that has still to be asked for.
 func (l *Lock) newGrant(w *Want, passes bool) *Grant {
 	g := &Grant{lock: l, opts: w.Options, passes: passes, grouped: w.group != nil}
 	want := claim.Want{
-		Kind: l.id.Kind, Name: l.id.Name, Owner: l.id.Owner, Shared: w.Shared, Wait: w.Wait, Weight: w.Weight, Limit: w.Limit,
+		ID: &l.id, Shared: w.Shared, Wait: w.Wait, Weight: w.Weight, Limit: w.Limit,
 		TTL: w.Options.TTL, From: w.From,
 	}
 	if g.passes || g.grouped {
 		want.Fences = maxPasses
 	}
 	want.Notice = g.passes && w.Options.Linger > 0
-	g.Init(l.r.Session, &want, g, w.Options.Log)
+	g.Init(l.r.Session, &want, g)
 	g.Because(w.unconfirmed, w.Said)
 	return g
 }
@@ -129,15 +131,19 @@ func (g *Grant) dismiss(end error) (held bool) {
 
 // why says why a grant was lost. The caller holds Lock.mu.
 func (g *Grant) why() error {
+	var cause error
+	if g.cause != nil {
+		cause = *g.cause
+	}
 	switch {
-	case errors.Is(g.cause, driver.ErrNotHeld):
+	case errors.Is(cause, driver.ErrNotHeld):
 		return errTakenAway
-	case errors.Is(g.cause, keepalive.ErrClock):
-		return byClock{g.cause}
-	case g.cause == nil:
+	case errors.Is(cause, keepalive.ErrClock):
+		return byClock{cause}
+	case cause == nil:
 		return ErrExpired
 	}
-	return fmt.Errorf("%w: %w", ErrExpired, g.cause)
+	return fmt.Errorf("%w: %w", ErrExpired, cause)
 }
 
 // loss is how a hold ends whose grant is lost. The caller holds Lock.mu.
@@ -155,12 +161,12 @@ func (g *Grant) Lost(cause error) {
 		l.mu.Unlock()
 		return
 	}
-	g.cause = cause
+	g.cause = &cause
 	if g.state == idle {
 		g.dismiss(ErrNotHeld) // nobody holds it, so nobody loses it
 	} else if g.dismiss(g.loss()) {
 		go g.opts.Log().Warn("holdfast: lock lost",
-			"kind", string(g.Kind), "lock", g.Name, "fence", g.oldest().fence, "cause", g.why())
+			"kind", string(g.ID.Kind), "lock", g.ID.Name, "fence", g.oldest().fence, "cause", g.why())
 	}
 	values := g.values()
 	ours := g.finish(lost)
@@ -178,16 +184,17 @@ func (g *Grant) forget(values context.Context) {
 	case <-g.lock.r.Session.Closing():
 	case <-time.After(releaseWait):
 	}
-	g.Release(values, "", nil).Forget()
+	r := g.Release(values, "", nil)
+	r.Forget()
 }
 
-// trusted reports whether the lease would still be held by the clock.
-func (g *Grant) trusted() bool { return g.trust().Left() > 0 }
+// Trusted reports whether the lease would still be held by the clock.
+func (g *Grant) Trusted() bool { return g.trust().Left() > 0 }
 
 func (g *Grant) trust() keepalive.Trust { return g.lock.r.Keeper.Trust(&g.entry) }
 
 // Subject implements [keepalive.Owner].
-func (g *Grant) Subject() (driver.Kind, string) { return g.Kind, g.Name }
+func (g *Grant) Subject() (driver.Kind, string) { return g.ID.Kind, g.ID.Name }
 
 // Renewed notes that the lease was renewed by a request sent at that moment.
 func (g *Grant) Renewed(sent time.Time) { g.lock.r.Keeper.Renewed(&g.entry, sent) }
@@ -240,7 +247,7 @@ func (g *Grant) giveBack(end error) <-chan error {
 	if !ours {
 		return nil
 	}
-	return g.Release(values, tag, g.trusted).Background()
+	return g.Release(values, tag, g).Background()
 }
 
 // giveUp is giveBack of one that nobody has, if that is still so.
@@ -257,7 +264,7 @@ func (g *Grant) giveUp() <-chan error {
 		s.Done()
 		return nil
 	}
-	return g.Release(values, "", g.trusted).Background()
+	return g.Release(values, "", g).Background()
 }
 
 // Wanted implements [claim.Listener].
@@ -277,10 +284,10 @@ func (g *Grant) Wanted() {
 // Busy implements [claim.Listener]. If somebody is before us, whoever comes to read from now
 // on comes after us, and no group of readers is open to them, unless it is the one that waits.
 func (g *Grant) Busy() {
-	if g.Kind != driver.RWMutex || g.grouped {
+	if g.ID.Kind != driver.RWMutex || g.grouped {
 		return
 	}
-	if base := g.lock.r.inUse(ID{Kind: g.Kind, Name: g.Name}); base != nil {
+	if base := g.lock.r.inUse(ID{Kind: g.ID.Kind, Name: g.ID.Name}); base != nil {
 		base.mu.Lock()
 		base.readers = nil
 		base.mu.Unlock()
@@ -292,16 +299,21 @@ func (g *Grant) Busy() {
 func (g *Grant) Behind(tag string) {
 	if g.passes {
 		g.lock.mu.Lock()
-		g.lock.tag = tag
+		g.lock.ahead = &ahead{tag: tag}
 		g.lock.mu.Unlock()
 	}
 }
+
+// Log implements [claim.Listener].
+func (g *Grant) Log() *slog.Logger { return g.opts.Log() }
 
 // Trouble implements [claim.Listener].
 func (g *Grant) Trouble(err error) {
 	if g.passes {
 		g.lock.mu.Lock()
-		g.lock.trouble = err
+		if g.lock.ahead = nil; err != nil {
+			g.lock.ahead = &ahead{trouble: err}
+		}
 		g.lock.mu.Unlock()
 	}
 }

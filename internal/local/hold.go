@@ -160,8 +160,8 @@ func (h *Hold) Grant() *Grant { return h.grant }
 // Release ends the hold, and gives the lock up if it was the last one. It waits for the store
 // until ctx ends, but at least 1 s.
 func (h *Hold) Release(ctx context.Context) error {
-	r, err := h.leave(ctx)
-	if r == nil {
+	r, due, err := h.leave(ctx)
+	if !due {
 		return err
 	}
 	if ctx.Done() == nil {
@@ -184,8 +184,8 @@ func (h *Hold) Release(ctx context.Context) error {
 
 // LetGo is Release for callers that cannot be told of an error: it waits for 1 s at most.
 func (h *Hold) LetGo(ctx context.Context) error {
-	r, err := h.leave(ctx)
-	if r != nil {
+	r, due, err := h.leave(ctx)
+	if due {
 		r.Briefly()
 	}
 	return err
@@ -208,9 +208,9 @@ func EndOf(ctx context.Context) error {
 	return cause
 }
 
-// leave ends the hold in this process. It returns what has still to be told to the store, or
-// what to say.
-func (h *Hold) leave(ctx context.Context) (*claim.Release, error) {
+// leave ends the hold in this process. It returns what has still to be told to the store, if
+// that is due, or what to say.
+func (h *Hold) leave(ctx context.Context) (r claim.Release, due bool, err error) {
 	g, l := h.grant, h.grant.lock
 	// The lease may be lost without anybody having noticed yet.
 	good := !errors.Is(h.Err(), ErrLost)
@@ -238,20 +238,20 @@ func (h *Hold) leave(ctx context.Context) (*claim.Release, error) {
 	l.mu.Unlock()
 	switch {
 	case !begun && before == nil:
-		return nil, session.ErrClosed // Close releases it
+		return r, false, session.ErrClosed // Close releases it
 	case !begun:
-		return nil, before
+		return r, false, before
 	case before == nil && !goesOn, good && errors.Is(before, ErrLost):
 		// It was lost just now, if it was, which does no harm.
-		return g.Release(ctx, h.tag(), g.trusted), nil
+		return g.Release(ctx, h.tag(), g), true, nil
 	case errors.Is(before, ErrLost):
 		// The store may still keep the lease for a moment. The next one need not wait
 		// for that, and this one not for the store.
 		g.Release(ctx, h.tag(), nil).Background()
-		return nil, before
+		return r, false, before
 	}
 	l.r.Session.Done()
-	return nil, before
+	return r, false, before
 }
 
 // ReleasePart gives up all of the hold but a weight, for callers that cannot be told of an
@@ -261,7 +261,8 @@ func (h *Hold) ReleasePart(ctx context.Context, keep int64) error {
 	if !able || h.Ended() != nil || !h.grant.lock.r.Session.Begin() {
 		return nil // it all goes when the rest does
 	}
-	h.grant.ReleasePart(ctx, func(ctx context.Context, to driver.Lease) error { return d.Downgrade(ctx, to, keep) }).Briefly()
+	r := h.grant.ReleasePart(ctx, func(ctx context.Context, to driver.Lease) error { return d.Downgrade(ctx, to, keep) })
+	r.Briefly()
 	return nil
 }
 

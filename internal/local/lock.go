@@ -19,18 +19,13 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/claim"
 	"github.com/holdfast-go/holdfast/internal/keepalive"
 	"github.com/holdfast-go/holdfast/internal/session"
 )
 
-// ID says which lock it is. What is held on behalf of an owner is not for others to unlock, so
-// each owner has locks of its own.
-type ID struct {
-	Kind  driver.Kind
-	Name  string
-	Owner string
-}
+// ID says which lock it is.
+type ID = claim.ID
 
 // Options are how a lock is to be held. A grant passes only between those that are the same.
 type Options struct {
@@ -63,7 +58,7 @@ type Registry struct {
 	Wrap    func(op string, id ID, err error) error // what the user is told
 
 	mu    sync.Mutex
-	locks map[ID]*Lock
+	locks map[key]*Lock
 	sweep int // size of locks at which those that nobody uses are thrown away
 
 	waiters sync.Pool // not for all clients: in a test each may have a time of its own
@@ -71,9 +66,19 @@ type Registry struct {
 
 // NewRegistry returns one without any locks.
 func NewRegistry(s *session.Session, k *keepalive.Keeper, wrap func(string, ID, error) error) *Registry {
-	r := &Registry{Session: s, Keeper: k, Wrap: wrap, locks: map[ID]*Lock{}, sweep: spare}
+	r := &Registry{Session: s, Keeper: k, Wrap: wrap, locks: map[key]*Lock{}, sweep: spare}
 	r.waiters.New = func() any { return &waiter{news: make(chan news, 1)} }
 	return r
+}
+
+// key is an ID in two strings: thousands of locks may be held, and few have an owner.
+type key struct{ kind, name string }
+
+func keyOf(id ID) key {
+	if id.Owner == "" {
+		return key{string(id.Kind), id.Name}
+	}
+	return key{string(id.Kind) + "\x00" + id.Owner, id.Name} // no kind has a NUL
 }
 
 // spare is how many locks that nobody uses may be kept, since the next call may be for one of
@@ -92,25 +97,26 @@ type Lock struct {
 	asking  *Options  // of the one of them that is at the store; nil if none is
 	grant   *Grant    // that passes among them: held, or idle; nil for none
 	alarm   *time.Timer
-	tag     string     // of a holder elsewhere, empty if not known
-	trouble error      // what the store says to the one that asks it; nil if it answers
+	ahead   *ahead     // what keeps the one that is at the store from being granted; nil if not known
 	readers *readGroup // which others may join; nil if there is none
+	sync    *syncHolds // nil before the first
+}
 
-	holds []syncHold    // of Lock and its like, in the order of their grants
-	room  [1]syncHold   // for most
-	freed chan struct{} // closed when one of them goes; nil if nobody waits for that
+// ahead is what is before those that wait in this process.
+type ahead struct {
+	tag     string // of a holder elsewhere, empty if not known
+	trouble error  // what the store says instead of answering; nil if it answers
 }
 
 // Ref returns the lock, which must be given back with Unref.
 func (r *Registry) Ref(id ID) *Lock {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	l := r.locks[id]
+	l := r.locks[keyOf(id)]
 	if l == nil {
 		r.tidy()
 		l = &Lock{id: id, r: r}
-		l.holds = l.room[:0]
-		r.locks[id] = l
+		r.locks[keyOf(id)] = l
 	}
 	l.refs.Add(1)
 	return l
@@ -123,7 +129,7 @@ func (l *Lock) Unref() { l.refs.Add(-1) }
 func (r *Registry) inUse(id ID) *Lock {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	l := r.locks[id]
+	l := r.locks[keyOf(id)]
 	if l == nil || l.refs.Load() == 0 {
 		return nil
 	}
@@ -137,9 +143,9 @@ func (r *Registry) tidy() {
 	if len(r.locks) < r.sweep {
 		return
 	}
-	for id, l := range r.locks {
+	for k, l := range r.locks {
 		if l.refs.Load() == 0 {
-			delete(r.locks, id)
+			delete(r.locks, k)
 		}
 	}
 	r.sweep = 2*len(r.locks) + spare

@@ -28,7 +28,7 @@ type news struct {
 // for alike, it is still to be trusted, and its turn is not over. The caller holds mu.
 func (l *Lock) suits(o *Options) bool {
 	g := l.grant
-	return g.opts.compatible(o) && g.keeps() && g.turn.goesOn()
+	return g.opts.compatible(o) && g.keeps() && g.turn.goesOn(g.TTL)
 }
 
 // keeps reports whether a grant is still what was granted: not lost, not over by the clock, and
@@ -93,7 +93,7 @@ func (g *Grant) passed() {
 // rested gives up a grant that nobody has wanted for a while.
 func (g *Grant) rested() {
 	g.lock.mu.Lock()
-	over := g.state == idle && g.turn.lingering != nil && g.turn.rested(g.opts.Linger)
+	over := g.turn.lingering != nil && g.turn.rested(g.opts.Linger) && g.state == idle
 	g.lock.mu.Unlock()
 	if over {
 		g.giveUp()
@@ -178,7 +178,7 @@ func (l *Lock) reject(ctx context.Context, n news) {
 		l.mu.Unlock()
 		if !on {
 			l.r.Session.Grow()
-			n.grant.Release(values, "", n.grant.trusted).Background()
+			n.grant.Release(values, "", n.grant).Background()
 		}
 	case n.grant == nil:
 		l.failed()
@@ -216,7 +216,7 @@ func (l *Lock) failed() {
 func (g *Grant) extend() {
 	x, able := driver.As[driver.Extender](g.lock.r.Session.Driver)
 	if !able || !g.lock.r.Session.Begin() {
-		g.turn.extended(driver.Grant{}, errors.ErrUnsupported)
+		g.turn.extended(g.TTL, driver.Grant{}, errors.ErrUnsupported)
 		return
 	}
 	go g.prolong(x)
@@ -238,7 +238,7 @@ func (g *Grant) prolong(x driver.Extender) {
 	}
 	l := g.lock
 	l.mu.Lock()
-	g.turn.extended(granted, err)
+	g.turn.extended(g.TTL, granted, err)
 	over := false
 	if l.grant == g {
 		if g.state == idle && (len(l.waiting) > 0 || g.turn.lingering == nil) {
@@ -251,6 +251,6 @@ func (g *Grant) prolong(x driver.Extender) {
 	l.mu.Unlock()
 	if over {
 		s.Grow()
-		g.Release(values, "", g.trusted).Background()
+		g.Release(values, "", g).Background()
 	}
 }

@@ -60,12 +60,15 @@ func (l *Lock) enlist(w *Want) (g *readGroup, wait chan *readGroup) {
 
 // joins lets a reader in on a hold. The caller holds mu.
 func (l *Lock) joins(h *Hold, o *Options) bool {
-	i := slices.IndexFunc(l.holds, func(s syncHold) bool { return s.hold == h })
-	if h == nil || i < 0 || h.end != nil || !h.grant.opts.compatible(o) || !h.grant.keeps() || !h.grant.turn.goesOn() {
+	if h == nil {
+		return false
+	}
+	i := slices.IndexFunc(l.sync.all, func(s syncHold) bool { return s.hold == h })
+	if i < 0 || h.end != nil || !h.grant.opts.compatible(o) || !h.grant.keeps() || !h.grant.turn.goesOn(h.grant.TTL) {
 		return false
 	}
 	h.grant.passed()
-	l.holds[i].left++
+	l.sync.all[i].left++
 	return true
 }
 

@@ -17,6 +17,13 @@ type syncHold struct {
 	left int64
 }
 
+// syncHolds are those of a lock, in the order of their grants.
+type syncHolds struct {
+	all   []syncHold
+	room  [1]syncHold   // for most
+	freed chan struct{} // closed when one of them goes; nil if nobody waits for that
+}
+
 // blockedBy returns nil if no sync hold keeps others out, of the lock or from reading; else a
 // channel that is closed when one goes. Those that are good have their leases for that: it
 // matters here if the lease is lost, for a sync hold lasts until it is undone. So with
@@ -27,13 +34,16 @@ func (l *Lock) blockedBy(w *Want, lostOnly bool) <-chan struct{} {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, h := range l.holds {
+	if l.sync == nil {
+		return nil
+	}
+	for _, h := range l.sync.all {
 		together := w.Shared && h.hold.grant.Shared
 		if !together && (!lostOnly || h.hold.end != nil) {
-			if l.freed == nil {
-				l.freed = make(chan struct{})
+			if l.sync.freed == nil {
+				l.sync.freed = make(chan struct{})
 			}
-			return l.freed
+			return l.sync.freed
 		}
 	}
 	return nil
@@ -65,7 +75,11 @@ func (l *Lock) Keep(h *Hold) bool {
 	if !l.r.Session.Open() {
 		return false
 	}
-	l.holds = append(l.holds, syncHold{h, max(1, h.grant.Weight)})
+	if l.sync == nil {
+		l.sync = &syncHolds{}
+		l.sync.all = l.sync.room[:0]
+	}
+	l.sync.all = append(l.sync.all, syncHold{h, max(1, h.grant.Weight)})
 	return true
 }
 
@@ -79,9 +93,12 @@ func (r *Registry) TakeBack(id ID, shared bool) (h *Hold, ok bool) {
 	defer l.Unref()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.holds) == 1 && l.holds[0].hold.grant.Shared == shared && l.holds[0].left == 1 { // mostly
-		h = l.holds[0].hold
-		l.holds = l.holds[:0]
+	if l.sync == nil {
+		return nil, false
+	}
+	if all := l.sync.all; len(all) == 1 && all[0].hold.grant.Shared == shared && all[0].left == 1 { // mostly
+		h = all[0].hold
+		l.sync.all = all[:0]
 		l.gone(1)
 	} else if taken := l.takeBack(shared, 1); len(taken) == 0 {
 		return nil, false
@@ -126,6 +143,9 @@ func (r *Registry) TakeBackSome(id ID, n int64) (parts []Part, ok bool) {
 	defer l.Unref()
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.sync == nil {
+		return nil, n == 0
+	}
 	for _, t := range l.takeBack(false, n) {
 		parts = append(parts, Part{t.hold, t.left})
 	}
@@ -142,11 +162,11 @@ func (r *Registry) TakeBackSome(id ID, n int64) (parts []Part, ok bool) {
 func (l *Lock) takeBack(shared bool, n int64) (taken []syncHold) {
 	var lost, same, rest []int
 	var sum int64
-	for i, h := range l.holds {
+	for i, h := range l.sync.all {
 		switch {
 		case h.hold.grant.Shared != shared:
 			continue
-		case h.hold.end != nil || !h.hold.grant.trusted():
+		case h.hold.end != nil || !h.hold.grant.Trusted():
 			lost = append(lost, i)
 		case h.left == n && !shared: // of readers' holds the oldest goes first: nobody joins it
 			same = append(same, i)
@@ -159,7 +179,7 @@ func (l *Lock) takeBack(shared bool, n int64) (taken []syncHold) {
 		return nil
 	}
 	for _, i := range slices.Concat(lost, same, rest) {
-		h := &l.holds[i]
+		h := &l.sync.all[i]
 		part := min(n, h.left)
 		if part == 0 {
 			break
@@ -168,17 +188,17 @@ func (l *Lock) takeBack(shared bool, n int64) (taken []syncHold) {
 		n -= part
 		taken = append(taken, *h)
 	}
-	before := len(l.holds)
-	l.holds = slices.DeleteFunc(l.holds, func(h syncHold) bool { return h.left == 0 })
-	l.gone(before - len(l.holds))
+	before := len(l.sync.all)
+	l.sync.all = slices.DeleteFunc(l.sync.all, func(h syncHold) bool { return h.left == 0 })
+	l.gone(before - len(l.sync.all))
 	return taken
 }
 
 // gone notes that n sync holds are undone. The caller holds mu.
 func (l *Lock) gone(n int) {
-	if n > 0 && l.freed != nil {
-		close(l.freed)
-		l.freed = nil
+	if n > 0 && l.sync.freed != nil {
+		close(l.sync.freed)
+		l.sync.freed = nil
 	}
 	l.refs.Add(int32(-n))
 }

@@ -23,9 +23,8 @@ const (
 // turn is what is left of the time, the passes and the fences that this client has before it
 // is for others to have the lock. It is guarded by Lock.mu.
 type turn struct {
-	ttl       time.Duration
 	ends      time.Time
-	passes    int32
+	passes    int16
 	notice    bool // the store tells when somebody waits
 	extending bool // the store is being asked for another turn
 	wanted    bool // somebody waits, or the store did not say: no further turn
@@ -43,10 +42,10 @@ type lingering struct {
 // numbers are what the store has given to be used as fences.
 type numbers struct{ next, left int64 }
 
-func (t *turn) begin(o *Options, g driver.Grant, shared bool) {
-	t.ttl, t.unfenced, t.shared = o.TTL, g.Fence == 0, shared
+func (t *turn) begin(ttl time.Duration, g driver.Grant, shared bool) {
+	t.unfenced, t.shared = g.Fence == 0, shared
 	t.now = numbers{g.Fence, max(g.Fences, 1)}
-	t.ends = time.Now().Add(t.ttl / turnShare)
+	t.ends = time.Now().Add(ttl / turnShare)
 }
 
 // fence takes the next number. There must be one.
@@ -69,7 +68,7 @@ func (t *turn) numbered() bool {
 }
 
 // goesOn reports whether there may be another hold in this turn, once there is a number.
-func (t *turn) goesOn() bool {
+func (t *turn) goesOn(ttl time.Duration) bool {
 	if !t.numbered() && t.wanted && !t.extending {
 		return false // and there will be none
 	}
@@ -80,7 +79,7 @@ func (t *turn) goesOn() bool {
 	if t.passes < maxPasses {
 		return left > 0
 	}
-	return t.extending && t.passes < maxAhead && left > t.ttl/turnShare-shortTurn
+	return t.extending && t.passes < maxAhead && left > ttl/turnShare-shortTurn
 }
 
 // pass notes another hold, and reports whether to ask for another turn.
@@ -101,7 +100,7 @@ func (t *turn) extend(due bool) bool {
 
 // extended takes the numbers that the store has given, and begins another turn unless somebody
 // waits.
-func (t *turn) extended(g driver.Grant, err error) {
+func (t *turn) extended(ttl time.Duration, g driver.Grant, err error) {
 	t.extending = false
 	if err == nil && g.Fence > 0 {
 		t.then = numbers{g.Fence, max(g.Fences, 1)}
@@ -111,7 +110,7 @@ func (t *turn) extended(g driver.Grant, err error) {
 		return
 	}
 	t.passes = 0
-	t.ends = time.Now().Add(t.ttl / turnShare)
+	t.ends = time.Now().Add(ttl / turnShare)
 }
 
 // stays reports whether the grant may be kept although nobody holds it.

@@ -20,7 +20,7 @@ type Complaint struct {
 	Op   string
 	Kind driver.Kind
 	Name string
-	Log  func() *slog.Logger
+	Log  interface{ Log() *slog.Logger }
 
 	since    time.Time // zero if there is no trouble
 	next     time.Time // when to write a line
@@ -69,7 +69,7 @@ func (c *Complaint) Tell() (again time.Duration) {
 		reason = errSilent
 	}
 	waited := now.Sub(c.since)
-	c.Log().Warn("holdfast: still waiting for the store", "op", c.Op, "kind", string(c.Kind), "lock", c.Name,
+	c.Log.Log().Warn("holdfast: still waiting for the store", "op", c.Op, "kind", string(c.Kind), "lock", c.Name,
 		"waited", waited.Round(100*time.Millisecond), "error", reason)
 	c.next = now.Add(waited)
 	return waited
