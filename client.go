@@ -200,6 +200,18 @@ func (c *Client) keep(ctx context.Context, entries []*keepalive.Entry) []error {
 	return c.renew(leasectx.Detached(ctx, values), grants)
 }
 
+// await runs an errand for a lock.
+func (c *Client) await(ctx context.Context, id local.ID, e session.Errand) error {
+	var err error = ErrInvalidName
+	if validName(id.Name) {
+		err = c.session.Await(ctx, e, session.Complaint{Op: e.Op, Kind: id.Kind, Name: id.Name, Log: c.config.hold}, local.EndOf)
+	}
+	if err != nil {
+		return &LockError{Op: e.Op + " " + string(id.Kind), Name: id.Name, Err: err}
+	}
+	return nil
+}
+
 func validName(name string) bool { return name != "" && len(name) <= driver.MaxName }
 
 // noCopy makes go vet complain about copies.

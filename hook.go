@@ -296,6 +296,58 @@ var (
 	errAcquireHook = errors.New("holdfast: an AcquireHook returns neither a lease nor an error")
 )
 
+// hooked gets a hold through the hooks.
+func (h *handle) hooked(ctx context.Context, hooks *hooks, lock *local.Lock, w local.Want) (*local.Hold, error) {
+	c := &call{handle: h, lock: lock, want: w}
+	c.op = AcquireOp{
+		Kind: h.kind, Name: h.name, Shared: w.Shared, Weight: w.Weight, Wait: w.Wait, TTL: w.Options.TTL,
+		Attach: w.From != nil, WithoutRenewal: w.Options.Fixed, run: c.acquire,
+	}
+	l, err := hooks.acquire(ctx, &c.op)
+	if l == nil && err == nil {
+		err = h.fail(verb(&c.op), errAcquireHook)
+	}
+	return (*local.Hold)(l), err
+}
+
+// call is an acquisition on its way through the hooks.
+type call struct {
+	op     AcquireOp
+	handle *handle
+	lock   *local.Lock
+	want   local.Want
+	report local.Report
+}
+
+// acquire is what the innermost hook calls, perhaps several times.
+func (c *call) acquire(ctx context.Context, op *AcquireOp) (*Lease, error) {
+	w := c.want
+	c.report = local.Report{}
+	w.Report = &c.report
+	if op.Holding != nil {
+		w.Holding = func(lease context.Context, fence int64) (context.Context, string) {
+			op.note(w.Report)
+			lease = op.Holding(lease, fence)
+			tag, _ := lease.Value(holderTagKey{}).(string)
+			return lease, tag
+		}
+	}
+	held, err := c.lock.Acquire(ctx, &w)
+	op.note(w.Report)
+	op.count(w.Report)
+	if err != nil {
+		return nil, c.handle.fail(verb(op), err)
+	}
+	return (*Lease)(held), nil
+}
+
+func verb(op *AcquireOp) string {
+	if op.Attach {
+		return "attach"
+	}
+	return "acquire"
+}
+
 // GuardHook returns a hook for the program's own Redis client that refuses every
 // command, and every pipeline as a whole, whose context comes from a lease that is over:
 // lost, or released. The error matches [ErrLost], and nothing is sent.

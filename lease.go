@@ -9,6 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/leasectx"
 	"github.com/holdfast-go/holdfast/internal/local"
+	"github.com/holdfast-go/holdfast/internal/session"
 )
 
 // Lease is the right to hold a lock until a deadline, which is moved on while the
@@ -84,9 +85,9 @@ func (l *Lease) Renew(ctx context.Context) error {
 		return l.error(op, err)
 	}
 	c, g := l.client(), l.hold().Grant()
-	_, err := await(c, ctx, errand[any]{op: op, id: l.hold().ID(), able: true, do: func() (any, error) {
+	return c.await(ctx, l.hold().ID(), session.Errand{Op: op, Able: true, Do: func() error {
 		if err := l.Err(); err != nil { // since the last attempt
-			return nil, err
+			return err
 		}
 		sent := time.Now()
 		err := c.renew(c.session.Under(ctx), []*local.Grant{g})[0]
@@ -98,9 +99,8 @@ func (l *Lease) Renew(ctx context.Context) error {
 			g.Lost(err) // unless it was released meanwhile
 			err = l.Err()
 		}
-		return nil, err
+		return err
 	}})
-	return err
 }
 
 // Downgrade turns the lease on a write lock into one on a read lock, without letting
@@ -121,7 +121,7 @@ func (l *Lease) Downgrade(ctx context.Context) error {
 	d, able := driver.As[driver.Downgrader](c.session.Driver)
 	able = able && h.ID().Kind == driver.RWMutex
 	undone := true // surely, whatever was sent
-	_, err := await(c, ctx, errand[any]{op: op, id: h.ID(), able: able, begin: h.Lower, do: func() (any, error) {
+	return c.await(ctx, h.ID(), session.Errand{Op: op, Able: able, Begin: h.Lower, Do: func() error {
 		err := d.Downgrade(c.session.Under(ctx), h.Grant().Leased(), 0)
 		undone = undone && errors.Is(err, driver.ErrNotExecuted)
 		switch {
@@ -131,9 +131,8 @@ func (l *Lease) Downgrade(ctx context.Context) error {
 		case undone && !errors.Is(err, driver.ErrTransient):
 			h.Unlower() // it was refused, and goes on for writing
 		}
-		return nil, err
+		return err
 	}})
-	return err
 }
 
 // Detach ends the lease here, without a release, and returns its token: the store keeps

@@ -3,15 +3,12 @@ package holdfast
 import (
 	"context"
 	"errors"
-	"fmt"
-	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/claim"
 	"github.com/holdfast-go/holdfast/internal/leasectx"
 	"github.com/holdfast-go/holdfast/internal/local"
 	"github.com/holdfast-go/holdfast/internal/session"
@@ -250,58 +247,6 @@ func (h *handle) lease(ctx context.Context, w local.Want, verb string) (*Lease, 
 	return (*Lease)(held), nil
 }
 
-// hooked gets a hold through the hooks.
-func (h *handle) hooked(ctx context.Context, hooks *hooks, lock *local.Lock, w local.Want) (*local.Hold, error) {
-	c := &call{handle: h, lock: lock, want: w}
-	c.op = AcquireOp{
-		Kind: h.kind, Name: h.name, Shared: w.Shared, Weight: w.Weight, Wait: w.Wait, TTL: w.Options.TTL,
-		Attach: w.From != nil, WithoutRenewal: w.Options.Fixed, run: c.acquire,
-	}
-	l, err := hooks.acquire(ctx, &c.op)
-	if l == nil && err == nil {
-		err = h.fail(verb(&c.op), errAcquireHook)
-	}
-	return (*local.Hold)(l), err
-}
-
-// call is an acquisition on its way through the hooks.
-type call struct {
-	op     AcquireOp
-	handle *handle
-	lock   *local.Lock
-	want   local.Want
-	report local.Report
-}
-
-// acquire is what the innermost hook calls, perhaps several times.
-func (c *call) acquire(ctx context.Context, op *AcquireOp) (*Lease, error) {
-	w := c.want
-	c.report = local.Report{}
-	w.Report = &c.report
-	if op.Holding != nil {
-		w.Holding = func(lease context.Context, fence int64) (context.Context, string) {
-			op.note(w.Report)
-			lease = op.Holding(lease, fence)
-			tag, _ := lease.Value(holderTagKey{}).(string)
-			return lease, tag
-		}
-	}
-	held, err := c.lock.Acquire(ctx, &w)
-	op.note(w.Report)
-	op.count(w.Report)
-	if err != nil {
-		return nil, c.handle.fail(verb(op), err)
-	}
-	return (*Lease)(held), nil
-}
-
-func verb(op *AcquireOp) string {
-	if op.Attach {
-		return "attach"
-	}
-	return "acquire"
-}
-
 // fatal reports whether an error is one that forms without an error cannot live with.
 func (h *handle) fatal(err error) bool {
 	refused := !errors.Is(err, driver.ErrTransient) && !errors.Is(err, ErrLocked) &&
@@ -318,105 +263,27 @@ func (h *handle) misuse(err error) {
 
 func (h *handle) inspect(ctx context.Context) (Info, error) {
 	i, ok := driver.As[driver.Inspector](h.c.session.Driver)
-	return await(h.c, ctx, errand[Info]{op: "inspect", id: h.id(true), able: ok, do: func() (Info, error) {
-		return i.Inspect(leasectx.Exempt(ctx), h.kind, h.name)
+	found := make(chan Info, 1) // which may come when nobody waits any more
+	err := h.c.await(ctx, h.id(true), session.Errand{Op: "inspect", Able: ok, Do: func() error {
+		info, err := i.Inspect(leasectx.Exempt(ctx), h.kind, h.name)
+		if err == nil {
+			found <- info
+		}
+		return err
 	}})
+	if err != nil {
+		return Info{}, err
+	}
+	return <-found, nil
 }
 
 func (h *handle) force(ctx context.Context) error {
 	f, ok := driver.As[driver.Forcer](h.c.session.Driver)
-	_, err := await(h.c, ctx, errand[any]{op: "force unlock", id: h.id(true), able: ok, once: true, do: func() (any, error) {
+	return h.c.await(ctx, h.id(true), session.Errand{Op: "force unlock", Able: ok, Once: true, Do: func() error {
 		err := f.ForceRelease(leasectx.Exempt(ctx), h.kind, h.name)
 		if errors.Is(err, driver.ErrNotHeld) {
 			err = ErrNotHeld
 		}
-		return nil, err
+		return err
 	}})
-	return err
-}
-
-// errand is something that a caller wants done at the store.
-type errand[T any] struct {
-	op    string
-	id    local.ID
-	able  bool              // the driver can do it
-	begin func() error      // what comes first in this process; nil for nothing
-	do    func() (T, error) // at the store
-	once  bool              // what was perhaps done must not be done again
-}
-
-// again reports whether to try again after an error.
-func (e errand[T]) again(err error) bool {
-	return errors.Is(err, driver.ErrTransient) && (!e.once || errors.Is(err, driver.ErrNotExecuted))
-}
-
-// await runs an errand, again and again while the store is in trouble that may pass. It waits
-// no longer than ctx, for go-redis cannot be relied on to return when its context ends.
-// If that has ended before nothing is done.
-func await[T any](c *Client, ctx context.Context, e errand[T]) (T, error) {
-	var none T
-	fail := func(err error) (T, error) {
-		return none, &LockError{Op: e.op + " " + string(e.id.Kind), Name: e.id.Name, Err: err}
-	}
-	switch {
-	case !validName(e.id.Name):
-		return fail(ErrInvalidName)
-	case !e.able:
-		return fail(fmt.Errorf("the store cannot do this: %w", errors.ErrUnsupported))
-	case ctx.Err() != nil:
-		return fail(local.EndOf(ctx))
-	case !c.session.Begin():
-		return fail(ErrClosed)
-	}
-	if e.begin != nil {
-		if err := e.begin(); err != nil {
-			c.session.Done()
-			return fail(err)
-		}
-	}
-	type result struct {
-		v   T
-		err error
-	}
-	attempts, done := make(chan result, 1), ctx.Done()
-	attempt := func() {
-		v, err := e.do()
-		attempts <- result{v, err}
-	}
-	go attempt()
-	said := session.Complaint{Op: e.op, Kind: e.id.Kind, Name: e.id.Name, Log: c.config.hold}
-	said.Begin()
-	timer := time.NewTimer(said.Tell())
-	defer timer.Stop()
-	var failed error // at the last attempt
-	var pause time.Duration
-	var retry <-chan time.Time
-	for {
-		select {
-		case r := <-attempts:
-			if r.err == nil || !e.again(r.err) {
-				c.session.Done()
-				if r.err != nil {
-					return fail(r.err)
-				}
-				return r.v, nil
-			}
-			failed = r.err
-			said.Because(failed)
-			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
-			retry = time.After(pause/2 + rand.N(pause))
-		case <-retry:
-			retry = nil
-			go attempt()
-		case <-timer.C:
-			timer.Reset(said.Tell())
-		case <-done:
-			if retry != nil { // nothing is under way
-				c.session.Done()
-			} else {
-				go func() { <-attempts; c.session.Done() }()
-			}
-			return fail(claim.Because(local.EndOf(ctx), failed))
-		}
-	}
 }

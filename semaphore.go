@@ -7,6 +7,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/local"
+	"github.com/holdfast-go/holdfast/internal/session"
 )
 
 // Semaphore bounds how much is held at a time, by all processes that use the same
@@ -87,10 +88,9 @@ func (s *Semaphore) Resize(ctx context.Context, limit int64) error {
 	checkLimit(limit)
 	r, able := driver.As[driver.Resizer](s.c.session.Driver)
 	token := s.c.session.NewToken() // by which the store knows a repeat
-	_, err := await(s.c, ctx, errand[any]{op: "resize", id: s.id(true), able: able, do: func() (any, error) {
-		return nil, r.Resize(s.c.session.Under(ctx), s.name, token, limit)
+	return s.c.await(ctx, s.id(true), session.Errand{Op: "resize", Able: able, Do: func() error {
+		return r.Resize(s.c.session.Under(ctx), s.name, token, limit)
 	}})
-	return err
 }
 
 // Inspect tells who holds permits and who waits, as the store sees it now.

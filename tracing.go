@@ -3,6 +3,8 @@ package holdfast
 import (
 	"context"
 	"errors"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel"
@@ -13,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/telemetry"
 )
 
 // The instrumentation scope of all spans and metrics.
@@ -24,7 +27,7 @@ const (
 // tracing is a hook that makes spans and metrics.
 type tracing struct {
 	tracer trace.Tracer
-	meters meters
+	meters telemetry.Meters
 
 	tracers trace.TracerProvider
 	metrics metric.MeterProvider
@@ -87,7 +90,7 @@ func NewTracingHook(opts ...TracingOption) Hook {
 	}
 	t.tracer = t.tracers.Tracer(scopeName,
 		trace.WithInstrumentationVersion(version), trace.WithSchemaURL(semconv.SchemaURL))
-	t.meters = newMeters(t.metrics.Meter(scopeName,
+	t.meters = telemetry.NewMeters(t.metrics.Meter(scopeName,
 		metric.WithInstrumentationVersion(version), metric.WithSchemaURL(semconv.SchemaURL)))
 	return &t
 }
@@ -122,7 +125,7 @@ func (t *tracing) AcquireHook(next AcquireFunc) AcquireFunc {
 		}
 		began, on := time.Now(), t.subject(op)
 		waiting := metric.WithAttributes(on.few...)
-		t.meters.waiting.Add(ctx, 1, waiting)
+		t.meters.Waiting.Add(ctx, 1, waiting)
 		within, span := t.start(ctx, "acquire", on)
 		var held *holdSpan
 		outer := op.Holding
@@ -144,7 +147,7 @@ func (t *tracing) AcquireHook(next AcquireFunc) AcquireFunc {
 
 		l, err := next(within, op)
 
-		t.meters.waiting.Add(ctx, -1, waiting)
+		t.meters.Waiting.Add(ctx, -1, waiting)
 		outcome, failure := outcomeOf(ctx, err)
 		ended := append(on.few, attrOutcome.String(outcome), attrContended.Bool(op.Contended))
 		if failure != "" {
@@ -163,10 +166,15 @@ func (t *tracing) AcquireHook(next AcquireFunc) AcquireFunc {
 		default: // an inner hook gave the lease back, or the client was closed
 			held.end(nil, time.Now())
 		}
-		t.meters.acquire.Record(within, time.Since(began).Seconds(), metric.WithAttributes(ended...))
-		t.meters.wake(within, op.Wakeups, t.attrs)
+		t.meters.Acquire.Record(within, time.Since(began).Seconds(), metric.WithAttributes(ended...))
+		for source, n := range map[string]int{"notify": op.Wakeups.Notify, "poll": op.Wakeups.Poll, "reconnect": op.Wakeups.Reconnect} {
+			if n > 0 {
+				attrs := append(t.attrs[:len(t.attrs):len(t.attrs)], attrSource.String(source))
+				t.meters.Wakeups.Add(within, int64(n), metric.WithAttributes(attrs...))
+			}
+		}
 		if t.links {
-			link(span, op.Blockers)
+			telemetry.Link(span, op.Blockers, attrLink.String("holder"))
 		}
 		span.End()
 		return l, err
@@ -224,7 +232,7 @@ func (t *tracing) MakesSpans() {}
 // Reconnected implements [ReconnectHook].
 func (t *tracing) Reconnected(reason string) {
 	attrs := append([]attribute.KeyValue{attrReason.String(reason)}, t.attrs...)
-	t.meters.reconnects.Add(context.Background(), 1, metric.WithAttributes(attrs...))
+	t.meters.Reconnects.Add(context.Background(), 1, metric.WithAttributes(attrs...))
 }
 
 // subject is which lock an operation is about, in attributes.
@@ -276,4 +284,156 @@ func outcomeOf(ctx context.Context, err error) (outcome, failure string) {
 		return "timeout", failure
 	}
 	return "error", failure
+}
+
+// holdSpan is a lease as telemetry sees it, from grant to end.
+type holdSpan struct {
+	t        *tracing
+	on       subject
+	fixed    bool       // not renewed
+	span     trace.Span // records nothing if there is to be none
+	began    time.Time
+	renewals atomic.Int64
+	once     sync.Once
+}
+
+// holdSpanKey finds, in the context of a lease, its holdSpan.
+type holdSpanKey struct{ t *tracing }
+
+func (t *tracing) holdOf(l *Lease) *holdSpan {
+	h, _ := l.Context().Value(holdSpanKey{t}).(*holdSpan)
+	return h
+}
+
+// hold begins the span of a lease, linked to that of its acquisition, and returns the
+// context for the lease.
+func (t *tracing) hold(lease context.Context, on subject, acquired trace.Span, fixed bool) (context.Context, *holdSpan) {
+	h := &holdSpan{t: t, on: on, fixed: fixed, span: trace.SpanFromContext(context.Background()), began: time.Now()}
+	if t.holds == Always || t.holds == Parented && trace.SpanFromContext(lease).IsRecording() {
+		lease, h.span = t.start(lease, "hold", on, trace.WithLinks(trace.Link{SpanContext: acquired.SpanContext()}))
+	}
+	if t.links && h.span.SpanContext().IsValid() {
+		lease = WithHolderTag(lease, telemetry.Traceparent(lease))
+	}
+	t.meters.Holding.Add(lease, 1, metric.WithAttributes(on.few...))
+	return context.WithValue(lease, holdSpanKey{t}, h), h
+}
+
+// renewed notes a renewal, or that one failed.
+func (h *holdSpan) renewed(ctx context.Context, seconds float64, err error) {
+	attrs := append([]attribute.KeyValue{attrPrimitive.String(string(h.on.kind))}, h.t.attrs...)
+	if err == nil {
+		h.renewals.Add(1)
+	} else {
+		failure := semconv.ErrorType(&LockError{Err: err})
+		attrs = append(attrs, failure)
+		h.span.AddEvent("renewal failed", trace.WithAttributes(failure))
+	}
+	h.t.meters.Renew.Record(ctx, seconds, metric.WithAttributes(attrs...))
+}
+
+// follow ends the span when the lease ends, if nothing ends it before.
+func (h *holdSpan) follow(l *Lease) {
+	context.AfterFunc(l.Context(), func() { h.end(l, time.Now()) })
+}
+
+// end ends the span. l is nil if nobody ever had the lease.
+func (h *holdSpan) end(l *Lease, at time.Time) {
+	h.once.Do(func() {
+		reason, ctx := "lost", trace.ContextWithSpan(context.Background(), h.span)
+		if l != nil {
+			reason = endReason(l, h.fixed)
+		}
+		attrs := append(h.on.few, attrEndReason.String(reason))
+		if reason == "lost" {
+			attrs = append(attrs, semconv.ErrorTypeKey.String("lock_lost"))
+			h.span.SetStatus(codes.Error, "lock lost")
+		}
+		h.span.SetAttributes(append(attrs, attrRenewals.Int64(h.renewals.Load()))...)
+		h.t.meters.Hold.Record(ctx, at.Sub(h.began).Seconds(), metric.WithAttributes(attrs...))
+		h.t.meters.Holding.Add(ctx, -1, metric.WithAttributes(h.on.few...))
+		h.span.End(trace.WithTimestamp(at))
+	})
+}
+
+// endReason says why a lease has ended. To expire is what one that is not renewed does.
+func endReason(l *Lease, fixed bool) string {
+	switch cause := context.Cause(l.Context()); {
+	case fixed && errors.Is(cause, ErrExpired):
+		return "expired"
+	case errors.Is(cause, ErrLost):
+		return "lost"
+	}
+	return "released"
+}
+
+// TracingOption changes what [NewTracingHook] makes.
+type TracingOption interface{ applyTracing(*tracing) }
+
+type tracingOption func(*tracing)
+
+func (f tracingOption) applyTracing(t *tracing) { f(t) }
+
+// HoldSpans says for which leases there is a span from grant to end.
+type HoldSpans int
+
+// When there is a span for a lease. One that is held for days, as that of a leader, is
+// not seen until it ends, and never if its process crashes.
+const (
+	Parented HoldSpans = iota // if it was acquired within a span that is recorded
+	Always
+	Never
+)
+
+// WithTracerProvider sets where spans come from. The default is the global provider.
+func WithTracerProvider(p trace.TracerProvider) TracingOption {
+	return tracingOption(func(t *tracing) { t.tracers = p })
+}
+
+// WithMeterProvider sets where metrics come from. The default is the global provider.
+func WithMeterProvider(p metric.MeterProvider) TracingOption {
+	return tracingOption(func(t *tracing) { t.metrics = p })
+}
+
+// WithAttributes adds attributes to all spans and metrics, beside those of earlier such
+// options. The default is none.
+func WithAttributes(attrs ...attribute.KeyValue) TracingOption {
+	return tracingOption(func(t *tracing) { t.attrs = append(t.attrs, attrs...) })
+}
+
+// WithSpanNameFormatter sets how spans are called; operation is acquire, hold or release.
+// Names should be few. The default is "operation kind".
+func WithSpanNameFormatter(f func(operation string, k driver.Kind) string) TracingOption {
+	return tracingOption(func(t *tracing) { t.name = f })
+}
+
+// WithFilter sets what is traced and measured: acquisitions for which f returns true,
+// and what follows from them. It is asked before next is called, and only then. The
+// default is all.
+func WithFilter(f func(ctx context.Context, op *AcquireOp) bool) TracingOption {
+	return tracingOption(func(t *tracing) { t.filter = f })
+}
+
+// WithLockClass adds the attribute holdfast.lock.class to spans, and to the metrics that
+// have a mode: f makes it of the name of the lock. There should be few, such as "orders"
+// for "orders:42". The default is none.
+func WithLockClass(f func(name string) string) TracingOption {
+	return tracingOption(func(t *tracing) { t.class = f })
+}
+
+// WithHoldSpans sets for which leases there is a hold span. The default is [Parented].
+func WithHoldSpans(h HoldSpans) TracingOption {
+	return tracingOption(func(t *tracing) { t.holds = h })
+}
+
+// WithHolderLinks links the acquire span of who had to wait to the hold spans of those
+// who held the lock meanwhile, in other processes, too: to those that were seen, at most
+// 8. A link has the attribute holdfast.link, "holder".
+//
+// For that the traceparent of a hold span is stored with the lock, nothing else; it costs
+// a command for each lease that is held for more than 10 ms, which is a renewal that comes early.
+// Those made [WithoutRenewal] tell it only with [Lease.Renew] and when they are released.
+// Leases without a hold span cannot be linked to. The default is no links.
+func WithHolderLinks() TracingOption {
+	return tracingOption(func(t *tracing) { t.links = true })
 }

@@ -170,18 +170,10 @@ func (c *Claim) event(ctx context.Context) (driver.Grant, error) {
 		}
 		return driver.Grant{}, nil
 	case <-ctx.Done():
-		return driver.Grant{}, Because(context.Cause(ctx), a.err)
+		return driver.Grant{}, session.Because(context.Cause(ctx), a.err)
 	case <-c.s.Closing():
 		return driver.Grant{}, session.ErrClosed
 	}
-}
-
-// Because adds to the end of a context what was waited for.
-func Because(cause, trouble error) error {
-	if trouble == nil {
-		return cause
-	}
-	return fmt.Errorf("%w: %w", cause, trouble)
 }
 
 // ask sends the next ask, unless too many are under way.

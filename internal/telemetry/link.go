@@ -1,4 +1,5 @@
-package holdfast
+// Package telemetry is what tracing needs of OpenTelemetry, and knows nothing of locks.
+package telemetry
 
 import (
 	"context"
@@ -8,22 +9,22 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// traceparent returns the W3C traceparent of the span in ctx. It says which span it is
+// Traceparent returns the W3C traceparent of the span in ctx. It says which span it is
 // and nothing else: no baggage, which may be personal.
-func traceparent(ctx context.Context) string {
+func Traceparent(ctx context.Context) string {
 	fields := propagation.MapCarrier{}
 	propagation.TraceContext{}.Inject(ctx, fields)
 	return fields["traceparent"]
 }
 
-// link links a span to the holders with these traceparents. They come from other
+// Link links a span to the holders with these traceparents. They come from other
 // processes, so they may be anything; what is not valid is left out. And for the same
 // reason they are no parents.
-func link(span trace.Span, traceparents []string) {
+func Link(span trace.Span, traceparents []string, attrs ...attribute.KeyValue) {
 	for _, t := range traceparents {
 		ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{"traceparent": t})
 		if holder := trace.SpanContextFromContext(ctx); holder.IsValid() {
-			span.AddLink(trace.Link{SpanContext: holder, Attributes: []attribute.KeyValue{attrLink.String("holder")}})
+			span.AddLink(trace.Link{SpanContext: holder, Attributes: attrs})
 		}
 	}
 }

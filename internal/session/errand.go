@@ -1,0 +1,87 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// Errand is something that a caller wants done at the store.
+type Errand struct {
+	Op    string
+	Able  bool         // the driver can do it
+	Begin func() error // what comes first in this process; nil for nothing
+	Do    func() error // at the store; runs on another goroutine, perhaps beyond the call
+	Once  bool         // what was perhaps done must not be done again
+}
+
+// again reports whether to try again after an error.
+func (e *Errand) again(err error) bool {
+	return errors.Is(err, driver.ErrTransient) && (!e.Once || errors.Is(err, driver.ErrNotExecuted))
+}
+
+// Await runs an errand, again and again while the store is in trouble that may pass. It waits
+// no longer than ctx, for go-redis cannot be relied on to return when its context ends. If
+// that has ended before nothing is done. end says why ctx has ended.
+func (s *Session) Await(ctx context.Context, e Errand, said Complaint, end func(context.Context) error) error {
+	switch {
+	case !e.Able:
+		return fmt.Errorf("the store cannot do this: %w", errors.ErrUnsupported)
+	case ctx.Err() != nil:
+		return end(ctx)
+	case !s.Begin():
+		return ErrClosed
+	}
+	if e.Begin != nil {
+		if err := e.Begin(); err != nil {
+			s.Done()
+			return err
+		}
+	}
+	attempts := make(chan error, 1)
+	attempt := func() { attempts <- e.Do() }
+	go attempt()
+	said.Begin()
+	timer := time.NewTimer(said.Tell())
+	defer timer.Stop()
+	var failed error // at the last attempt
+	var pause time.Duration
+	var retry <-chan time.Time
+	for {
+		select {
+		case err := <-attempts:
+			if err == nil || !e.again(err) {
+				s.Done()
+				return err
+			}
+			failed = err
+			said.Because(failed)
+			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
+			retry = time.After(pause/2 + rand.N(pause))
+		case <-retry:
+			retry = nil
+			go attempt()
+		case <-timer.C:
+			timer.Reset(said.Tell())
+		case <-ctx.Done():
+			if retry != nil { // nothing is under way
+				s.Done()
+			} else {
+				go func() { <-attempts; s.Done() }()
+			}
+			return Because(end(ctx), failed)
+		}
+	}
+}
+
+// Because adds to the end of a context what was waited for.
+func Because(cause, trouble error) error {
+	if trouble == nil {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", cause, trouble)
+}
