@@ -25,7 +25,7 @@ import (
 )
 
 // noise is what a test allows the machine to be late.
-const noise = 100 * time.Millisecond
+const noise = 500 * time.Millisecond
 
 // grace is how much longer a lease lasts in the store than its holder believes.
 func grace(ttl time.Duration) time.Duration {

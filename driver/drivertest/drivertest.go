@@ -20,7 +20,11 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -56,9 +60,21 @@ type Case struct {
 // of a testing/synctest bubble.
 func (c Case) Run(t *testing.T, open Open, must ...Ability) {
 	t.Helper()
-	ts := &test{T: t, open: open, must: must, shape: forms[0].shape}
-	ts.name = ts.unique()
-	c.body(ts)
+	for try := 1; ; try++ {
+		ts := &test{T: t, open: open, must: must, shape: forms[0].shape}
+		ts.name = ts.unique()
+		ts.run(c.body)
+		switch {
+		case ts.skipped != "":
+			t.Skip(ts.skipped)
+		case len(ts.failures) == 0:
+			return
+		case try < tries && ts.late.Load():
+			t.Logf("void, the machine was late: %s", strings.Join(ts.failures, "\n"))
+		default:
+			t.Fatal(strings.Join(ts.failures, "\n"))
+		}
+	}
 }
 
 // Cases returns all properties, for callers who want to run each in surroundings
@@ -130,9 +146,24 @@ const (
 	patience = 5 * time.Second
 )
 
-// test is one run of a case.
+const (
+	// A run that fails is void if something took so long that should have taken no time, or
+	// that much longer than it should: the leases of the suite are short, and a loaded
+	// machine must not fail a driver. A driver that is wrong fails again.
+	tooLate = short / 5
+	tries   = 4
+)
+
+// test is one run of a case. What fails is noted, and told when it is known to be due to the
+// driver.
 type test struct {
 	*testing.T
+	late    atomic.Bool
+	skipped string
+
+	mu       sync.Mutex
+	failures []string
+
 	open Open
 	must []Ability
 	name string // of the lock of this case
@@ -141,16 +172,86 @@ type test struct {
 	shape func(*driver.Request) // the form of the lock of this case
 }
 
+// run runs a case on a goroutine of its own, which FailNow and Skip can end.
+func (t *test) run(body func(*test)) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		body(t)
+	}()
+	<-done
+}
+
+// Errorf notes a failure.
+func (t *test) Errorf(format string, args ...any) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.failures = append(t.failures, fmt.Sprintf(format, args...))
+}
+
+// FailNow ends the case, as Skip does.
+func (t *test) FailNow() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.failures) == 0 {
+		t.failures = append(t.failures, "failed")
+	}
+	runtime.Goexit()
+}
+
+// Fatalf is Errorf followed by FailNow.
+func (t *test) Fatalf(format string, args ...any) {
+	t.Errorf(format, args...)
+	t.FailNow()
+}
+
+// Skipf says why the case cannot be run, and ends it.
+func (t *test) Skipf(format string, args ...any) {
+	t.skipped = fmt.Sprintf(format, args...)
+	runtime.Goexit()
+}
+
+// took notes how long something took that should have taken so long.
+func (t *test) took(began time.Time, should time.Duration) {
+	if time.Since(began)-should > tooLate {
+		t.late.Store(true)
+	}
+}
+
+// timed is a driver that notes when it is slow.
+type timed struct {
+	driver.Driver
+	t *test
+}
+
+func (d timed) Unwrap() driver.Driver { return d.Driver }
+
+func (d timed) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, error) {
+	defer d.t.took(time.Now(), 0)
+	return d.Driver.Acquire(ctx, r)
+}
+
+func (d timed) Renew(ctx context.Context, leases []driver.Lease) []error {
+	defer d.t.took(time.Now(), 0)
+	return d.Driver.Renew(ctx, leases)
+}
+
+func (d timed) Release(ctx context.Context, l driver.Lease) error {
+	defer d.t.took(time.Now(), 0)
+	return d.Driver.Release(ctx, l)
+}
+
 // driver opens one more driver and closes it when the test ends.
 func (t *test) driver() driver.Driver {
 	t.Helper()
-	d := t.open(t.T)
-	require.NotNil(t, d, "open returned no driver")
+	opened := t.open(t.T)
+	require.NotNil(t, opened, "open returned no driver")
 	t.Cleanup(func() {
-		if err := d.Close(); err != nil {
-			t.Errorf("Close: %v", err)
+		if err := opened.Close(); err != nil {
+			t.T.Errorf("Close: %v", err)
 		}
 	})
+	d := timed{opened, t}
 	if t.push {
 		require.True(t, t.listens(d), "Wake did not tell of a grant within %v", patience)
 	}
@@ -173,5 +274,6 @@ func (t *test) bounded() (context.Context, context.CancelFunc) {
 // with a silent waiter, has come to its end.
 func pass(t *test, d time.Duration) {
 	t.Helper()
+	defer t.took(time.Now(), d)
 	time.Sleep(d)
 }
