@@ -25,7 +25,7 @@ const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 // nobody.
 func TestLinksAreMadeOfTraceparentsOnly(t *testing.T) {
 	for name, test := range map[string]struct {
-		carrier string
+		tag string
 		links   int
 	}{
 		"a traceparent":           {parent, 1},
@@ -36,7 +36,7 @@ func TestLinksAreMadeOfTraceparentsOnly(t *testing.T) {
 		"a version that is none":  {"ff" + parent[2:], 0},
 		"in capitals":             {strings.ToUpper(parent), 0},
 		"more than a traceparent": {parent + "-more", 0},
-		"too long":                {parent + "-" + strings.Repeat("x", driver.MaxCarrier), 0},
+		"too long":                {parent + "-" + strings.Repeat("x", driver.MaxHolderTag), 0},
 		"very long":               {strings.Repeat("x", 1<<20), 0},
 		"a newline":               {parent + "\nlost me", 0},
 		"a line before":           {"lost me\n" + parent, 0},
@@ -57,7 +57,7 @@ func TestLinksAreMadeOfTraceparentsOnly(t *testing.T) {
 					e.spans.Reset()
 					held, key := l.take(form(other)), l.keyOf(kind, "x")
 					token := strings.Split(held.Token(), ":")[1]
-					require.NoError(t, l.direct.HSet(t.Context(), key, "carrier", token+" "+test.carrier).Err())
+					require.NoError(t, l.direct.HSet(t.Context(), key, "tag", token+" "+test.tag).Err())
 					w := l.ask(form(c))
 					l.until("it waits", func() bool { return l.direct.HExists(t.Context(), key, "head").Val() })
 					l.giveBack(held)
@@ -116,10 +116,10 @@ func TestTraceparentIsStoredAsLongAsTheLockIsHeld(t *testing.T) {
 					held, err := lease(ctx)
 					require.NoError(t, err)
 					stored := func() map[string]string { return l.direct.HGetAll(t.Context(), l.keyOf(kind, "x")).Val() }
-					l.until("it is stored", func() bool { return stored()["carrier"] != "" })
+					l.until("it is stored", func() bool { return stored()["tag"] != "" })
 					s := trace.SpanContextFromContext(held.Context())
 					token := strings.Split(held.Token(), ":")[1]
-					assert.Equal(t, fmt.Sprintf("%s 00-%s-%s-01", token, s.TraceID(), s.SpanID()), stored()["carrier"])
+					assert.Equal(t, fmt.Sprintf("%s 00-%s-%s-01", token, s.TraceID(), s.SpanID()), stored()["tag"])
 					for _, private := range []string{"alice", "secret"} {
 						assert.NotContains(t, fmt.Sprint(stored()), private)
 					}
@@ -127,7 +127,7 @@ func TestTraceparentIsStoredAsLongAsTheLockIsHeld(t *testing.T) {
 					require.NoError(t, c.Close())
 					assert.Equal(t, s.SpanID(), e.ended("hold "+string(kind)).SpanContext().SpanID())
 					requireNoToken(t, e.text())
-					assert.NotContains(t, stored(), "carrier", kind)
+					assert.NotContains(t, stored(), "tag", kind)
 					assert.NotContains(t, fmt.Sprint(stored()), s.TraceID().String(), kind)
 				}
 			})
@@ -140,10 +140,10 @@ func TestTraceparentOfALeaseThatExpiredIsNotTold(t *testing.T) {
 		e := newTelemetry(t, holdfast.WithHolderLinks(), holdfast.WithHoldSpans(holdfast.Always))
 		held := l.lease(e.on(l.near()), "x", holdfast.WithTTL(time.Second), holdfast.WithoutRenewal())
 		require.NoError(t, held.Renew(t.Context())) // tells who it is
-		require.True(t, l.direct.HExists(t.Context(), l.key("x"), "carrier").Val())
+		require.True(t, l.direct.HExists(t.Context(), l.key("x"), "tag").Val())
 		time.Sleep(1500 * time.Millisecond)
 		next := l.lease(l.near(), "x")
-		assert.False(t, l.direct.HExists(t.Context(), l.key("x"), "carrier").Val())
+		assert.False(t, l.direct.HExists(t.Context(), l.key("x"), "tag").Val())
 		l.giveBack(next)
 	})
 }
@@ -159,7 +159,7 @@ func TestNothingIsStoredWithoutHolderLinks(t *testing.T) {
 			c := newTelemetry(t, opts...).on(l.near())
 			lease := l.lease(c, "x")
 			time.Sleep(2 * ages)
-			assert.False(t, l.direct.HExists(t.Context(), l.key("x"), "carrier").Val())
+			assert.False(t, l.direct.HExists(t.Context(), l.key("x"), "tag").Val())
 			l.giveBack(lease)
 		}
 	})
@@ -173,8 +173,8 @@ func TestLinksAreFewAndDifferent(t *testing.T) {
 		if asks++; asks > 20 {
 			return driver.Grant{Status: driver.Granted, Ask: r.Ask, Fence: 1}, nil
 		}
-		carrier := fmt.Sprintf("00-0af7651916cd43dd8448eb211c80319c-%016x-01", 1+asks/2)
-		return driver.Grant{Status: driver.Queued, Carrier: carrier, RetryAfter: time.Nanosecond}, nil
+		tag := fmt.Sprintf("00-0af7651916cd43dd8448eb211c80319c-%016x-01", 1+asks/2)
+		return driver.Grant{Status: driver.Queued, HolderTag: tag, RetryAfter: time.Nanosecond}, nil
 	}}, e.hook)
 	l, err := c.Mutex("x").Lease(context.Background())
 	require.NoError(t, err)
@@ -262,7 +262,7 @@ func TestWhoCameLaterIsNotLinkedToWhoHadGone(t *testing.T) {
 func TestLinksAreMadeOnlyIfAskedFor(t *testing.T) {
 	e := newTelemetry(t)
 	c := withPuppet(t, puppet{acquire: func(r *driver.Request) (driver.Grant, error) {
-		return driver.Grant{Status: driver.Busy, Carrier: parent}, nil
+		return driver.Grant{Status: driver.Busy, HolderTag: parent}, nil
 	}}, e.hook)
 	_, err := c.Mutex("x").TryLease(t.Context())
 	require.ErrorIs(t, err, holdfast.ErrLocked)

@@ -61,8 +61,8 @@ const MaxOwner = 256
 // MaxLimit is the largest limit of a Semaphore.
 const MaxLimit = 1<<53 - 1
 
-// MaxCarrier is the length in bytes of the longest Lease.Carrier.
-const MaxCarrier = 256
+// MaxHolderTag is the length in bytes of the longest Lease.HolderTag.
+const MaxHolderTag = 256
 
 // Limits of a lease's TTL.
 const (
@@ -196,9 +196,9 @@ type Grant struct {
 	// extension may be among them. The holds of an Owner have one number, and that together.
 	Fences int64
 
-	// Carrier is what a holder has said of itself with Lease.Carrier, if it has: of a
+	// HolderTag is what a holder has said of itself with Lease.HolderTag, if it has: of a
 	// Queued or Busy, one who holds the lock; of a Granted through Wake, the one before.
-	Carrier string
+	HolderTag string
 
 	// Wanted says of an extension that somebody waits for the lock.
 	Wanted bool
@@ -224,10 +224,10 @@ type Lease struct {
 	TTL   time.Duration
 	Owner string // as in its Request
 
-	// Carrier is what others are told who wait for the lock, such as a traceparent: at
-	// most MaxCarrier bytes, printable, without spaces; empty for nothing. It is told
+	// HolderTag is what others are told who wait for the lock, such as a traceparent: at
+	// most MaxHolderTag bytes, printable, without spaces; empty for nothing. It is told
 	// with Renew or Release. A driver need not pass it on.
-	Carrier string
+	HolderTag string
 
 	// Unsettled tells Release that some ask of this token was never answered, so
 	// that it might still arrive. The driver must see to it that such a straggler

@@ -15,13 +15,13 @@ const all = 1 << 30
 // claim is what one token holds, or waits for.
 type claim struct {
 	driver.Request
-	weight  int64
-	until   time.Time // the end of the lease; of a waiter, of the patience with its silence
-	since   time.Time
-	fence   int64
-	fences  int64 // how many it was granted, from that on
-	last    int64 // that it may use: extensions have others
-	carrier string
+	weight int64
+	until  time.Time // the end of the lease; of a waiter, of the patience with its silence
+	since  time.Time
+	fence  int64
+	fences int64 // how many it was granted, from that on
+	last   int64 // that it may use: extensions have others
+	tag    string
 }
 
 // lock is who holds a lock, and who waits for it.
@@ -175,8 +175,8 @@ func (l *lock) answer(s driver.Status, next bool, now time.Time) driver.Grant {
 		g.RetryAfter = l.end().Sub(now)
 	}
 	for _, h := range l.holders {
-		if h.carrier != "" {
-			g.Carrier = h.carrier
+		if h.tag != "" {
+			g.HolderTag = h.tag
 		}
 	}
 	return g

@@ -106,7 +106,7 @@ func (d *Driver) Release(_ context.Context, lease driver.Lease) error {
 		l.bury(lease.Token, now)
 	}
 	if h := find(l.holders, lease.Token); h != nil {
-		h.carrier = cmp.Or(lease.Carrier, h.carrier)
+		h.tag = cmp.Or(lease.HolderTag, h.tag)
 	}
 	if !l.drop(lease.Token) {
 		return driver.ErrNotHeld
@@ -148,7 +148,7 @@ func (d *Driver) serve(l *lock, asking string, now time.Time) {
 		d.grant(l, c, now)
 		if c.Token != asking {
 			g := c.granted(c.Ask)
-			g.Carrier = before.carrier
+			g.HolderTag = before.tag
 			c.wake(g)
 		}
 	}
@@ -185,6 +185,6 @@ func (d *Driver) hold(lease driver.Lease, do func(*lock, *claim, time.Time) erro
 	if h == nil {
 		return driver.ErrNotHeld
 	}
-	h.carrier = cmp.Or(lease.Carrier, h.carrier)
+	h.tag = cmp.Or(lease.HolderTag, h.tag)
 	return do(l, h, now)
 }

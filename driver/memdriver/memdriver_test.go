@@ -179,20 +179,20 @@ func (t *tester) info(r driver.Request) driver.Info {
 	return info
 }
 
-func TestCarrierOfTheHolderIsTold(t *testing.T) {
+func TestTagOfTheHolderIsTold(t *testing.T) {
 	each(t, func(t *tester, r driver.Request) {
 		t.granted(r, "holder")
 		l := lease(r, "holder")
-		l.Carrier = "renewed"
+		l.HolderTag = "renewed"
 		require.NoError(t, t.Renew(t.Context(), []driver.Lease{l})[0])
-		require.Equal(t, "renewed", t.ask(alone(r), "hasty").Carrier)
+		require.Equal(t, "renewed", t.ask(alone(r), "hasty").HolderTag)
 		var woken []driver.Grant
 		g := t.ask(alone(r), "waiter", waiting, heard(&woken))
-		require.Equal(t, "renewed", g.Carrier)
-		l.Carrier = "released"
+		require.Equal(t, "renewed", g.HolderTag)
+		l.HolderTag = "released"
 		require.NoError(t, t.Release(t.Context(), l))
 		require.Len(t, woken, 1)
-		require.Equal(t, "released", woken[0].Carrier)
+		require.Equal(t, "released", woken[0].HolderTag)
 	})
 }
 

@@ -201,13 +201,13 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 			return driver.Grant{}, redisscript.Refusal(fmt.Errorf("%w: %d, not %d", driver.ErrLimitConflict, n, r.Limit))
 		case status == 2:
 			after := d.wakes.queued(t, r.Ask, changes, a.n[3], a.n[4], n)
-			return driver.Grant{Status: driver.Queued, RetryAfter: after, Carrier: a.text}, nil
+			return driver.Grant{Status: driver.Queued, RetryAfter: after, HolderTag: a.text}, nil
 		case r.Wait && !wait:
 			d.wakes.prepare(ctx) // before the first wait
 			wait = true
 		default:
 			d.wakes.forget(r.Token)
-			return driver.Grant{Status: driver.Busy, RetryAfter: time.Duration(n) * time.Millisecond, Carrier: a.text}, nil
+			return driver.Grant{Status: driver.Busy, RetryAfter: time.Duration(n) * time.Millisecond, HolderTag: a.text}, nil
 		}
 	}
 }
@@ -217,7 +217,7 @@ func (d *Driver) Release(ctx context.Context, l driver.Lease) error {
 	if sent := d.wakes.forget(l.Token); !sent && !l.Unsettled {
 		return driver.ErrNotHeld // no ask reached Redis, nor will one
 	}
-	status, err := d.untilDone(ctx, scriptsOf(l.Kind).release, l.Kind, l.Name, l.Token, flag(l.Unsettled), fit(l.Carrier))
+	status, err := d.untilDone(ctx, scriptsOf(l.Kind).release, l.Kind, l.Name, l.Token, flag(l.Unsettled), fit(l.HolderTag))
 	if err != nil {
 		return err
 	}
@@ -295,12 +295,12 @@ func flag(b bool) string {
 	return "0"
 }
 
-// fit returns the carrier, or nothing if it is none.
-func fit(carrier string) string {
-	if len(carrier) > driver.MaxCarrier || strings.ContainsFunc(carrier, func(c rune) bool { return c <= ' ' || c > '~' }) {
+// fit returns the tag, or nothing if it is none.
+func fit(tag string) string {
+	if len(tag) > driver.MaxHolderTag || strings.ContainsFunc(tag, func(c rune) bool { return c <= ' ' || c > '~' }) {
 		return ""
 	}
-	return carrier
+	return tag
 }
 
 // owner returns on whose behalf a request is made, without spaces, or nothing.

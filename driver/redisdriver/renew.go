@@ -65,5 +65,5 @@ func (d *Driver) Confirm(ctx context.Context, l driver.Lease, replicas int, time
 }
 
 func (d *Driver) renewal(l driver.Lease) redisscript.Call {
-	return d.call(scriptsOf(l.Kind).renew, l.Kind, l.Name, l.Token, redisscript.Millis(l.TTL), fit(l.Carrier))
+	return d.call(scriptsOf(l.Kind).renew, l.Kind, l.Name, l.Token, redisscript.Millis(l.TTL), fit(l.HolderTag))
 }

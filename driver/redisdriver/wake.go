@@ -194,7 +194,7 @@ func (w *wakes) wait(t *watch, waits bool) {
 }
 
 // dispatch passes on what a message says, a line for each token it is about: "granted
-// token ask fence fences [carrier]", "ask token", "lost token", "wanted token" or, about none,
+// token ask fence fences [tag]", "ask token", "lost token", "wanted token" or, about none,
 // "ping".
 func (w *wakes) dispatch(payload string) {
 	w.mu.Lock()
@@ -216,7 +216,7 @@ func (w *wakes) news(word []string) {
 			w.served(t, ask)
 			g := driver.Grant{Status: driver.Granted, Ask: ask, Fence: fence, Fences: fences}
 			if len(word) == 6 {
-				g.Carrier = fit(word[5])
+				g.HolderTag = fit(word[5])
 			}
 			t.wake(g)
 		}

@@ -113,8 +113,8 @@ func (b *ballot) verdict() (answer driver.Grant, queued bool, err error) {
 			if v.after > 0 {
 				after = append(after, v.after)
 			}
-			if answer.Carrier == "" {
-				answer.Carrier = v.carrier
+			if answer.HolderTag == "" {
+				answer.HolderTag = v.tag
 			}
 		}
 		errs = append(errs, b.reason(v))

@@ -40,10 +40,10 @@ type vote struct {
 	fences int64  // how many it has there, from that one on
 	age    age    // of the node
 
-	queued  bool          // the node wakes us
-	after   time.Duration // when it wants to be asked again
-	carrier string
-	err     error // the answer to the last ask, if it was one
+	queued bool          // the node wakes us
+	after  time.Duration // when it wants to be asked again
+	tag    string
+	err    error // the answer to the last ask, if it was one
 
 	// A vote that was given back may be granted again. term tells how often it was given
 	// back; what belongs to an earlier term does not count. While that is under way, giving,
@@ -165,7 +165,7 @@ func (b *ballot) note(n *node, term int, ask uint64, g driver.Grant, age age, er
 		b.count(v, g, age)
 	case ask > v.ask: // else it was granted after that ask was handled, and we have heard
 		v.held, v.queued = false, g.Status == driver.Queued
-		v.after, v.carrier = g.RetryAfter, g.Carrier
+		v.after, v.tag = g.RetryAfter, g.HolderTag
 	}
 }
 

@@ -80,11 +80,11 @@ func (d *Driver) pushed(b *ballot, n *node, term int, g driver.Grant) {
 		}
 		b.mu.Unlock()
 	}
-	d.elect(b, g.Carrier)
+	d.elect(b, g.HolderTag)
 }
 
 // elect tells the client if it has won by now, and else keeps the minority for a while.
-func (d *Driver) elect(b *ballot, carrier string) {
+func (d *Driver) elect(b *ballot, tag string) {
 	b.mu.Lock()
 	known := b.won
 	b.mu.Unlock()
@@ -94,7 +94,7 @@ func (d *Driver) elect(b *ballot, carrier string) {
 		g, ok = d.confirm(d.life, b)
 	}
 	if ok && !known {
-		g.Carrier = carrier
+		g.HolderTag = tag
 		b.tell(g)
 	} else if !ok {
 		b.arm()

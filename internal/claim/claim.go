@@ -97,7 +97,7 @@ func (c *Claim) Init(s *session.Session, w *Want, listener Listener) {
 
 // Lease is what the store is told of.
 func (c *Claim) Lease(tag string) driver.Lease {
-	return driver.Lease{Kind: c.ID.Kind, Name: c.ID.Name, Token: c.Token, TTL: c.TTL, Owner: c.Owner, Carrier: tag}
+	return driver.Lease{Kind: c.ID.Kind, Name: c.ID.Name, Token: c.Token, TTL: c.TTL, Owner: c.Owner, HolderTag: tag}
 }
 
 // Held lets go of what a holder does not need. An ask that is still under way has its own

@@ -153,7 +153,7 @@ func (c *Claim) event(ctx context.Context) (driver.Grant, error) {
 	case r := <-a.replies:
 		return c.answer(r)
 	case g := <-news:
-		c.behind(g.Carrier)
+		c.behind(g.HolderTag)
 		if g.Reconnect {
 			a.report.Reconnect++
 		} else {
@@ -269,7 +269,7 @@ func (c *Claim) answer(r reply) (driver.Grant, error) {
 		c.listener.Trouble(nil)
 	}
 	a.clean = r.grant.Status == driver.Busy
-	c.behind(r.grant.Carrier)
+	c.behind(r.grant.HolderTag)
 	switch r.grant.Status {
 	case driver.Granted:
 		if a.from != nil {

@@ -28,7 +28,7 @@ const (
 	lookEvery = 5 * time.Second
 	// What the wall clock has gained is of no interest below this.
 	gain = time.Millisecond
-	// A lease with a carrier is first renewed so soon: that is what tells it to those who
+	// A lease with a tag is first renewed so soon: that is what tells it to those who
 	// wait. Leases that are shorter tell it when they are released.
 	announce = 10 * time.Millisecond
 )
@@ -113,7 +113,7 @@ func (k *Keeper) Add(e *Entry, lease driver.Lease, trust Trust) {
 	// A pushed grant may rest on an ask from a while ago. The renewal is due a third
 	// of a TTL after that ask: at once if so much has been used up.
 	e.next = e.trust.sent.Add(e.trust.ttl/renewals - k.early(e.trust.ttl))
-	if lease.Carrier != "" {
+	if lease.HolderTag != "" {
 		if soon := time.Now().Add(announce); soon.Before(e.next) {
 			e.next = soon
 		}
