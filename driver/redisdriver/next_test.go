@@ -27,7 +27,7 @@ type scene struct {
 const (
 	minute = time.Minute
 	day    = 24 * time.Hour
-	blink  = time.Second / 2 // long enough for the others to come
+	blink  = 30 * time.Millisecond
 )
 
 func (c *scene) comes(token string, ttl time.Duration, mods ...func(*driver.Request)) *party {
@@ -51,34 +51,12 @@ func permits(n int64) func(*driver.Request) {
 
 func owned(r *driver.Request) { r.Owner = "an owner" }
 
-// until does something until p is told to ask again.
-func (c *scene) until(p *party, do func()) {
-	c.t.Helper()
-	require.Eventually(c.t, func() bool { do(); return len(p.news) > 0 }, 5*time.Second, 5*time.Millisecond)
-}
-
 // waysToBecomeNext make their last waiter the next one, after it has asked.
 var waysToBecomeNext = map[string]func(*scene) (last *party){
 	"the one before leaves": func(c *scene) *party {
 		c.comes("holder", minute)
 		b, last := c.comes("b", minute), c.comes("last", day)
 		b.release()
-		return last
-	},
-	"the one before falls silent": func(c *scene) *party {
-		a := c.comes("holder", minute)
-		c.comes("b", blink)
-		last := c.comes("last", day)
-		c.until(last, func() { require.NoError(c.t, a.d.Renew(context.Background(), []driver.Lease{a.lease()})[0]) })
-		return last
-	},
-	"many before fall silent": func(c *scene) *party {
-		a := c.comes("holder", minute)
-		for i := range 300 {
-			c.comes(fmt.Sprint("silent", i), blink)
-		}
-		last := c.comes("last", day)
-		c.until(last, func() { require.NoError(c.t, a.d.Renew(context.Background(), []driver.Lease{a.lease()})[0]) })
 		return last
 	},
 	"the one before is granted the lock": func(c *scene) *party {
@@ -157,22 +135,6 @@ var waysToBecomeNext = map[string]func(*scene) (last *party){
 		require.NoError(c.t, c.d.Resize(context.Background(), "rule", "resize", 2))
 		return last
 	},
-	"a part expires, and a holder repeats its ask": func(c *scene) *party {
-		c.comes("crashed", blink, permits(1))
-		a := c.comes("holder", minute, permits(2))
-		b := c.comes("b", minute, permits(1))
-		last := c.comes("last", day, permits(3))
-		c.until(b, func() { a.must(driver.Granted) })
-		return last
-	},
-	"a part expires, and another is renewed": func(c *scene) *party {
-		c.comes("crashed", blink, permits(1))
-		a := c.comes("holder", minute, permits(2))
-		b := c.comes("b", minute, permits(1))
-		last := c.comes("last", day, permits(3))
-		c.until(b, func() { require.NoError(c.t, a.d.Renew(context.Background(), []driver.Lease{a.lease()})[0]) })
-		return last
-	},
 	// Here the waiter is next from the beginning, but the lease ends earlier than it was told.
 	"the lease goes to one with a shorter TTL": func(c *scene) *party {
 		a := c.comes("holder", day)
@@ -192,26 +154,80 @@ var waysToBecomeNext = map[string]func(*scene) (last *party){
 	},
 }
 
+// waysInTime are those in which something has to end first.
+var waysInTime = map[string]func(*scene) (last *party){
+	"the one before falls silent": func(c *scene) *party {
+		a := c.comes("holder", minute)
+		c.comes("b", blink)
+		last := c.comes("last", day)
+		time.Sleep(2 * blink)
+		require.NoError(c.t, renewed(a))
+		return last
+	},
+	"many before fall silent": func(c *scene) *party {
+		a := c.comes("holder", minute)
+		for i := range 300 {
+			c.comes(fmt.Sprint("silent", i), blink)
+		}
+		last := c.comes("last", day)
+		time.Sleep(2 * blink)
+		require.NoError(c.t, renewed(a))
+		return last
+	},
+	"a part expires, and a holder repeats its ask": func(c *scene) *party {
+		c.comes("crashed", blink, permits(1))
+		a := c.comes("holder", minute, permits(2))
+		c.comes("b", minute, permits(1))
+		last := c.comes("last", day, permits(3))
+		time.Sleep(2 * blink)
+		a.must(driver.Granted)
+		return last
+	},
+	"a part expires, and another is renewed": func(c *scene) *party {
+		c.comes("crashed", blink, permits(1))
+		a := c.comes("holder", minute, permits(2))
+		c.comes("b", minute, permits(1))
+		last := c.comes("last", day, permits(3))
+		time.Sleep(2 * blink)
+		require.NoError(c.t, renewed(a))
+		return last
+	},
+}
+
 func TestWhoBecomesNextLooksWhenTheLeaseEnds(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
 		for name, becomesNext := range waysToBecomeNext {
 			t.Run(name, func(t *testing.T) {
-				rdb := s.Client(t)
-				require.NoError(t, rdb.Del(t.Context(), key(s), s.Prefix()+":1:semaphore:rule").Err())
-				c := &scene{t, s, open(t, rdb, s)}
-				last := becomesNext(c)
-				select {
-				case g := <-last.news:
-					require.Equal(t, driver.Queued, g.Status)
-				case <-time.After(5 * time.Second):
-					require.FailNow(t, "the waiter that is next is not told to ask again")
-				}
-				after := last.must(driver.Queued).RetryAfter
-				require.Greater(t, after, time.Duration(0), "is not told when to look")
-				require.LessOrEqual(t, after, minute+minute/20)
+				require.NoError(t, s.Client(t).Del(t.Context(), key(s), s.Prefix()+":1:semaphore:rule").Err())
+				(&scene{t, s, open(t, s.Client(t), s)}).requireTold(becomesNext)
 			})
 		}
 	})
+}
+
+func TestWhoBecomesNextInTimeLooksWhenTheLeaseEnds(t *testing.T) {
+	for name, becomesNext := range waysInTime {
+		t.Run(name, func(t *testing.T) {
+			redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
+				(&scene{t, s, open(t, s.Client(t), s)}).requireTold(becomesNext)
+			})
+		})
+	}
+}
+
+// requireTold checks that a waiter is told to ask when it becomes next, and then when to look.
+func (c *scene) requireTold(becomesNext func(*scene) (last *party)) {
+	c.t.Helper()
+	last := becomesNext(c)
+	select {
+	case g := <-last.news:
+		require.Equal(c.t, driver.Queued, g.Status)
+	case <-time.After(5 * time.Second):
+		require.FailNow(c.t, "the waiter that is next is not told to ask again")
+	}
+	after := last.must(driver.Queued).RetryAfter
+	require.Greater(c.t, after, time.Duration(0), "is not told when to look")
+	require.LessOrEqual(c.t, after, minute+minute/20)
 }
 
 // The same from outside: the free lock does not wait for a heartbeat that comes much later.
