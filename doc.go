@@ -58,7 +58,9 @@
 //     TTL/3. A waiter that crashed before delays nobody, if Redis knows: if it has
 //     closed the connection that the waiter was to be called on, or, at the latest,
 //     2/3 TTL after the waiter last asked. On a Cluster only the node that has that
-//     connection knows.
+//     connection knows. A waiter that is next hears when to look at the lock; only if the
+//     holder crashes together with the waiter before it does it wait for its own heartbeat,
+//     a third of its TTL.
 //  3. Waiters are served in the order in which they came, as long as nothing fails.
 //     Nobody overtakes the first one, be it a writer among readers or a large request
 //     among small ones. But goroutines of one client that want a lock for themselves
@@ -69,11 +71,16 @@
 //  4. The context of a lease that is lost ends, with cause [ErrLost], before another
 //     can be granted the lock.
 //  5. Fences of one name strictly increase, also over restarts of Redis and failovers
-//     that lost data. The clock of the server may be set back by up to a minute, but
-//     not just when data are lost. After a [Mutex.ForceUnlock], or a failover that it has not
-//     heard of, the process that lost the lock may go on to use smaller ones until it does.
-//  6. After [Client.Close] no goroutine is left, and one minute after its last use a
-//     lock leaves nothing in Redis.
+//     that lost data, if the clock of the server that gives the next fence is not behind
+//     that of the one that gave the last, and the failover takes longer than a millisecond.
+//     No fence is ahead of the server's clock unless that was set back; it may be set back by
+//     up to a minute, but not just when data are lost. After a [Mutex.ForceUnlock], or a
+//     failover that it has not heard of, the process that lost the lock may go on to use
+//     smaller fences until it hears of it.
+//  6. After [Client.Close] no goroutine is left, and one minute after its last use a lock
+//     leaves nothing in Redis. A holder that crashes has used it until its lease ends, a waiter
+//     that crashes until 2/3 of its TTL after it last asked. If the last users of an RWMutex
+//     or a Semaphore all crash, the longest lease or wait counts that began while it was in use.
 //
 // # What it does not promise
 //

@@ -25,8 +25,8 @@ const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 // nobody.
 func TestLinksAreMadeOfTraceparentsOnly(t *testing.T) {
 	for name, test := range map[string]struct {
-		tag string
-		links   int
+		tag   string
+		links int
 	}{
 		"a traceparent":           {parent, 1},
 		"of a later version":      {"cc" + parent[2:], 1},

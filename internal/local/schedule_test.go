@@ -1,0 +1,181 @@
+package local_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/memdriver"
+	"github.com/holdfast-go/holdfast/internal/keepalive"
+	"github.com/holdfast-go/holdfast/internal/local"
+	"github.com/holdfast-go/holdfast/internal/session"
+)
+
+var schedules = flag.Int("schedules", 400, "how many random schedules TestEverySchedule tries")
+
+// process is a client of a store.
+type process struct {
+	*local.Registry
+	t *testing.T
+}
+
+func newProcess(t *testing.T, store driver.Driver) *process {
+	renew := func(ctx context.Context, entries []*keepalive.Entry) []error {
+		leases := make([]driver.Lease, len(entries))
+		for i, e := range entries {
+			leases[i] = e.Owner.(*local.Grant).Leased()
+		}
+		return store.Renew(ctx, leases)
+	}
+	wrap := func(op string, _ local.ID, err error) error { return fmt.Errorf("%s: %w", op, err) }
+	return &process{local.NewRegistry(session.New(store), keepalive.New(store, renew), wrap), t}
+}
+
+// end closes the process, which must have nothing left.
+func (p *process) end() {
+	require.True(p.t, p.Session.Close(func() {
+		for _, result := range p.Close() {
+			defer func() { assert.NoError(p.t, <-result) }()
+		}
+	}))
+	p.Keeper.Close()
+	p.Session.End()
+	assert.Zero(p.t, p.InUse(), "locks that somebody uses")
+}
+
+// referee sees who is in.
+type referee struct {
+	mu               sync.Mutex
+	readers, writers int
+	passed           int
+	fence            int64 // of the last writer
+}
+
+func (r *referee) enter(t *testing.T, shared bool, fence int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.passed++
+	if shared {
+		r.readers++
+	} else {
+		r.writers++
+		if fence > 0 { // of a sync hold nobody sees it
+			assert.Greater(t, fence, r.fence)
+			r.fence = fence
+		}
+	}
+	assert.False(t, r.writers > 1 || r.writers == 1 && r.readers > 0, "%d writers and %d readers", r.writers, r.readers)
+}
+
+func (r *referee) leave(shared bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if shared {
+		r.readers--
+	} else {
+		r.writers--
+	}
+}
+
+// contend makes calls of all forms, with patience and without, until it has made so many.
+func contend(t *testing.T, rng *rand.Rand, p *process, r *referee, options []*local.Options, calls int) {
+	for range calls {
+		shared, sync := rng.IntN(3) == 0, rng.IntN(2) == 0
+		id := local.ID{Kind: driver.RWMutex, Name: "x"}
+		w := local.Want{Shared: shared, Wait: rng.IntN(4) > 0, Sync: sync, Options: options[rng.IntN(len(options))]}
+		ctx, cancel := context.WithCancel(t.Context())
+		if rng.IntN(3) == 0 {
+			ctx, cancel = context.WithTimeout(ctx, time.Duration(rng.IntN(40))*time.Millisecond)
+		}
+		hold, pause := time.Duration(rng.IntN(3))*time.Millisecond, time.Duration(rng.IntN(4))*time.Millisecond
+		lock := p.Ref(id)
+		grouped := shared && sync && w.Options.Join()
+		var held *local.Hold
+		var err error
+		in := grouped && lock.Readers(&w)
+		if !in {
+			held, err = lock.Acquire(ctx, &w)
+			if err == nil && sync && !lock.Keep(held) {
+				held, err = nil, session.ErrClosed
+			}
+			if grouped {
+				lock.Admit(&w, held)
+			}
+		}
+		if err == nil {
+			fence := int64(0)
+			if held != nil && !sync {
+				fence = held.Fence()
+			}
+			r.enter(t, shared, fence)
+			time.Sleep(hold)
+			r.leave(shared)
+			switch {
+			case !sync:
+				assert.NoError(t, held.Release(ctx))
+			default:
+				last, ok := p.TakeBack(id, shared)
+				assert.True(t, ok)
+				if last != nil {
+					assert.NoError(t, last.LetGo(context.Background()))
+				}
+			}
+		}
+		if err != nil || !sync {
+			lock.Unref()
+		}
+		cancel()
+		time.Sleep(pause)
+	}
+}
+
+// Goroutines of three processes that want one lock in all ways, and give up in the middle of
+// it: one writer or some readers are in at a time, nobody is forgotten, and nothing is left.
+func TestEverySchedule(t *testing.T) {
+	quiet := slog.New(slog.DiscardHandler)
+	for seed := range *schedules {
+		ok := t.Run("", func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				rng := rand.New(rand.NewPCG(uint64(seed), 1))
+				store, r := memdriver.New(), &referee{}
+				linger := time.Duration(rng.IntN(2)*rng.IntN(20)) * time.Millisecond
+				options := []*local.Options{
+					{TTL: time.Second, Logger: quiet, Linger: linger},
+					{TTL: time.Second, Logger: quiet, Linger: linger},
+					{TTL: 2 * time.Second, Logger: quiet},
+					{TTL: time.Second, Logger: quiet, Strict: true},
+				}
+				var processes []*process
+				var wg sync.WaitGroup
+				for range 1 + rng.IntN(3) {
+					p := newProcess(t, store)
+					processes = append(processes, p)
+					for range 1 + rng.IntN(8) {
+						own := rand.New(rand.NewPCG(rng.Uint64(), 2))
+						wg.Go(func() { contend(t, own, p, r, options, 12) })
+					}
+				}
+				wg.Wait()
+				for _, p := range processes {
+					p.end()
+				}
+				info, err := store.Inspect(t.Context(), driver.RWMutex, "x")
+				require.NoError(t, err)
+				require.Empty(t, info.Holders)
+				require.Empty(t, info.Queue)
+				require.Positive(t, r.passed)
+			})
+		})
+		require.True(t, ok, "seed %d", seed)
+	}
+}
