@@ -44,6 +44,56 @@
 // The wrong version counts from the newest ask. A waiter that was cut off, whose
 // grant expired and went to another, may have asked again just before the old
 // message gets through, and then trusts it while the other holds the lock.
+//
+// # Rules
+//
+// The tests and the scripts cite these by number. Each has a test that fails without it.
+//
+// Trust, which is the holder's side:
+//
+//  1. A holder believes for TTL - (TTL/100 + 2 ms), counted from the moment at which it sent
+//     the ask that its grant names. A grant that comes later than that is dropped.
+//  2. A waiter that has not asked for 2/3 of its TTL is granted nothing. So a pushed grant
+//     leaves at least a third of the TTL, and the holder renews at once if much is used up.
+//  3. Every answer "you hold it" moves the end of the lease to now + TTL + grace, and never
+//     back; grace is TTL/20 within 5 and 500 ms. Nothing revives a lease that has expired.
+//  4. Trust ends also by the wall clock, which sees what the monotonic clock sleeps through.
+//     The TTL stands beside the end of a lease, and no lease has more left than TTL + grace,
+//     so a clock that was set back blocks nobody.
+//
+// Idempotence:
+//
+//  5. go-redis repeats no command of ours; we repeat them, and know of each attempt. A release
+//     leaves a tombstone if any ask of its token is unanswered, also after a hold that
+//     succeeded: a late heartbeat would take the lock for nobody.
+//  6. A token is never used again, also not by a copy of the process. The tokens of an owner
+//     are fields that expire one by one, not a count. A partial release says what stays.
+//
+// Grants:
+//
+//  7. A script writes first and publishes last, and ignores a PUBLISH that is refused. A
+//     waiter whose client nobody hears is passed over, and keeps its place.
+//  8. Every script that changes the head of the queue, the weight in use or the limit grants
+//     what can be granted then, to 256 waiters at most, and says whether there is more.
+//  9. An attempt that does not wait serves the queue first, and leaves no record.
+//  10. A place is a number of one life of the key. Numbers never go back in that life, and a
+//     waiter that was dropped returns to its place.
+//
+// The key:
+//
+//  11. Its life is only ever lengthened by what others count on, and the first write of a
+//     release, a renewal and a heartbeat is one that a full memory allows.
+//  12. A fence is larger than all before it, and never ahead of the clock: the numbers of a
+//     grant lie between the last one given and now in µs. A key that is not known gives one.
+//
+// Liveness:
+//
+//  13. Nobody is told when a lease expires: the waiter that is next knows the time, and asks
+//     then. Every heartbeat finds a grant whose message was lost, every new subscription has
+//     all waiters ask, and a ping through a script finds one that is dead. Where no news
+//     comes in, waiters ask every 50 to 250 ms.
+//  14. A waiter that gives up says so with a context of its own, and Close withdraws all
+//     waiters before it unsubscribes.
 package redisdriver
 
 import (
