@@ -1,24 +1,27 @@
-.PHONY: help test race lint bench demo ci
+.PHONY: help test race lint bench demo install ci
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
-test: ## all tests; the legs on a real Redis need redis-server on the PATH
-	go test ./...
+test: ## all tests of all modules; the legs on a real Redis need redis-server on the PATH
+	go test work
 
 race: ## all tests under the race detector
-	go test -race ./...
+	go test -race work
 
 lint: ## format, vet and static analysis
 	@test -z "$$(gofmt -l .)" || (gofmt -l . && false)
-	go vet ./...
-	go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
+	go vet work
+	go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 work
 
 bench: ## benchmarks of the root package, against a redis-server that they start
 	go test -run '^$$' -bench . -count 6 .
 
 demo: ## four processes hand one lock over
 	go run ./cmd/holdfast demo
+
+install: ## try go install of the command, as if it were tagged
+	.ci/install
 
 ci: ## what runs on every submission
 	.ci/run

@@ -57,8 +57,8 @@ func TestWaiterIsToldWhatIsWrongWithTheStore(t *testing.T) {
 			"OOM", true,
 		},
 		"it became a replica": {
-			func(l *lab) { require.NoError(l.t, l.direct.SlaveOf(l.t.Context(), "127.0.0.1", "1").Err()) },
-			func(l *lab) { require.NoError(l.t, l.direct.SlaveOf(l.t.Context(), "no", "one").Err()) },
+			func(l *lab) { require.NoError(l.t, l.direct.ReplicaOf(l.t.Context(), "127.0.0.1", "1").Err()) },
+			func(l *lab) { require.NoError(l.t, l.direct.ReplicaOf(l.t.Context(), "no", "one").Err()) },
 			"READONLY", true,
 		},
 		"too few replicas": {

@@ -1,4 +1,4 @@
-package redlock_test
+package interop_test
 
 import (
 	"context"
@@ -9,10 +9,35 @@ import (
 	"github.com/go-redsync/redsync/v4"
 	redsyncredis "github.com/go-redsync/redsync/v4/redis"
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/redlock"
+	"github.com/holdfast-go/holdfast/driver/setnx"
+	"github.com/holdfast-go/holdfast/internal/redistest"
 )
+
+// quorum is three servers whose locks we share with redsync.
+type quorum struct {
+	*testing.T
+	servers []*redistest.Server
+	locks   *holdfast.Client
+}
+
+func newQuorum(t *testing.T) *quorum {
+	q := &quorum{T: t}
+	var nodes []driver.Driver
+	for range 3 {
+		s := redistest.Real(t)
+		q.servers = append(q.servers, s)
+		nodes = append(nodes, setnx.New(s.Client(t), setnx.WithPrefix("test:")))
+	}
+	q.locks = holdfast.Open(redlock.New(nodes, redlock.WithDelayedRestart(0))) // they have just been started
+	t.Cleanup(func() { assert.NoError(t, q.locks.Close()) })
+	return q
+}
 
 // peer is redsync over the same nodes.
 func (q *quorum) peer(ttl time.Duration) *redsync.Mutex {
@@ -33,11 +58,11 @@ func (q *quorum) keptOut(m *redsync.Mutex) {
 }
 
 func TestRedsyncIsKeptOutUntilWeRelease(t *testing.T) {
-	q := newQuorum(t, plain, 3)
-	lease, err := q.client().Mutex("orders").Lease(t.Context())
+	q := newQuorum(t)
+	lease, err := q.locks.Mutex("orders").Lease(t.Context())
 	require.NoError(t, err)
 	require.Zero(t, lease.Fence(), "these nodes have none")
-	m := q.peer(ttl)
+	m := q.peer(long)
 	q.keptOut(m)
 	require.NoError(t, lease.Renew(t.Context()), "the attempt has cost nothing")
 	require.NoError(t, lease.Release(t.Context()))
@@ -48,8 +73,8 @@ func TestRedsyncIsKeptOutUntilWeRelease(t *testing.T) {
 }
 
 func TestWeAreKeptOutUntilRedsyncReleases(t *testing.T) {
-	q := newQuorum(t, plain, 3)
-	m, mu := q.peer(ttl), q.client().Mutex("orders", holdfast.WithTTL(time.Second))
+	q := newQuorum(t)
+	m, mu := q.peer(long), q.locks.Mutex("orders", holdfast.WithTTL(time.Second))
 	require.NoError(t, m.TryLockContext(t.Context()))
 	_, err := mu.TryLease(t.Context())
 	require.ErrorIs(t, err, holdfast.ErrLocked)
@@ -75,9 +100,9 @@ func TestWeAreKeptOutUntilRedsyncReleases(t *testing.T) {
 }
 
 func TestEachGetsWhatTheOtherLetsExpire(t *testing.T) {
-	q := newQuorum(t, plain, 3)
+	q := newQuorum(t)
 	const ttl = 500 * time.Millisecond
-	m, mu := q.peer(ttl), q.client().Mutex("orders", holdfast.WithTTL(ttl), holdfast.WithoutRenewal())
+	m, mu := q.peer(ttl), q.locks.Mutex("orders", holdfast.WithTTL(ttl), holdfast.WithoutRenewal())
 	lease, err := mu.Lease(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, m.LockContext(t.Context()))

@@ -1,4 +1,4 @@
-package setnx_test
+package interop_test
 
 import (
 	"context"
