@@ -115,10 +115,10 @@ func TestThreeOfFiveDown(t *testing.T) {
 // A holder goes on with what is left of its majority, and no longer.
 func TestHolderKeepsTheLockWithAMajority(t *testing.T) {
 	q := newQuorum(t, native, 3)
-	lease, err := q.client().Mutex("orders", holdfast.WithTTL(900*time.Millisecond)).Lease(t.Context())
+	lease, err := q.client().Mutex("orders", holdfast.WithTTL(2*time.Second)).Lease(t.Context())
 	require.NoError(t, err)
 	q.servers[0].Stop()
-	for start := time.Now(); time.Since(start) < 2*time.Second; time.Sleep(50 * time.Millisecond) {
+	for start := time.Now(); time.Since(start) < 4*time.Second; time.Sleep(50 * time.Millisecond) {
 		require.NoError(t, lease.Err())
 	}
 	q.servers[1].Stop()
