@@ -57,7 +57,7 @@ func TestLinksAreMadeOfTraceparentsOnly(t *testing.T) {
 					e.spans.Reset()
 					held, key := l.take(form(other)), l.keyOf(kind, "x")
 					token := strings.Split(held.Token(), ":")[1]
-					require.NoError(t, l.direct.HSet(t.Context(), key, "tag", token+" "+test.tag).Err())
+					require.NoError(t, l.direct.HSet(t.Context(), key, "carrier", token+" "+test.tag).Err())
 					w := l.ask(form(c))
 					l.until("it waits", func() bool { return l.direct.HExists(t.Context(), key, "head").Val() })
 					l.giveBack(held)
@@ -116,10 +116,10 @@ func TestTraceparentIsStoredAsLongAsTheLockIsHeld(t *testing.T) {
 					held, err := lease(ctx)
 					require.NoError(t, err)
 					stored := func() map[string]string { return l.direct.HGetAll(t.Context(), l.keyOf(kind, "x")).Val() }
-					l.until("it is stored", func() bool { return stored()["tag"] != "" })
+					l.until("it is stored", func() bool { return stored()["carrier"] != "" })
 					s := trace.SpanContextFromContext(held.Context())
 					token := strings.Split(held.Token(), ":")[1]
-					assert.Equal(t, fmt.Sprintf("%s 00-%s-%s-01", token, s.TraceID(), s.SpanID()), stored()["tag"])
+					assert.Equal(t, fmt.Sprintf("%s 00-%s-%s-01", token, s.TraceID(), s.SpanID()), stored()["carrier"])
 					for _, private := range []string{"alice", "secret"} {
 						assert.NotContains(t, fmt.Sprint(stored()), private)
 					}
@@ -127,7 +127,7 @@ func TestTraceparentIsStoredAsLongAsTheLockIsHeld(t *testing.T) {
 					require.NoError(t, c.Close())
 					assert.Equal(t, s.SpanID(), e.ended("hold "+string(kind)).SpanContext().SpanID())
 					requireNoToken(t, e.text())
-					assert.NotContains(t, stored(), "tag", kind)
+					assert.NotContains(t, stored(), "carrier", kind)
 					assert.NotContains(t, fmt.Sprint(stored()), s.TraceID().String(), kind)
 				}
 			})
@@ -140,10 +140,10 @@ func TestTraceparentOfALeaseThatExpiredIsNotTold(t *testing.T) {
 		e := newTelemetry(t, holdfast.WithHolderLinks(), holdfast.WithHoldSpans(holdfast.Always))
 		held := l.lease(e.on(l.near()), "x", holdfast.WithTTL(time.Second), holdfast.WithoutRenewal())
 		require.NoError(t, held.Renew(t.Context())) // tells who it is
-		require.True(t, l.direct.HExists(t.Context(), l.key("x"), "tag").Val())
+		require.True(t, l.direct.HExists(t.Context(), l.key("x"), "carrier").Val())
 		time.Sleep(1500 * time.Millisecond)
 		next := l.lease(l.near(), "x")
-		assert.False(t, l.direct.HExists(t.Context(), l.key("x"), "tag").Val())
+		assert.False(t, l.direct.HExists(t.Context(), l.key("x"), "carrier").Val())
 		l.giveBack(next)
 	})
 }
@@ -159,7 +159,7 @@ func TestNothingIsStoredWithoutHolderLinks(t *testing.T) {
 			c := newTelemetry(t, opts...).on(l.near())
 			lease := l.lease(c, "x")
 			time.Sleep(2 * ages)
-			assert.False(t, l.direct.HExists(t.Context(), l.key("x"), "tag").Val())
+			assert.False(t, l.direct.HExists(t.Context(), l.key("x"), "carrier").Val())
 			l.giveBack(lease)
 		}
 	})

@@ -244,7 +244,7 @@ func TestTracingLinksTheWaiterToTheHolder(t *testing.T) {
 			},
 			"given up": func(b *holdfast.Client, release func()) {
 				lab.until("the holder has said who it is", func() bool {
-					return lab.direct.HExists(t.Context(), lab.key("x"), "tag").Val()
+					return lab.direct.HExists(t.Context(), lab.key("x"), "carrier").Val()
 				})
 				_, err := b.Mutex("x").TryLease(t.Context())
 				require.ErrorIs(t, err, holdfast.ErrLocked)
