@@ -15,9 +15,9 @@
 //
 // No lock between processes is held for as long as one likes to believe. A process
 // can be paused, cut off or killed while it holds one, and the others must go on. So
-// the store grants a lock for a limited time, the TTL, and the holder renews it three
-// times as often. If it cannot, its lease ends: first for the holder, who stops to
-// believe in it, and a little later in the store, which then lets the next one have it.
+// the store grants a lock for a limited time, the TTL, and the holder renews it every
+// TTL/3. If the holder cannot renew it, the lease ends: first for the holder, which stops
+// trusting it, and a little later in the store, which then grants the lock to the next one.
 //
 //	          Lease                   Release
 //	(free) ----------> held, renewed ----------> (free)

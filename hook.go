@@ -68,7 +68,7 @@ func (HookBase) ReleaseHook(ReleaseFunc) ReleaseFunc { return nil }
 func (HookBase) RenewHook(RenewFunc) RenewFunc { return nil }
 
 // AcquireFunc acquires a lock: all of it, from the call of Lock, Lease, TryLease and
-// their like until they return, with the waiting. Who does not pass on a lease that
+// their like until they return, with the waiting. A hook that drops a lease which
 // next returned must release it.
 type AcquireFunc func(ctx context.Context, op *AcquireOp) (*Lease, error)
 
@@ -103,8 +103,7 @@ type AcquireOp struct {
 
 	// Holding, if a hook has set it before it calls next, is called when the lock was
 	// granted, with the context that Lease.Context is made from, and returns the one to
-	// use instead. A hook that finds it set has its own call what it found. Who tries
-	// again has it called again.
+	// use instead. If it is already set, wrap it. It runs again on a retry.
 	Holding func(ctx context.Context, fence int64) context.Context
 
 	// What happened, complete when next returns.

@@ -37,13 +37,13 @@ func (l *Lease) Err() error { return l.hold().Err() }
 
 // Fence returns the fencing token: a number that is larger for every new lease on the
 // lock. A resource that remembers the largest it has seen, and refuses smaller ones,
-// is safe from a holder who does not know yet that its lease is over. Where several hold
+// is safe from a holder that does not know yet that its lease is over. Where several hold
 // at a time, as readers do, a smaller fence is not out of date unless it is smaller than
 // that of the last writer; to holders of a [Semaphore] it only gives an order.
 func (l *Lease) Fence() int64 { return l.hold().Fence() }
 
 // Token returns the identity of the lease, which contains the kind and name of its
-// lock. Who knows it can end the lease, so it does not belong in logs.
+// lock. Anybody that knows it can end the lease, so it does not belong in logs.
 func (l *Lease) Token() string {
 	id := l.hold().ID()
 	return string(id.Kind) + ":" + l.hold().Token() + ":" + id.Name
@@ -150,7 +150,7 @@ func (l *Lease) Downgrade(ctx context.Context) error {
 // While other leases are nested with it, see [WithReentrancy], the error matches
 // [ErrLocked]; if the store has no such ability, [errors.ErrUnsupported].
 //
-// Who knows the token can take the lock over, or lets it expire. It is a secret.
+// Anybody that knows the token can take the lock over, or let it expire. It is a secret.
 func (l *Lease) Detach(ctx context.Context) (token string, err error) {
 	const op = "detach"
 	d, able := driver.As[driver.Attacher](l.client().session.Driver)

@@ -81,7 +81,7 @@ func (m *Mutex) Inspect(ctx context.Context) (Info, error) {
 // ForceUnlock takes the lock from its holder, whoever that is, and lets the next
 // waiter have it. The holder loses its lease at once if it listens to the store, as
 // clients do that had to wait for a lock before, else when it tries to renew it.
-// Until then there are two who believe that they hold it, and the old one's process may pass
+// Until then two holders exist, and the old one's process may pass
 // it on to its other goroutines, with fences smaller than that of the new one. The error matches
 // [ErrNotHeld] if nobody holds the lock. It is not repeated when its answer was lost, for a
 // repeat could hit the next holder: after any other error, see with Inspect who holds it.
@@ -92,11 +92,10 @@ func (m *Mutex) ForceUnlock(ctx context.Context) error {
 // Lock waits for the lock. It waits out outages of the store, and logs them: after 2 s, then
 // ever more rarely, with the kind and name of the lock and the reason.
 //
-// It panics on misuse (a bad name, a client that is closed, also that of Redis) and if
-// the store refuses for good (no permission, wrong password, a key of another type, an
-// error of the user's own dialer or hook) before it has ever carried out a command of
-// this client. Later such a refusal is waited out, too: a password that is rotated must
-// not crash a fleet.
+// It panics on misuse (a bad name, a closed Client or Redis client) and if the store refuses
+// for good (no permission, wrong password, a key of another type, an error of the user's own
+// dialer or hook) before it has ever carried out a command of this client. Later such a
+// refusal is waited out, too: a rotated password must not crash a fleet.
 //
 // Lock has no way to tell that the lock was lost; the loss is logged. In this process
 // the lock stays locked nevertheless until Unlock, so that the Unlock of one goroutine

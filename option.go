@@ -101,11 +101,11 @@ func WithReentrancy() LockOption {
 //
 //	mu := locks.Mutex("account:7", holdfast.WithOwner("transfer-4711"))
 //
-// Who asks on behalf of the owner that holds the lock already gets it at once, from any
-// goroutine and process, and does not queue behind those who wait for that owner. All of
+// A caller that asks on behalf of the owner that holds the lock gets it at once, from any
+// goroutine and process, and does not queue behind others that wait for that owner. All of
 // them have one fence, but each has a lease, a token and a TTL of its own, counted in the
-// store: the lock is free when the last has released it, and who crashes stops counting
-// after his TTL. So an owner that keeps asking keeps others waiting.
+// store: the lock is free when the last has released it, and one that crashes stops counting
+// after its TTL. So an owner that keeps asking keeps others waiting.
 //
 // An owner is no secret, and no thread: two that use the same id by accident share the
 // lock. Take the id of what is to be done once; never one of a process, host or worker,
@@ -123,8 +123,8 @@ func WithOwner(id string) LockOption {
 	return lockOption(func(c *config) { c.options.Owner = id })
 }
 
-// WithStrictFIFO makes the goroutines of this process wait for the lock each for itself,
-// in the order of all that wait for it anywhere. The default is that those of one process
+// WithStrictFIFO makes the goroutines of this process queue individually, in the global
+// order. The default is that those of one process
 // wait together: the lock passes from one to the next of them without Redis, until it has
 // passed 32 times, or 1 ms is over if that takes longer; then the other processes that wait
 // get their turn. A quarter of the TTL ends the turn in any case. (For holds that last a
@@ -154,7 +154,7 @@ func WithLinger(d time.Duration) LockOption {
 // WithReplicas has n replicas of the store confirm each acquisition before it is believed,
 // also when the lock was handed over by another client. When fewer have done so after
 // timeout, or after half of the TTL if that is shorter, the lock is given back and the
-// error matches [ErrNotReplicated]. TryLease and its like then fail; who waits tries again
+// error matches [ErrNotReplicated]. TryLease and its like then fail; a waiter tries again
 // until its context ends, for replicas come back, at the end of the queue.
 //
 // It makes it less likely that a failover loses a lock, and does not exclude it. The
@@ -194,8 +194,8 @@ func WithPrefix(prefix string) Option {
 // pipelines of go-redis' AutoPipeline, while at least 16 are under way: it doubles how many
 // locks a client can take per second. It is for a [redis.Client] or a failover client, not
 // for a Cluster. If neither its AutoPipelineOptions nor an earlier call of AutoPipeline say
-// otherwise, up to three pipelines are under way at a time; who uses that AutoPipeline, too,
-// gets the same. To hooks of the Redis client such commands are a pipeline, whose context
+// otherwise, up to three pipelines are under way at a time; other users of that AutoPipeline get
+// the same. To hooks of the Redis client such commands are a pipeline, whose context
 // is that of none of them: a span has no parent, and [GuardHook] cannot tell whose they
 // are, though those of this library are not its business. The default is true, but false
 // from the time on that a hook of [NewTracingHook] is added.

@@ -20,10 +20,9 @@ import (
 // permits than are left, those behind it wait too, so that no stream of small requests
 // can starve a large one.
 //
-// The limit belongs to the semaphore, not to the handle. As long as anybody holds or
-// waits it is that of the first who came, and who comes with another one gets
-// [ErrLimitConflict]: two programs that disagree must not each believe in their own. To
-// change it, see [Semaphore.Resize].
+// The limit belongs to the semaphore, not to the handle. As long as anybody holds or waits,
+// the first user sets it; another limit returns [ErrLimitConflict]: two programs that disagree
+// must not each believe in their own. To change it, see [Semaphore.Resize].
 //
 // A Semaphore is a handle and cheap. All handles of one name are the same semaphore,
 // also for Release.
@@ -58,8 +57,8 @@ func (s *Semaphore) want(n int64, wait bool) local.Want {
 // limit, which they would never get, the error matches [ErrLimitExceeded] at once; if
 // the semaphore is in use with another limit, it matches [ErrLimitConflict].
 //
-// A ctx that comes from a lease on this semaphore may have more permits. Who holds some
-// while waiting for others can be in a deadlock, however, as with any semaphore.
+// A ctx that comes from a lease on this semaphore may have more permits. A holder of some
+// that waits for others can be in a deadlock, however, as with any semaphore.
 //
 // Lease panics if n is below 1.
 func (s *Semaphore) Lease(ctx context.Context, n int64) (*Lease, error) {
@@ -77,11 +76,11 @@ func (s *Semaphore) Do(ctx context.Context, n int64, f func(ctx context.Context)
 	return do(ctx, func(ctx context.Context) (*Lease, error) { return s.Lease(ctx, n) }, f)
 }
 
-// Resize sets the limit, and lets those waiters in who fit now. It counts from then on,
+// Resize sets the limit, and lets those waiters in that fit now. It counts from then on,
 // whatever limit handles were made with, until the semaphore has not been used for a
 // minute. So the way to another limit is to Resize, and then to replace the programs.
 //
-// Nothing is taken from who holds permits: if that is more than the new limit, others
+// Nothing is taken from those that hold permits: if that is more than the new limit, others
 // wait until enough has been released. Waiters that want more than the new limit get
 // [ErrLimitExceeded]. Transient errors are retried until ctx ends. Resize panics if limit is below 1 or above 2^53 - 1.
 func (s *Semaphore) Resize(ctx context.Context, limit int64) error {
@@ -103,8 +102,8 @@ func (s *Semaphore) ForceUnlock(ctx context.Context) error { return s.force(ctx)
 // goroutine. If it fails it returns what [Semaphore.Lease] does, and nothing is held. It
 // panics if n is negative. To ask for 0 permits asks nobody, and succeeds unless ctx has ended.
 //
-// Who holds permits by Acquire is not told if they are lost; the loss is logged. They
-// have to be released nevertheless.
+// A holder by Acquire is not told if its permits are lost; the loss is logged. They have to be
+// released nevertheless.
 func (s *Semaphore) Acquire(ctx context.Context, n int64) error {
 	if n == 0 {
 		return context.Cause(ctx)

@@ -426,8 +426,8 @@ func WithHoldSpans(h HoldSpans) TracingOption {
 	return tracingOption(func(t *tracing) { t.holds = h })
 }
 
-// WithHolderLinks links the acquire span of who had to wait to the hold spans of those
-// who held the lock meanwhile, in other processes, too: to those that were seen, at most
+// WithHolderLinks links the acquire span of a waiter to the hold spans of those
+// that held the lock meanwhile, in other processes, too: to those that were seen, at most
 // 8. A link has the attribute holdfast.link, "holder".
 //
 // For that the traceparent of a hold span is stored with the lock, nothing else; it costs

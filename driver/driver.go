@@ -15,8 +15,8 @@
 // is simply repeated and answers what it answered, with the same fence; a release
 // that is repeated, or that comes too late, touches nobody else.
 //
-// A lease lasts at least its TTL and at most half a second longer: the holder, who
-// counts from an earlier moment, stops to believe before the store gives the lock
+// A lease lasts at least its TTL and at most half a second longer: the holder, which
+// counts from an earlier moment, stops trusting it before the store gives the lock
 // away. Nothing revives a lease that has expired, neither a renewal nor a repeat.
 //
 // A driver with a queue serves it first in, first out. Nobody overtakes a token that
