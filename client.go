@@ -116,14 +116,11 @@ func (c *Client) Close() error {
 	}
 	var failed []error
 	finished := make(chan struct{})
-	shut := make(chan struct{})
 	go func() {
 		defer close(finished)
 		var results []<-chan error
-		first := c.session.Close(func() { results = c.locks.Close(); close(shut) })
-		if !first {
-			close(shut)
-			return
+		if !c.session.Close(func() { results = c.locks.Close() }) {
+			return // another call has
 		}
 		c.locks.Keeper.Close()
 		failed = append(failed, c.session.Driver.Close()) // waiters have withdrawn
@@ -157,8 +154,8 @@ func (c *Client) Close() error {
 // matches [ErrNotHeld], as does a caller that comes too late, or has something that is no
 // token. Transient errors, such as a broken connection, are retried until ctx ends. If that
 // happens while the answer is under way, nobody knows who holds the lock, and it is released.
-// A lease that was not detached can be taken over as well, from a holder that crashed: if the
-// holder lives after all, it finds out when it renews, and has a smaller fence.
+// A lease that was not detached can be taken over as well, from a holder that is believed dead:
+// if it is alive, its next renewal fails, and its fence is smaller.
 //
 // For hooks it is a way to acquire, see [AcquireOp].
 func (c *Client) Attach(ctx context.Context, token string, opts ...LockOption) (*Lease, error) {

@@ -76,9 +76,12 @@ func (c *Claim) Report() Report {
 	return r
 }
 
-// Because has the claim wait for that reason, and say so, from the beginning.
+// Because has the claim wait for that reason, and say so, from the beginning. nil leaves it as
+// it is.
 func (c *Claim) Because(err error, said *session.Complaint) {
-	c.asking.err = err
+	if err != nil {
+		c.asking.err = err
+	}
 	if said != nil {
 		c.asking.said = said
 	}
@@ -305,8 +308,8 @@ func (c *Claim) busy() {
 
 // behind notes who is in the way.
 func (c *Claim) behind(tag string) {
-	if tag != "" {
-		c.asking.report.Tags = append(c.asking.report.Tags, tag)
+	if tags := c.asking.report.Tags; tag != "" && (len(tags) == 0 || tags[len(tags)-1] != tag) {
+		c.asking.report.Tags = append(tags, tag)
 		c.listener.Behind(tag)
 	}
 }

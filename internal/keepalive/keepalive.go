@@ -97,11 +97,15 @@ func (e *Entry) due() time.Time {
 	return e.next
 }
 
+// Locate asks which node has the lock. It comes before Add, for it may take time.
+func (k *Keeper) Locate(e *Entry, kind driver.Kind, name string) {
+	if k.route != nil {
+		e.node = k.route.Node(kind, name)
+	}
+}
+
 // Add takes e, which is about that lease, into care. trust is what the grant gave.
 func (k *Keeper) Add(e *Entry, lease driver.Lease, trust Trust) {
-	if k.route != nil {
-		e.node = k.route.Node(lease.Kind, lease.Name)
-	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.timer == nil {

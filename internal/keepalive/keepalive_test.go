@@ -94,6 +94,7 @@ func (h *held) Lost(err error)                 { h.lost <- err }
 
 func hold(k *keepalive.Keeper, name string, sent time.Time) *held {
 	h := newHeld(name)
+	k.Locate(&h.Entry, h.lease.Kind, h.lease.Name)
 	k.Add(&h.Entry, h.lease, keepalive.NewTrust(sent, ttl))
 	return h
 }

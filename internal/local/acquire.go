@@ -125,6 +125,8 @@ func (l *Lock) Acquire(ctx context.Context, w *Want) (*Hold, error) {
 		for h == nil && err == nil {
 			if g == nil {
 				g = l.newGrant(w, passes)
+			} else {
+				g.Because(nil, w.Said)
 			}
 			trust, granted, failure := g.Wait(wait)
 			if failure == nil && w.Options.Replicas > 0 {
@@ -189,6 +191,7 @@ func (l *Lock) begin(ctx context.Context, w *Want, g *Grant, trust keepalive.Tru
 	h.fence = g.turn.fence()
 	l.mu.Unlock()
 	h.start(ctx, w.Holding)
+	l.r.Keeper.Locate(&g.entry, l.id.Kind, l.id.Name)
 
 	l.mu.Lock()
 	before := g.state // lost, if it was taken away meanwhile

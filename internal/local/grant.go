@@ -87,6 +87,8 @@ func (g *Grant) take(h *Hold, trust keepalive.Trust) {
 	g.holds = append(g.room[:0], h)
 	if g.state == lost { // before anybody had it
 		g.dismiss(g.loss())
+		go g.opts.Log().Warn("holdfast: lock lost",
+			"kind", string(g.ID.Kind), "lock", g.ID.Name, "fence", h.fence, "cause", g.why())
 		return
 	}
 	g.state = held
@@ -258,13 +260,16 @@ func (g *Grant) giveUp() <-chan error {
 	}
 	g.lock.mu.Lock()
 	ours := g.state == idle && g.finish(released)
-	values := g.values()
+	values, tag := g.values(), ""
+	if h := g.oldest(); h != nil {
+		tag = h.tag()
+	}
 	g.lock.mu.Unlock()
 	if !ours {
 		s.Done()
 		return nil
 	}
-	return g.Release(values, "", g).Background()
+	return g.Release(values, tag, g).Background()
 }
 
 // Wanted implements [claim.Listener].
@@ -311,8 +316,10 @@ func (g *Grant) Log() *slog.Logger { return g.opts.Log() }
 func (g *Grant) Trouble(err error) {
 	if g.passes {
 		g.lock.mu.Lock()
-		if g.lock.ahead = nil; err != nil {
+		if a := g.lock.ahead; err != nil {
 			g.lock.ahead = &ahead{trouble: err}
+		} else if a != nil && a.trouble != nil {
+			g.lock.ahead = nil
 		}
 		g.lock.mu.Unlock()
 	}

@@ -227,7 +227,7 @@ func (h *Hold) leave(ctx context.Context) (r claim.Release, due bool, err error)
 		h.end = ErrNotHeld
 	default:
 		h.end = ErrNotHeld
-		h.die(context.Canceled) // the holder stops to believe before anybody else is told
+		h.die(context.Canceled) // the holder stops trusting it before anybody else is told
 		others = len(g.holds) > 1
 		if others {
 			g.holds = slices.DeleteFunc(g.holds, func(other *Hold) bool { return other == h })

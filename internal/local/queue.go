@@ -62,10 +62,15 @@ func (l *Lock) handOn(g *Grant) bool {
 			return true
 		}
 	}
-	if l.asking == nil && len(l.waiting) == 0 && g.opts.Linger > 0 && g.keeps() && g.turn.stays() {
-		g.state = idle
-		g.turn.linger(g)
-		return true
+	if l.asking == nil && len(l.waiting) == 0 && g.opts.Linger > 0 && g.keeps() {
+		if g.turn.extend(!g.turn.numbered()) {
+			g.extend() // whoever comes next will need a number
+		}
+		if g.turn.stays() {
+			g.state = idle
+			g.turn.linger(g)
+			return true
+		}
 	}
 	g.finish(released)
 	return false
@@ -207,7 +212,7 @@ func (l *Lock) abandon(ctx context.Context, g *Grant) {
 func (l *Lock) failed() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.asking = nil
+	l.asking, l.ahead = nil, nil
 	l.advance()
 }
 

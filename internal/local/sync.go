@@ -117,14 +117,19 @@ func (l *Lock) handOnAnonymous(g *Grant) bool {
 	if l.grant != g || g.state != held || l.asking != nil {
 		return false
 	}
-	next := len(l.waiting) > 0
-	if next && (!l.suits(l.waiting[0].opts) || !g.enough(l.waiting[0].anonymous)) {
+	if len(l.waiting) > 0 {
+		if !l.suits(l.waiting[0].opts) || !g.enough(l.waiting[0].anonymous) {
+			return false
+		}
+		l.pass()
+		return true
+	}
+	if g.opts.Linger == 0 || !g.keeps() || !g.turn.stays() {
 		return false
 	}
-	if !next && !(g.opts.Linger > 0 && g.keeps() && g.turn.stays()) {
-		return false
-	}
-	return l.handOn(g)
+	g.state = idle
+	g.turn.linger(g)
+	return true
 }
 
 // Part is what is left of a hold that was taken from.

@@ -84,7 +84,7 @@ func (t *turn) goesOn(ttl time.Duration) bool {
 
 // pass notes another hold, and reports whether to ask for another turn.
 func (t *turn) pass() bool {
-	t.passes++
+	t.passes = min(t.passes+1, maxAhead) // those that nobody sees need no numbers, and can be many
 	few := !t.unfenced && !t.shared && t.now.left+t.then.left <= maxPasses/2
 	return t.extend(t.passes >= maxPasses/2 && !t.notice || few)
 }

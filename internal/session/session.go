@@ -87,10 +87,13 @@ func (s *Session) Done() {
 // calls within, returns when all operations have ended, and reports true; false at once if it
 // was called before.
 func (s *Session) Close(within func()) bool {
-	s.Grow()
-	if s.under.Or(shutBit)&shutBit != 0 {
-		s.under.Add(-2)
-		return false
+	for now := s.under.Load(); ; now = s.under.Load() {
+		if now&shutBit != 0 {
+			return false
+		}
+		if s.under.CompareAndSwap(now, now+2|shutBit) {
+			break
+		}
 	}
 	s.shut()
 	within()
