@@ -151,7 +151,7 @@ const (
 	// that much longer than it should: the leases of the suite are short, and a loaded
 	// machine must not fail a driver. A driver that is wrong fails again.
 	tooLate = short / 5
-	tries   = 4
+	tries   = 10
 )
 
 // test is one run of a case. What fails is noted, and told when it is known to be due to the

@@ -26,7 +26,7 @@ type scene struct {
 
 const (
 	minute = time.Minute
-	day    = 24 * time.Hour
+	hours    = 2 * time.Hour
 	blink  = 30 * time.Millisecond
 )
 
@@ -55,14 +55,14 @@ func owned(r *driver.Request) { r.Owner = "an owner" }
 var waysToBecomeNext = map[string]func(*scene) (last *party){
 	"the one before leaves": func(c *scene) *party {
 		c.comes("holder", minute)
-		b, last := c.comes("b", minute), c.comes("last", day)
+		b, last := c.comes("b", minute), c.comes("last", hours)
 		b.release()
 		return last
 	},
 	"the one before is granted the lock": func(c *scene) *party {
 		a := c.comes("holder", minute)
 		c.comes("b", minute)
-		last := c.comes("last", day)
+		last := c.comes("last", hours)
 		a.release()
 		return last
 	},
@@ -71,7 +71,7 @@ var waysToBecomeNext = map[string]func(*scene) (last *party){
 		a := c.comes("holder", minute)
 		c.comesTo(d, "gone", minute)
 		c.comes("b", minute)
-		last := c.comes("last", day)
+		last := c.comes("last", hours)
 		proxy.Refuse(true)
 		proxy.Cut()
 		subscribed(c.t, c.s.Client(c.t), c.s, 1)
@@ -82,8 +82,8 @@ var waysToBecomeNext = map[string]func(*scene) (last *party){
 		d, proxy := flaky(c.t, c.s)
 		c.comes("holder", minute)
 		b := c.comes("b", minute)
-		c.comesTo(d, "gone", day)
-		last := c.comes("last", day)
+		c.comesTo(d, "gone", hours)
+		last := c.comes("last", hours)
 		proxy.Refuse(true)
 		proxy.Cut()
 		subscribed(c.t, c.s.Client(c.t), c.s, 1)
@@ -93,7 +93,7 @@ var waysToBecomeNext = map[string]func(*scene) (last *party){
 	"the holder is forced": func(c *scene) *party {
 		c.comes("holder", minute)
 		c.comes("b", minute)
-		last := c.comes("last", day)
+		last := c.comes("last", hours)
 		require.NoError(c.t, c.d.ForceRelease(context.Background(), driver.Mutex, "rule"))
 		return last
 	},
@@ -101,7 +101,7 @@ var waysToBecomeNext = map[string]func(*scene) (last *party){
 		a := c.comes("holder", minute)
 		c.comes("b", minute, owned)
 		b := c.comes("b2", minute, owned)
-		last := c.comes("last", day)
+		last := c.comes("last", hours)
 		a.release()
 		b.must(driver.Granted)
 		return last
@@ -110,35 +110,35 @@ var waysToBecomeNext = map[string]func(*scene) (last *party){
 		a := c.comes("holder", minute, permits(1))
 		c.comes("another", minute, permits(2))
 		c.comes("b", minute, permits(1))
-		last := c.comes("last", day, permits(3))
+		last := c.comes("last", hours, permits(3))
 		a.release()
 		return last
 	},
 	"a holder keeps less": func(c *scene) *party {
 		a := c.comes("holder", minute, permits(3))
 		c.comes("b", minute, permits(1))
-		last := c.comes("last", day, permits(3))
+		last := c.comes("last", hours, permits(3))
 		require.NoError(c.t, c.d.Downgrade(context.Background(), a.lease(), 2))
 		return last
 	},
 	"the limit is raised": func(c *scene) *party {
 		c.comes("holder", minute, permits(3))
 		c.comes("b", minute, permits(1))
-		last := c.comes("last", day, permits(3))
+		last := c.comes("last", hours, permits(3))
 		require.NoError(c.t, c.d.Resize(context.Background(), "rule", "resize", 4))
 		return last
 	},
 	"the limit is lowered": func(c *scene) *party {
 		c.comes("holder", minute, permits(1))
 		c.comes("b", minute, permits(3))
-		last := c.comes("last", day, permits(2))
+		last := c.comes("last", hours, permits(2))
 		require.NoError(c.t, c.d.Resize(context.Background(), "rule", "resize", 2))
 		return last
 	},
 	// Here the waiter is next from the beginning, but the lease ends earlier than it was told.
 	"the lease goes to one with a shorter TTL": func(c *scene) *party {
-		a := c.comes("holder", day)
-		last := c.comes("last", day)
+		a := c.comes("holder", hours)
+		last := c.comes("last", hours)
 		r := join(c.t, c.d, "attached", minute).req
 		r.Ask = 1
 		_, err := c.d.Attach(context.Background(), a.lease(), &r)
@@ -146,9 +146,9 @@ var waysToBecomeNext = map[string]func(*scene) (last *party){
 		return last
 	},
 	"the token that an owner holds for longest is released": func(c *scene) *party {
-		a := c.comes("holder", day, owned)
+		a := c.comes("holder", hours, owned)
 		c.comes("kin", minute, owned)
-		last := c.comes("last", day)
+		last := c.comes("last", hours)
 		a.release()
 		return last
 	},
@@ -159,7 +159,7 @@ var waysInTime = map[string]func(*scene) (last *party){
 	"the one before falls silent": func(c *scene) *party {
 		a := c.comes("holder", minute)
 		c.comes("b", blink)
-		last := c.comes("last", day)
+		last := c.comes("last", hours)
 		time.Sleep(2 * blink)
 		require.NoError(c.t, renewed(a))
 		return last
@@ -169,7 +169,7 @@ var waysInTime = map[string]func(*scene) (last *party){
 		for i := range 300 {
 			c.comes(fmt.Sprint("silent", i), blink)
 		}
-		last := c.comes("last", day)
+		last := c.comes("last", hours)
 		time.Sleep(2 * blink)
 		require.NoError(c.t, renewed(a))
 		return last
@@ -178,7 +178,7 @@ var waysInTime = map[string]func(*scene) (last *party){
 		c.comes("crashed", blink, permits(1))
 		a := c.comes("holder", minute, permits(2))
 		c.comes("b", minute, permits(1))
-		last := c.comes("last", day, permits(3))
+		last := c.comes("last", hours, permits(3))
 		time.Sleep(2 * blink)
 		a.must(driver.Granted)
 		return last
@@ -187,7 +187,7 @@ var waysInTime = map[string]func(*scene) (last *party){
 		c.comes("crashed", blink, permits(1))
 		a := c.comes("holder", minute, permits(2))
 		c.comes("b", minute, permits(1))
-		last := c.comes("last", day, permits(3))
+		last := c.comes("last", hours, permits(3))
 		time.Sleep(2 * blink)
 		require.NoError(c.t, renewed(a))
 		return last
