@@ -26,7 +26,7 @@ type scene struct {
 
 const (
 	minute = time.Minute
-	hours    = 2 * time.Hour
+	hours  = 2 * time.Hour
 	blink  = 30 * time.Millisecond
 )
 
