@@ -44,8 +44,9 @@ func TestHooksCostLittle(t *testing.T) {
 		holdfast.WithTracerProvider(noop.NewTracerProvider()), holdfast.WithMeterProvider(metricnoop.NewMeterProvider())))
 	t.Logf("no hook %v, one that is not interested %v, one %v, three %v, tracing without an SDK %v", none, base, one, three, tracing)
 	assert.LessOrEqual(t, base-none, float64(hookCost))
-	assert.Equal(t, base, one, "a hook costs nothing but what it does")
-	assert.Equal(t, one, three)
+	// One more or less is due to pools, which the race detector empties now and then.
+	assert.InDelta(t, base, one, 1, "a hook costs nothing but what it does")
+	assert.InDelta(t, base, three, 1)
 	assert.LessOrEqual(t, tracing-none, float64(hookCost+tracingCost))
 }
 

@@ -108,9 +108,11 @@ func (k *Keeper) stay(batch []*Entry, name string) (here []*Entry) {
 // renew sends one batch and notes the answers.
 func (k *Keeper) renew(batch []*Entry) {
 	longest := driver.MinTTL
+	k.mu.Lock() // others may renew them, too
 	for _, e := range batch {
 		longest = max(longest, e.trust.ttl)
 	}
+	k.mu.Unlock()
 	ctx, cancel := context.WithTimeout(k.done, longest)
 	defer cancel()
 	sent := time.Now()

@@ -391,3 +391,31 @@ func TestRemoveDuringARenewalLosesNothing(t *testing.T) {
 		k.Close()
 	})
 }
+
+// An extension renews a lease, too, at the same time as the keeper. In real time, for the race
+// detector to see it: in a bubble one of the two always comes first.
+func TestRenewalsOfOthersGoOnBesideThoseOfTheKeeper(t *testing.T) {
+	s := &store{renew: all(nil)}
+	k := s.keeper()
+	defer k.Close()
+	var wg sync.WaitGroup
+	for i := range 8 {
+		h := newHeld(fmt.Sprint(i))
+		h.lease.TTL = 30 * time.Millisecond
+		k.Add(&h.Entry, h.lease, keepalive.NewTrust(time.Now(), h.lease.TTL))
+		wg.Go(func() {
+			for end := time.Now().Add(300 * time.Millisecond); time.Now().Before(end); {
+				k.Renewed(&h.Entry, time.Now())
+				runtime.Gosched()
+			}
+			k.Remove(&h.Entry) // unless the machine was too slow for it
+		})
+		wg.Go(func() { // a batch is under way all the time
+			for end := time.Now().Add(300 * time.Millisecond); time.Now().Before(end); time.Sleep(100 * time.Microsecond) {
+				k.Announce(&h.Entry)
+			}
+		})
+	}
+	wg.Wait()
+	require.Positive(t, s.renewals())
+}
