@@ -398,24 +398,24 @@ func TestRenewalsOfOthersGoOnBesideThoseOfTheKeeper(t *testing.T) {
 	s := &store{renew: all(nil)}
 	k := s.keeper()
 	defer k.Close()
-	var wg sync.WaitGroup
-	for i := range 8 {
+	var leases []*held
+	for i := range 200 {
 		h := newHeld(fmt.Sprint(i))
-		h.lease.TTL = 30 * time.Millisecond
+		h.lease.TTL = 20 * time.Millisecond
+		leases = append(leases, h)
 		k.Add(&h.Entry, h.lease, keepalive.NewTrust(time.Now(), h.lease.TTL))
-		wg.Go(func() {
-			for end := time.Now().Add(300 * time.Millisecond); time.Now().Before(end); {
-				k.Renewed(&h.Entry, time.Now())
-				runtime.Gosched()
-			}
-			k.Remove(&h.Entry) // unless the machine was too slow for it
-		})
-		wg.Go(func() { // a batch is under way all the time
-			for end := time.Now().Add(300 * time.Millisecond); time.Now().Before(end); time.Sleep(100 * time.Microsecond) {
-				k.Announce(&h.Entry)
-			}
-		})
 	}
-	wg.Wait()
+	for end := time.Now().Add(time.Second); time.Now().Before(end); {
+		for _, h := range leases[:100] { // the others are always about to be renewed
+			k.Renewed(&h.Entry, time.Now())
+		}
+		time.Sleep(100 * time.Microsecond)
+		for _, h := range leases[:100] {
+			k.Announce(&h.Entry)
+		}
+	}
+	for _, h := range leases {
+		k.Remove(&h.Entry) // unless the machine was too slow for it
+	}
 	require.Positive(t, s.renewals())
 }
