@@ -197,9 +197,10 @@ func (w *wakes) subscribe(ctx context.Context) (silent bool) {
 // alive notes that there is a subscription, or that one has ended, and makes every waiter ask when that
 // changes: news may have been missed before it was there, or while it was broken.
 func (w *wakes) alive(live bool) {
-	w.once.Do(func() { close(w.first) })
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	// Last: a waiter that goes on because of it must not find that news may have been missed.
+	defer w.once.Do(func() { close(w.first) })
 	if live == w.live && !live {
 		return
 	}
