@@ -18,9 +18,10 @@ import (
 //	asking ------------> held <------------------------> idle ------------> released
 //	  |                   | \        taken again           |
 //	  | taken away        |  \  last hold ends, not kept   |
-//	  | by force          |   \------------------------> released
-//	  v                   v                                v
-//	 lost <--------------------------------------------- (any)
+//	  | by force          |   \-----------------------> released
+//	  v                   v
+//	 lost <-------------- + <----- idle
+//	            taken away, or over by the clock
 //
 // A grant is idle while nobody has it and it is kept: because it lingers, or until the store
 // has given it more numbers. Nothing leads out of released and lost.
@@ -30,7 +31,7 @@ const (
 	asking   state = iota // the store has not granted it yet, or nobody has taken it
 	held                  // a lease counts on it, or it is on its way from hand to hand
 	idle                  // nobody has it
-	released              // the store is being told
+	released              // the store is told, or another token has taken it over
 	lost                  // the store does not keep it for us any more, or may not
 )
 
@@ -237,10 +238,6 @@ func (g *Grant) values() context.Context {
 // it. It returns nil if somebody else does that, or it was lost.
 func (g *Grant) giveBack(end error) <-chan error {
 	g.lock.mu.Lock()
-	values, tag := g.values(), ""
-	if h := g.oldest(); h != nil {
-		tag = h.tag()
-	}
 	ours := g.finish(released)
 	if ours {
 		g.dismiss(end)
@@ -249,7 +246,7 @@ func (g *Grant) giveBack(end error) <-chan error {
 	if !ours {
 		return nil
 	}
-	return g.Release(values, tag, g).Background()
+	return g.tellStore()
 }
 
 // giveUp is giveBack of one that nobody has, if that is still so.
@@ -260,16 +257,22 @@ func (g *Grant) giveUp() <-chan error {
 	}
 	g.lock.mu.Lock()
 	ours := g.state == idle && g.finish(released)
-	values, tag := g.values(), ""
-	if h := g.oldest(); h != nil {
-		tag = h.tag()
-	}
 	g.lock.mu.Unlock()
 	if !ours {
 		s.Done()
 		return nil
 	}
-	return g.Release(values, tag, g).Background()
+	return g.tellStore()
+}
+
+// tellStore releases, in the background and within an operation, a grant that was finished here.
+// It tells the next holder what the last one has said of itself.
+func (g *Grant) tellStore() <-chan error {
+	ctx, tag := context.Background(), ""
+	if h := g.Oldest(); h != nil {
+		ctx, tag = h.values, h.tag()
+	}
+	return g.Release(ctx, tag, g).Background()
 }
 
 // Wanted implements [claim.Listener].

@@ -136,12 +136,11 @@ func (h *Hold) Same(other leasectx.Lease) bool {
 	return ok && o.grant == h.grant
 }
 
-// Fence returns the fence of the hold, and ID, Token, Shared, Weight and Fixed what it is.
+// Fence returns the fence of the hold, and ID, Token, Shared and Fixed what it is.
 func (h *Hold) Fence() int64      { return h.fence }
 func (h *Hold) ID() ID            { return h.grant.lock.id }
 func (h *Hold) Token() string     { return h.grant.Token }
 func (h *Hold) Shared() bool      { return h.grant.Shared }
-func (h *Hold) Weight() int64     { return h.grant.Weight }
 func (h *Hold) Fixed() bool       { return h.grant.opts.Fixed }
 func (h *Hold) Options() *Options { return h.grant.opts }
 

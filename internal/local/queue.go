@@ -179,11 +179,10 @@ func (l *Lock) reject(ctx context.Context, n news) {
 	case n.take:
 		l.mu.Lock()
 		on := n.grant.state != held || l.handOn(n.grant)
-		values := n.grant.values()
 		l.mu.Unlock()
 		if !on {
 			l.r.Session.Grow()
-			n.grant.Release(values, "", n.grant).Background()
+			n.grant.tellStore()
 		}
 	case n.grant == nil:
 		l.failed()
@@ -252,10 +251,9 @@ func (g *Grant) prolong(x driver.Extender) {
 			l.advance()
 		}
 	}
-	values := g.values()
 	l.mu.Unlock()
 	if over {
 		s.Grow()
-		g.Release(values, "", g).Background()
+		g.tellStore()
 	}
 }
