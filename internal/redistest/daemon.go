@@ -50,10 +50,36 @@ func newDaemon(args, env []string) (*daemon, error) {
 	return d, nil
 }
 
-// randomPort stays below the ports that the kernel gives to connecting sockets
-// (32768 and up on Linux): one of those could take the server's place between a
-// stop and a restart. So does the port 10000 above, which a node of a Cluster needs, too.
-func randomPort() int { return 10000 + rand.IntN(12000) }
+// randomPort returns a port that no other test takes, of whatever package, until this process
+// ends. A server that is stopped, or a proxy that refuses, leaves its port alone for a while,
+// and needs the same one afterwards.
+//
+// It stays below the ports that the kernel gives to connecting sockets (32768 and up on
+// Linux), which could take the place meanwhile, too. So does the port 10000 above, which a
+// node of a Cluster needs.
+func randomPort() int {
+	dir := filepath.Join(os.TempDir(), fmt.Sprintf("holdfast-ports-%d", os.Getuid()))
+	_ = os.Mkdir(dir, 0o700) // it may be there
+	for {
+		port := 10000 + rand.IntN(12000)
+		f, err := os.OpenFile(filepath.Join(dir, strconv.Itoa(port)), os.O_CREATE|os.O_RDWR|syscall.O_CLOEXEC, 0o600)
+		if err != nil {
+			return port // it cannot be noted: the chance of a clash is small
+		}
+		if syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil {
+			portsMu.Lock()
+			ports = append(ports, f) // the lock lasts as long as the file is open
+			portsMu.Unlock()
+			return port
+		}
+		_ = f.Close()
+	}
+}
+
+var (
+	portsMu sync.Mutex
+	ports   []*os.File
+)
 
 // start returns when the server is ready, or has said why it is not.
 func (d *daemon) start() error {
