@@ -79,7 +79,7 @@ func BenchmarkWriterReleasesToReaders(b *testing.B) {
 		release(b, d, w)
 		l, a := slowest(b, rdb)
 		longest, all = append(longest, l), append(all, a)
-		require.NoError(b, rdb.Del(context.Background(), s.Prefix()+":1:rwmutex:"+name).Err())
+		require.NoError(b, rdb.Del(context.Background(), s.Prefix()+":2:rwmutex:"+name).Err())
 	}
 	slices.Sort(longest)
 	slices.Sort(all)

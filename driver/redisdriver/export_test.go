@@ -25,11 +25,7 @@ func (d *Driver) Channel() string { return d.wakes.prefix + d.wakes.id }
 // ScriptParts returns, for each script, the files it is made of.
 func ScriptParts() [][]string {
 	var parts [][]string
-	for _, s := range []*script{
-		mutex.acquire, mutex.release, mutex.renew, mutex.force, mutex.raise, mutex.extend, mutex.attach,
-		shared.acquire, shared.release, shared.renew, shared.force, shared.raise, shared.extend, shared.attach,
-		downgradeScript, resizeScript, inspectScript, pingScript,
-	} {
+	for _, s := range allScripts {
 		parts = append(parts, s.parts)
 	}
 	return parts

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,102 +15,61 @@ import (
 // Inspect implements [driver.Inspector].
 func (d *Driver) Inspect(ctx context.Context, k driver.Kind, name string) (driver.Info, error) {
 	info := driver.Info{Name: name}
-	cmd, err := d.run(ctx, inspectScript, k, name, "-")
+	v, err := d.value(ctx, d.call(inspectScript, k, name))
 	if err != nil {
 		return info, err
 	}
-	reply, err := cmd.Slice()
-	if err != nil || len(reply) != inspectScript.answer {
-		return info, fmt.Errorf("redisdriver: unexpected answer from inspect: %v", err)
+	reply, _ := v.([]any)
+	if len(reply) != 3 {
+		return info, fmt.Errorf("redisdriver: unexpected answer from inspect: %v", v)
 	}
 	us, _ := reply[0].(int64)
-	list, _ := reply[1].([]any)
-	fields := make(map[string]string, len(list)/2)
-	for i := 0; i+1 < len(list); i += 2 {
-		fields[fmt.Sprint(list[i])] = fmt.Sprint(list[i+1])
-	}
 	now := time.UnixMilli(us / 1000) // the scripts count in ms: for them a lease ends after that
-	if k == driver.Mutex {
-		info.Holders = holder(fields, now)
+
+	// Of the thin form, "high limit holder", the fat one has the parts in fields of their own.
+	fields := map[string]string{}
+	limit, resized, owner := "", false, ""
+	if thin, ok := reply[1].(string); ok {
+		if parts := strings.SplitN(thin, " ", 3); len(parts) == 3 {
+			limit, fields["h:1"] = parts[1], parts[2]
+		}
 	} else {
-		info.Holders = holders(fields, now, k)
+		list, _ := reply[2].([]any)
+		for i := 0; i+1 < len(list); i += 2 {
+			fields[fmt.Sprint(list[i])] = fmt.Sprint(list[i+1])
+		}
+		if state := strings.Fields(fields["lock"]); len(state) == 13 {
+			limit, resized, owner = state[1], state[2] == "1", original(state[12])
+		}
 	}
+	info.Holders = holders(fields, owner, now, k)
 	info.Queue = queue(fields, now, k)
-	if k == driver.Semaphore && (len(info.Holders) > 0 || len(info.Queue) > 0 || fields["resized"] != "") {
-		info.Limit, _ = strconv.ParseInt(fields["limit"], 10, 64)
+	if k == driver.Semaphore && (len(info.Holders) > 0 || len(info.Queue) > 0 || resized) {
+		info.Limit, _ = strconv.ParseInt(limit, 10, 64)
 	}
 	return info, nil
 }
 
-// holder reads the fields of script/mutex.lua.
-func holder(fields map[string]string, now time.Time) []driver.Holder {
-	left := millis(fields["expires"]).Sub(now)
-	if fields["token"] == "" || left < 0 {
-		return nil
-	}
-	parts := strings.SplitN(fields["holder"], " ", 3) // since client text
-	if len(parts) < 3 {
-		return nil
-	}
-	fence, _ := strconv.ParseInt(fields["fence"], 10, 64)
-	numbers, _ := strconv.ParseInt(cmp.Or(fields["reserved"], "1"), 10, 64)
-	last := fence + numbers - 1
-	if name, ok := strings.CutPrefix(fields["token"], " "); ok {
-		return shares(fields, now, driver.Holder{Owner: original(name), Fence: fence, LastFence: last})
-	}
-	return []driver.Holder{{Holder: parts[2], Since: millis(parts[0]), Fence: fence, LastFence: last, TimeLeft: left}}
-}
-
-// shares reads who holds together on behalf of an owner, as script/owner.lua writes them.
-func shares(fields map[string]string, now time.Time, of driver.Holder) []driver.Holder {
+// holders reads those that holder_record in script/clock.lua writes.
+func holders(fields map[string]string, owner string, now time.Time, k driver.Kind) []driver.Holder {
 	var all []driver.Holder
 	for field, record := range fields {
-		parts := strings.SplitN(record, " ", 6) // expires ttl since client owner text
-		if !strings.HasPrefix(field, "o:") || len(parts) < 6 {
+		parts := strings.SplitN(record, " ", 11) // expires ttl weight fence numbers last since tag token client text
+		if !strings.HasPrefix(field, "h:") || len(parts) < 11 {
 			continue
 		}
-		h := of
-		h.Holder, h.Since, h.TimeLeft = parts[5], millis(parts[2]), millis(parts[0]).Sub(now)
-		if h.TimeLeft >= 0 {
-			all = append(all, h)
-		}
-	}
-	slices.SortFunc(all, func(a, b driver.Holder) int {
-		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Holder, b.Holder))
-	})
-	return all
-}
-
-// original undoes what the function owner does to an owner.
-func original(escaped string) string {
-	owner, err := url.PathUnescape(escaped)
-	if err != nil {
-		return escaped // of no client of ours
-	}
-	return owner
-}
-
-// holders reads those that script/shared.lua writes.
-func holders(fields map[string]string, now time.Time, k driver.Kind) []driver.Holder {
-	var all []driver.Holder
-	for field, record := range fields {
-		parts := strings.SplitN(record, " ", 9) // weight expires ttl fence numbers last since client text
-		if !strings.HasPrefix(field, "h:") || len(parts) < 9 {
-			continue
-		}
-		h := driver.Holder{Holder: parts[8], Since: millis(parts[6]), TimeLeft: millis(parts[1]).Sub(now)}
+		h := driver.Holder{Holder: parts[10], Owner: owner, Since: millis(parts[6]), TimeLeft: millis(parts[0]).Sub(now)}
 		if h.TimeLeft < 0 {
 			continue
 		}
-		h.Shared, h.Weight = share(k, parts[0])
+		h.Shared, h.Weight = share(k, parts[2])
 		h.Fence, _ = strconv.ParseInt(parts[3], 10, 64)
 		h.LastFence, _ = strconv.ParseInt(parts[5], 10, 64)
-		if name, ok := strings.CutPrefix(field, "h: "); ok {
-			return shares(fields, now, driver.Holder{Owner: original(name), Fence: h.Fence, LastFence: h.LastFence})
-		}
 		all = append(all, h)
 	}
-	slices.SortFunc(all, func(a, b driver.Holder) int { return cmp.Compare(a.Fence, b.Fence) })
+	slices.SortFunc(all, func(a, b driver.Holder) int {
+		return cmp.Or(cmp.Compare(a.Fence, b.Fence), a.Since.Compare(b.Since), cmp.Compare(a.Holder, b.Holder))
+	})
 	return all
 }
 
@@ -127,29 +85,26 @@ func share(k driver.Kind, weight string) (shared bool, permits int64) {
 	return false, 0
 }
 
-// queue reads the waiters as script/queue.lua writes them, without those that have
+// queue reads the waiters that put_waiter in script/queue.lua writes, without those that have
 // stopped asking.
 func queue(fields map[string]string, now time.Time, k driver.Kind) []driver.Waiter {
-	type seat struct {
+	type placed struct {
 		place int64
 		driver.Waiter
 	}
-	var seats []seat
+	var seats []placed
 	for field, record := range fields {
 		place, ok := strings.CutPrefix(field, "w:")
-		parts := strings.SplitN(record, " ", 10) // token ask weight ttl fences alive vote client owner holder
+		parts := strings.SplitN(record, " ", 10) // token ask weight ttl fences alive vote client owner text
 		if !ok || len(parts) < 10 || millis(parts[5]).Before(now) {
 			continue
 		}
-		waiter := driver.Waiter{Holder: parts[9]}
-		if name, ok := strings.CutPrefix(parts[8], "="); ok {
-			waiter.Owner = original(name)
-		}
+		waiter := driver.Waiter{Holder: parts[9], Owner: original(parts[8])}
 		waiter.Shared, waiter.Weight = share(k, parts[2])
 		n, _ := strconv.ParseInt(place, 10, 64)
-		seats = append(seats, seat{n, waiter})
+		seats = append(seats, placed{n, waiter})
 	}
-	slices.SortFunc(seats, func(a, b seat) int { return cmp.Compare(a.place, b.place) })
+	slices.SortFunc(seats, func(a, b placed) int { return cmp.Compare(a.place, b.place) })
 	var waiters []driver.Waiter
 	for _, s := range seats {
 		waiters = append(waiters, s.Waiter)

@@ -126,7 +126,7 @@ func TestGrantsInPiecesLeaveAConsistentLock(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
 		ctx, rdb := context.Background(), s.Client(t)
 		d := open(t, rdb, s)
-		key := s.Prefix() + ":1:rwmutex:crowd"
+		key := s.Prefix() + ":2:rwmutex:crowd"
 		r := driver.Request{Kind: driver.RWMutex, Name: "crowd", Token: "writer", Ask: 1, TTL: time.Minute, Wait: true}
 		_, err := d.Acquire(ctx, &r)
 		require.NoError(t, err)

@@ -161,7 +161,7 @@ func TestLongQueueIsServedAtOnceOnRealRedis(t *testing.T) {
 			clock.Set(2 * minute)
 			serve(t, c)
 			c.requireServed(t)
-			requireConsistent(t, rdb, driver.Semaphore, s.Prefix()+":1:semaphore:rule")
+			requireConsistent(t, rdb, driver.Semaphore, s.Prefix()+":2:semaphore:rule")
 		})
 	}
 }

@@ -198,7 +198,7 @@ func TestWhoBecomesNextLooksWhenTheLeaseEnds(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
 		for name, becomesNext := range waysToBecomeNext {
 			t.Run(name, func(t *testing.T) {
-				require.NoError(t, s.Client(t).Del(t.Context(), key(s), s.Prefix()+":1:semaphore:rule").Err())
+				require.NoError(t, s.Client(t).Del(t.Context(), key(s), s.Prefix()+":2:semaphore:rule").Err())
 				(&scene{t, s, open(t, s.Client(t), s)}).requireTold(becomesNext)
 			})
 		}

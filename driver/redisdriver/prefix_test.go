@@ -29,7 +29,7 @@ func idle(t *testing.T) *redis.Client {
 // Two locks with one key would be one lock, perhaps of two kinds.
 func TestKeysOfAllPrefixesKindsAndNamesDiffer(t *testing.T) {
 	rdb := idle(t)
-	parts := []string{"a", ":", "1", "mutex", "rwmutex", "semaphore", "wake", ":1:", ":1:mutex:"}
+	parts := []string{"a", ":", "2", "mutex", "rwmutex", "semaphore", "wake", ":2:", ":2:mutex:"}
 	text := rapid.Custom(func(t *rapid.T) string {
 		return strings.Join(rapid.SliceOfN(rapid.SampledFrom(parts), 1, 6).Draw(t, "parts"), "")
 	})
@@ -77,9 +77,9 @@ func TestOrdinaryPrefixesGiveReadableKeys(t *testing.T) {
 }
 
 func TestPrefixThatLooksLikeAKeyOfAnotherIsRefused(t *testing.T) {
-	for _, prefix := range []string{"p:1:mutex", "p:1:mutex:x", ":1:rwmutex", "p:1:semaphore:1", ""} {
+	for _, prefix := range []string{"p:2:mutex", "p:2:mutex:x", ":2:rwmutex", "p:2:semaphore:1", ""} {
 		require.Panics(t, func() { redisdriver.WithPrefix(prefix) }, prefix)
 	}
-	require.PanicsWithValue(t, `redisdriver: prefix "p:1:mutex" contains ":1:mutex:", so that keys of other prefixes could be the same`,
-		func() { redisdriver.WithPrefix("p:1:mutex") })
+	require.PanicsWithValue(t, `redisdriver: prefix "p:2:mutex" contains ":2:mutex:", so that keys of other prefixes could be the same`,
+		func() { redisdriver.WithPrefix("p:2:mutex") })
 }

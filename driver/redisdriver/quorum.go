@@ -15,7 +15,7 @@ var (
 
 // RaiseFence implements [driver.FenceRaiser].
 func (d *Driver) RaiseFence(ctx context.Context, l driver.Lease, fence, fences int64) (int64, error) {
-	a, err := d.answer(ctx, scriptsOf(l.Kind).raise, l.Kind, l.Name, l.Token, fence, max(fences, 1))
+	a, err := d.run(ctx, raiseScript, l.Kind, l.Name, l.Token, fence, max(fences, 1))
 	if err != nil {
 		return 0, err
 	}

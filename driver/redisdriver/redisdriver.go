@@ -1,11 +1,11 @@
 // Package redisdriver keeps locks on one Redis deployment: a server, a Sentinel
 // group or a Cluster, Redis 6.2 or later, or Valkey.
 //
-// A lock is one hash, <prefix>:1:<kind>:<name>, so it needs no hash tag on a
+// A lock is one hash, <prefix>:2:<kind>:<name>, so it needs no hash tag on a
 // Cluster and keeps working while its slot moves. HGETALL shows an operator the
 // whole lock; script/lock.lua, queue.lua, mutex.lua and shared.lua explain its fields.
 // Every change is one Lua script that uses the server's clock. Channels are called
-// <prefix>:1:wake:<client>, as are the keys, never written to, that say from where a client
+// <prefix>:2:wake:<client>, as are the keys, never written to, that say from where a client
 // pings itself.
 //
 // # How long a lock stays
@@ -113,7 +113,7 @@ import (
 // Driver keeps locks on Redis.
 type Driver struct {
 	rdb       redis.UniversalClient
-	scripts   *redisscript.Together
+	group     *group
 	prefix    string
 	retention time.Duration
 	wakes     *wakes
@@ -178,10 +178,11 @@ func WithRetention(r time.Duration) Option {
 // when one fails, and then two holders would have the same lock.
 func New(rdb redis.UniversalClient, opts ...Option) *Driver {
 	redisscript.Require("redisdriver", rdb)
-	d := &Driver{rdb: rdb, scripts: redisscript.NewTogether(rdb), prefix: "holdfast", retention: time.Minute}
+	d := &Driver{rdb: rdb, prefix: "holdfast", retention: time.Minute}
 	for _, o := range opts {
 		o.apply(d)
 	}
+	d.group = newGroup(d)
 	d.wakes = newWakes(rdb, d.prefix+format+"wake:")
 	d.uptime = redisscript.NewUptime(rdb)
 	d.channels, d.keeps = d.wakes.prefix, redisscript.Millis(d.retention)
@@ -190,7 +191,7 @@ func New(rdb redis.UniversalClient, opts ...Option) *Driver {
 
 // format comes after the prefix in all keys and channels: the number of the format that
 // they are in.
-const format = ":1:"
+const format = ":2:"
 
 // key returns the key of a lock. No two locks have the same: the kind begins where format
 // and a kind come first in the key, and no prefix has that in it.
@@ -210,15 +211,9 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 	wait, seated, fences := r.Wait && d.wakes.tried(), false, useful(r.Fences)
 	for {
 		birth, place, changes := d.wakes.seat(t)
-		args := append(make([]any, 0, 11), // stays on the stack
-			r.Ask, redisscript.Millis(r.TTL), fences, flag(wait), d.wakes.client(r), r.Holder, birth, place)
-		if r.Kind != driver.Mutex {
-			args = append(args, weight(r), limit(r))
-		}
-		if who := owner(r); who != "" {
-			args = append(args, who)
-		}
-		a, err := d.answer(ctx, scriptsOf(r.Kind).acquire, r.Kind, r.Name, r.Token, args...)
+		a, err := d.run(ctx, acquireScript, r.Kind, r.Name,
+			r.Token, r.Ask, redisscript.Millis(r.TTL), fences, flag(wait), d.wakes.client(r), r.Holder, birth, place,
+			weight(r), limit(r), owner(r))
 		if err != nil {
 			if seated {
 				err = redisscript.Unknown(err) // by the run before
@@ -227,37 +222,33 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 			return driver.Grant{}, err
 		}
 		status, n, more := a.n[0], a.n[1], a.n[2] == 1
-		given := a.n[3]
-		if a.alone {
-			status, n, given = 3, a.n[0], fences
-		}
 		switch {
-		case status == 0:
+		case status == acquireBuried:
 			d.wakes.forget(r.Token)
 			return driver.Grant{}, fmt.Errorf("%w: the token was released before", driver.ErrNotHeld)
-		case status == 3:
+		case status == acquireGranted:
 			d.wakes.granted(t, r.Ask)
 			if more {
 				d.serve(ctx, r.Kind, r.Name)
 			}
-			return driver.Grant{Status: driver.Granted, Ask: r.Ask, Fence: n, Fences: given}, nil
+			return driver.Grant{Status: driver.Granted, Ask: r.Ask, Fence: n, Fences: a.n[3]}, nil
 		case more: // the queue is long: the script serves it piecemeal
-			seated = status == 2
-		case status == 4:
+			seated = status == acquireQueued
+		case status == acquireExceeded:
 			d.wakes.forget(r.Token)
 			return driver.Grant{}, redisscript.Refusal(fmt.Errorf("%w: %d of %d", driver.ErrLimitExceeded, r.Weight, n))
-		case status == 5:
+		case status == acquireConflict:
 			d.wakes.forget(r.Token)
 			return driver.Grant{}, redisscript.Refusal(fmt.Errorf("%w: %d, not %d", driver.ErrLimitConflict, n, r.Limit))
-		case status == 2:
+		case status == acquireQueued:
 			after := d.wakes.queued(t, r.Ask, changes, a.n[3], a.n[4], n)
-			return driver.Grant{Status: driver.Queued, RetryAfter: after, HolderTag: a.text}, nil
+			return driver.Grant{Status: driver.Queued, RetryAfter: after, HolderTag: fit(a.text)}, nil
 		case r.Wait && !wait:
 			d.wakes.prepare(ctx) // before the first wait
 			wait = true
 		default:
 			d.wakes.forget(r.Token)
-			return driver.Grant{Status: driver.Busy, RetryAfter: time.Duration(n) * time.Millisecond, HolderTag: a.text}, nil
+			return driver.Grant{Status: driver.Busy, RetryAfter: time.Duration(n) * time.Millisecond, HolderTag: fit(a.text)}, nil
 		}
 	}
 }
@@ -267,11 +258,11 @@ func (d *Driver) Release(ctx context.Context, l driver.Lease) error {
 	if sent := d.wakes.forget(l.Token); !sent && !l.Unsettled {
 		return driver.ErrNotHeld // no ask reached Redis, nor will one
 	}
-	status, err := d.untilDone(ctx, scriptsOf(l.Kind).release, l.Kind, l.Name, l.Token, flag(l.Unsettled), fit(l.HolderTag))
+	status, err := d.untilDone(ctx, releaseScript, l.Kind, l.Name, l.Token, flag(l.Unsettled), tag(l.HolderTag))
 	if err != nil {
 		return err
 	}
-	if status == 0 {
+	if status == statusNeither {
 		return driver.ErrNotHeld
 	}
 	return nil
@@ -279,15 +270,15 @@ func (d *Driver) Release(ctx context.Context, l driver.Lease) error {
 
 // ForceRelease implements [driver.Forcer].
 func (d *Driver) ForceRelease(ctx context.Context, k driver.Kind, name string) error {
-	a, err := d.answer(ctx, scriptsOf(k).force, k, name, "-")
+	a, err := d.run(ctx, forceScript, k, name, nobody)
 	if err != nil {
 		return err
 	}
-	if a.n[0] == 0 {
-		return driver.ErrNotHeld
-	}
 	if a.n[1] == 1 {
 		d.serve(ctx, k, name)
+	}
+	if a.n[0] == statusNeither {
+		return driver.ErrNotHeld
 	}
 	return nil
 }
@@ -296,19 +287,19 @@ func (d *Driver) ForceRelease(ctx context.Context, k driver.Kind, name string) e
 // that nobody has.
 func (d *Driver) serve(ctx context.Context, k driver.Kind, name string) {
 	// If this fails, the heartbeats of the waiters take over.
-	_, _ = d.untilDone(ctx, scriptsOf(k).release, k, name, "-", "0", "")
+	_, _ = d.untilDone(ctx, releaseScript, k, name, nobody, flag(false), nobody)
 }
 
 // untilDone runs a script that answers {status, more} until there is no more to do,
 // and returns its first status. Between two runs the lock is free, with a queue;
 // should this process end here, the heartbeats of the waiters take over.
-func (d *Driver) untilDone(ctx context.Context, s *script, k driver.Kind, name, token string, args ...any) (int64, error) {
-	first, err := d.answer(ctx, s, k, name, token, args...)
+func (d *Driver) untilDone(ctx context.Context, s *script, k driver.Kind, name string, args ...any) (int64, error) {
+	first, err := d.run(ctx, s, k, name, args...)
 	if err != nil {
 		return 0, err
 	}
 	for more := first.n[1]; more == 1; {
-		again, err := d.answer(ctx, s, k, name, token, args...)
+		again, err := d.run(ctx, s, k, name, args...)
 		if err != nil {
 			break // what was asked for is done
 		}
@@ -327,7 +318,7 @@ func (d *Driver) Node(k driver.Kind, name string) string {
 }
 
 // Batch implements [driver.Batcher].
-func (d *Driver) Batch(on bool) { d.scripts.Batch(on) }
+func (d *Driver) Batch(on bool) { d.group.off.Store(!on) }
 
 // OnReconnect implements [driver.Reporter].
 func (d *Driver) OnReconnect(f func(reason string)) { d.wakes.onReconnect(f) }
@@ -345,20 +336,43 @@ func flag(b bool) string {
 	return "0"
 }
 
+// nobody stands for no token, tag, client or owner in scripts and records.
+const nobody = "-"
+
+// tag is a holder's tag as an argument.
+func tag(s string) string {
+	if fit(s) == "" {
+		return nobody
+	}
+	return s
+}
+
 // fit returns the tag, or nothing if it is none.
 func fit(tag string) string {
-	if len(tag) > driver.MaxHolderTag || strings.ContainsFunc(tag, func(c rune) bool { return c <= ' ' || c > '~' }) {
+	if tag == nobody || len(tag) > driver.MaxHolderTag || strings.ContainsFunc(tag, func(c rune) bool { return c <= ' ' || c > '~' }) {
 		return ""
 	}
 	return tag
 }
 
-// owner returns on whose behalf a request is made, without spaces, or nothing.
+// owner returns on whose behalf a request is made, without spaces.
 func owner(r *driver.Request) string {
-	if r.Kind == driver.Semaphore || r.Shared {
+	if r.Kind == driver.Semaphore || r.Shared || r.Owner == "" {
+		return nobody
+	}
+	return "=" + url.PathEscape(r.Owner)
+}
+
+// original undoes that.
+func original(owner string) string {
+	escaped, ok := strings.CutPrefix(owner, "=")
+	if !ok {
 		return ""
 	}
-	return url.PathEscape(r.Owner)
+	if name, err := url.PathUnescape(escaped); err == nil {
+		return name
+	}
+	return escaped // of no client of ours
 }
 
 func valid(r *driver.Request) error {

@@ -82,7 +82,7 @@ func open(t *testing.T, rdb redis.UniversalClient, s *redistest.Server) *redisdr
 	return d
 }
 
-func key(s *redistest.Server) string { return s.Prefix() + ":1:mutex:rule" }
+func key(s *redistest.Server) string { return s.Prefix() + ":2:mutex:rule" }
 
 // queue returns the waiters in order.
 func queue(t *testing.T, d *redisdriver.Driver) []string {
@@ -110,7 +110,7 @@ func holder(t *testing.T, d *redisdriver.Driver) *driver.Holder {
 func subscribed(t *testing.T, rdb *redis.Client, s *redistest.Server, n int) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		channels, err := rdb.PubSubChannels(context.Background(), s.Prefix()+":1:wake:*").Result()
+		channels, err := rdb.PubSubChannels(context.Background(), s.Prefix()+":2:wake:*").Result()
 		return err == nil && len(channels) == 2*n // one of them for notices
 	}, 10*time.Second, time.Millisecond)
 }
@@ -647,7 +647,7 @@ func TestPlaceThatAFailoverGaveToTwoIsHadByOne(t *testing.T) {
 		holder := join(t, d, "holder", time.Minute)
 		holder.must(driver.Granted)
 		join(t, d, "gone", time.Minute).must(driver.Queued) // so that the key has a queue
-		key := s.Prefix() + ":1:mutex:rule"
+		key := s.Prefix() + ":2:mutex:rule"
 		before := rdb.HGetAll(t.Context(), key).Val()
 
 		first := join(t, d, "first", time.Minute)

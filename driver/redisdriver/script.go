@@ -13,110 +13,121 @@ import (
 //go:embed script
 var files embed.FS
 
-// scripts are what can be done to the locks of a kind.
-type scripts struct{ acquire, release, renew, force, raise, extend, attach *script }
-
+// What can be done to locks. Each is put together from these files in the folder script; the
+// first three handle any number of locks in one call, with so many arguments for each.
 var (
-	mutex  = scriptsFor("mutex")
-	shared = scriptsFor("shared", "shared_limit")
+	acquireScript = newScript("acquire", 12, "clock", "thin_acquire", "lock", "holders", "queue", "acquire")
+	releaseScript = newScript("release", 3, "clock", "thin_release", "lock", "holders", "queue", "release")
+	renewScript   = newScript("renew", 3, "clock", "thin_renew", "lock", "holders", "queue", "renew")
 
-	downgradeScript = newScript("downgrade", 2, second(nil, "shared", "shared_downgrade")...)
-	resizeScript    = newScript("resize", 2, second(nil, "shared", "shared_resize")...)
-	inspectScript   = newScript("inspect", 2, "lock_inspect")
-	pingScript      = newScript("ping", 1, "wake_ping")
+	extendScript    = newScript("extend", 0, "clock", "lock", "holders", "queue", "extend")
+	raiseScript     = newScript("raise", 0, "clock", "lock", "holders", "queue", "raise")
+	forceScript     = newScript("force", 0, "clock", "lock", "holders", "queue", "force")
+	downgradeScript = newScript("downgrade", 0, "clock", "lock", "holders", "queue", "downgrade")
+	resizeScript    = newScript("resize", 0, "clock", "lock", "holders", "queue", "resize")
+	attachScript    = newScript("attach", 0, "clock", "lock", "holders", "queue", "attach")
+	inspectScript   = newScript("inspect", 0, "clock", "inspect")
+	pingScript      = newScript("ping", 0, "ping")
 )
 
-// scriptsFor puts the scripts of a kind together; limit is what only an acquisition of some
-// needs. See script/lock.lua for the order.
-func scriptsFor(kind string, limit ...string) scripts {
-	asks := second([]string{kind + "_acquire"}, kind, append(append([]string{"lock_again"}, limit...), "lock_acquire_slow")...)
-	ends := second(nil, kind, "lock_release_slow")
-	return scripts{
-		acquire: newScript("acquire", 1, asks...),
-		release: newScript("release", 1, append([]string{kind + "_release"}, ends...)...),
-		renew:   newScript("renew", 1, second(nil, kind, "lock_renew")...),
-		extend:  newScript("extend", 3, second(nil, kind, "lock_extend")...),
-		force:   newScript("force", 2, second(nil, kind, kind+"_force")...),
-		raise:   newScript("raise", 2, second(nil, kind, "lock_raise")...),
-		attach:  newScript("attach", 1, second(nil, kind, "lock_attach")...),
-	}
+var allScripts = []*script{
+	acquireScript, releaseScript, renewScript, extendScript, raiseScript, forceScript,
+	downgradeScript, resizeScript, attachScript, inspectScript, pingScript,
 }
 
-// second is the second part of a script, with what comes before it, and what it ends with.
-func second(first []string, kind string, last ...string) []string {
-	parts := append([]string{kind + "_look", "lock"}, first...)
-	parts = append(parts, "lock_life", kind, "owner", "queue", kind+"_lease", "owner_lease")
-	return append(parts, last...)
-}
+// What the scripts answer first, under the names that it has there.
+const (
+	acquireBuried   = 0
+	acquireBusy     = 1
+	acquireQueued   = 2
+	acquireGranted  = 3
+	acquireExceeded = 4
+	acquireConflict = 5
 
-func scriptsOf(k driver.Kind) scripts {
-	if k == driver.Mutex {
-		return mutex
-	}
-	return shared
-}
+	statusNeither = 0
+	statusHeld    = 1
+	statusWaited  = 2 // of a release
+	statusWanted  = 2 // of an extension
+	statusOwned   = 2 // of a downgrade
+)
 
-// script is a Lua script with all it builds on, and the least number of values in its
-// answer.
+// script is a Lua script in two versions: for one lock, whose key is literally KEYS[1] as some
+// proxies want it, and for many.
 type script struct {
-	*redisscript.Script
-	answer int
-	parts  []string
+	one, many *redisscript.Script
+	verb      string
+	arguments int // for each of many
+	parts     []string
 }
 
-// newScript puts a script together from files in the folder script.
-func newScript(verb string, answer int, names ...string) *script {
+func newScript(verb string, arguments int, parts ...string) *script {
+	text := source(parts)
+	s := &script{one: redisscript.New(verb, strings.ReplaceAll(text, "KEYS[n]", "KEYS[1]")), verb: verb, arguments: arguments, parts: parts}
+	if arguments > 0 {
+		s.many = redisscript.New(verb, text)
+	}
+	return s
+}
+
+func source(parts []string) string {
 	var text strings.Builder
-	for _, name := range names {
+	for _, name := range parts {
 		part, err := files.ReadFile("script/" + name + ".lua")
 		if err != nil {
 			panic(err) // not in the binary: cannot be
 		}
 		text.Write(part)
 	}
-	return &script{Script: redisscript.New(verb, text.String()), answer: answer, parts: names}
+	return text.String()
 }
 
-// call is a script with the arguments that every script begins with, and more.
-func (d *Driver) call(s *script, k driver.Kind, name, token string, more ...any) redisscript.Call {
-	return s.Call(string(k), 3+len(more), d.key(k, name)).With(token, d.channels, d.keeps).With(more...)
+// call is a run of a script for one lock.
+func (d *Driver) call(s *script, k driver.Kind, name string, args ...any) redisscript.Call {
+	return s.one.Call(string(k), 2+len(args), d.key(k, name)).With(d.channels, d.keeps).With(args...)
 }
 
-func (d *Driver) run(ctx context.Context, s *script, k driver.Kind, name, token string, more ...any) (*redisscript.Command, error) {
-	return d.scripts.Run(ctx, d.call(s, k, name, token, more...))
-}
-
-// answer is what a script says: integers, those that it leaves out 0, and perhaps a text at
-// the end. Some say the usual with a single integer that is in no list.
-type answer struct {
-	alone bool
-	n     [5]int64
-	text  string
-}
-
-// answer runs a script.
-func (d *Driver) answer(ctx context.Context, s *script, k driver.Kind, name, token string, more ...any) (answer, error) {
-	c, err := d.run(ctx, s, k, name, token, more...)
+// run runs a script for one lock.
+func (d *Driver) run(ctx context.Context, s *script, k driver.Kind, name string, args ...any) (answer, error) {
+	var reply any
+	var err error
+	if s.many == nil {
+		reply, err = d.value(ctx, d.call(s, k, name, args...))
+	} else {
+		reply, err = d.group.run(ctx, s, k, d.key(k, name), args)
+	}
 	if err != nil {
 		return answer{}, err
 	}
-	return s.read(c.Val())
+	return read(reply)
 }
 
-// read reads the reply to a script.
-func (s *script) read(reply any) (a answer, err error) {
-	if n, ok := reply.(int64); ok {
-		a.alone, a.n[0] = true, n
-		return a, nil
+func (d *Driver) value(ctx context.Context, call redisscript.Call) (any, error) {
+	c, err := redisscript.Run(ctx, d.rdb, call)
+	if err != nil {
+		return nil, err
+	}
+	return c.Val(), nil
+}
+
+// answer is what a script says of a lock: a status, numbers, those that it leaves out 0, and
+// perhaps a text at the end.
+type answer struct {
+	n    [5]int64
+	text string
+}
+
+func read(reply any) (a answer, err error) {
+	if err, ok := reply.(error); ok {
+		return a, redisscript.Classify(err)
 	}
 	list, _ := reply.([]any)
-	if last := len(list) - 1; last >= s.answer {
-		if t, ok := list[last].(string); ok {
-			a.text, list = fit(t), list[:last]
+	if last := len(list) - 1; last > 0 {
+		if text, ok := list[last].(string); ok {
+			a.text, list = text, list[:last]
 		}
 	}
-	if len(list) < s.answer || len(list) > len(a.n) {
-		return a, fmt.Errorf("redisdriver: %d values from a script, want at least %d", len(list), s.answer)
+	if len(list) == 0 || len(list) > len(a.n) {
+		return a, fmt.Errorf("redisdriver: a script answered with %v", reply)
 	}
 	for i, v := range list {
 		n, ok := v.(int64)

@@ -10,22 +10,25 @@ import (
 )
 
 // everything is how much there is to hold of an RWMutex: for each reader 1, for a
-// writer all of it.
+// writer all of it. Of a Mutex there is 1.
 const everything = 1 << 30
 
 func weight(r *driver.Request) int64 {
 	switch {
 	case r.Kind == driver.Semaphore:
 		return r.Weight
-	case r.Shared:
+	case r.Shared || r.Kind == driver.Mutex:
 		return 1
 	}
 	return everything
 }
 
 func limit(r *driver.Request) int64 {
-	if r.Kind == driver.Semaphore {
+	switch r.Kind {
+	case driver.Semaphore:
 		return r.Limit
+	case driver.Mutex:
+		return 1
 	}
 	return everything
 }
@@ -42,9 +45,9 @@ func (d *Driver) Downgrade(ctx context.Context, l driver.Lease, weight int64) er
 	}
 	status, err := d.untilDone(ctx, downgradeScript, l.Kind, l.Name, l.Token, weight)
 	switch {
-	case err == nil && status == 0:
+	case err == nil && status == statusNeither:
 		err = driver.ErrNotHeld
-	case err == nil && status == 2:
+	case err == nil && status == statusOwned:
 		err = redisscript.Refusal(fmt.Errorf("redisdriver: a hold with an owner cannot be downgraded: %w", errors.ErrUnsupported))
 	}
 	return err

@@ -31,7 +31,7 @@ func TestShortWayLeavesWhatTheLongWayLeaves(t *testing.T) {
 			redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
 				rdb := s.Client(t)
 				d := open(t, rdb, s)
-				key := func(name string) string { return s.Prefix() + ":1:" + string(asks[0].Kind) + ":" + name }
+				key := func(name string) string { return s.Prefix() + ":2:" + string(asks[0].Kind) + ":" + name }
 				same := func(what string) {
 					t.Helper()
 					a, b := rdb.HGetAll(t.Context(), key(short)).Val(), rdb.HGetAll(t.Context(), key(long)).Val()

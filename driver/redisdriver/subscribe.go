@@ -271,7 +271,7 @@ func (w *wakes) ping(ctx context.Context, subscribed <-chan struct{}, end func()
 func (w *wakes) publish(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, pingEvery)
 	defer cancel()
-	_, err := redisscript.Run(ctx, w.rdb, pingScript.Call("wake", 1, w.pingKey()).With(w.prefix+w.id))
+	_, err := redisscript.Run(ctx, w.rdb, pingScript.one.Call("wake", 1, w.pingKey()).With(w.prefix+w.id))
 	if err == nil {
 		return
 	}

@@ -71,7 +71,7 @@ func newWakes(rdb redis.UniversalClient, prefix string) *wakes {
 func (w *wakes) client(r *driver.Request) string {
 	switch {
 	case r.Wake == nil:
-		return "-"
+		return nobody
 	case r.Notice:
 		return w.id + "!" // see notify in queue.lua
 	}

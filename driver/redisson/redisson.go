@@ -138,8 +138,7 @@ func (d *Driver) Confirm(ctx context.Context, l driver.Lease, replicas int, time
 	if l.Kind != driver.Mutex {
 		return redisscript.Unsupported("redisson", l.Kind)
 	}
-	_, err := redisscript.Confirm(ctx, d.rdb, d.renewCall(l), replicas, timeout)
-	return err
+	return redisscript.Confirm(ctx, d.rdb, d.renewCall(l), (*redisscript.Command).Renewed, replicas, timeout)
 }
 
 // Release implements [driver.Driver].

@@ -15,24 +15,24 @@ import (
 // maxRedirects is how often a confirmation follows a key from node to node.
 const maxRedirects = 3
 
-// Confirm runs the script of a renewal, and waits until so many replicas have what it has
-// written; see driver.Confirmer. It also returns what the script answered, 0 for nothing.
+// Confirm runs the script of a renewal, has its answer read, and waits until so many replicas
+// have what it has written; see driver.Confirmer.
 //
 // The command WAIT speaks of what its own connection has written, and a Cluster client
 // would send it to any node. So both go by one connection to the master of the key. The
 // wrong version takes any: one that has written nothing is told that all replicas have it.
-func Confirm(ctx context.Context, rdb redis.UniversalClient, call Call, replicas int, timeout time.Duration) (answer int64, err error) {
+func Confirm(ctx context.Context, rdb redis.UniversalClient, call Call, read func(*Command) error, replicas int, timeout time.Duration) error {
 	if timeout < time.Millisecond {
 		// For WAIT, 0 is for ever, and it refuses what is negative.
-		return 0, Refusal(fmt.Errorf("redis: confirmation within %v, must be at least 1 ms", timeout))
+		return Refusal(fmt.Errorf("redis: confirmation within %v, must be at least 1 ms", timeout))
 	}
 	node, err := master(ctx, rdb, call.line[firstKey].(string))
 	if err != nil {
-		return 0, Classify(err)
+		return Classify(err)
 	}
 	asking := false
 	for range 1 + maxRedirects {
-		answer, err = confirm(ctx, node, call, asking, replicas, timeout)
+		err = confirm(ctx, node, call, read, asking, replicas, timeout)
 		to, elsewhere := redis.IsMovedError(err)
 		if !elsewhere {
 			// The slot is on its way, and the key is there already.
@@ -47,7 +47,7 @@ func Confirm(ctx context.Context, rdb redis.UniversalClient, call Call, replicas
 		}
 	}
 	Rediscover(ctx, rdb, err)
-	return answer, Classify(err)
+	return Classify(err)
 }
 
 // master is the node that has the key.
@@ -81,7 +81,7 @@ func masterAt(ctx context.Context, rdb redis.UniversalClient, addr string) *redi
 // confirm is Confirm on one node. The client's hooks are kept: a pipeline would save a round
 // trip, but WAIT may take longer than the client's ReadTimeout, which then applies, and a
 // client that Client.WithTimeout returns has no hooks.
-func confirm(ctx context.Context, node *redis.Client, call Call, asking bool, replicas int, timeout time.Duration) (answer int64, err error) {
+func confirm(ctx context.Context, node *redis.Client, call Call, read func(*Command) error, asking bool, replicas int, timeout time.Duration) error {
 	conn := node.Conn()
 	defer func() { _ = conn.Close() }() // goes back to the pool
 	var to processor = conn
@@ -90,18 +90,17 @@ func confirm(ctx context.Context, node *redis.Client, call Call, asking bool, re
 	}
 	c, err := Run(ctx, to, call)
 	if err == nil {
-		answer, _ = c.Int64()
-		err = c.Renewed()
+		err = read(c)
 	}
 	if err != nil {
-		return answer, err
+		return err
 	}
 	// It is not repeated on another connection should this one break: a Conn has one.
 	n, err := conn.Wait(ctx, replicas, time.Duration(Millis(timeout))*time.Millisecond).Result()
 	if err == nil && n < int64(replicas) {
 		err = fmt.Errorf("%w: %d of %d", driver.ErrNotReplicated, n, replicas)
 	}
-	return answer, err
+	return err
 }
 
 // asker tells a node, before each command, that the owner of the slot has sent us.

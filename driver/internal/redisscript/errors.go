@@ -34,6 +34,11 @@ func (e *storeError) Is(target error) bool {
 // Refusal is an error that the driver itself returns, having sent nothing.
 func Refusal(err error) error { return &storeError{err: err, notExecuted: true} }
 
+// Unsent classifies the end of a context before the command was sent.
+func Unsent(err error) error {
+	return &storeError{err: err, transient: true, notExecuted: true}
+}
+
 // Unknown takes from an error the certainty that nothing was done.
 func Unknown(err error) error {
 	var e *storeError

@@ -1,0 +1,139 @@
+-- acquire.lua: take locks that others use, or wait for them, or say that one still waits.
+--
+-- Comes after thin_acquire.lua, which has the arguments.
+--
+-- KEYS[n]   lock
+-- ARGV[3]   of each lock these in turn: token
+-- ARGV[4]   ask
+-- ARGV[5]   TTL in ms
+-- ARGV[6]   how many fences may be of use
+-- ARGV[7]   1 to queue when the lock is taken
+-- ARGV[8]   client
+-- ARGV[9]   text about the holder
+-- ARGV[10]  birth and
+-- ARGV[11]  place
+-- ARGV[12]  weight
+-- ARGV[13]  limit
+-- ARGV[14]  owner
+--
+-- Returns for each lock an error, or
+--
+--   {BURIED}                               the token was released before
+--   {BUSY, ms, more, 0, 0, tag}            it is taken
+--   {QUEUED, ms, more, birth, place, tag}  the token waits for it
+--   {GRANTED, fence, more, numbers}        the token holds it, with so many fences from that on
+--   {EXCEEDED, limit, more}                the weight is more than the limit
+--   {CONFLICT, limit, more}                it is in use with another limit
+--
+-- or nothing if it is to be asked for again, as this call has taken long enough. ms is the time
+-- after which to look again, 0 for none in particular. more is 1 if the queue is longer than
+-- what one call looks at: ask again at once. tag is what a holder says of itself.
+
+local BURIED, BUSY, QUEUED, EXCEEDED, CONFLICT = 0, 1, 2, 4, 5
+
+local function granted(more)
+  return { GRANTED, lock.mine.fence, more, lock.mine.numbers }
+end
+
+-- A token whose owner has the lock comes in beside the others of that owner, and does not wait
+-- behind those who wait for them.
+local function join(w)
+  if w.owner == '-' or w.owner ~= lock.owner then
+    return false
+  end
+  if lock.place then
+    drop_waiter(waiter_at(lock.place))
+  end
+  lock.mine = hold(w)
+  return true
+end
+
+-- Whoever finds the lock unused says what its limit is.
+local function agree(limit)
+  if lock.used == 0 and not lock.head and not lock.resized then
+    lock.limit = limit
+  end
+  return lock.resized or lock.limit == limit
+end
+
+local function acquire(w, wait, birth, place, limit)
+  if has_tombstone(w.token) then
+    return { BURIED }
+  end
+  clear_tombstones()
+  expire()
+  if lock.mine then
+    extend(lock.mine, w.ttl)
+    return granted(grant())
+  end
+  if join(w) then
+    return granted(grant())
+  end
+  if not agree(limit) then
+    -- Others use the lock with their limit. But perhaps they are all dead.
+    local more = grant()
+    if not agree(limit) then
+      return { CONFLICT, lock.limit, more }
+    end
+  end
+  if w.weight > lock.limit then
+    if lock.place then -- it waited before the limit was lowered
+      drop_waiter(waiter_at(lock.place))
+    end
+    return { EXCEEDED, lock.limit, grant() }
+  end
+
+  local more = 0
+  if wait and (lock.head or w.weight > lock.limit - lock.used) then
+    enqueue(w, birth, place)
+    -- A heartbeat also finds the head, if who stood there has left.
+    if lock.used < lock.limit or w.ask > 1 then
+      more = grant()
+    end
+  else
+    -- Who does not wait has no place, so it must not overtake those who have.
+    more = grant()
+    if not lock.head and w.weight <= lock.limit - lock.used then
+      lock.mine = hold(w)
+    end
+  end
+  if not lock.mine and join(w) then
+    more = grant() -- the place that it had is empty now
+  end
+  if lock.mine then
+    return granted(more)
+  end
+  if not wait then
+    return { BUSY, lock.used > 0 and lock.earliest - now + 1 or 0, more, 0, 0, lock.told }
+  end
+  local first = lock.place == (lock.skip or lock.head)
+  if first then
+    notify()
+  end
+  -- Nobody is told when a lease runs out. A waiter that is next looks again at that time.
+  local looks = lock.used > 0 and (first or now + w.ttl / 3 > lock.earliest and is_next(lock.place))
+  return { QUEUED, looks and lock.earliest - now + 1 or 0, more, lock.birth, lock.place, lock.told }
+end
+
+local time_left = 8 -- for so many of these in one call
+for i = 1, #KEYS do
+  if not replies[i] and time_left > 0 then
+    n, time_left = i, time_left - 1
+    local at = (i - 1) * ARGUMENTS
+    local w = { token = ARGV[3 + at], ask = tonumber(ARGV[4 + at]), ttl = tonumber(ARGV[5 + at]),
+      fences = tonumber(ARGV[6 + at]), client = ARGV[8 + at], text = ARGV[9 + at], weight = tonumber(ARGV[12 + at]),
+      owner = ARGV[14 + at] }
+    replies[i] = load(w.token, records[i])
+    if not replies[i] then
+      lock.asker = w.token
+      local known = lock.mine or lock.place
+      local reply = acquire(w, ARGV[7 + at] == '1', tonumber(ARGV[10 + at]), tonumber(ARGV[11 + at]), tonumber(ARGV[13 + at]))
+      replies[i] = save(known) or reply
+    end
+  end
+end
+publish()
+for i = 1, #KEYS do
+  replies[i] = replies[i] or false
+end
+return replies

@@ -1,0 +1,32 @@
+-- raise.lua: let the lease have a larger fence than it was granted.
+--
+-- If others were granted the lock since, a number that lies within what they got may be theirs,
+-- so then it is a new one. Numbers that this token was given before stay its own.
+--
+-- KEYS[n]  lock
+-- ARGV[3]  token
+-- ARGV[4]  the fence that it shall have at least
+-- ARGV[5]  how many fences to reserve
+--
+-- Returns an error, or {fence, more}: that of the lease now, or 0 if this token does not hold the
+-- lock; more as release.lua.
+
+local refused = load(ARGV[3])
+if refused then
+  return refused
+end
+expire()
+local h, least = lock.mine, tonumber(ARGV[4])
+if h and h.fence < least then
+  local beyond = lock.high + 1
+  h.fence = (h.last == lock.high or least >= beyond) and least or beyond
+  h.numbers = math.max(tonumber(ARGV[5]), beyond - h.fence)
+  h.last = h.fence + h.numbers - 1
+  lock.high = h.last
+  put_holder(h)
+  keep(h.expires - now)
+end
+local more = grant()
+refused = save(true)
+publish()
+return refused or { h and h.fence or 0, more }
