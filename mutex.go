@@ -92,7 +92,7 @@ func (m *Mutex) ForceUnlock(ctx context.Context) error {
 }
 
 // Lock waits for the lock. It waits out outages of the store, and logs them: after 2 s,
-// then ever more rarely, with the kind and name of the lock and the reason.
+// then ever more rarely. The log gives the kind and name of the lock and the reason.
 //
 // Lock panics on misuse: a bad name, a closed Client or Redis client. It also panics if the
 // store refuses for good before it has carried out any command of this client. Such

@@ -18,7 +18,7 @@ import (
 // request for more than the limit fails at once.
 //
 // Waiters are served first come, first served. While the first one waits for more permits
-// than are left, those behind it wait too, so that no stream of small requests can starve a
+// than are left, those behind it wait too. So no stream of small requests can starve a
 // large one.
 //
 // The limit belongs to the semaphore, not to the handle. As long as anybody holds or waits,
