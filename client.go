@@ -73,7 +73,7 @@ func open(d driver.Driver, cfg config) *Client {
 	if b, able := driver.As[driver.Batcher](d); able && cfg.batch != nil {
 		b.Batch(*cfg.batch)
 	}
-	c.locks = local.NewRegistry(c.session, keepalive.New(d, c.keep), func(op string, id local.ID, err error) error {
+	c.locks = local.NewRegistry(c.session, keepalive.New(d, c.renewDue), func(op string, id local.ID, err error) error {
 		return &LockError{Op: op + " " + string(id.Kind), Name: id.Name, Err: err}
 	})
 	c.locks.Client = c
@@ -182,7 +182,7 @@ func (c *Client) Attach(ctx context.Context, token string, opts ...LockOption) (
 
 // keep renews leases for the keeper. Commands need a context with a span, or each would
 // begin a trace of its own. The span of any of the leases will do.
-func (c *Client) keep(ctx context.Context, entries []*keepalive.Entry) []error {
+func (c *Client) renewDue(ctx context.Context, entries []*keepalive.Entry) []error {
 	values := context.Background()
 	for _, e := range entries {
 		if h := e.Owner.(*local.Grant).Oldest(); h != nil && trace.SpanContextFromContext(h.Values()).IsValid() {

@@ -129,7 +129,7 @@ type ReleaseOp struct {
 	Lease *Lease
 	Keep  int64 // how many permits are kept, of a semaphore that is released in part
 
-	run func(l *Lease, ctx context.Context, keep int64) error
+	run func(ctx context.Context, l *Lease) error
 }
 
 // RenewOp is one call of a RenewFunc. All leases that are due and live on one node are
@@ -219,7 +219,7 @@ func (c *Client) chain(hook Hook) {
 	defer c.adding.Unlock()
 	next := &hooks{
 		acquire: func(ctx context.Context, op *AcquireOp) (*Lease, error) { return op.run(ctx, op) },
-		release: func(ctx context.Context, op *ReleaseOp) error { return op.run(op.Lease, ctx, op.Keep) },
+		release: func(ctx context.Context, op *ReleaseOp) error { return op.run(ctx, op.Lease) },
 		renew:   func(ctx context.Context, op *RenewOp) []error { return op.run(ctx, op) },
 	}
 	if now := c.hooks.Load(); now != nil {
@@ -248,7 +248,7 @@ func (h *hooks) wrap(hook Hook) {
 // again.
 func (h *hooks) surely(l *Lease, ctx context.Context, keep int64, run func(*local.Hold, context.Context) error) error {
 	refused := true
-	err := h.release(ctx, &ReleaseOp{Lease: l, Keep: keep, run: func(l *Lease, ctx context.Context, _ int64) error {
+	err := h.release(ctx, &ReleaseOp{Lease: l, Keep: keep, run: func(ctx context.Context, l *Lease) error {
 		refused = false
 		return l.error("release", run(l.hold(), ctx))
 	}})

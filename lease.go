@@ -71,7 +71,7 @@ func (l *Lease) Deadline() time.Time { return l.hold().Deadline() }
 // the latter case the log says so.
 func (l *Lease) Release(ctx context.Context) error {
 	if hooks := l.client().hooks.Load(); hooks != nil {
-		return hooks.release(ctx, &ReleaseOp{Lease: l, run: func(l *Lease, ctx context.Context, _ int64) error {
+		return hooks.release(ctx, &ReleaseOp{Lease: l, run: func(ctx context.Context, l *Lease) error {
 			return l.error("release", l.hold().Release(ctx))
 		}})
 	}

@@ -149,12 +149,16 @@ func (c *Client) handle(k driver.Kind, name string, opts []LockOption) handle {
 	return handle{c: c, kind: k, name: name, config: cfg}
 }
 
-// id says which lock it is. Permits, and a lock held for reading, have no owner.
+// base identifies the lock without an owner.
+func (h *handle) base() local.ID { return local.ID{Kind: h.kind, Name: h.name} }
+
+// id identifies the lock with its owner. Permits, and a lock held for reading, have no owner.
 func (h *handle) id(shared bool) local.ID {
-	if h.kind == driver.Semaphore || shared {
-		return local.ID{Kind: h.kind, Name: h.name}
+	id := h.base()
+	if h.kind != driver.Semaphore && !shared {
+		id.Owner = h.config.hold.Owner
 	}
-	return local.ID{Kind: h.kind, Name: h.name, Owner: h.config.hold.Owner}
+	return id
 }
 
 func (h *handle) fail(op string, err error) error {
@@ -180,8 +184,8 @@ func (h *handle) lock(shared, wait bool) bool {
 	}
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		lock, hooks := h.c.locks.Ref(h.id(shared)), h.c.hooks.Load()
-		grouped := shared && hooks == nil && w.Options.Join()
-		if grouped && lock.Readers(&w) {
+		grouped := shared && hooks == nil && w.Options.Grouped()
+		if grouped && lock.JoinReaders(&w) {
 			return true
 		}
 		var held *local.Hold
@@ -191,7 +195,7 @@ func (h *handle) lock(shared, wait bool) bool {
 		} else {
 			held, err = h.hooked(ctx, hooks, lock, w)
 		}
-		if err == nil && !lock.Keep(held) {
+		if err == nil && !lock.Deposit(held) {
 			held, err = nil, ErrClosed // which has released it
 		}
 		if grouped {
@@ -225,9 +229,9 @@ func (h *handle) unlock(shared bool) bool {
 		return ok
 	}
 	if hooks := h.c.hooks.Load(); hooks != nil {
-		_ = hooks.surely((*Lease)(held), context.WithoutCancel(held.Context()), 0, (*local.Hold).LetGo)
+		_ = hooks.surely((*Lease)(held), context.WithoutCancel(held.Context()), 0, (*local.Hold).ReleaseBriefly)
 	} else {
-		_ = held.LetGo(held.Values()) // for the span
+		_ = held.ReleaseBriefly(held.Values()) // for the span
 	}
 	return true
 }
@@ -268,7 +272,7 @@ func (h *handle) misuse(err error) {
 func (h *handle) inspect(ctx context.Context) (Info, error) {
 	i, ok := driver.As[driver.Inspector](h.c.session.Driver)
 	found := make(chan Info, 1) // which may come when nobody waits any more
-	err := h.c.await(ctx, h.id(true), session.Errand{Op: "inspect", Able: ok, Do: func() error {
+	err := h.c.await(ctx, h.base(), session.Errand{Op: "inspect", Able: ok, Do: func() error {
 		info, err := i.Inspect(leasectx.Exempt(ctx), h.kind, h.name)
 		if err == nil {
 			found <- info
@@ -283,7 +287,7 @@ func (h *handle) inspect(ctx context.Context) (Info, error) {
 
 func (h *handle) force(ctx context.Context) error {
 	f, ok := driver.As[driver.Forcer](h.c.session.Driver)
-	return h.c.await(ctx, h.id(true), session.Errand{Op: "force unlock", Able: ok, Once: true, Do: func() error {
+	return h.c.await(ctx, h.base(), session.Errand{Op: "force unlock", Able: ok, Once: true, Do: func() error {
 		err := f.ForceRelease(leasectx.Exempt(ctx), h.kind, h.name)
 		if errors.Is(err, driver.ErrNotHeld) {
 			err = ErrNotHeld

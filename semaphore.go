@@ -90,7 +90,7 @@ func (s *Semaphore) Resize(ctx context.Context, limit int64) error {
 	checkLimit(limit)
 	r, able := driver.As[driver.Resizer](s.c.session.Driver)
 	token := s.c.session.NewToken() // by which the store knows a repeat
-	return s.c.await(ctx, s.id(true), session.Errand{Op: "resize", Able: able, Do: func() error {
+	return s.c.await(ctx, s.base(), session.Errand{Op: "resize", Able: able, Do: func() error {
 		return r.Resize(s.c.session.Under(ctx), s.name, token, limit)
 	}})
 }
@@ -112,7 +112,7 @@ func (s *Semaphore) Acquire(ctx context.Context, n int64) error {
 	if n == 0 {
 		return context.Cause(ctx)
 	}
-	return s.keep(s.Lease(ctx, n))
+	return s.deposit(s.Lease(ctx, n))
 }
 
 // TryAcquire takes n permits if they are free and nobody waits, and reports whether it did.
@@ -125,7 +125,7 @@ func (s *Semaphore) TryAcquire(n int64) bool {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), tryWait)
 	defer cancel()
-	err := s.keep(s.TryLease(ctx, n))
+	err := s.deposit(s.TryLease(ctx, n))
 	if err != nil && s.fatal(err) {
 		s.misuse(err)
 	}
@@ -136,12 +136,12 @@ func (s *Semaphore) TryAcquire(n int64) bool {
 }
 
 // keep leaves the lease with the semaphore, where Release finds it.
-func (s *Semaphore) keep(l *Lease, err error) error {
+func (s *Semaphore) deposit(l *Lease, err error) error {
 	if err != nil {
 		return err
 	}
-	lock := s.c.locks.Ref(s.id(true))
-	if !lock.Keep((*local.Hold)(l)) {
+	lock := s.c.locks.Ref(s.base())
+	if !lock.Deposit((*local.Hold)(l)) {
 		lock.Unref()
 		return s.fail("acquire", ErrClosed)
 	}
@@ -156,13 +156,13 @@ func (s *Semaphore) Release(n int64) {
 	if n < 0 {
 		panic("holdfast: semaphore: release of a negative number of permits")
 	}
-	parts, ok := s.c.locks.TakeBackSome(s.id(true), n)
+	parts, ok := s.c.locks.TakeBackSome(s.base(), n)
 	if !ok {
 		panic("holdfast: semaphore: released more than held")
 	}
 	hooks := s.c.hooks.Load()
 	for _, p := range parts {
-		run := (*local.Hold).LetGo
+		run := (*local.Hold).ReleaseBriefly
 		if p.Left > 0 {
 			run = func(h *local.Hold, ctx context.Context) error { return h.ReleasePart(ctx, p.Left) }
 		}

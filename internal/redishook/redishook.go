@@ -9,7 +9,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Guard returns a hook that refuses what over has an error for.
+// Guard returns a hook that refuses commands for whose context over returns an error.
 func Guard(over func(context.Context) error) redis.Hook { return guardHook{over} }
 
 type guardHook struct{ over func(context.Context) error }
