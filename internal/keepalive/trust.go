@@ -26,8 +26,8 @@ type Trust struct {
 	ahead time.Duration // of the wall clock, then
 }
 
-// NewTrust returns the trust that follows from a request sent at that moment, a result
-// of [time.Now], if it grants or renews a lease of length ttl.
+// NewTrust returns the trust that follows from a request that grants or renews a lease of
+// length ttl. sent, a result of [time.Now], is when the request was sent.
 func NewTrust(sent time.Time, ttl time.Duration) Trust {
 	return Trust{sent, ttl, ahead(sent)}
 }

@@ -73,9 +73,9 @@ type merged struct {
 	values context.Context
 }
 
-// Value returns the value of m.values. But package context finds what ends a context, and
-// why, by a key that is a pointer to an int, and that must come from the context that ends
-// m.
+// Value returns the value of m.values, with one exception. Package context finds what ends
+// a context, and why, by a key that is a pointer to an int. That must come from the context
+// that ends m.
 func (m merged) Value(k any) any {
 	if _, end := k.(*int); end {
 		return m.Context.Value(k)

@@ -2,9 +2,9 @@
 // process want a lock, and which of them hold it. It passes a lock from one to the next
 // without the store.
 //
-// Goroutines that want one lock form a queue, a cohort, of which only the first is at the
-// store (Dice, Marathe, Shavit: Lock Cohorting, PPoPP 2012). A grant of the store passes
-// from hand to hand for a turn. Then other processes get their turn.
+// Goroutines that want one lock form a queue, a cohort. Only its first goroutine is at the
+// store (Dice, Marathe, Shavit: Lock Cohorting, PPoPP 2012). A grant of the store passes from
+// hand to hand for a turn. Then other processes get their turn.
 //
 // # From Lock to the store and back
 //

@@ -1,5 +1,5 @@
-// Package session is a driver and the life of a client of it: which operations are under
-// way, what the store has answered lately, and how all of it ends.
+// Package session is a driver and the life of a client of it. It knows which operations are
+// under way and what the store has answered lately, and it ends all of them.
 package session
 
 import (

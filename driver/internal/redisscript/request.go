@@ -84,8 +84,8 @@ func RetryAfter(r *driver.Request, left time.Duration) time.Duration {
 
 // Beside returns a second key in the slot of a key on a Cluster. If the key has a hash tag,
 // the second key has it too; otherwise the whole key becomes its hash tag. (A key with a
-// closing brace but without a tag, such as "a}b" or "{}", has no other key in its slot that
-// we could name.) No two keys have the same second key, not even "a" and "{a}".
+// closing brace but no tag, such as "a}b" or "{}", has no key in its slot that we could
+// name.) No two keys have the same second key, not even "a" and "{a}".
 func Beside(prefix, key string) string {
 	_, rest, _ := strings.Cut(key, "{")
 	if strings.Index(rest, "}") > 0 {
