@@ -23,8 +23,8 @@ import (
 // closeTimeout bounds how long Close waits for commands that Redis does not answer.
 const closeTimeout = 10 * time.Second
 
-// Client makes locks that live in one store. A program needs one for each Redis it
-// keeps locks on. Its methods may be called from any goroutine.
+// Client makes locks that live in one store. A program needs one for each Redis it keeps
+// locks on. Its methods may be called from any goroutine.
 type Client struct {
 	_       noCopy
 	session *session.Session
@@ -36,19 +36,19 @@ type Client struct {
 	mute    atomic.Bool           // said in the log
 }
 
-// New returns a client that keeps its locks on the Redis behind rdb: a
-// [redis.Client], a failover client or a [redis.ClusterClient], Redis 6.2 or later,
-// or Valkey. All commands go through rdb and its hooks. Close does not close it.
+// New returns a client that keeps its locks on the Redis behind rdb: a [redis.Client], a
+// failover client or a [redis.ClusterClient]. The server must be Redis 6.2 or later, or
+// Valkey. All commands go through rdb and its hooks. Close does not close rdb.
 //
-// New panics if rdb is nil or a [redis.Ring], which would give one lock to two
-// holders when a shard fails.
+// New panics if rdb is nil. It also panics if rdb is a [redis.Ring], which would give one
+// lock to two holders when a shard fails.
 func New(rdb redis.UniversalClient, opts ...Option) *Client {
 	c := configure(opts)
 	return open(redisdriver.New(rdb, redisdriver.WithPrefix(c.prefix)), c)
 }
 
-// Open returns a client that keeps its locks in the store behind d, and closes d when
-// it is closed. It panics if d is nil.
+// Open returns a client that keeps its locks in the store behind d. Closing the client
+// closes d. Open panics if d is nil.
 func Open(d driver.Driver, opts ...Option) *Client {
 	if d == nil {
 		panic("holdfast: nil driver")
@@ -73,7 +73,7 @@ func open(d driver.Driver, cfg config) *Client {
 	if b, able := driver.As[driver.Batcher](d); able && cfg.batch != nil {
 		b.Batch(*cfg.batch)
 	}
-	c.locks = local.NewRegistry(c.session, keepalive.New(d, c.keep), func(op string, id local.ID, err error) error {
+	c.locks = local.NewRegistry(c.session, keepalive.New(d, c.renewDue), func(op string, id local.ID, err error) error {
 		return &LockError{Op: op + " " + string(id.Kind), Name: id.Name, Err: err}
 	})
 	c.locks.Client = c
@@ -83,8 +83,8 @@ func open(d driver.Driver, cfg config) *Client {
 	return c
 }
 
-// options are what locks of the same options have in common: those of the client if these are
-// the same, as they are for most locks, so that not every lease has its own.
+// options returns what locks with the same options share. Most locks have the options of
+// the client, so that not every lease needs its own copy.
 func (c *Client) options(cfg config) *local.Options {
 	o := cfg.options
 	if !c.notices {
@@ -96,8 +96,8 @@ func (c *Client) options(cfg config) *local.Options {
 	return &o
 }
 
-// reconnected says once that waiters poll because the store passes no news on: all works,
-// so nobody would look for the cause of slow hand-overs.
+// reconnected logs once that waiters poll because the store passes no messages on. All
+// works, so nobody would look for the cause of slow hand-overs.
 func (c *Client) reconnected(reason string) {
 	if reason == "mute" && !c.mute.Swap(true) {
 		go c.config.options.Log().Warn("holdfast: no news of locks comes in, so waiters ask every 50 to 250 ms; " +
@@ -105,11 +105,11 @@ func (c *Client) reconnected(reason string) {
 	}
 }
 
-// Close ends the client. Callers that wait for a lease get [ErrClosed], leases that are
-// held are released, and their contexts end. It returns when all that is done, or
-// with an error after 10 s if Redis does not answer; leases that could not be
-// released end with their TTL, and goroutines end when their commands do, after the
-// Redis client's ReadTimeout. Closing again does nothing.
+// Close ends the client. Callers that wait for a lease get [ErrClosed]. Leases that are
+// held are released, and their contexts end. Close returns when all that is done. If Redis
+// does not answer, Close returns an error after 10 s. Leases that could not be released end
+// with their TTL. Goroutines end when their commands do, after the Redis client's
+// ReadTimeout. Closing again does nothing.
 func (c *Client) Close() error {
 	if !c.session.Open() {
 		return nil
@@ -144,20 +144,20 @@ func (c *Client) Close() error {
 	}
 }
 
-// Attach takes over what another lease held that was ended by [Lease.Detach], also in
-// another process: the lock, for reading or writing, or the permits. The new lease has a
-// token and a fence of its own and lasts the TTL of this client or of opts, from now on;
-// beside others of one owner, see [WithOwner], it has their fence. Waiters do not get the
+// Attach takes over what was held by a lease that [Lease.Detach] ended, in this or another
+// process. That is the lock, for reading or writing, or the permits. The new lease has its
+// own token and fence. It lasts the TTL of this client or of opts, from now on. Beside
+// other leases of one owner, see [WithOwner], it has their fence. Waiters do not get the
 // lock in between.
 //
-// Of several that attach to one token exactly one succeeds. The others get an error that
-// matches [ErrNotHeld], as does a caller that comes too late, or has something that is no
-// token. Transient errors, such as a broken connection, are retried until ctx ends. If that
-// happens while the answer is under way, nobody knows who holds the lock, and it is released.
-// A lease that was not detached can be taken over as well, from a holder that is believed dead:
-// if it is alive, its next renewal fails, and its fence is smaller.
+// If several callers attach to one token, exactly one succeeds. The others get an error
+// that matches [ErrNotHeld], as does a caller that comes too late, or whose text is not a
+// token. Transient errors, such as a broken connection, are retried until ctx ends. If ctx
+// ends while the answer is under way, nobody knows who holds the lock, and it is released.
+// Attach can also take over a lease that was not detached, from a holder that is believed
+// dead. If that holder is alive, its next renewal fails, and its fence is smaller.
 //
-// For hooks it is a way to acquire, see [AcquireOp].
+// For hooks Attach is a way to acquire, see [AcquireOp].
 func (c *Client) Attach(ctx context.Context, token string, opts ...LockOption) (*Lease, error) {
 	kind, rest, _ := strings.Cut(token, ":")
 	old, name, _ := strings.Cut(rest, ":")
@@ -180,9 +180,9 @@ func (c *Client) Attach(ctx context.Context, token string, opts ...LockOption) (
 	return l, err
 }
 
-// keep renews leases for the keeper. Commands need a context with a span, or they would
-// each begin a trace of their own; that of one of the leases is as good as another.
-func (c *Client) keep(ctx context.Context, entries []*keepalive.Entry) []error {
+// keep renews leases for the keeper. Commands need a context with a span, or each would
+// begin a trace of its own. The span of any of the leases will do.
+func (c *Client) renewDue(ctx context.Context, entries []*keepalive.Entry) []error {
 	values := context.Background()
 	for _, e := range entries {
 		if h := e.Owner.(*local.Grant).Oldest(); h != nil && trace.SpanContextFromContext(h.Values()).IsValid() {
@@ -214,5 +214,8 @@ func validName(name string) bool { return name != "" && len(name) <= driver.MaxN
 // noCopy makes go vet complain about copies.
 type noCopy struct{}
 
-func (*noCopy) Lock()   {}
+// Lock is what go vet looks for in a type that must not be copied.
+func (*noCopy) Lock() {}
+
+// Unlock is the other half of that.
 func (*noCopy) Unlock() {}

@@ -12,28 +12,27 @@ import (
 	"github.com/holdfast-go/holdfast/internal/session"
 )
 
-// What can be wrong. Errors of this package match one of these with [errors.Is], the
-// cause of a context, or an error of the store, or several of them; most are wrapped
-// in a [*LockError].
+// The errors of this package. An error matches, by [errors.Is], one or several of these,
+// the cause of a context, or an error of the store. Most are wrapped in a [*LockError].
 var (
 	// ErrLocked says that another holds the lock.
 	ErrLocked = claim.ErrLocked
 	// ErrLost says that the lease ended before it was released: it could not be
 	// renewed in time, or it was taken away. Another may hold the lock now.
 	ErrLost = local.ErrLost
-	// ErrExpired says of a lease that was lost that its time was over: it was not renewed in
-	// time, or a clock was set forward. Other losses are told by the store.
+	// ErrExpired says that a lost lease was over by the clock: it was not renewed in time,
+	// or a clock was set forward. The store tells of other losses.
 	ErrExpired = local.ErrExpired
 	// ErrNotHeld says that the lock is not held: the lease was released before.
 	ErrNotHeld = local.ErrNotHeld
 	// ErrClosed says that the client is closed.
 	ErrClosed = session.ErrClosed
-	// ErrDeadlock says that the context already carries a lease on the lock, for
-	// which the caller would wait for ever.
+	// ErrDeadlock says that the context already carries a lease on the lock. The caller
+	// would wait for itself for ever.
 	ErrDeadlock = local.ErrDeadlock
 	// ErrLimitConflict says that a semaphore is in use with another limit.
 	ErrLimitConflict = driver.ErrLimitConflict
-	// ErrLimitExceeded says that more was asked for than the limit of a semaphore.
+	// ErrLimitExceeded says that a request was for more than the limit of a semaphore.
 	ErrLimitExceeded = driver.ErrLimitExceeded
 	// ErrNotReplicated says that too few replicas have confirmed a lease, see [WithReplicas].
 	ErrNotReplicated = driver.ErrNotReplicated
@@ -48,8 +47,8 @@ type LockError struct {
 	Err  error
 }
 
-// Error returns "holdfast: <op> <name>: <cause>". Of a name longer than 64 bytes it
-// shows the beginning.
+// Error returns "holdfast: <op> <name>: <cause>". It shows only the beginning of a name
+// longer than 64 bytes.
 func (e *LockError) Error() string {
 	name := e.Name
 	if len(name) > 64 {
@@ -66,10 +65,10 @@ func (e *LockError) Error() string {
 // Unwrap returns the cause.
 func (e *LockError) Unwrap() error { return e.Err }
 
-// ErrorType returns a word for the cause that is fit for the OpenTelemetry attribute
-// error.type: locked, lock_lost, not_held, closed, deadlock, invalid_name,
-// limit_conflict, limit_exceeded, not_replicated, timeout, canceled or, for anything else
-// the store said, store.
+// ErrorType returns a word for the cause, fit for the OpenTelemetry attribute error.type.
+// The words are locked, lock_lost, not_held, closed, deadlock, invalid_name,
+// limit_conflict, limit_exceeded, not_replicated, timeout and canceled. Anything else from
+// the store is store.
 func (e *LockError) ErrorType() string {
 	var known *session.Sentinel
 	isKnown := errors.As(e.Err, &known)

@@ -16,8 +16,8 @@ import (
 )
 
 // Hook is called around what a [Client] does, in the manner of a hook of go-redis. Each
-// method gets the function that does the work, or the next hook, and returns one that
-// calls it; or nil, if it is not interested.
+// method gets the function that does the work, or the next hook, and returns a function
+// that calls it. A method that is not interested returns nil.
 //
 //	func (timer) AcquireHook(next holdfast.AcquireFunc) holdfast.AcquireFunc {
 //		return func(ctx context.Context, op *holdfast.AcquireOp) (*holdfast.Lease, error) {
@@ -36,19 +36,18 @@ import (
 //	Lease -> first -> second -> the store -> second -> first -> Lease returns
 //
 // A hook can measure, change the context, try again, or refuse by returning an error
-// without calling next. It passes on the op that it got, whose fields are there to be
-// read. Lock and its like deal with a refusal as with one of the store, see [Mutex.Lock];
-// Unlock and its like cannot be refused. While a hook waits so does the caller, whatever
-// bounds are promised elsewhere; it should go by its context. A hook must not panic, nor
-// call Close. Hooks are called from many goroutines at once. Detach, Downgrade, Resize,
-// Inspect and ForceUnlock have none.
+// without calling next. It passes on the op that it got, whose fields are there to be read.
+// Lock and its like treat a refusal like one of the store, see [Mutex.Lock]. Unlock and its
+// like cannot be refused. While a hook waits, its caller waits too, whatever bounds are
+// promised elsewhere, so a hook should return when its context ends. A hook must not panic,
+// nor call Close. Hooks are called from many goroutines at once. Detach, Downgrade, Resize,
+// Inspect and ForceUnlock have no hooks.
 //
-// There is no hook for the end of a lease, because a lease has one already: the context
-// of [Lease.Context] ends when it is released or lost, and [context.AfterFunc] calls what
-// wants to know.
+// There is no hook for the end of a lease. The context of [Lease.Context] ends when the
+// lease is released or lost, and [context.AfterFunc] can call a function then.
 //
-// Embed [HookBase] to have only some of the methods, and to go on compiling when there
-// are more.
+// Embed [HookBase] to have only some of the methods. A hook that embeds it still compiles
+// when Hook gets more methods.
 type Hook interface {
 	AcquireHook(next AcquireFunc) AcquireFunc
 	ReleaseHook(next ReleaseFunc) ReleaseFunc
@@ -67,19 +66,19 @@ func (HookBase) ReleaseHook(ReleaseFunc) ReleaseFunc { return nil }
 // RenewHook returns nil.
 func (HookBase) RenewHook(RenewFunc) RenewFunc { return nil }
 
-// AcquireFunc acquires a lock: all of it, from the call of Lock, Lease, TryLease and
-// their like until they return, with the waiting. A hook that drops a lease which
-// next returned must release it.
+// AcquireFunc acquires a lock. It lasts from the call of Lock, Lease, TryLease and their
+// like until they return, including the waiting. A hook that drops a lease which next
+// returned must release it.
 type AcquireFunc func(ctx context.Context, op *AcquireOp) (*Lease, error)
 
-// ReleaseFunc releases a lease, or a part of it. If it is not called for [Lease.Release],
-// the lease is held on. Unlock, Do and the like, after which nobody has the lease, release
-// it nevertheless, and log that. [Client.Close] releases leases without it.
+// ReleaseFunc releases a lease, or a part of it. If a hook of [Lease.Release] does not call
+// it, the lease stays held. Unlock, Do and their like, after which nobody has the lease,
+// release it nevertheless, and log that. [Client.Close] releases leases without it.
 type ReleaseFunc func(ctx context.Context, op *ReleaseOp) error
 
-// RenewFunc renews leases, and returns a slice as long as op.Leases, with an error or nil
-// for each of them: [ErrNotHeld] if the store says that the lease is over, which ends it at once, or
-// what kept it from renewing, which is tried again as long as the lease lasts.
+// RenewFunc renews leases. It returns a slice as long as op.Leases, with an error or nil
+// for each lease. [ErrNotHeld] says that by the store the lease is over, and ends it at
+// once. After any other error the renewal is tried again as long as the lease lasts.
 type RenewFunc func(ctx context.Context, op *RenewOp) []error
 
 // AcquireOp is one call of an AcquireFunc.
@@ -97,12 +96,12 @@ type AcquireOp struct {
 	// [WithReentrancy].
 	Reentrant bool
 
-	// Attach is set for [Client.Attach]. What was detached is known, and in Shared and
-	// Weight, when Holding is called.
+	// Attach is set for [Client.Attach]. When Holding is called, Shared and Weight say
+	// what was detached.
 	Attach bool
 
 	// Holding, if a hook has set it before it calls next, is called when the lock was
-	// granted, with the context that Lease.Context is made from, and returns the one to
+	// granted. It gets the context that Lease.Context is made from, and returns the one to
 	// use instead. If it is already set, wrap it. It runs again on a retry.
 	Holding func(ctx context.Context, fence int64) context.Context
 
@@ -111,17 +110,17 @@ type AcquireOp struct {
 	Asked     int  // how often the store was asked
 	Wakeups   Wakeups
 
-	// Blockers are what those said of themselves that held the lock meanwhile, at most 8: see
+	// Blockers are the tags of other holders of the lock meanwhile, at most 8: see
 	// [WithHolderTag].
 	Blockers []string
 
 	run AcquireFunc
 }
 
-// Wakeups counts what ended the pauses in which a waiter does nothing.
+// Wakeups counts what ended the pauses of a waiter between two asks.
 type Wakeups struct {
 	Notify    int // a message of the store
-	Poll      int // the time to ask again
+	Poll      int // it was time to ask again
 	Reconnect int // the subscription to messages was broken, or made again
 }
 
@@ -130,12 +129,13 @@ type ReleaseOp struct {
 	Lease *Lease
 	Keep  int64 // how many permits are kept, of a semaphore that is released in part
 
-	run func(l *Lease, ctx context.Context, keep int64) error
+	run func(ctx context.Context, l *Lease) error
 }
 
 // RenewOp is one call of a RenewFunc. All leases that are due and live on one node are
-// renewed at once, at most 256. The context has the values of that of one of the leases,
-// if possible of one with a span; in [Lease.Renew] it has those of the caller's.
+// renewed at once, at most 256. The context has the values of the context of one of the
+// leases, if possible of one with a span. In [Lease.Renew] it has the values of the
+// caller's context.
 type RenewOp struct {
 	Leases []*Lease
 
@@ -167,23 +167,24 @@ func (op *AcquireOp) count(r *local.Report) {
 // holderTagKey finds, in the context for a lease, what waiters are told of its holder.
 type holderTagKey struct{}
 
-// WithHolderTag returns a context that has [AcquireOp.Holding] return what others are told who
-// wait for the lock, such as a traceparent: at most 256 bytes, printable, without spaces. They
-// find it in [AcquireOp.Blockers].
+// WithHolderTag returns a context for [AcquireOp.Holding] to return, with a tag that
+// waiters for the lock are told, such as a traceparent. A tag has at most 256 bytes,
+// printable, without spaces. Waiters find it in [AcquireOp.Blockers].
 func WithHolderTag(ctx context.Context, tag string) context.Context {
 	return context.WithValue(ctx, holderTagKey{}, tag)
 }
 
-// ReconnectHook is for a [Hook] that wants to know when the store's messages were lost.
+// ReconnectHook is for a [Hook] that wants to know when messages of the store may be lost.
 type ReconnectHook interface {
-	// Reconnected is called whenever the connection on which a client hears of grants was lost
-	// and has to be made again, because of an "error", or because it was "silent" although
-	// it was open; or with "mute" when no news can come in. It must not block.
+	// Reconnected is called whenever the connection on which a client hears of grants was
+	// lost and has to be made again. The reason is "error", or "silent" if the connection
+	// was open but nothing came. The reason is "mute" when no message can come in.
+	// Reconnected must not block.
 	Reconnected(reason string)
 }
 
-// SpanHook is for a [Hook] that makes spans: commands of several callers are not sent together
-// then, unless [WithPipelining] says so, for a pipeline has no parent.
+// SpanHook is for a [Hook] that makes spans. Then commands of several callers are not sent
+// together, unless [WithPipelining] says so, for a pipeline has no parent.
 type SpanHook interface{ MakesSpans() }
 
 // hooks is the chain, from the outermost to the function that does the work.
@@ -194,8 +195,8 @@ type hooks struct {
 	renew   RenewFunc
 }
 
-// AddHook adds a hook inside of those that were added before. It can be called at any
-// time; what has begun goes on without it. It panics if hook is nil.
+// AddHook adds a hook inside those that were added before. It can be called at any time;
+// calls that have begun go on without the hook. It panics if hook is nil.
 func (c *Client) AddHook(hook Hook) {
 	if hook == nil {
 		panic("holdfast: nil hook")
@@ -218,7 +219,7 @@ func (c *Client) chain(hook Hook) {
 	defer c.adding.Unlock()
 	next := &hooks{
 		acquire: func(ctx context.Context, op *AcquireOp) (*Lease, error) { return op.run(ctx, op) },
-		release: func(ctx context.Context, op *ReleaseOp) error { return op.run(op.Lease, ctx, op.Keep) },
+		release: func(ctx context.Context, op *ReleaseOp) error { return op.run(ctx, op.Lease) },
 		renew:   func(ctx context.Context, op *RenewOp) []error { return op.run(ctx, op) },
 	}
 	if now := c.hooks.Load(); now != nil {
@@ -247,7 +248,7 @@ func (h *hooks) wrap(hook Hook) {
 // again.
 func (h *hooks) surely(l *Lease, ctx context.Context, keep int64, run func(*local.Hold, context.Context) error) error {
 	refused := true
-	err := h.release(ctx, &ReleaseOp{Lease: l, Keep: keep, run: func(l *Lease, ctx context.Context, _ int64) error {
+	err := h.release(ctx, &ReleaseOp{Lease: l, Keep: keep, run: func(ctx context.Context, l *Lease) error {
 		refused = false
 		return l.error("release", run(l.hold(), ctx))
 	}})
@@ -347,25 +348,25 @@ func verb(op *AcquireOp) string {
 	return "acquire"
 }
 
-// GuardHook returns a hook for the program's own Redis client that refuses every
-// command, and every pipeline as a whole, whose context comes from a lease that is over:
-// lost, or released. The error matches [ErrLost], and nothing is sent.
+// GuardHook returns a hook for the program's own Redis client. It refuses every command,
+// and every pipeline as a whole, whose context comes from a lease that is over: lost, or
+// released. The error matches [ErrLost], and nothing is sent.
 //
 //	rdb.AddHook(holdfast.GuardHook())
 //
 //	lease, err := mu.Lease(ctx)
 //	rdb.Set(lease.Context(), "order:42", state, 0) // fails if the lock was lost
 //
-// So a holder that was paused for too long does not write when it wakes up, without
-// looking at [Lease.Err] before each command. It looks at the clock just before the
-// command is sent; a pause between that and the arrival at the server it cannot see. Only
-// a fence helps there. A command that is under way when the lease ends may fail like any
-// whose context ends; [context.Cause] says why.
+// So a holder that was paused for too long does not write when it wakes up, and need not
+// look at [Lease.Err] before each command. The hook looks at the clock just before the
+// command is sent. It cannot see a pause between that and the arrival at the server. Only a
+// fence helps there. A command that is under way when the lease ends may fail like any
+// command whose context ends; [context.Cause] says why.
 //
-// On a [redis.ClusterClient] commands within Watch pass only through the hooks of the
-// nodes, so add it there, too, with OnNewNode. Commands that are combined by an
-// AutoPipeline are sent with a context that is not theirs, and cannot be guarded; ask
-// [Lease.Err] before. The commands of this library are never refused.
+// On a [redis.ClusterClient], commands within Watch pass only through the hooks of the
+// nodes, so also add the hook there, with OnNewNode. An AutoPipeline sends commands with a
+// context that is not theirs, so they cannot be guarded; check [Lease.Err] before them. The
+// commands of this library are never refused.
 func GuardHook() redis.Hook { return redishook.Guard(over) }
 
 // over says what is wrong with the leases that ctx comes from.
@@ -383,10 +384,10 @@ func over(ctx context.Context) error {
 	return nil
 }
 
-// NameHook returns a hook for the program's own Redis client that gives the spans of
-// this library's scripts a name such as "holdfast.mutex.acquire", instead of "evalsha",
-// and says it in the attribute db.stored_procedure.name. It is for use with redisotel,
-// and must be added after that, for it needs to be within its span:
+// NameHook returns a hook for the program's own Redis client that names the spans of this
+// library's scripts. It replaces "evalsha" by a name such as "holdfast.mutex.acquire", and
+// sets the attribute db.stored_procedure.name. Use it with redisotel, and add it after
+// redisotel's hook, for it must run within that span:
 //
 //	redisotel.InstrumentTracing(rdb)
 //	rdb.AddHook(holdfast.NameHook())
@@ -396,10 +397,10 @@ func over(ctx context.Context) error {
 //	redisotel.InstrumentTracing(rdb)
 //	rdb.OnNewNode(func(node *redis.Client) { node.AddHook(holdfast.NameHook()) })
 //
-// A server that does not know a script yet answers NOSCRIPT, and is sent the text. That
-// is no error, and is not shown as one. In the wrong order it does nothing.
+// A server that does not know a script yet answers NOSCRIPT, and is sent the text. That is
+// no error, and is not shown as one. In the wrong order the hook does nothing.
 //
-// By default redisotel puts the arguments of commands in the attribute db.statement, and
-// so the tokens of leases. This hook puts the name of the script in their place. Without
-// it, use redisotel.WithDBStatement(false).
+// By default redisotel puts the arguments of commands in the attribute db.statement, and so
+// the tokens of leases. This hook puts the name of the script in their place. Without this
+// hook, use redisotel.WithDBStatement(false).
 func NameHook() redis.Hook { return redishook.Name() }

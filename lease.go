@@ -12,14 +12,15 @@ import (
 	"github.com/holdfast-go/holdfast/internal/session"
 )
 
-// Lease is the right to hold a lock until a deadline, which is moved on while the
-// lease is renewed. It ends when it is released, or when it is lost. Its methods may
-// be called from any goroutine.
+// Lease is the right to hold a lock until a deadline, which each renewal moves. A lease
+// ends when it is released, or when it is lost. Its methods may be called from any
+// goroutine.
 type Lease local.Hold
 
-// Context returns a context that ends when the lease does: with cause [ErrLost] when
-// it is lost, before another can get the lock. It has the values of the context that
-// the lease was acquired with, but neither its deadline nor its cancellation.
+// Context returns a context that ends when the lease does. If the lease is lost, the
+// context ends with cause [ErrLost] before another holder can get the lock. It has the
+// values of the context that the lease was acquired with, but neither its deadline nor its
+// cancellation.
 func (l *Lease) Context() context.Context { return l.hold().Context() }
 
 // WithContext returns a context that ends when ctx or the lease does, whichever comes
@@ -29,21 +30,22 @@ func (l *Lease) WithContext(ctx context.Context) context.Context { return l.hold
 // Done returns a channel that is closed when the lease ends.
 func (l *Lease) Done() <-chan struct{} { return l.Context().Done() }
 
-// Err returns nil while the lease is held. When it was lost the error matches [ErrLost]
-// and says why; after it was released it matches [ErrNotHeld]. Err looks at the clock
-// itself, so it is right also just after the process was suspended. The process can be
-// suspended between the check and what follows, however; only a fence helps there.
+// Err returns nil while the lease is held. If the lease was lost, the error matches
+// [ErrLost] and says why. After a release it matches [ErrNotHeld]. Err looks at the clock
+// itself, so it is right even just after the process was suspended. But the process can be
+// suspended between the check and what follows. Only a fence helps there.
 func (l *Lease) Err() error { return l.hold().Err() }
 
-// Fence returns the fencing token: a number that is larger for every new lease on the
-// lock. A resource that remembers the largest it has seen, and refuses smaller ones,
-// is safe from a holder that does not know yet that its lease is over. Where several hold
-// at a time, as readers do, a smaller fence is not out of date unless it is smaller than
-// that of the last writer; to holders of a [Semaphore] it only gives an order.
+// Fence returns the fencing token: a number that is larger for every new lease on the lock.
+// A resource should remember the largest fence it has seen, and refuse smaller ones. Then a
+// holder that does not know yet that its lease is over can do no harm.
+//
+// Several readers can hold at a time. A reader's fence is out of date only if it is smaller
+// than that of the last writer. To holders of a [Semaphore] fences only give an order.
 func (l *Lease) Fence() int64 { return l.hold().Fence() }
 
-// Token returns the identity of the lease, which contains the kind and name of its
-// lock. Anybody that knows it can end the lease, so it does not belong in logs.
+// Token returns the identity of the lease, which contains the kind and name of its lock.
+// Anybody that knows the token can end the lease, so it does not belong in logs.
 func (l *Lease) Token() string {
 	id := l.hold().ID()
 	return string(id.Kind) + ":" + l.hold().Token() + ":" + id.Name
@@ -52,33 +54,34 @@ func (l *Lease) Token() string {
 // Name returns the name of the lock.
 func (l *Lease) Name() string { return l.hold().ID().Name }
 
-// Deadline returns when the lease ends if it is not renewed until then, by the clock
-// of this process. The store lets it last a little longer.
+// Deadline returns when the lease ends unless it is renewed, by the clock of this process.
+// The store lets it last a little longer.
 func (l *Lease) Deadline() time.Time { return l.hold().Deadline() }
 
-// Release gives the lock up and ends the lease's context. The error matches [ErrLost]
-// if the lease was lost before the call, or if the store says that the lock was taken away;
-// and [ErrNotHeld] if it was released before. The lock of another is never touched. A lease
-// whose time runs out while Release waits for the store was given up in time: no error.
+// Release gives the lock up and ends the lease's context. If the lease was lost before the
+// call, or the store says that the lock was taken away, the error matches [ErrLost]. If the
+// lease was released before, it matches [ErrNotHeld]. Release never touches the lock of
+// another holder. If the lease's time runs out while Release waits for the store, the lease
+// was given up in time: no error.
 //
-// Release works with a ctx that has ended. It waits for the store until ctx ends, but
-// at least 1 s; the error then matches the cause of ctx. If the store refuses, as while a
+// Release works with a ctx that has ended. It waits for the store until ctx ends, but at
+// least 1 s; the error then matches the cause of ctx. If the store refuses, as while a
 // password is changed, the error says why. In both cases the release is repeated in the
-// background until the store carries it out, or the lease would have ended by itself; then
-// the log says so.
+// background, until the store carries it out or the lease would have ended by itself. In
+// the latter case the log says so.
 func (l *Lease) Release(ctx context.Context) error {
 	if hooks := l.client().hooks.Load(); hooks != nil {
-		return hooks.release(ctx, &ReleaseOp{Lease: l, run: func(l *Lease, ctx context.Context, _ int64) error {
+		return hooks.release(ctx, &ReleaseOp{Lease: l, run: func(ctx context.Context, l *Lease) error {
 			return l.error("release", l.hold().Release(ctx))
 		}})
 	}
 	return l.error("release", l.hold().Release(ctx))
 }
 
-// Renew lets the lease last its whole TTL again. Only leases made [WithoutRenewal]
-// need it. Transient errors, such as a broken connection, are retried until ctx ends. The
-// error matches [ErrLost] if the lease is lost; after any other it is still held until its
-// [Lease.Deadline].
+// Renew lets the lease last its whole TTL again. Only leases made [WithoutRenewal] need it.
+// Transient errors, such as a broken connection, are retried until ctx ends. The error
+// matches [ErrLost] if the lease is lost. After any other error the lease is still held
+// until its [Lease.Deadline].
 func (l *Lease) Renew(ctx context.Context) error {
 	const op = "renew"
 	if err := l.Err(); err != nil {
@@ -104,14 +107,16 @@ func (l *Lease) Renew(ctx context.Context) error {
 }
 
 // Downgrade turns the lease on a write lock into one on a read lock, without letting
-// another writer have it in between. Readers that are next in the queue are let in.
-// The fence stays. From the call on the holder must not rely on being alone, also if
-// there is an error: unless that matches [ErrLost] the lease is held on, for writing or
-// reading, and Downgrade can be called again. Transient errors are retried until ctx ends.
-// On a lease for reading it does nothing.
-// Other locks than an RWMutex cannot be downgraded; the error matches
-// [errors.ErrUnsupported]. While other leases are nested with this one, see
-// [WithReentrancy], it matches [ErrLocked], for they may rely on being alone.
+// another writer have the lock in between. Readers that are next in the queue are let in.
+// The fence stays. On a lease for reading Downgrade does nothing.
+//
+// From the call on, the holder must not rely on being alone, even if Downgrade returns an
+// error. Unless that error matches [ErrLost], the lease stays held, for writing or reading,
+// and Downgrade can be called again. Transient errors are retried until ctx ends.
+//
+// Only an RWMutex can be downgraded; otherwise the error matches [errors.ErrUnsupported].
+// While other leases are nested with this one, see [WithReentrancy], they may rely on being
+// alone: the error matches [ErrLocked].
 func (l *Lease) Downgrade(ctx context.Context) error {
 	const op = "downgrade"
 	c, h := l.client(), l.hold()
@@ -135,20 +140,22 @@ func (l *Lease) Downgrade(ctx context.Context) error {
 	}})
 }
 
-// Detach ends the lease here, without a release, and returns its token: the store keeps
-// the lock until somebody takes it over with [Client.Attach], in whatever process, or until
-// the TTL has passed. So one request can take a lock and another one release it.
+// Detach ends the lease in this process, without a release, and returns its token. The
+// store keeps the lock until a process takes it over with [Client.Attach], or until the TTL
+// has passed. So one request can take a lock and another one release it.
 //
 //	token, err := lease.Detach(ctx)    // in the request that begins
 //	lease, err := locks.Attach(ctx, token)
 //	defer lease.Release(ctx)           // in the one that ends it
 //
-// Detach renews the lease first, so that a whole TTL is left, unless it was made
-// [WithoutRenewal]. Transient errors are retried until ctx ends. If it cannot be renewed there
-// is an error, and the lease is held on as before.
-// Afterwards it is over: its context ends, and Err and Release return [ErrNotHeld].
-// While other leases are nested with it, see [WithReentrancy], the error matches
-// [ErrLocked]; if the store has no such ability, [errors.ErrUnsupported].
+// Detach first renews the lease, so that a whole TTL is left, unless the lease was made
+// [WithoutRenewal]. Transient errors are retried until ctx ends. If the lease cannot be
+// renewed, Detach returns an error, and the lease stays held.
+//
+// After Detach the lease is over: its context ends, and Err and Release return
+// [ErrNotHeld]. While other leases are nested with this one, see [WithReentrancy], the
+// error matches [ErrLocked]. If the store cannot hand leases over, it matches
+// [errors.ErrUnsupported].
 //
 // Anybody that knows the token can take the lock over, or let it expire. It is a secret.
 func (l *Lease) Detach(ctx context.Context) (token string, err error) {

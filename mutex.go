@@ -14,105 +14,109 @@ import (
 	"github.com/holdfast-go/holdfast/internal/session"
 )
 
-// Mutex is a lock with one holder at a time among all processes that use the same
-// store. It can replace a [sync.Mutex]; use [Mutex.Lease] or [Mutex.Do] where code
-// must know if the lock is lost.
+// Mutex is a lock with one holder at a time among all processes that use the same store. It
+// can replace a [sync.Mutex]. Use [Mutex.Lease] or [Mutex.Do] where code must know if the
+// lock is lost.
 //
-// A Mutex is a handle and cheap. All handles of one name are the same lock, also for
-// Unlock, which any goroutine may call. It is not reentrant, but see [WithReentrancy] and
-// [WithOwner].
+// A Mutex is a cheap handle. All handles of one name are the same lock, including for
+// Unlock, which any goroutine may call. A Mutex is not reentrant, but see [WithReentrancy]
+// and [WithOwner].
 type Mutex struct{ handle }
 
 var _ sync.Locker = (*Mutex)(nil)
 
-// Info tells who holds a lock and who waits for it.
+// Info says who holds a lock and who waits for it.
 type Info = driver.Info
 
-// Holder is who holds a lock; Waiter is who waits.
+// Holder describes one holder of a lock, and Waiter one waiter.
 type (
 	Holder = driver.Holder
 	Waiter = driver.Waiter
 )
 
-// Mutex returns the mutex with that name, any 1 to 512 bytes. A name that is empty or
-// longer makes Lock and its like panic, and the others return [ErrInvalidName].
+// Mutex returns the mutex with that name, any 1 to 512 bytes. If the name is empty or
+// longer, Lock and its like panic, and the other methods return [ErrInvalidName].
 func (c *Client) Mutex(name string, opts ...LockOption) *Mutex {
 	return &Mutex{c.handle(driver.Mutex, name, opts)}
 }
 
-// Lease waits for the lock until ctx ends, and returns the lease under which it is
-// held. ctx bounds the waiting only, not the holding. Waiters are served first come,
-// first served, but those of one client in turns, see [WithStrictFIFO].
+// Lease waits for the lock until ctx ends, and returns the lease under which it is held.
+// ctx bounds the waiting only, not the holding. Waiters are served first come, first
+// served. Those of one client are served in turns, see [WithStrictFIFO].
 //
-// If the store refuses for good, such as for lack of permission, the error is
-// returned at once, and says what to do. Transient errors, such as a broken connection, are
-// retried; a wait of more than 2 s for a store in trouble is logged, then ever more rarely. When
-// ctx ends first, the error matches its cause and what the store had answered so far,
-// [ErrLocked] or its last error. Lease returns then within 10 ms, even if Redis does not
-// answer, and what was under way is undone in the background. A ctx that has ended
-// before never gets the lock.
+// If the store refuses for good, such as for lack of permission, Lease returns the error at
+// once; the error says what to do. Transient errors, such as a broken connection, are
+// retried. A wait of more than 2 s for a store in trouble is logged, then ever more rarely.
+// If ctx ends first, the error matches its cause. It also matches what the store had
+// answered so far, [ErrLocked] or its last error. Lease then returns within 10 ms, even if
+// Redis does not answer, and what was under way is undone in the background. A ctx that has
+// already ended never gets the lock.
 //
 // If ctx comes from a lease of this client on this lock that is still held, the error is
-// [ErrDeadlock], also from [Mutex.TryLease]; or, with [WithReentrancy], the lease is
-// nested.
+// [ErrDeadlock], including from [Mutex.TryLease]. With [WithReentrancy], the new lease is
+// nested instead.
 func (m *Mutex) Lease(ctx context.Context) (*Lease, error) {
 	return m.lease(ctx, local.Want{Wait: true}, "acquire")
 }
 
-// TryLease returns the lease if the lock is free and nobody waits for it, else an
-// error that matches [ErrLocked].
+// TryLease returns a lease if the lock is free and nobody waits for it. Otherwise it
+// returns an error that matches [ErrLocked].
 func (m *Mutex) TryLease(ctx context.Context) (*Lease, error) {
 	return m.lease(ctx, local.Want{}, "acquire")
 }
 
-// Do waits for the lock as [Mutex.Lease] does, calls f, and releases the lock, also
-// if f panics. The context for f ends when ctx ends and when the lock is lost; then
+// Do waits for the lock as [Mutex.Lease] does, calls f, and releases the lock, even if f
+// panics. The context for f ends when ctx ends or the lock is lost. If the lock is lost,
 // the error matches [ErrLost], whatever f returned.
 func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context) error) error {
 	return do(ctx, m.Lease, f)
 }
 
-// Inspect tells who holds the lock and who waits, as the store sees it now. Transient
-// errors are retried until ctx ends.
+// Inspect says who holds the lock and who waits, as the store sees it now. Transient errors
+// are retried until ctx ends.
 func (m *Mutex) Inspect(ctx context.Context) (Info, error) {
 	return m.inspect(ctx)
 }
 
-// ForceUnlock takes the lock from its holder, whoever that is, and lets the next
-// waiter have it. The holder loses its lease at once if it listens to the store, as
-// clients do that had to wait for a lock before, else when it tries to renew it.
-// Until then two holders exist, and the old one's process may pass
-// it on to its other goroutines, with fences smaller than that of the new one. The error matches
-// [ErrNotHeld] if nobody holds the lock. It is not repeated when its answer was lost, for a
-// repeat could hit the next holder: after any other error, see with Inspect who holds it.
+// ForceUnlock takes the lock from its holder, whoever that is, and lets the next waiter
+// have it. If the holder listens to the store, it loses its lease at once; a client listens
+// once it has had to wait for a lock. Otherwise the holder loses the lease when it tries to
+// renew it. Until then two holders exist. The old holder's process may pass the lock on to
+// its other goroutines, with fences smaller than that of the new holder.
+//
+// If nobody holds the lock, the error matches [ErrNotHeld]. ForceUnlock is not repeated
+// when its answer was lost, for a repeat could hit the next holder. After any error other
+// than [ErrNotHeld], see with Inspect who holds the lock.
 func (m *Mutex) ForceUnlock(ctx context.Context) error {
 	return m.force(ctx)
 }
 
-// Lock waits for the lock. It waits out outages of the store, and logs them: after 2 s, then
-// ever more rarely, with the kind and name of the lock and the reason.
+// Lock waits for the lock. It waits out outages of the store, and logs them: after 2 s,
+// then ever more rarely. The log gives the kind and name of the lock and the reason.
 //
-// It panics on misuse (a bad name, a closed Client or Redis client) and if the store refuses
-// for good (no permission, wrong password, a key of another type, an error of the user's own
-// dialer or hook) before it has ever carried out a command of this client. Later such a
-// refusal is waited out, too: a rotated password must not crash a fleet.
+// Lock panics on misuse: a bad name, a closed Client or Redis client. It also panics if the
+// store refuses for good before it has carried out any command of this client. Such
+// refusals are no permission, a wrong password, a key of another type, or an error of the
+// user's own dialer or hook. Lock waits out a later refusal: a rotated password must not
+// crash a fleet.
 //
-// Lock has no way to tell that the lock was lost; the loss is logged. In this process
-// the lock stays locked nevertheless until Unlock, so that the Unlock of one goroutine
-// never unlocks what another has locked since.
+// Lock has no way to tell that the lock was lost; the loss is logged. In this process the
+// lock nevertheless stays locked until Unlock. So the Unlock of one goroutine never unlocks
+// what another has locked since.
 func (m *Mutex) Lock() { m.lock(false, true) }
 
-// TryLock tries to lock without waiting for others and reports whether it succeeded.
-// It waits for the store at most 1 s, and reports false if that does not answer. It
-// panics when [Mutex.Lock] would.
+// TryLock tries to lock without waiting for others and reports whether it succeeded. It
+// waits for the store at most 1 s. If the store does not answer in that time, TryLock
+// reports false. It panics when [Mutex.Lock] would.
 func (m *Mutex) TryLock() bool { return m.lock(false, false) }
 
-// Unlock unlocks what Lock or TryLock has locked, also from another goroutine or
-// handle, and panics if nothing is. It never touches a hold made with Lease. It waits
-// for the store at most 1 s and finishes in the background then; but if the store
-// falls silent in the middle of a burst of commands, one Unlock may wait for as long as
-// the Redis client's ReadTimeout. If Redis cannot be told at all, the log says so, and the
-// lock stays taken until its TTL has passed.
+// Unlock unlocks what Lock or TryLock has locked, in any goroutine and by any handle. It
+// panics if nothing is locked. It never touches a hold made with Lease.
+//
+// Unlock waits for the store at most 1 s, and then finishes in the background. If the store
+// falls silent in the middle of a burst of commands, one Unlock may wait for as long as the
+// Redis client's ReadTimeout. If Redis cannot be told at all, the log says so, and the lock
+// stays taken until its TTL has passed.
 func (m *Mutex) Unlock() {
 	if !m.unlock(false) {
 		panic("holdfast: unlock of unlocked mutex")
@@ -145,20 +149,25 @@ func (c *Client) handle(k driver.Kind, name string, opts []LockOption) handle {
 	return handle{c: c, kind: k, name: name, config: cfg}
 }
 
-// id says which lock it is. Permits, and a lock held for reading, have no owner.
+// base identifies the lock without an owner.
+func (h *handle) base() local.ID { return local.ID{Kind: h.kind, Name: h.name} }
+
+// id identifies the lock with its owner. Permits, and a lock held for reading, have no owner.
 func (h *handle) id(shared bool) local.ID {
-	if h.kind == driver.Semaphore || shared {
-		return local.ID{Kind: h.kind, Name: h.name}
+	id := h.base()
+	if h.kind != driver.Semaphore && !shared {
+		id.Owner = h.config.hold.Owner
 	}
-	return local.ID{Kind: h.kind, Name: h.name, Owner: h.config.hold.Owner}
+	return id
 }
 
 func (h *handle) fail(op string, err error) error {
 	return &LockError{Op: op + " " + string(h.kind), Name: h.name, Err: err}
 }
 
-// lock gets a hold and leaves it with the lock, where unlock finds it. If it is to wait it
-// waits for others, and out outages of the store; else it reports false if others have it.
+// lock gets a hold and leaves it with the lock, where unlock finds it. With wait it waits
+// for others, and for outages of the store to pass; without, it reports false if others
+// have it.
 func (h *handle) lock(shared, wait bool) bool {
 	if !validName(h.name) {
 		h.misuse(ErrInvalidName)
@@ -175,8 +184,8 @@ func (h *handle) lock(shared, wait bool) bool {
 	}
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		lock, hooks := h.c.locks.Ref(h.id(shared)), h.c.hooks.Load()
-		grouped := shared && hooks == nil && w.Options.Join()
-		if grouped && lock.Readers(&w) {
+		grouped := shared && hooks == nil && w.Options.Grouped()
+		if grouped && lock.JoinReaders(&w) {
 			return true
 		}
 		var held *local.Hold
@@ -186,7 +195,7 @@ func (h *handle) lock(shared, wait bool) bool {
 		} else {
 			held, err = h.hooked(ctx, hooks, lock, w)
 		}
-		if err == nil && !lock.Keep(held) {
+		if err == nil && !lock.Deposit(held) {
 			held, err = nil, ErrClosed // which has released it
 		}
 		if grouped {
@@ -220,9 +229,9 @@ func (h *handle) unlock(shared bool) bool {
 		return ok
 	}
 	if hooks := h.c.hooks.Load(); hooks != nil {
-		_ = hooks.surely((*Lease)(held), context.WithoutCancel(held.Context()), 0, (*local.Hold).LetGo)
+		_ = hooks.surely((*Lease)(held), context.WithoutCancel(held.Context()), 0, (*local.Hold).ReleaseBriefly)
 	} else {
-		_ = held.LetGo(held.Values()) // for the span
+		_ = held.ReleaseBriefly(held.Values()) // for the span
 	}
 	return true
 }
@@ -263,7 +272,7 @@ func (h *handle) misuse(err error) {
 func (h *handle) inspect(ctx context.Context) (Info, error) {
 	i, ok := driver.As[driver.Inspector](h.c.session.Driver)
 	found := make(chan Info, 1) // which may come when nobody waits any more
-	err := h.c.await(ctx, h.id(true), session.Errand{Op: "inspect", Able: ok, Do: func() error {
+	err := h.c.await(ctx, h.base(), session.Errand{Op: "inspect", Able: ok, Do: func() error {
 		info, err := i.Inspect(leasectx.Exempt(ctx), h.kind, h.name)
 		if err == nil {
 			found <- info
@@ -278,7 +287,7 @@ func (h *handle) inspect(ctx context.Context) (Info, error) {
 
 func (h *handle) force(ctx context.Context) error {
 	f, ok := driver.As[driver.Forcer](h.c.session.Driver)
-	return h.c.await(ctx, h.id(true), session.Errand{Op: "force unlock", Able: ok, Once: true, Do: func() error {
+	return h.c.await(ctx, h.base(), session.Errand{Op: "force unlock", Able: ok, Once: true, Do: func() error {
 		err := f.ForceRelease(leasectx.Exempt(ctx), h.kind, h.name)
 		if errors.Is(err, driver.ErrNotHeld) {
 			err = ErrNotHeld

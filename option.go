@@ -13,7 +13,7 @@ import (
 // Option changes a [Client] and the locks made from it.
 type Option interface{ apply(*config) }
 
-// LockOption changes one lock. Given to [New] or [Open] it is the default for all.
+// LockOption changes one lock. Given to [New] or [Open], it is the default for all locks.
 type LockOption interface {
 	Option
 	lockOption()
@@ -41,11 +41,11 @@ type lockOption func(*config)
 func (f lockOption) apply(c *config) { f(c) }
 func (lockOption) lockOption()       {}
 
-// WithTTL sets how long a lease lasts unless it is renewed: how soon the lock is free
-// after its holder crashed, and how long a holder can be cut off from Redis before it
-// loses the lock. It is renewed every third of that. A suspension of the machine, or a jump
-// of its wall clock, by 2/3 of that can cost the lease. It panics if d is below 10 ms or
-// above 24 h. The default is 10 s.
+// WithTTL sets how long a lease lasts unless it is renewed, which happens every d/3. So d
+// is how soon the lock is free after its holder crashed. It is also how long a holder can
+// be cut off from Redis before it loses the lock. If the machine is suspended for 2/3 of d,
+// or its wall clock jumps by as much, the lease can be lost. WithTTL panics if d is below
+// 10 ms or above 24 h. The default is 10 s.
 func WithTTL(d time.Duration) LockOption {
 	if d < driver.MinTTL || d > driver.MaxTTL {
 		panic(fmt.Sprintf("holdfast: TTL of %v, must be %v to %v", d, driver.MinTTL, driver.MaxTTL))
@@ -55,16 +55,16 @@ func WithTTL(d time.Duration) LockOption {
 
 // WithoutRenewal makes leases that end after their TTL unless [Lease.Renew] is called. The
 // holder stops earlier than the store, by TTL/100 + 2 ms, for clocks that do not advance
-// alike: a lease of 24 h lasts 23 h 45 min. One that was waited for can be shorter by up to a
-// third, since its TTL counts from the last time that the waiter asked; see
-// [Lease.Deadline]. The default is to renew leases for as long as they are held.
+// alike. So a lease of 24 h lasts 23 h 45 min. If the lock was waited for, its TTL counts
+// from the last time that the waiter asked. Such a lease can be shorter by up to a third,
+// see [Lease.Deadline]. The default is to renew leases for as long as they are held.
 func WithoutRenewal() LockOption {
 	return lockOption(func(c *config) { c.options.Fixed = true })
 }
 
-// WithWait bounds how long a lock is waited for, as a deadline of the context would;
-// it does not apply to [Mutex.Lock], which cannot fail. It panics if d is not
-// positive. The default is no bound.
+// WithWait bounds how long a lock is waited for, as a deadline of the context would. It
+// does not apply to [Mutex.Lock], which cannot fail. WithWait panics if d is not positive.
+// The default is no bound.
 func WithWait(d time.Duration) LockOption {
 	if d <= 0 {
 		panic(fmt.Sprintf("holdfast: waiting time of %v, must be positive", d))
@@ -73,8 +73,8 @@ func WithWait(d time.Duration) LockOption {
 }
 
 // WithReentrancy lets a lock be acquired again with a context that comes from a lease on
-// it, as long as that is held. The new lease is nested: it counts on what this client
-// holds already, so nobody has to wait, and the store is not asked.
+// it, as long as that lease is held. The new lease is nested: it counts on what this client
+// holds already. So nobody has to wait, and the store is not asked.
 //
 //	func transfer(ctx context.Context) error {
 //		return account.Do(ctx, func(ctx context.Context) error { // held
@@ -82,40 +82,40 @@ func WithWait(d time.Duration) LockOption {
 //		})
 //	}
 //
-// Nested leases have one fence, one token, one TTL and one renewal, that of the outermost.
-// Each has a context of its own, which ends when it is released, in whatever order that
-// happens; the lock is given up with the last of them. If it is lost, all of them are. A
-// lease for reading can be nested in one for writing, and is a part of that then: other
-// readers do not get in. A writer in a reader gets [ErrDeadlock].
+// Nested leases share one fence, one token, one TTL and one renewal, those of the
+// outermost. Each has a context of its own, which ends when that lease is released. They
+// may be released in any order; the lock is given up with the last of them. If the lock is
+// lost, all of them are. A lease for reading can be nested in one for writing. It is then a
+// part of that lease: other readers do not get in. A writer in a reader gets [ErrDeadlock].
 //
-// It is the context that is reentrant, never a goroutine: what runs without that context,
-// or with that of another request, has to wait, on whatever goroutine it runs. So Lock and
-// its like, which have no context, are not reentrant. A [Semaphore] has no need: it gives
-// out more permits while there are any. The default is [ErrDeadlock].
+// The context is reentrant, never a goroutine. Code that runs without that context, or with
+// that of another request, has to wait, on whatever goroutine it runs. So Lock and its
+// like, which have no context, are not reentrant. A [Semaphore] does not need this option:
+// it gives out more permits while there are any. The default is [ErrDeadlock].
 func WithReentrancy() LockOption {
 	return lockOption(func(c *config) { c.options.Nested = true })
 }
 
-// WithOwner says on whose behalf a lock is held: of a workflow, an order, a tenant, of
-// whatever goes from one goroutine or process to another while it holds a lock.
+// WithOwner says on whose behalf a lock is held, such as a workflow, an order or a tenant.
+// An owner can move from one goroutine or process to another while it holds a lock.
 //
 //	mu := locks.Mutex("account:7", holdfast.WithOwner("transfer-4711"))
 //
-// A caller that asks on behalf of the owner that holds the lock gets it at once, from any
-// goroutine and process, and does not queue behind others that wait for that owner. All of
-// them have one fence, but each has a lease, a token and a TTL of its own, counted in the
-// store: the lock is free when the last has released it, and one that crashes stops counting
-// after its TTL. So an owner that keeps asking keeps others waiting.
+// A caller that asks on behalf of the owner that holds the lock gets the lock at once, from
+// any goroutine and process. It does not queue behind others that wait for that owner. All
+// leases of an owner have one fence, but each has a lease, a token and a TTL of its own,
+// counted in the store. The lock is free when the last of them has been released. One that
+// crashes stops counting after its TTL. So an owner that keeps asking keeps others waiting.
 //
-// An owner is no secret, and no thread: two that use the same id by accident share the
-// lock. Take the id of what is to be done once; never one of a process, host or worker,
-// which does something else next. Everybody can see it with Inspect.
+// An owner is no secret, and no thread: two users of the same id by accident share the
+// lock. Use the id of work that is done once. Never use the id of a process, host or
+// worker, which does something else next. Inspect shows the id to everybody.
 //
-// Lock and TryLock, too, let the same owner in again; each needs an Unlock, by a handle with
-// that owner. Only a [Mutex],
-// and an [RWMutex] held for writing, have an owner. Such a write lock cannot be downgraded.
-// If the store knows no owners, the error matches [errors.ErrUnsupported]. It panics if
-// the id is empty or longer than 256 bytes. The default is that nobody enters again.
+// Lock and TryLock also let the same owner in again; each needs an Unlock, by a handle with
+// that owner. Only a [Mutex], and an [RWMutex] held for writing, have an owner. Such a
+// write lock cannot be downgraded. If the store knows no owners, the error matches
+// [errors.ErrUnsupported]. WithOwner panics if the id is empty or longer than 256 bytes.
+// The default is no owner: nobody enters a held lock.
 func WithOwner(id string) LockOption {
 	if id == "" || len(id) > driver.MaxOwner {
 		panic(fmt.Sprintf("holdfast: owner of %d bytes, must have 1 to %d", len(id), driver.MaxOwner))
@@ -124,26 +124,29 @@ func WithOwner(id string) LockOption {
 }
 
 // WithStrictFIFO makes the goroutines of this process queue individually, in the global
-// order. The default is that those of one process
-// wait together: the lock passes from one to the next of them without Redis, until it has
-// passed 32 times, or 1 ms is over if that takes longer; then the other processes that wait
-// get their turn. A quarter of the TTL ends the turn in any case. (For holds that last a
-// second each, set this option, or a shorter TTL.) Within the same bounds a goroutine that
-// calls [RWMutex.RLock] joins another one that has done so, without Redis; unless the client
-// has hooks, which see each for itself.
+// order. By default those of one process wait together, and the lock passes from one to the
+// next without Redis. Their turn ends after 32 passes, or after 1 ms if those take less;
+// then other processes get theirs. A quarter of the TTL ends the turn in any case. For
+// holds that last a second each, set this option or a shorter TTL.
+//
+// By default, within the same bounds, a goroutine that calls [RWMutex.RLock] joins another
+// one that has done so, without Redis. If the client has hooks, which see each acquisition,
+// nobody joins.
 func WithStrictFIFO() LockOption {
 	return lockOption(func(c *config) { c.options.Strict = true })
 }
 
 // WithLinger keeps the lock for this process for d after it was unlocked, unless another
-// process waits for it. To lock it again then takes no command, and another process gets
-// it after two trips to Redis, or at the latest at the next renewal if the message that
-// tells of it is lost. If this process crashes the lock is free after its TTL, as if it
-// had been held. Meanwhile Inspect shows this process as the holder, and TryLock of others
-// fails. It applies to [Mutex], and to [RWMutex] for writing; for fixed and for strict
-// locks it does nothing, nor on a store that does not tell when somebody waits
-// ([driver.Notifier]), such as that of Redisson. It panics if d is not positive. The
-// default is to release the lock at once.
+// process waits for it. To lock it again then takes no command. If another process asks, it
+// gets the lock after two trips to Redis. If the message that tells of it is lost, it gets
+// the lock at the next renewal at the latest. If this process crashes, the lock is free
+// after its TTL, as if it had been held. Meanwhile Inspect shows this process as the
+// holder, and TryLock in other processes fails.
+//
+// WithLinger applies to [Mutex], and to [RWMutex] for writing. It does nothing for locks
+// with [WithoutRenewal] or [WithStrictFIFO]. Nor does it on a store that does not tell when
+// somebody waits ([driver.Notifier]), such as that of Redisson. WithLinger panics if d is
+// not positive. The default is to release the lock at once.
 func WithLinger(d time.Duration) LockOption {
 	if d <= 0 {
 		panic(fmt.Sprintf("holdfast: linger of %v, must be positive", d))
@@ -151,26 +154,29 @@ func WithLinger(d time.Duration) LockOption {
 	return lockOption(func(c *config) { c.options.Linger = d })
 }
 
-// WithReplicas has n replicas of the store confirm each acquisition before it is believed,
-// also when the lock was handed over by another client. When fewer have done so after
-// timeout, or after half of the TTL if that is shorter, the lock is given back and the
-// error matches [ErrNotReplicated]. TryLease and its like then fail; a waiter tries again
-// until its context ends, for replicas come back, at the end of the queue.
+// WithReplicas has n replicas of the store confirm each acquisition before it is trusted.
+// That includes a lock that another client has handed over. The replicas have timeout to
+// confirm, or half of the TTL if that is shorter. If fewer than n have confirmed by then,
+// the lock is given back, and the error matches [ErrNotReplicated]. TryLease and its like
+// then fail. A waiter tries again until its context ends, at the end of the queue, for
+// replicas come back.
 //
-// It makes it less likely that a failover loses a lock, and does not exclude it. The
-// command behind it is WAIT (https://redis.io/docs/latest/commands/wait), which knows of
-// copies and nothing of elections: Sentinel or a Cluster may still promote a replica that
-// has no copy, even if n is a majority of them. What is confirmed is the grant, not its
-// renewals, so the copy may end earlier than the lease. A promoted replica whose clock is
-// ahead ends it earlier, too. Where a lost lock would do damage use the fence, or a quorum
-// of independent servers.
+// The option makes it less likely that a failover loses a lock, and does not exclude it. It
+// uses WAIT (https://redis.io/docs/latest/commands/wait), which knows of copies and nothing
+// of elections. Sentinel or a Cluster may still promote a replica that has no copy, even if
+// n is a majority of the replicas. Replicas confirm the grant, not its renewals, so the
+// copy may end earlier than the lease. If the clock of a promoted replica is ahead, the
+// copy also ends earlier. Where a lost lock would do damage, use the fence, or a quorum of
+// independent servers.
 //
-// An acquisition costs two round trips to Redis more, and what the n fastest replicas take;
-// meanwhile it occupies a connection, which nothing interrupts before the timeout. The
-// user of Redis needs the right +wait. A store that cannot tell, such as a driver without
-// [driver.Confirmer], refuses with an error that matches [errors.ErrUnsupported].
+// An acquisition costs two more round trips to Redis, and the time that the n fastest
+// replicas take. Meanwhile it occupies a connection, which nothing interrupts before the
+// timeout. The user of Redis needs the right +wait. A store that cannot confirm, such as a
+// driver without [driver.Confirmer], refuses with an error that matches
+// [errors.ErrUnsupported].
 //
-// It panics if n is below 1 or timeout below 10 ms. The default is to ask no replicas.
+// WithReplicas panics if n is below 1 or timeout below 10 ms. The default is to ask no
+// replicas.
 func WithReplicas(n int, timeout time.Duration) LockOption {
 	if n < 1 || timeout < 10*time.Millisecond {
 		panic(fmt.Sprintf("holdfast: confirmation by %d replicas within %v, must be at least 1 and 10 ms", n, timeout))
@@ -178,8 +184,8 @@ func WithReplicas(n int, timeout time.Duration) LockOption {
 	return lockOption(func(c *config) { c.options.Replicas, c.options.ReplicaTimeout = n, timeout })
 }
 
-// WithPrefix sets what the keys in Redis begin with. Programs exclude each other only
-// if they use the same prefix. It has no effect on [Open]. It panics if prefix is
+// WithPrefix sets what the keys in Redis begin with. Programs exclude each other only if
+// they use the same prefix. It has no effect on [Open]. WithPrefix panics if prefix is
 // empty, or contains what keys have between prefix and name, such as ":1:mutex:". The
 // default is "holdfast".
 func WithPrefix(prefix string) Option {
@@ -191,21 +197,24 @@ func WithPrefix(prefix string) Option {
 }
 
 // WithPipelining says whether commands of many goroutines are sent to Redis together, in
-// pipelines of go-redis' AutoPipeline, while at least 16 are under way: it doubles how many
-// locks a client can take per second. It is for a [redis.Client] or a failover client, not
-// for a Cluster. If neither its AutoPipelineOptions nor an earlier call of AutoPipeline say
-// otherwise, up to three pipelines are under way at a time; other users of that AutoPipeline get
-// the same. To hooks of the Redis client such commands are a pipeline, whose context
-// is that of none of them: a span has no parent, and [GuardHook] cannot tell whose they
-// are, though those of this library are not its business. The default is true, but false
-// from the time on that a hook of [NewTracingHook] is added.
+// pipelines of go-redis' AutoPipeline. That happens while at least 16 commands are under
+// way, and doubles how many locks a client can take per second. It is for a [redis.Client]
+// or a failover client, not for a Cluster. Up to three pipelines are under way at a time,
+// unless the AutoPipelineOptions or an earlier call of AutoPipeline say otherwise. Other
+// users of that AutoPipeline get the same.
+//
+// To hooks of the Redis client such commands are a pipeline, whose context belongs to none
+// of them. So a span has no parent, and [GuardHook] cannot tell whose the commands are,
+// though it need not guard those of this library. The default is true, but false from the
+// time on that a hook of [NewTracingHook] is added.
 func WithPipelining(on bool) Option {
 	return option(func(c *config) { c.batch = &on })
 }
 
-// WithLogger sets where the client reports what it cannot return, at level Warn: leases
-// that were lost, outages that [Mutex.Lock] waits out, that waiters poll because Redis does
-// not pass news on, and what hooks may not do. Tokens are not logged. The default is [slog.Default].
+// WithLogger sets where the client reports what it cannot return, at level Warn. It reports
+// lost leases, outages that [Mutex.Lock] waits out, and forbidden acts of hooks. It also
+// reports that waiters poll because Redis does not pass messages on. Tokens are not logged.
+// The default is [slog.Default].
 func WithLogger(l *slog.Logger) Option {
 	return option(func(c *config) { c.options.Logger = l })
 }

@@ -8,23 +8,22 @@ import (
 	"github.com/holdfast-go/holdfast/internal/local"
 )
 
-// RWMutex is a lock that either one writer holds at a time or any number of readers,
-// among all processes that use the same store. It can replace a [sync.RWMutex]; use
+// RWMutex is a lock that either one writer or any number of readers hold at a time, among
+// all processes that use the same store. It can replace a [sync.RWMutex]. Use
 // [RWMutex.Lease], [RWMutex.RLease] and [RWMutex.Do] where code must know if the lock is
 // lost.
 //
-// Readers and writers wait in one queue, first come, first served. So a writer that
-// waits holds up the readers that come after it, and no stream of readers can starve
-// it. It follows that a reader must not read-lock again: a writer may have come in
-// between, and then each waits for the other.
+// Readers and writers wait in one queue, first come, first served. So a writer that waits
+// holds up the readers that come after it, and no stream of readers can starve the writer.
+// It follows that a reader must not read-lock again: a writer may have come in between, and
+// then each waits for the other.
 //
-// Each reader has a lease of its own, but for those of one client by RLock and TryRLock, who
-// may share one, see [WithStrictFIFO]. One that crashes keeps writers waiting for a TTL, as a
-// writer does, whatever the other readers do.
+// Each reader has a lease of its own, except that readers of one client by RLock and
+// TryRLock may share one, see [WithStrictFIFO]. A reader that crashes keeps writers waiting
+// for a TTL, as a writer does, whatever the other readers do.
 //
-// An RWMutex is a handle and cheap. All handles of one name are the same lock, also for
-// Unlock and RUnlock, which any goroutine may call. A [Mutex] of that name is another
-// lock.
+// An RWMutex is a cheap handle. All handles of one name are the same lock, including for
+// Unlock and RUnlock, which any goroutine may call. A [Mutex] of that name is another lock.
 type RWMutex struct{ handle }
 
 var _ sync.Locker = (*RWMutex)(nil)
@@ -34,15 +33,15 @@ func (c *Client) RWMutex(name string, opts ...LockOption) *RWMutex {
 	return &RWMutex{c.handle(driver.RWMutex, name, opts)}
 }
 
-// Lease waits for the lock, for writing, as [Mutex.Lease] does. A ctx that comes from a
-// lease on this lock, also one for reading, gets [ErrDeadlock]: a reader cannot become a
-// writer without letting go first.
+// Lease waits for the lock, for writing, as [Mutex.Lease] does. If ctx comes from a lease
+// on this lock, including one for reading, the error is [ErrDeadlock]. A reader cannot
+// become a writer without letting go first.
 func (rw *RWMutex) Lease(ctx context.Context) (*Lease, error) {
 	return rw.lease(ctx, local.Want{Wait: true}, "acquire")
 }
 
-// TryLease returns a lease for writing if nobody holds the lock or waits for it, else
-// an error that matches [ErrLocked].
+// TryLease returns a lease for writing if nobody holds the lock or waits for it. Otherwise
+// it returns an error that matches [ErrLocked].
 func (rw *RWMutex) TryLease(ctx context.Context) (*Lease, error) {
 	return rw.lease(ctx, local.Want{}, "acquire")
 }
@@ -52,8 +51,8 @@ func (rw *RWMutex) RLease(ctx context.Context) (*Lease, error) {
 	return rw.lease(ctx, local.Want{Shared: true, Wait: true}, "acquire")
 }
 
-// TryRLease returns a lease for reading if no writer holds the lock and nobody waits
-// for it, else an error that matches [ErrLocked].
+// TryRLease returns a lease for reading if no writer holds the lock and nobody waits for
+// it. Otherwise it returns an error that matches [ErrLocked].
 func (rw *RWMutex) TryRLease(ctx context.Context) (*Lease, error) {
 	return rw.lease(ctx, local.Want{Shared: true}, "acquire")
 }
@@ -68,15 +67,15 @@ func (rw *RWMutex) RDo(ctx context.Context, f func(ctx context.Context) error) e
 	return do(ctx, rw.RLease, f)
 }
 
-// Inspect tells who holds the lock and who waits, as the store sees it now.
+// Inspect says who holds the lock and who waits, as [Mutex.Inspect] does.
 func (rw *RWMutex) Inspect(ctx context.Context) (Info, error) { return rw.inspect(ctx) }
 
 // ForceUnlock takes the lock from all its holders, readers or writer, as
 // [Mutex.ForceUnlock] does.
 func (rw *RWMutex) ForceUnlock(ctx context.Context) error { return rw.force(ctx) }
 
-// Lock waits for the lock, for writing. Of outages, misuse and a lock that is lost the
-// same is true as of [Mutex.Lock].
+// Lock waits for the lock, for writing. It treats outages, misuse and a lost lock as
+// [Mutex.Lock] does.
 func (rw *RWMutex) Lock() { rw.lock(false, true) }
 
 // TryLock tries to lock for writing, as [Mutex.TryLock] does.

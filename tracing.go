@@ -43,30 +43,34 @@ var tracingDefaults = tracing{
 	name: func(operation string, k driver.Kind) string { return operation + " " + string(k) },
 }
 
-// NewTracingHook returns a hook that shows in OpenTelemetry who waits, who holds, and
-// why. It needs nothing but the API; without an SDK it records nothing.
+// NewTracingHook returns a hook that shows in OpenTelemetry who waits, who holds, and why.
+// It needs nothing but the API; without an SDK it records nothing.
 //
 //	locks.AddHook(holdfast.NewTracingHook())
 //
-// There are three spans for a lock. "acquire mutex" lasts from the call until the lock
-// is held or not to be had, "hold mutex" from then until it is released or lost, and
-// "release mutex" while it is given back. The other kinds are called rwmutex and
-// semaphore. The context of a lease has the hold span, so what is done under the lock is
-// within it; renewals are, too, and a release whose context has no span. A renewal that
-// fails is an event of the hold span. By default there are hold spans only within
-// others, see [HoldSpans].
+// There are three spans for a lock, here named for a mutex; the other kinds are called
+// rwmutex and semaphore:
 //
-// All have holdfast.lock.name and, of a semaphore, holdfast.permits; those of a lease that
-// is nested in another have holdfast.reentrant, see [WithReentrancy]; to acquire also has
-// how often the store was asked, holdfast.attempts, what woke the waiter,
-// holdfast.wakeups.notify and .poll, and the holdfast.fencing_token; to hold has the number
-// of holdfast.renewals.
+//   - "acquire mutex" lasts from the call until the lock is held or the call fails
+//   - "hold mutex" lasts from then until the lock is released or lost
+//   - "release mutex" lasts while the lock is given back
+//
+// The context of a lease has the hold span, so work under the lock is within that span. So
+// are renewals, and a release whose context has no span. A renewal that fails is an event
+// of the hold span. By default there are hold spans only within other spans, see
+// [HoldSpans].
+//
+// All spans have holdfast.lock.name and, for a semaphore, holdfast.permits. Spans of a
+// lease that is nested in another have holdfast.reentrant, see [WithReentrancy]. The
+// acquire span also has holdfast.attempts, how often the store was asked, and
+// holdfast.fencing_token. Its holdfast.wakeups.notify and .poll count what woke the waiter.
+// The hold span has the number of holdfast.renewals.
 //
 // An acquisition has the holdfast.outcome acquired, not_acquired, timeout, canceled or
-// error. To miss a lock with TryLock is no error, nor is to cancel. A lease has the
-// holdfast.end_reason released, lost or, if it was made [WithoutRenewal], expired. What
-// error.type can be is told by [LockError.ErrorType]; for the error of a hook it is what
-// that says itself, or its Go type.
+// error. It is no error to miss a lock with TryLock, nor to cancel. A lease has the
+// holdfast.end_reason released, lost or, if it was made [WithoutRenewal], expired. For the
+// values of error.type see [LockError.ErrorType]. For the error of a hook it is the type
+// that the error itself gives, or its Go type.
 //
 // The metrics are
 //
@@ -78,10 +82,10 @@ var tracingDefaults = tracing{
 //	holdfast.wakeups                       source (notify, poll, reconnect)
 //	holdfast.subscription.reconnects       reason (error, silent, mute)
 //
-// with attributes prefixed by "holdfast.", but for error.type; reentrant is there only if it
-// is true. The reason mute is counted once, when Redis begins to keep news back and waiters
-// to poll. The name of the lock is on spans only, for there may be many; see
-// [WithLockClass]. Tokens are nowhere.
+// with attributes prefixed by "holdfast.", except error.type. The attribute reentrant is
+// there only if it is true. The reason mute is counted once, when Redis begins to keep
+// messages back and waiters to poll. The name of the lock is on spans only, for there may
+// be many names; see [WithLockClass]. Tokens appear nowhere.
 func NewTracingHook(opts ...TracingOption) Hook {
 	t := tracingDefaults
 	t.tracers, t.metrics = otel.GetTracerProvider(), otel.GetMeterProvider()
@@ -266,8 +270,9 @@ func (t *tracing) start(ctx context.Context, operation string, on subject, opts 
 	return t.tracer.Start(ctx, t.name(operation, on.kind), append(opts, trace.WithAttributes(attrs...))...)
 }
 
-// outcomeOf returns how an acquisition ended, and the type of the error if it failed. That
-// another holds the lock is an answer, and to cancel is a decision of the caller.
+// outcomeOf returns how an acquisition ended, and the type of the error if it failed. A
+// lock that another holds is an answer, and a cancellation is a decision of the caller: no
+// failures.
 func outcomeOf(ctx context.Context, err error) (outcome, failure string) {
 	if err == nil {
 		return "acquired", ""
@@ -356,7 +361,7 @@ func (h *holdSpan) end(l *Lease, at time.Time) {
 	})
 }
 
-// endReason says why a lease has ended. To expire is what one that is not renewed does.
+// endReason says why a lease has ended. Only a lease that is not renewed expires.
 func endReason(l *Lease, fixed bool) string {
 	switch cause := context.Cause(l.Context()); {
 	case fixed && errors.Is(cause, ErrExpired):
@@ -374,11 +379,11 @@ type tracingOption func(*tracing)
 
 func (f tracingOption) applyTracing(t *tracing) { f(t) }
 
-// HoldSpans says for which leases there is a span from grant to end.
+// HoldSpans says which leases have a span from grant to end.
 type HoldSpans int
 
-// When there is a span for a lease. One that is held for days, as that of a leader, is
-// not seen until it ends, and never if its process crashes.
+// When there is a span for a lease. A lease that is held for days, such as that of a
+// leader, is not seen until it ends, and never if its process crashes.
 const (
 	Parented HoldSpans = iota // if it was acquired within a span that is recorded
 	Always
@@ -395,45 +400,45 @@ func WithMeterProvider(p metric.MeterProvider) TracingOption {
 	return tracingOption(func(t *tracing) { t.metrics = p })
 }
 
-// WithAttributes adds attributes to all spans and metrics, beside those of earlier such
-// options. The default is none.
+// WithAttributes adds attributes to all spans and metrics, beside those of earlier calls.
+// The default is none.
 func WithAttributes(attrs ...attribute.KeyValue) TracingOption {
 	return tracingOption(func(t *tracing) { t.attrs = append(t.attrs, attrs...) })
 }
 
-// WithSpanNameFormatter sets how spans are called; operation is acquire, hold or release.
-// Names should be few. The default is "operation kind".
+// WithSpanNameFormatter sets how spans are named; operation is acquire, hold or release.
+// There should be few names. The default is "operation kind".
 func WithSpanNameFormatter(f func(operation string, k driver.Kind) string) TracingOption {
 	return tracingOption(func(t *tracing) { t.name = f })
 }
 
-// WithFilter sets what is traced and measured: acquisitions for which f returns true,
-// and what follows from them. It is asked before next is called, and only then. The
-// default is all.
+// WithFilter sets what is traced and measured: acquisitions for which f returns true, and
+// what follows from them. f is called before next, and only then. The default is all.
 func WithFilter(f func(ctx context.Context, op *AcquireOp) bool) TracingOption {
 	return tracingOption(func(t *tracing) { t.filter = f })
 }
 
 // WithLockClass adds the attribute holdfast.lock.class to spans, and to the metrics that
-// have a mode: f makes it of the name of the lock. There should be few, such as "orders"
-// for "orders:42". The default is none.
+// have a mode. f derives the class from the name of the lock. There should be few classes,
+// such as "orders" for "orders:42". The default is none.
 func WithLockClass(f func(name string) string) TracingOption {
 	return tracingOption(func(t *tracing) { t.class = f })
 }
 
-// WithHoldSpans sets for which leases there is a hold span. The default is [Parented].
+// WithHoldSpans sets which leases have a hold span. The default is [Parented].
 func WithHoldSpans(h HoldSpans) TracingOption {
 	return tracingOption(func(t *tracing) { t.holds = h })
 }
 
-// WithHolderLinks links the acquire span of a waiter to the hold spans of those
-// that held the lock meanwhile, in other processes, too: to those that were seen, at most
-// 8. A link has the attribute holdfast.link, "holder".
+// WithHolderLinks links the acquire span of a waiter to the hold spans of those that held
+// the lock meanwhile, including in other processes. At most 8 holders that the waiter heard
+// of are linked. A link has the attribute holdfast.link, "holder".
 //
-// For that the traceparent of a hold span is stored with the lock, nothing else; it costs
-// a command for each lease that is held for more than 10 ms, which is a renewal that comes early.
-// Those made [WithoutRenewal] tell it only with [Lease.Renew] and when they are released.
-// Leases without a hold span cannot be linked to. The default is no links.
+// For the links, the traceparent of a hold span, and nothing else, is stored with the lock.
+// A lease that is held for more than 10 ms costs one more command for that, an early
+// renewal. Leases made [WithoutRenewal] tell their traceparent only with [Lease.Renew] and
+// when they are released. Leases without a hold span cannot be linked to. The default is no
+// links.
 func WithHolderLinks() TracingOption {
 	return tracingOption(func(t *tracing) { t.links = true })
 }

@@ -6,11 +6,12 @@ import (
 	"time"
 )
 
-// ttl is how long a lock lasts whose holder has gone, for contenders that let one choose.
+// ttl is how long the lock of a holder that has gone lasts, for contenders that let one
+// choose.
 const ttl = 10 * time.Second
 
-// retryDelay is how often those look again who have to poll. Lower would not be faster:
-// it is what a timer of Go is good for.
+// retryDelay is how often contenders look again that have to poll. A lower value would not
+// be faster: a timer of Go is no more exact.
 const retryDelay = time.Millisecond
 
 // Role is what a contender is in the comparison.
@@ -27,8 +28,8 @@ type Contender struct {
 	Name  string
 	Role  Role
 	Setup string // how it is used
-	// Sends are the commands that it locks with. What else Redis counts is called by
-	// its scripts, or opens a connection.
+	// Sends are the commands that it locks with. All other commands that Redis counts are
+	// called by its scripts, or open a connection.
 	Sends []string
 	Open  func(ctx context.Context, s *Stage) (Process, error)
 }
@@ -46,12 +47,12 @@ type Locker interface {
 	Unlock(ctx context.Context) error
 }
 
-// RWProcess is a process that has read-write locks, too.
+// RWProcess is a process that also has read-write locks.
 type RWProcess interface {
 	RWMutex(ctx context.Context, name string) (read, write Locker, err error)
 }
 
-// SemaphoreProcess is a process that has semaphores, too. The locker takes one permit.
+// SemaphoreProcess is a process that also has semaphores. The locker takes one permit.
 type SemaphoreProcess interface {
 	Semaphore(name string, limit int64) Locker
 }

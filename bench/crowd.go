@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// patience is how long somebody may still wait after the end of a stint, when there is
-// less and less to wait for. The locks of holders that have gone do not last that long.
+// patience is how long a member may still wait after the end of a stint, when there are
+// fewer and fewer others. The locks of holders that have gone do not last that long.
 const patience = 8 * time.Second
 
-// crowd is a scene of some who lock and unlock as fast as they can.
+// crowd is a scene of members that lock and unlock as fast as they can.
 type crowd struct {
 	stage     *Stage
 	sends     []string
@@ -42,13 +42,13 @@ type door struct {
 	width int64 // how much of the room is taken
 }
 
-// room is what a lock guards. It sees if the lock does not.
+// room is what a lock guards. It notices if the lock fails.
 type room struct {
 	name     string // of the lock
 	size     int64
 	inside   atomic.Int64
-	writes   atomic.Int64 // by those who take the whole room
-	written  atomic.Int64 // how many of them are left, for it is done as it must not be without a lock
+	writes   atomic.Int64 // by visitors that take the whole room
+	written  atomic.Int64 // how many of them are left: without a lock some are lost
 	overlaps atomic.Int64
 }
 
@@ -80,8 +80,8 @@ func (c *crowd) Close() error {
 	return errors.Join(errs...)
 }
 
-// Turn has everybody contend until the stint is over. Who waits then still gets the lock:
-// to send them away would hide the longest waits of all.
+// Turn has all members contend until the stint is over. A member that waits then still gets
+// the lock. If waiters were sent away, the longest waits of all would be hidden.
 func (c *crowd) Turn(ctx context.Context, until Stint) (Turn, error) {
 	ctx, cancel := context.WithTimeout(ctx, until.most()+patience)
 	defer cancel()

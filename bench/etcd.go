@@ -45,7 +45,7 @@ func (p *etcdProcess) Close() error {
 }
 
 // session returns the first session if it has nothing to do with that name yet, for two
-// who share a session do not exclude each other.
+// mutexes of one session do not exclude each other.
 func (p *etcdProcess) session(ctx context.Context, name string) (*concurrency.Session, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

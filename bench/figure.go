@@ -21,8 +21,8 @@ const (
 	Allocs     Figure = "allocs/op"
 
 	Failures Figure = "failures" // calls that returned an error, and were made again
-	Stuck    Figure = "stuck"    // who did not get the lock after all others had gone
-	Overlaps Figure = "overlaps" // times that somebody was in who must not
+	Stuck    Figure = "stuck"    // members that did not get the lock after all others had gone
+	Overlaps Figure = "overlaps" // times that a visitor was in the room that must not be
 
 	CyclesPerRTT   Figure = "cycles/rtt"
 	Goroutines     Figure = "goroutines"

@@ -49,7 +49,7 @@ type estate struct {
 func (e *estate) Close() error { return nil }
 
 // Turn holds all locks for the time of the stint. A client of its own begins and ends with
-// each turn, so that what it takes can be told from the rest.
+// each turn, so that its costs can be told from the rest.
 func (e *estate) Turn(ctx context.Context, until Stint) (t Turn, err error) {
 	names := make([]string, e.n)
 	for i := range names {

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Histogram counts durations in buckets that are 1/32 as wide as what is in them, so
-// that millions of waits need no more room than one, and what it tells is at most 1.6 %
-// wrong. The longest it knows exactly. (This is the idea of Gil Tene's HdrHistogram.)
+// Histogram counts durations in buckets that are 1/32 as wide as the durations in them. So
+// millions of waits need no more room than one, and its answers are at most 1.6 % wrong. It
+// knows the longest exactly. (This is the idea of Gil Tene's HdrHistogram.)
 type Histogram struct {
 	count   int64
 	longest time.Duration
@@ -81,8 +81,8 @@ func (h *Histogram) Percentile(p float64) time.Duration {
 	return h.longest
 }
 
-// CDF calls point for each bucket that has something in it, with its middle and the
-// share of all durations that are in it or below, in ascending order.
+// CDF calls point for each bucket that is not empty, in ascending order. It passes the
+// middle of the bucket and the share of all durations that are in it or below.
 func (h *Histogram) CDF(point func(d time.Duration, share float64)) {
 	var seen int64
 	for i, n := range h.buckets {

@@ -15,7 +15,8 @@ var InProcess = Contender{
 	Open:  func(_ context.Context, s *Stage) (Process, error) { return memory{s.memory}, nil },
 }
 
-// memory has the locks by their names, for there are no processes that they are between.
+// memory has the locks by their names, as there are no processes between which they could
+// be.
 type memory struct{ locks *sync.Map }
 
 func (m memory) Close() error { return nil }

@@ -20,7 +20,7 @@ var Rueidislock = Contender{
 			KeyPrefix:      s.Prefix + "rueidislock",
 			KeyMajority:    1,
 			NoLoopTracking: true,
-			TryNextAfter:   time.Second, // who misses the default of 20 ms on a busy machine may wait for ever
+			TryNextAfter:   time.Second, // a client that misses the default of 20 ms may wait for ever
 		})
 		return rueidislockProcess{locker}, err
 	},

@@ -29,9 +29,9 @@ type Stage struct {
 	memory *sync.Map
 }
 
-// NewStage returns a stage with a redis-server of its own, or with the one at addr if
-// that is not empty; there it leaves alone what does not begin with its prefix, but
-// counts what others do as if contenders had done it. It has etcd if that is in PATH.
+// NewStage returns a stage with a redis-server of its own, or with the one at addr if that
+// is not empty. There it touches only keys that begin with its prefix, but counts the
+// commands of others as if contenders had sent them. The stage has etcd if that is in PATH.
 func NewStage(tb testing.TB, addr string) *Stage {
 	tb.Helper()
 	s := &Stage{tb: tb, memory: new(sync.Map)}

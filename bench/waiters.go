@@ -42,7 +42,7 @@ func evenly(n, processes int) []int {
 }
 
 // queue is a crowd of which nearly all wait. They are sent away at the end of a turn, for
-// to serve so many can take long.
+// it can take long to serve so many.
 type queue struct {
 	*crowd
 	mu        sync.Mutex // for the race detector: what follows is for the holder of the lock
@@ -99,8 +99,8 @@ func (q *queue) watch(ctx context.Context, first door, clock *clock) (Turn, erro
 	return t, err
 }
 
-// settle returns when all wait: when there is quiet, or after a time in which all must have
-// begun to wait who do so by asking again and again.
+// settle returns when all wait. That is when there is quiet, or after a time in which even
+// waiters that poll must have begun to wait.
 func (q *queue) settle(ctx context.Context) error {
 	n := len(q.members)
 	last := 0.0

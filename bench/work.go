@@ -36,8 +36,8 @@ func Works() []Work {
 	)
 }
 
-// Run has the contenders take turns at a work. It calls each with every turn there is,
-// and absent with those who do not take part, or not to the end, and why.
+// Run has the contenders take turns at a work. It calls each with every turn there is. It
+// calls absent with contenders that do not take part, or not to the end, and the reason.
 func Run(ctx context.Context, s *Stage, w Work, turns int, time time.Duration,
 	each func(Contender, Turn), absent func(Contender, error)) (err error) {
 	var players []*player

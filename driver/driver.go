@@ -1,37 +1,37 @@
-// Package driver is the contract between holdfast and a store that keeps locks,
-// as [database/sql/driver] is between database/sql and a database.
+// Package driver is the contract between holdfast and a store that keeps locks, as
+// [database/sql/driver] is between database/sql and a database.
 //
-// Users of locks do not need it; they call the parent package. Implement [Driver]
-// to keep locks somewhere else, or wrap one to add behaviour: a wrapper forwards
-// the four methods and has an Unwrap method (see [Wrapper]), so that the optional
-// abilities of what it wraps stay reachable through [As].
+// Users of locks do not need it; they call the parent package. Implement [Driver] to keep
+// locks somewhere else, or wrap a driver to add behaviour. A wrapper forwards the four
+// methods and has an Unwrap method, see [Wrapper]. So the optional abilities of the wrapped
+// driver stay reachable through [As].
 //
 // # What a driver promises
 //
-// A lock is a lease. [Driver.Acquire] makes the token of the request the holder
-// until its TTL has passed on the store's clock; [Driver.Renew] moves that end;
-// [Driver.Release] ends it. The token names one acquisition, never a client or a
-// goroutine, and everything is idempotent by it: an acquire whose answer was lost
-// is simply repeated and answers what it answered, with the same fence; a release
-// that is repeated, or that comes too late, touches nobody else.
+// A lock is a lease. [Driver.Acquire] makes the token of the request the holder until its
+// TTL has passed on the store's clock; [Driver.Renew] moves that end; [Driver.Release] ends
+// it. The token names one acquisition, never a client or a goroutine, and everything is
+// idempotent by it. If the answer to an acquire was lost, the acquire is simply repeated,
+// and gets the same answer with the same fence. A release that is repeated, or that comes
+// too late, touches no other token.
 //
-// A lease lasts at least its TTL and at most half a second longer: the holder, which
-// counts from an earlier moment, stops trusting it before the store gives the lock
-// away. Nothing revives a lease that has expired, neither a renewal nor a repeat.
+// A lease lasts at least its TTL and at most half a second longer. The holder counts from
+// an earlier moment. So it stops trusting the lease before the store gives the lock away.
+// Nothing revives a lease that has expired, neither a renewal nor a repeat.
 //
-// A driver with a queue serves it first in, first out. Nobody overtakes a token that
-// waits and keeps asking, neither who waits nor who does not, nor who needs less: a
-// shared request behind an exclusive one waits, too. A token that has not asked for 2/3
-// of its TTL may be skipped and dropped; it comes back by asking.
+// A driver with a queue serves it first in, first out. Nobody overtakes a token that waits
+// and keeps asking: no other waiter, no request that does not wait, and none that needs
+// less. A shared request behind an exclusive one also waits. A token that has not asked for
+// 2/3 of its TTL may be skipped and dropped; it comes back by asking.
 //
-// A driver refuses what it cannot serve, such as a [Kind] it does not know
-// ([errors.ErrUnsupported]) or a name, TTL or weight outside the limits, with an error
-// that matches [ErrNotExecuted] and not [ErrTransient].
+// A driver refuses what it cannot serve with an error that matches [ErrNotExecuted] and not
+// [ErrTransient]. Examples are a name, TTL or weight outside the limits, or a [Kind] that
+// the driver does not know ([errors.ErrUnsupported]).
 //
-// Every request of one token carries a number, [Request.Ask], that grows by one.
-// Whenever the store tells of a grant it says which ask the grant rests on. The
-// client counts its trust from the moment it sent that ask, so it never needs a
-// clock in common with the store: see [Request.Ask].
+// Every request of one token carries a number, [Request.Ask], that grows by one. Whenever
+// the store tells of a grant, it says which ask the grant rests on. The client counts its
+// trust from the moment it sent that ask. So it never needs a clock in common with the
+// store.
 //
 // The suite in driver/drivertest holds a driver to this text.
 package driver
@@ -52,7 +52,7 @@ const (
 	Semaphore Kind = "semaphore" // holders with a weight each, up to a limit
 )
 
-// MaxName is the length in bytes of the longest name a driver must accept.
+// MaxName is the length in bytes of the longest name that a driver must accept.
 const MaxName = 512
 
 // MaxOwner is the length in bytes of the longest Request.Owner.
@@ -72,30 +72,30 @@ const (
 
 // Driver keeps locks. Its methods may be called from any goroutine.
 //
-// A method may outlast its context, because many a client library cannot give up
-// a command in flight; the caller does not wait for it then. What such a command
-// did is settled by the caller with Release.
+// A method may outlast its context, because many client libraries cannot give up a command
+// in flight. The caller does not wait for it then. It calls Release, which settles what
+// such a command did.
 type Driver interface {
-	// Acquire makes one attempt to get the lock for r.Token and answers Granted,
-	// Queued (only if r.Wait) or Busy. While it is Queued the caller must repeat
-	// the same request, with the next Ask, at least every r.TTL/3: that is the
-	// waiter's heartbeat, and the answer may be Granted at any of them.
+	// Acquire makes one attempt to get the lock for r.Token and answers Granted, Queued
+	// (only if r.Wait) or Busy. While the answer is Queued, the caller must repeat the
+	// same request, with the next Ask, at least every r.TTL/3. That is the waiter's
+	// heartbeat, and any of them may be answered Granted.
 	//
-	// A token that was released, or from whom the lock was taken by force, is not used
-	// again. If it is, or if an ask of it arrives late, the error matches ErrNotHeld;
-	// a driver need not know that for ever, see Lease.Unsettled.
+	// A token is not used again after it was released, or after the lock was taken from it
+	// by force. If it is, or if an ask of it arrives late, the error matches ErrNotHeld. A
+	// driver need not know that for ever, see Lease.Unsettled.
 	Acquire(ctx context.Context, r *Request) (Grant, error)
 
-	// Renew lets each lease last its TTL from now on, and returns one error (or
-	// nil) per lease in their order: ErrNotHeld if the store knows that the token
-	// does not hold the lock, anything else if it could not tell.
+	// Renew lets each lease last its TTL from now on. It returns one error or nil for each
+	// lease, in their order. The error is ErrNotHeld if the store knows that the token
+	// does not hold the lock, and any other if the store could not tell.
 	Renew(ctx context.Context, leases []Lease) []error
 
-	// Release gives the lock up, or the token's place in the queue, and lets the
-	// next waiter have it. It returns ErrNotHeld if the token neither held nor
-	// waited; that is no news to a caller who repeats a release. If the lease has
-	// expired but nobody had the lock since, either answer will do. Once Release has
-	// returned nil or ErrNotHeld, no Wake of that token is called any more.
+	// Release gives the lock up, or the token's place in the queue, and lets the next
+	// waiter have the lock. It returns ErrNotHeld if the token neither held nor waited; a
+	// caller that repeats a release expects that. If the lease has expired but nobody had
+	// the lock since, either answer will do. Once Release has returned nil or ErrNotHeld,
+	// Wake of that token is called no more.
 	Release(ctx context.Context, l Lease) error
 
 	// Close ends what the driver itself started, such as subscriptions. It does
@@ -104,8 +104,7 @@ type Driver interface {
 	Close() error
 }
 
-// Request asks for a lock. It does not change from one ask of a token to the next,
-// but for Ask.
+// Request asks for a lock. Only Ask changes from one ask of a token to the next.
 type Request struct {
 	Kind Kind
 	Name string // 1 to MaxName bytes, any bytes
@@ -114,24 +113,27 @@ type Request struct {
 	// without spaces.
 	Token string
 
-	// Ask numbers the attempts of this token from 1 on. A grant tells which ask it
-	// rests on (Grant.Ask): the store handled that ask before it granted, and gave
-	// the full TTL when it granted, so the time the ask was sent plus the TTL is
-	// before the end of the lease on the store's clock, whenever the news arrives.
+	// Ask numbers the attempts of this token from 1 on. A grant tells which ask it rests
+	// on (Grant.Ask). The store handled that ask before it granted, and the grant gave the
+	// full TTL. So on the store's clock the lease ends no earlier than a TTL after that
+	// ask was sent, whenever the answer arrives.
 	Ask uint64
 
 	TTL time.Duration // MinTTL to MaxTTL
 
 	// Owner, if not empty, is on whose behalf the token asks: 1 to MaxOwner bytes, any
-	// bytes. A Mutex, or an RWMutex held exclusively, that is held by tokens of one
-	// owner is granted to another exclusive token of that owner when it asks, beside them
-	// and with their fence, whoever waits: they may be waiting for this one. Each has a
-	// lease of its own, and the lock is free when the last of them has ended. A
-	// Semaphore, and a shared hold, have no owner. A driver that knows no owners refuses
-	// a request with one; the error matches errors.ErrUnsupported.
+	// bytes.
+	//
+	// Tokens of one owner can hold a Mutex together, or an RWMutex exclusively. Such a
+	// lock is granted at once to another exclusive token of that owner, with the same
+	// fence. The token overtakes all waiters, for they may be waiting for it. Each token
+	// has a lease of its own, and the lock is free when the last of them has ended.
+	//
+	// A Semaphore and a shared hold have no owner. A driver that knows no owners refuses a
+	// request with one; the error matches errors.ErrUnsupported.
 	Owner string
 
-	// Shared asks for a shared hold of an RWMutex, else it is exclusive.
+	// Shared asks for a shared hold of an RWMutex; otherwise the hold is exclusive.
 	Shared bool
 
 	// Wait lets the request queue. A request that does not wait is answered Granted
@@ -139,31 +141,35 @@ type Request struct {
 	Wait bool
 
 	// Notice has Wake called with Wanted as soon as somebody waits for what the token
-	// holds, and again when it is renewed. Only a Notifier heeds it.
+	// holds, and again when it is renewed. Only a Notifier obeys it.
 	Notice bool
 
-	// Weight is how much of a Semaphore to hold, of the Limit that it has in the opinion
-	// of the request; both are at least 1, and Limit at most MaxLimit. The limit is that
-	// of the first holder for as long as anybody holds or waits; a request with another
-	// is refused with ErrLimitConflict, and one with more weight than the limit in force
-	// with ErrLimitExceeded, also if it has waited. Either leaves nothing of the token
-	// behind, and matches ErrNotExecuted. See Resizer for who else sets the limit.
+	// Weight is how much of a Semaphore to hold, and Limit the limit that the request
+	// expects. Both are at least 1, and Limit at most MaxLimit. As long as anybody holds
+	// or waits, the limit of the first holder is in force. A request with another Limit is
+	// refused with ErrLimitConflict. A request with more Weight than the limit in force is
+	// refused with ErrLimitExceeded, even after it has waited. Either error matches
+	// ErrNotExecuted, and leaves nothing of the token behind. A Resizer also sets the
+	// limit.
 	Weight, Limit int64
 
-	// Fences is how many numbers may be of use to this grant, for as many holds one after the
-	// other. It gets so many at most, see Grant.Fences. 0 means 1.
+	// Fences is how many numbers this grant may use, for as many holds one after the
+	// other. The grant gets at most that many, see Grant.Fences. 0 means 1.
 	Fences int64
 
 	// Holder is a text for people that Inspect shows, such as "web-3:4711".
 	Holder string
 
-	// Wake is called when there is news for the token between two asks: with status
-	// Granted when the store granted the lock; with Queued when the token should
-	// ask again now, such as one that has become the next of the queue and must hear when
-	// to RetryAfter; with Lost when the lease was taken away; with Wanted if that was
-	// asked for. It must not block.
-	// A call can be missing, doubled or late, so it saves time and never replaces
-	// the heartbeat. nil means no such news is wanted.
+	// Wake is called when there is news for the token between two asks:
+	//
+	//   - Granted: the store granted the lock
+	//   - Queued: the token should ask again now, such as when it has become the first of
+	//     the queue and must hear its RetryAfter
+	//   - Lost: the lease was taken away
+	//   - Wanted: somebody waits, if Notice asked for that
+	//
+	// Wake must not block. A call can be missing, doubled or late, so it saves time and
+	// never replaces the heartbeat. nil means that no news is wanted.
 	Wake func(Grant)
 }
 
@@ -190,33 +196,35 @@ type Grant struct {
 	// that of every earlier grant.
 	Fence int64
 
-	// Fences is how many numbers a Granted may use as fences, from Fence on: at least one, and
-	// at most as many as were asked for. 0 means 1. The next grant's fence lies beyond them. A
-	// repeat of an ask is answered with the same Fence, and with these numbers; those of an
-	// extension may be among them. The holds of an Owner have one number, and that together.
+	// Fences is how many numbers a Granted may use as fences, from Fence on. It is at
+	// least one, and at most as many as were asked for. 0 means 1. The next grant's fence
+	// lies beyond them. A repeat of an ask is answered with the same Fence and the same
+	// numbers. They may include those of an extension. All holds of one Owner share one
+	// number.
 	Fences int64
 
-	// HolderTag is what a holder has said of itself with Lease.HolderTag, if it has: of a
-	// Queued or Busy, one who holds the lock; of a Granted through Wake, the one before.
+	// HolderTag is the Lease.HolderTag of a holder, if it has one. In a Queued or Busy it
+	// is that of a token that holds the lock. In a Granted through Wake it is that of the
+	// previous holder.
 	HolderTag string
 
-	// Wanted says of an extension that somebody waits for the lock.
+	// Wanted is set in the answer to Extend if somebody waits for the lock.
 	Wanted bool
 
-	// Shared, Weight and Owner are, of a Granted through Attacher, what the token holds.
+	// Shared, Weight and Owner say what the token holds, in a Granted from Attach.
 	Shared bool
 	Weight int64
 	Owner  string
 
-	// Reconnect says of a Queued through Wake that earlier news may have been missed.
+	// Reconnect is set in a Queued through Wake if earlier news may have been missed.
 	Reconnect bool
 
-	// RetryAfter is when a Queued or Busy token should ask again if nothing else
-	// happens; 0 leaves it to the caller (a heartbeat if Queued).
+	// RetryAfter is when a Queued or Busy token should ask again if nothing else happens.
+	// 0 leaves the time to the caller, which is a heartbeat for Queued.
 	RetryAfter time.Duration
 }
 
-// Lease is what Renew and Release speak of.
+// Lease is a token that holds or waits, as Renew and Release name it.
 type Lease struct {
 	Kind  Kind
 	Name  string
@@ -224,22 +232,22 @@ type Lease struct {
 	TTL   time.Duration
 	Owner string // as in its Request
 
-	// HolderTag is what others are told who wait for the lock, such as a traceparent: at
-	// most MaxHolderTag bytes, printable, without spaces; empty for nothing. It is told
-	// with Renew or Release. A driver need not pass it on.
+	// HolderTag is told to those that wait for the lock, such as a traceparent: at most
+	// MaxHolderTag bytes, printable, without spaces; empty for nothing. The driver learns
+	// it from Renew or Release. A driver need not pass it on.
 	HolderTag string
 
-	// Unsettled tells Release that some ask of this token was never answered, so
-	// that it might still arrive. The driver must see to it that such a straggler
-	// acquires nothing, for as long as a network may hold it up, such as a minute.
+	// Unsettled tells Release that some ask of this token was never answered, so that it
+	// might still arrive. The driver must ensure that such a straggler acquires nothing,
+	// for as long as a network may hold it up, such as a minute.
 	Unsettled bool
 }
 
 // ErrNotHeld says that a token does not hold the lock, as far as the store knows.
 var ErrNotHeld = errors.New("holdfast: lock not held")
 
-// ErrTransient is matched by errors that may pass if one tries again: the network,
-// a failover, a server that is loading. Errors that do not match it are refusals.
+// ErrTransient is matched by errors that may pass on a retry: a broken network, a failover,
+// a server that is loading. Errors that do not match it are refusals.
 var ErrTransient = errors.New("holdfast: store unavailable")
 
 // ErrNotExecuted is matched by errors after which the store has surely not acted
@@ -247,7 +255,7 @@ var ErrTransient = errors.New("holdfast: store unavailable")
 var ErrNotExecuted = errors.New("holdfast: not executed")
 
 // ErrLimitConflict says that a semaphore is in use with another limit than that of the
-// request, and ErrLimitExceeded that the request's weight is more than the limit.
+// request. ErrLimitExceeded says that the request's weight is more than the limit.
 var (
 	ErrLimitConflict = errors.New("holdfast: semaphore in use with another limit")
 	ErrLimitExceeded = errors.New("holdfast: more than the limit of the semaphore")
@@ -256,7 +264,7 @@ var (
 // ErrNotReplicated says that too few replicas of the store have a grant, see Confirmer.
 var ErrNotReplicated = errors.New("holdfast: too few replicas have the lock")
 
-// Wrapper is a Driver around another. As walks through it.
+// Wrapper is a Driver around another one. As walks through it.
 type Wrapper interface {
 	Driver
 	Unwrap() Driver
@@ -280,122 +288,129 @@ func As[T any](d Driver) (T, bool) {
 	return none, false
 }
 
-// Inspector is the ability to tell who holds a lock and who waits.
+// Inspector is the ability to say who holds a lock and who waits.
 type Inspector interface {
 	Inspect(ctx context.Context, k Kind, name string) (Info, error)
 }
 
 // Forcer is the ability to take a lock from its holder.
 type Forcer interface {
-	// ForceRelease ends the leases of all who hold the lock, tells them where it
-	// can (Wake with Lost), and lets the next waiter have it. ErrNotHeld if free.
+	// ForceRelease ends the leases of all holders of the lock, and lets the next waiter
+	// have the lock. It tells the holders where it can (Wake with Lost). If the lock is
+	// free, it returns ErrNotHeld.
 	ForceRelease(ctx context.Context, k Kind, name string) error
 }
 
 // Downgrader is the ability to give up some of what a lease holds and keep the rest.
 type Downgrader interface {
-	// Downgrade turns the exclusive hold of an RWMutex into a shared one, or lowers the
-	// weight of a hold of a Semaphore to the given one, and lets those waiters have
-	// the rest who fit now. It never raises a weight, so it can be repeated, and come
-	// late. Fence and end of the lease stay, and a repeat of an ask is still Granted.
-	// ErrNotHeld if the token does not hold it. A hold with an Owner is refused, since
-	// others may count on it; the error matches errors.ErrUnsupported.
+	// Downgrade turns the exclusive hold of an RWMutex into a shared one. For a Semaphore
+	// it lowers the weight of a hold to the given one. The waiters that now fit get the
+	// lock. Downgrade never raises a weight, so it can be repeated, and come late. Fence
+	// and end of the lease stay, and a repeat of an ask is still Granted.
+	//
+	// If the token does not hold the lock, Downgrade returns ErrNotHeld. A hold with an
+	// Owner is refused, since others may count on it; the error matches
+	// errors.ErrUnsupported.
 	Downgrade(ctx context.Context, l Lease, weight int64) error
 }
 
-// Notifier is the ability to tell a holder that it is wanted.
+// Notifier is the ability to tell a holder that the lock is wanted.
 type Notifier interface {
-	// Notices reports whether Request.Notice is heeded.
+	// Notices reports whether the driver obeys Request.Notice.
 	Notices() bool
 }
 
 // Extender is the ability to let a holder use its lease for more than one hold.
 type Extender interface {
-	// Extend renews the lease, as Renew does, tells whether anybody waits for the lock, and
-	// gives the lease more numbers, as many as that at most, beyond all that were given
-	// before: Grant.Fences from Grant.Fence on. The next grant's fence lies beyond them.
+	// Extend renews the lease, as Renew does, and tells whether anybody waits for the
+	// lock. It gives the lease up to fences more numbers: Grant.Fences of them, from
+	// Grant.Fence on. They lie beyond all that were given before, and the next grant's
+	// fence lies beyond them.
 	Extend(ctx context.Context, l Lease, fences int64) (Grant, error)
 }
 
 // Attacher is the ability to hand a lease to another token, such as one of another
 // process.
 type Attacher interface {
-	// Attach makes r.Token the holder of what the token old holds, in its place: with the
-	// TTL, the Holder and the Wake of r, and a new fence, as if old had released and r
-	// been granted with nobody in between. It neither waits nor queues. Of several that
-	// attach to one token exactly one succeeds, and only that one if it repeats; the
-	// others get ErrNotHeld, as they do if old does not hold the lock. What old
-	// held, and on whose behalf, r does not say; the Grant tells it. With other tokens of
-	// an owner beside it, the fence is theirs.
+	// Attach makes r.Token the holder of what the token old holds, in its place. The new
+	// holder has the TTL, the Holder and the Wake of r, and a new fence. It is as if old
+	// had released and r been granted the lock with nobody in between. Attach neither
+	// waits nor queues. r does not say what old held, nor on whose behalf; the Grant tells
+	// it. If other tokens of an owner hold the lock too, the fence is theirs.
+	//
+	// If several attach to one token, exactly one succeeds, and only that one can repeat
+	// it. The others get ErrNotHeld, as they do if old does not hold the lock.
 	Attach(ctx context.Context, old Lease, r *Request) (Grant, error)
 
-	// Detach says that nobody here renews the lease any more, nor wants to hear of it: no
-	// Wake of its token is called from then on. The store keeps it.
+	// Detach says that nobody here renews the lease any more, nor wants news of it. From
+	// then on Wake of its token is called no more. The store keeps the lease.
 	Detach(l Lease)
 }
 
-// Confirmer is the ability to tell whether a grant has reached replicas of the store.
+// Confirmer is the ability to say whether a grant has reached replicas of the store.
 type Confirmer interface {
-	// Confirm renews a lease, and returns nil once at least so many replicas have what
-	// the store knew of it then. If fewer have it when timeout, at least 1 ms, has
-	// passed, the error matches ErrNotReplicated; the lease goes on nevertheless.
-	// ErrNotHeld if the token does not hold the lock.
+	// Confirm renews a lease, and returns nil once at least so many replicas have what the
+	// store knew of it then. timeout is at least 1 ms. If fewer replicas have it after
+	// timeout, the error matches ErrNotReplicated; the lease goes on nevertheless. If the
+	// token does not hold the lock, Confirm returns ErrNotHeld.
 	Confirm(ctx context.Context, l Lease, replicas int, timeout time.Duration) error
 }
 
 // Resizer is the ability to change the limit of a Semaphore.
 type Resizer interface {
-	// Resize sets the limit, and lets those waiters have more who fit now. From then
-	// on it is in force whatever requests say, until the semaphore has not been used
-	// for a while. Nothing is taken from holders if it is less than they hold. Waiters
-	// that need more than the new limit are refused with ErrLimitExceeded. token names
-	// this change, as that of a Request names an acquisition: a repeat with it changes
-	// nothing, also if the limit was changed to another one in between.
+	// Resize sets the limit, and lets the waiters that now fit have the lock. From then on
+	// the limit is in force whatever requests say, until the semaphore has not been used
+	// for a while. Nothing is taken from holders, even if they hold more than the limit.
+	// Waiters that need more than the new limit are refused with ErrLimitExceeded.
+	//
+	// token names this change, as the Token of a Request names an acquisition. A repeat
+	// with the same token changes nothing, even if the limit was changed again in between.
 	Resize(ctx context.Context, name, token string, limit int64) error
 }
 
 // FenceRaiser is the ability to give a lease a larger fence than it was granted, so that
 // several stores can agree on one.
 type FenceRaiser interface {
-	// RaiseFence makes the fence of a lease at least that one, with as many numbers
-	// from it on (0 means 1), and returns the fence that the lease then has. It is
-	// larger than asked for if the lease has a larger one already, or if the one asked for
-	// may have been given to another. Fences of later grants lie beyond it, and a repeat of an
-	// ask is answered with it. ErrNotHeld if the token does not hold the lock.
+	// RaiseFence makes the fence of a lease at least fence, with fences numbers from it on
+	// (0 means 1). It returns the fence that the lease then has. That is larger than fence
+	// if the lease had a larger one already, or if another lease may have been given
+	// fence. Fences of later grants lie beyond it, and a repeat of an ask is answered with
+	// it. If the token does not hold the lock, RaiseFence returns ErrNotHeld.
 	RaiseFence(ctx context.Context, l Lease, fence, fences int64) (int64, error)
 }
 
-// Uptimer is the ability to tell how long a store has been running, for those who must not
-// trust one that may have forgotten its leases in a restart.
+// Uptimer is the ability to tell how long a store has been running. A caller that must not
+// trust a store that may have forgotten its leases in a restart needs it.
 type Uptimer interface {
-	// Uptime returns how long the store has at least been running, without a restart: sure is
-	// that by clocks which nobody can set, and said, which is no less, is what the store says.
-	// It says too much after its clock was set forward. What the driver answered, or told with
-	// Wake, before the call came from that run of the store or from an earlier one.
+	// Uptime returns how long the store has at least been running without a restart. sure
+	// is measured by clocks that nobody can set. said is what the store says, no less than
+	// sure, and too much after the store's clock was set forward. All that the driver
+	// answered, or told with Wake, before the call came from that run of the store or from
+	// an earlier one.
 	Uptime(ctx context.Context) (sure, said time.Duration, err error)
 }
 
-// Router is the ability to tell which node keeps a lock. Renewals that go to
-// different nodes are sent apart, so that a frozen node delays only its own.
+// Router is the ability to tell which node keeps a lock. Renewals that go to different
+// nodes are sent separately, so that a frozen node delays only its own.
 type Router interface {
-	// Node returns the name of the node that has the lock now. It is asked before each
-	// renewal, since locks can move, and so should answer from memory.
+	// Node returns the name of the node that has the lock now. It is called before each
+	// renewal, since locks can move, so it should answer from memory.
 	Node(k Kind, name string) string
 }
 
-// Reporter is the ability to tell how well news comes in.
+// Reporter is the ability to tell whether news for Wake may be missed.
 type Reporter interface {
-	// OnReconnect has f called, too, whenever the connection on which the driver hears
-	// the news for Wake was lost and has to be made again; reason is "error", or "silent"
-	// if it was open but nothing came. With reason "mute" it is called when no news can
-	// come in until somebody mends that, such as a right that is missing: waiters poll
-	// meanwhile. f must not block.
+	// OnReconnect adds f to the functions that are called whenever the connection for
+	// Wake's news was lost and has to be made again. The reason is "error", or "silent" if
+	// the connection was open but nothing came. The reason is "mute" if no news can come
+	// in until somebody mends that, such as a missing right; meanwhile waiters poll. f
+	// must not block.
 	OnReconnect(f func(reason string))
 }
 
 // Batcher is the ability to send requests of several callers together.
 type Batcher interface {
-	// Batch says whether to. By default it does.
+	// Batch switches that on or off. The default is on.
 	Batch(on bool)
 }
 
@@ -407,7 +422,7 @@ type Info struct {
 	Limit   int64    // of a Semaphore that is in use, or was resized; else 0
 }
 
-// Holder is who holds a lock.
+// Holder describes one holder of a lock.
 type Holder struct {
 	Holder    string        // the text given with the request
 	Shared    bool          // of an RWMutex
@@ -419,7 +434,7 @@ type Holder struct {
 	TimeLeft  time.Duration // until the lease ends if it is not renewed
 }
 
-// Waiter is who waits for a lock.
+// Waiter describes one waiter for a lock.
 type Waiter struct {
 	Holder string // the text given with the request
 	Shared bool   // of an RWMutex

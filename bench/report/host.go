@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// host lets the servers that are made for tests run in a program. What it does not have
-// they do not use.
+// host lets the servers that are made for tests run in a program. They do not use the
+// methods that it lacks.
 type host struct {
 	testing.TB
 	cleanups []func()

@@ -1,5 +1,5 @@
-// Command report runs the works of package bench and writes what came of them: a page
-// with a table for each, and plots.
+// Command report runs the works of package bench and writes the results: a page with a
+// table for each work, and plots.
 //
 //	go run ./report           all of it, for up to 20 minutes
 //	go run ./report -quick    enough to see that it works, not to believe a figure
@@ -84,7 +84,7 @@ func run(ctx context.Context, o options, out, progress io.Writer) (err error) {
 	return publish(o.dir, page{machine, o.quick, time.Since(began), chapters})
 }
 
-// chapter is what came of a work.
+// chapter is the result of a work.
 type chapter struct {
 	bench.Work
 	results []bench.Result

@@ -29,11 +29,11 @@ func publish(dir string, p page) error {
 }
 
 const method = `Contenders take turns at each work, in one run. Figures are medians over turns, except that waits are those of all
-turns together (p50, p99 within 1.6 %). A process is played by a client with connections of its own. Behind each lock
-is a room that sees if somebody is in who must not be; *overlaps* says how often. Who still waits at the end of a turn
-is waited for, up to 8 s, and then counted as *stuck*. *failures* are calls that returned an error and were made again.
-Commands are those that clients send; CPU time of Redis is that of the whole server (INFO cpu), as the times of
-commandstats leave out what it takes to read and write. Allocations include those of the benchmark.
+turns together (p50, p99 within 1.6 %). A client with its own connections plays a process. Behind each lock is a room
+that notices a visitor without the lock; *overlaps* says how often. A turn ends when the last waiter has had the lock,
+or after 8 s more; then waiters that are left count as *stuck*. *failures* are calls that returned an error and were
+repeated. Commands are those that clients send. CPU time of Redis is that of the whole server (INFO cpu), as the times
+of commandstats leave out reading and writing. Allocations include those of the benchmark.
 Jain's index is 1 if all get the lock equally often within a turn, 1/n if one of n always does.
 `
 

@@ -183,8 +183,8 @@ func between(name, prefix, suffix string) (float64, bool) {
 	return float64(n), ok1 && ok2 && err == nil
 }
 
-// logarithmic makes an axis so, with labels at powers of ten, and at 2 and 5 times those if
-// there is room.
+// logarithmic makes an axis logarithmic, with labels at powers of ten. If there is room, it
+// also labels 2 and 5 times those.
 func logarithmic(a *plot.Axis, label func(float64) string) {
 	if a.Min == a.Max { // which would be made wider without regard to zero
 		a.Min, a.Max = a.Min/2, a.Max*2

@@ -62,8 +62,8 @@ func own(f bench.Figure) func(chapter, string) (float64, bool) {
 	}
 }
 
-// against measures holdfast against the best of those, by default of all that lock across
-// processes.
+// against measures holdfast against the best of those, by default of all contenders that
+// lock across processes.
 func against(f bench.Figure, how func(float64) float64, others ...string) func(chapter, string) (float64, bool) {
 	if others == nil {
 		others = append([]string{"raw"}, peers...)

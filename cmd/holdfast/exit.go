@@ -1,7 +1,7 @@
 package main
 
-// Exit codes of our own. They keep out of the way of what commands use, 0 to 2
-// above all: the low ones are from sysexits.h, those from 126 on from the shell.
+// Exit codes of our own. They differ from those that commands use, above all 0 to 2. The
+// low ones are from sysexits.h, those from 126 on from the shell.
 const (
 	exitFailure       = 1   // something that should not happen, such as a demo without a turn
 	exitUsage         = 64  // EX_USAGE: a wrong command line
@@ -14,8 +14,8 @@ const (
 	exitSignal        = 128 // and the number of the signal that ended the command, or the waiting
 )
 
-// failure is an end with an exit code. Without err it is silent: the command that
-// we ran has said itself what there was to say.
+// failure is an end with an exit code. Without err it is silent: the command that we ran
+// has reported already.
 type failure struct {
 	code int
 	err  error

@@ -56,8 +56,8 @@ func (g *guard) run(ctx context.Context) error {
 	return g.refusal(waiting, err)
 }
 
-// closeLocks returns when also what a waiter that gave up left in the queue is
-// gone, if Redis answers.
+// closeLocks returns when everything is gone that waiters which gave up have left in the
+// queue, if Redis answers.
 func closeLocks(locks *holdfast.Client) {
 	closed := make(chan struct{})
 	go func() {
@@ -70,8 +70,8 @@ func closeLocks(locks *holdfast.Client) {
 	}
 }
 
-// notify is signal.Notify without those signals that we were started to ignore,
-// as nohup does: to ask for them would end the ignoring.
+// notify is signal.Notify without the signals that we were started to ignore, as nohup
+// does. To ask for them would end the ignoring.
 func notify(c chan<- os.Signal, sigs ...os.Signal) {
 	for _, sig := range sigs {
 		if !signal.Ignored(sig) {

@@ -83,8 +83,8 @@ type lease interface {
 	Err() error
 }
 
-// supervise returns when the command has ended and, if the lease was lost, its
-// process group as well. The latter is told as lost.
+// supervise returns when the command has ended. If the lease was lost, it also waits for
+// the end of the process group, and reports lost.
 func (j *job) supervise(l lease, g *guard, signals chan os.Signal) (_ unix.WaitStatus, lost bool) {
 	defer j.terminal.close()
 	j.signals = signals

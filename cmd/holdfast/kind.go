@@ -9,9 +9,9 @@ import (
 	"github.com/holdfast-go/holdfast"
 )
 
-// kind is what differs between the demos of the kinds of lock. To all the rest a lock
-// is a number of permits, its limit, and each turn has some of them, its weight: a
-// mutex is one permit, and a writer has all permits of an rwmutex.
+// kind is what differs between the demos of the kinds of lock. To the rest of the demo a
+// lock is a number of permits, its limit. Each turn has some of them, its weight. A mutex
+// is one permit, and a writer has all permits of an rwmutex.
 type kind struct {
 	name    string
 	story   [2]string
@@ -115,8 +115,8 @@ var kinds = []*kind{
 	{
 		name: "semaphore",
 		story: [2]string{
-			"Each asks for 1 permit, at times for several, and holds them 5 to 40 ms. Who",
-			"waits for several ━ goes before who comes later ┄. Digits are permits held.",
+			"Each asks for 1 permit, at times for several, and holds them 5 to 40 ms.",
+			"Waits for several ━ come before waits that begin later ┄. Digits show permits.",
 		},
 		tags:    ", 1×2 is process 1 with 2 permits",
 		permits: true,

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// turn is one passage of a worker: it asks, holds and gives back. Times are those
-// of clock; 0 is a time that has not come yet.
+// turn is one passage of a worker: it asks, holds and gives back. Times are those of clock;
+// 0 is a time that has not come yet.
 type turn struct {
 	worker    int
 	requested int64
@@ -112,10 +112,9 @@ const unmeasured = -1
 // afterlife is longer than a lease lasts after the process that had it has ended.
 const afterlife = int64(2 * demoTTL)
 
-// makeRoom notes since when there is room for those who fit now, of those who wait,
-// first come, first served. A hand-over is measured from there. Those who asked at
-// nearly the same time may have come the other way round: the note of one who has been
-// overtaken is taken back.
+// makeRoom notes since when there is room for the waiters that fit now, first come, first
+// served. A hand-over is measured from there. Workers that asked at nearly the same time
+// may have come the other way round: the note of a worker that was overtaken is taken back.
 func (l *ledger) makeRoom(now, since int64) {
 	left := l.limit
 	for _, m := range l.members {
@@ -135,7 +134,7 @@ func (l *ledger) makeRoom(now, since int64) {
 
 func (l *ledger) holders() []*member { return l.who(holds) }
 
-// queue is those who wait, first come, first served.
+// queue is the workers that wait, first come, first served.
 func (l *ledger) queue() []*member {
 	q := l.who(waits)
 	slices.SortFunc(q, func(a, b *member) int { return cmp.Compare(a.now.requested, b.now.requested) })

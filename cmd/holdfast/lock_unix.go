@@ -17,8 +17,8 @@ type lock struct {
 	inspect   func(context.Context) (holdfast.Info, error)
 }
 
-// open returns the lock that the command line asks for. Without --shared it is an
-// RWMutex as well, not a Mutex: who is alone and who shares must meet.
+// open returns the lock that the command line asks for. Without --shared it is also an
+// RWMutex, not a Mutex: exclusive and shared holders must meet.
 func (g *guard) open(locks *holdfast.Client) *lock {
 	if g.limit > 0 {
 		s := locks.Semaphore(g.lock, g.limit)
@@ -49,8 +49,8 @@ func (g *guard) busy(ctx context.Context, l *lock) error {
 // maxNamed is how many holders an error names. It is one line.
 const maxNamed = 3
 
-// describe says who holds a lock, and of those who do not wait also whether others do:
-// a reader can be turned away by readers because a writer is next.
+// describe says who holds a lock. If the caller does not wait, it also says whether others
+// wait: readers can turn a reader away because a writer is next.
 func describe(info holdfast.Info, queue bool) string {
 	if len(info.Holders) == 0 {
 		return "locked"

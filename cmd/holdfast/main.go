@@ -2,20 +2,20 @@
 //
 //	holdfast demo
 //
-// starts a Redis of its own and four processes that contend for one lock, shows
-// live who holds it and who waits, and checks that no two ever held it at once. With
-// --kind rwmutex or --kind semaphore it does so for these.
+// starts a Redis of its own and four processes that contend for one lock. It shows live who
+// holds the lock and who waits, and checks that no two ever held it at once. With --kind
+// rwmutex or --kind semaphore it shows those locks.
 //
 //	holdfast run --lock nightly -- ./report.sh --all
 //
-// runs a command while it holds a lock, as flock(1) does on one machine: on any
-// number of machines that share a Redis, one copy runs at a time. With --shared
-// readers run together, with --limit 5 five copies at a time. The command
-// sees the fencing token as HOLDFAST_FENCE. If the lease is lost, the command is
-// ended. See holdfast run --help for the exit codes.
+// runs a command while it holds a lock, as flock(1) does on one machine. On any number of
+// machines that share a Redis, one copy runs at a time. With --shared readers run together,
+// with --limit 5 five copies at a time. The command sees the fencing token as
+// HOLDFAST_FENCE. If the lease is lost, the command is ended. See holdfast run --help for
+// the exit codes.
 //
-// The Redis of holdfast run is that of --redis or of the environment variable
-// HOLDFAST_REDIS, a URL such as redis://user:password@host:6379/0.
+// holdfast run uses the Redis of --redis or of the environment variable HOLDFAST_REDIS, a
+// URL such as redis://user:password@host:6379/0.
 package main
 
 import (
@@ -38,9 +38,9 @@ func execute(args []string) int {
 	return report(root(command).Run(context.Background(), args))
 }
 
-// split parts a command line at its first "--". What comes after it belongs to
-// somebody else's program and must reach it byte for byte, so package cli does
-// not get to see it: it would take away a second "--".
+// split parts a command line at its first "--". The rest belongs to another program and
+// must reach it byte for byte. So package cli does not get to see the rest: it would take
+// away a second "--".
 func split(args []string) (own, command []string) {
 	if i := slices.Index(args, "--"); i >= 0 {
 		return args[:i], args[i+1:]
@@ -69,8 +69,8 @@ func onUsageError(_ context.Context, cmd *cli.Command, err error, _ bool) error 
 	return usage(fmt.Errorf("%w; see %s --help", err, cmd.FullName()))
 }
 
-// noArguments refuses words that a command has no use for: most often they are
-// a flag without its dashes.
+// noArguments refuses words that a command has no use for. Most often they are flags
+// without dashes.
 func noArguments(_ context.Context, cmd *cli.Command) error {
 	if cmd.Args().Present() {
 		return usage(fmt.Errorf("unexpected argument %q; see %s --help", cmd.Args().First(), cmd.FullName()))
@@ -97,8 +97,8 @@ func report(err error) int {
 	return f.code
 }
 
-// say prints err after the name of the program, which the errors of the library
-// have already.
+// say prints err after the name of the program, with which the library's errors begin
+// already.
 func say(err error) {
 	fmt.Fprintln(os.Stderr, "holdfast:", strings.TrimPrefix(err.Error(), "holdfast: "))
 }

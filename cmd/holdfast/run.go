@@ -14,40 +14,40 @@ const runHelp = `Waits for the lock, runs the command, and gives the lock back w
 has ended. Several holdfast run with one lock name, on any machines that share
 the Redis, run one at a time, in the order in which they came.
 
-With --shared it runs together with others that are --shared, but with none that
-is not, as with flock -s. One that waits to be alone holds up those that come
-after it.
+With --shared the command runs together with others that are --shared, but alone
+otherwise, as with flock -s. A command that waits to run alone holds up all that
+come after it.
 
-With --limit the name is that of a semaphore: so many run at a time, or fewer if
-some take several --permits. All must say the same limit.
+With --limit the lock is a semaphore: that many commands run at a time, or fewer
+if some take several --permits. All must give the same limit.
 
-A name stands for two locks that have nothing to do with each other: that of
---limit, in Go a holdfast.Semaphore, and that of all others, a holdfast.RWMutex.
-A holdfast.Mutex of that name is a third.
+A name stands for two separate locks. With --limit it is a holdfast.Semaphore in
+Go, otherwise a holdfast.RWMutex. A holdfast.Mutex of that name is a third lock.
 
-The command gets HOLDFAST_LOCK, the name, and HOLDFAST_FENCE, the fencing token:
-a number that is larger for each holder than for all before it. Have what you
-write to refuse a smaller number than it has seen; that also stops a command
-that was paused, or cut off, for longer than its lease.
+The command gets HOLDFAST_LOCK, the name, and HOLDFAST_FENCE, the fencing token.
+The token is a number that is larger for each holder than for all before it. Have
+the resource that you write to refuse a smaller number than it has seen. That
+stops even a command that was paused, or cut off, for longer than its lease.
 
-While the command runs the lease is renewed. If it is lost all the same (Redis
-was away for longer than --ttl, somebody forced the lock) the command gets TERM,
-and after --grace KILL.
+While the command runs, the lease is renewed. The lease can still be lost: Redis
+was away for longer than --ttl, or somebody forced the lock. Then the command
+gets TERM, and after --grace KILL.
 
 The command runs in a process group of its own; TERM and KILL go to all of it.
 INT, TERM, HUP, QUIT, USR1 and USR2 are passed on to the group. While holdfast
-still waits for the lock the first four end the waiting. The lock is given back
-when the command itself has ended; a process that it left behind in the
-background no longer has it.
+still waits for the lock, the first four end the waiting. The lock is given back
+when the command itself has ended. A background process that the command left
+behind no longer has the lock.
 
 On a terminal the command is in the foreground: Ctrl-C and Ctrl-Z reach it as
-ever. That is so from the start if input and output are the terminal, else from
-when it first asks for it. Ctrl-Z stops holdfast, too. A command that is stopped
-for longer than --ttl loses the lock, and gets TERM when it is continued.
+usual. If input and output are the terminal, that is so from the start, otherwise
+from when the command first asks for it. Ctrl-Z also stops holdfast. A command
+that is stopped for longer than --ttl loses the lock, and gets TERM when it is
+continued.
 
 Exit codes: that of the command, or 128+n if signal n ended it (or the waiting);
    64   wrong command line
-   69   no answer from Redis, or a refusal, such as of another --limit
+   69   no answer from Redis, or a refusal, such as for a conflicting --limit
    75   the lock was not acquired: within --timeout, or at once with --no-wait
    76   the lease was lost while the command ran
    126  the command cannot be executed
@@ -82,8 +82,8 @@ func runCommand(command []string) *cli.Command {
 			&cli.StringFlag{Name: "lock", Usage: "`NAME` of the lock", Required: true, Local: true},
 			&cli.BoolFlag{Name: "shared", Aliases: []string{"s"}, Usage: "run together with others that are --shared", Local: true},
 			&cli.BoolFlag{Name: "exclusive", Aliases: []string{"x", "e"}, Usage: "run alone, which is the default", Local: true},
-			&cli.Int64Flag{Name: "limit", Usage: "run so many at a time: the `NUMBER` of permits of a semaphore", Local: true, HideDefault: true, Validator: between[int64](1, driver.MaxLimit)},
-			&cli.Int64Flag{Name: "permits", Value: 1, Usage: "`NUMBER` of those permits to take", Local: true, Validator: between[int64](1, driver.MaxLimit)},
+			&cli.Int64Flag{Name: "limit", Usage: "run at most `NUMBER` at a time: the permits of a semaphore", Local: true, HideDefault: true, Validator: between[int64](1, driver.MaxLimit)},
+			&cli.Int64Flag{Name: "permits", Value: 1, Usage: "`NUMBER` of permits to take, with --limit", Local: true, Validator: between[int64](1, driver.MaxLimit)},
 			&cli.DurationFlag{Name: "ttl", Value: 10 * time.Second, Usage: "`TIME` after which the lock of a dead holder is free", Local: true, Validator: isTTL},
 			&cli.DurationFlag{Name: "timeout", Usage: "longest `TIME` to wait for the lock; 0 waits for ever", Local: true, Validator: notNegative},
 			&cli.BoolFlag{Name: "no-wait", Aliases: []string{"n"}, Usage: "fail at once instead of waiting", Local: true},
@@ -106,7 +106,7 @@ func runCommand(command []string) *cli.Command {
 				command: command,
 			}
 			if cmd.Args().Present() || len(command) == 0 {
-				return usage(errors.New(`the command stands behind "--": holdfast run --lock NAME -- COMMAND`))
+				return usage(errors.New(`put the command after "--": holdfast run --lock NAME -- COMMAND`))
 			}
 			if err := g.check(cmd); err != nil {
 				return usage(err)
@@ -124,7 +124,7 @@ func (g *guard) check(cmd *cli.Command) error {
 	case g.shared && cmd.Bool("exclusive"):
 		return errors.New("--shared and --exclusive exclude each other")
 	case g.limit > 0 && (g.shared || cmd.Bool("exclusive")):
-		return errors.New("with --limit it is the permits that tell how many run")
+		return errors.New("with --limit the permits decide how many run")
 	case g.limit == 0 && cmd.IsSet("permits"):
 		return errors.New("--permits needs a --limit")
 	case g.limit > 0 && g.permits > g.limit:

@@ -112,8 +112,8 @@ func (j *job) suspend(l lease) {
 	j.resume(l)
 }
 
-// resume lets the command go on, unless the lease was lost while we were stopped:
-// then it gets TERM first.
+// resume lets the command go on. If the lease was lost while we were stopped, the command
+// first gets TERM.
 func (j *job) resume(l lease) {
 	if l.Err() != nil {
 		return

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// verdict is what was found wrong. All of it is found out by the parent from what
-// lies outside the lock library: a clock, a file, and the order of numbers.
+// verdict is what was found wrong. The parent finds all of it out from what lies outside
+// the lock library: a clock, a file, and the order of numbers.
 type verdict struct {
 	overlaps int // turns that began while others had too many permits
 	fences   int // turns whose fence was not larger than that of all before them
@@ -18,12 +18,12 @@ func (v verdict) violations() int { return v.overlaps + v.fences + v.torn + v.co
 
 // inspect looks at turns on a lock of so many permits, see kind.
 //
-// Lost turns are not among them: a process that was paused for longer than its lease
-// may well find itself inside somebody else's turn. What matters is that it sees so
-// before it writes, and if it does not, the counter tells.
+// Lost turns are not among them. A process that was paused for longer than its lease may
+// find itself inside the turn of another. It must see so before it writes. If it does not,
+// the counter tells.
 //
-// The time that a turn tells of lies within the time that it had the lock: it begins
-// after the grant and ends before the release. So turns that overlap did so in truth.
+// The times of a turn lie within the time that it had the lock: it begins after the grant
+// and ends before the release. So turns that overlap really overlapped.
 func inspect(turns []turn, limit int64) verdict {
 	turns = slices.Clone(turns)
 	slices.SortFunc(turns, func(a, b turn) int { return cmp.Compare(a.acquired, b.acquired) })
@@ -45,8 +45,8 @@ func inspect(turns []turn, limit int64) verdict {
 	return v
 }
 
-// together calls f at the beginning of each turn, with all that are under way, that
-// one included. The turns are in the order of their beginnings.
+// together calls f at the beginning of each turn, with all turns that are under way,
+// including that one. The turns are in the order of their beginnings.
 func together(turns []turn, f func(present []turn)) {
 	var present []turn
 	for _, t := range turns {
@@ -56,10 +56,10 @@ func together(turns []turn, f func(present []turn)) {
 	}
 }
 
-// disorder counts fences that are not larger than those of all earlier grants. The
-// turns are in the order of their beginnings, but that is the order of their grants
-// only for turns that exclude each other: two readers may hear of theirs in either
-// order. Of those it is known only if one had the lock before the other asked for it.
+// disorder counts fences that are not larger than those of all earlier grants. The turns
+// are in the order of their beginnings. That is the order of their grants only for turns
+// that exclude each other: two readers may hear of their grants in either order. The order
+// of two readers is known only if one had the lock before the other asked for it.
 func disorder(turns []turn, limit int64) (n int) {
 	seen := map[int64]bool{}
 	byWeight := map[int64]int64{}        // the largest fence so far of each weight
@@ -85,8 +85,8 @@ func disorder(turns []turn, limit int64) (n int) {
 	return n
 }
 
-// miscounts compares the counter with the number of finished turns that write. Each
-// of those wrote once; the open ones may have.
+// miscounts compares the counter with the number of finished turns that write. Each of them
+// wrote once; the open turns may have.
 func miscounts(counter, finished, open int) int {
 	switch {
 	case counter < finished:

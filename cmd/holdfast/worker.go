@@ -158,9 +158,9 @@ func (w *worker) turn(ctx context.Context) error {
 	return nil
 }
 
-// use does with the counter what needs a lock: a reader reads it, takes its time and
-// reads it again, a writer writes 1 more than it has read. If the lease is lost
-// meanwhile it leaves the counter alone, and what it has read says nothing.
+// use does with the counter what needs a lock. A reader reads it twice, with a pause
+// between. A writer writes 1 more than it has read. If the lease is lost meanwhile, use
+// leaves the counter alone, and what it has read says nothing.
 func (w *worker) use(p permit) (what, error) {
 	before, err := w.read()
 	if err != nil {

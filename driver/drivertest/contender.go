@@ -77,8 +77,8 @@ func heldBy(text string) func(*driver.Request) {
 	return func(r *driver.Request) { r.Holder = text }
 }
 
-// ask sends the request with the next number. An answer that makes no sense is an
-// error too.
+// ask sends the request with the next number. An answer that makes no sense is also an
+// error.
 func (c *contender) ask(ctx context.Context) (driver.Grant, error) {
 	return c.asking(func(r *driver.Request) (driver.Grant, error) { return c.d.Acquire(ctx, r) })
 }

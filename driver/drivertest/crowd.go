@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// A writer takes up the whole hall, like one who wants all permits.
+// A writer takes up the whole hall, like a token that wants all permits.
 const whole = 12
 
 var readerCrowdCases = []Case{

@@ -6,14 +6,14 @@
 //		}, drivertest.Queue, drivertest.Fences)
 //	}
 //
-// Each case is one property, and its name says which. The suite finds out by
-// itself what a driver can do: what needs an [Ability] that the driver lacks is
-// skipped, with the reason, or fails if the caller named that ability.
+// Each case is one property, and its name says which. The suite finds out by itself which
+// abilities a driver has. A case that needs an [Ability] which the driver lacks is skipped,
+// with the reason. If the caller named that ability, the case fails.
 //
-// Leases of the suite last from 10 ms to a day, most of them a fraction of a
-// second, because a good part of the contract is about their end. Bounds follow
-// the times at which requests were sent and answered, so a machine that stalls
-// for a moment fails no test unless it stalls for about as long as a lease.
+// Leases of the suite last from 10 ms to a day, because a good part of the contract is
+// about their end. Most of them last a fraction of a second. Bounds follow the times at
+// which requests were sent and answered. So a machine that stalls for a moment fails no
+// test unless it stalls for about as long as a lease.
 package drivertest
 
 import (
@@ -77,8 +77,8 @@ func (c Case) Run(t *testing.T, open Open, must ...Ability) {
 	}
 }
 
-// Cases returns all properties, for callers who want to run each in surroundings
-// of its own.
+// Cases returns all properties, for callers that want to run each in surroundings of its
+// own.
 func Cases() []Case {
 	alone := slices.Concat(acquireCases, queueCases, pushCases, releaseCases, unsettledCases,
 		renewCases, expiryCases, fenceCases, raiseCases, extendCases, nameCases, refusalCases, inspectCases, forceCases,

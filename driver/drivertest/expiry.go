@@ -27,7 +27,7 @@ var expiryCases = []Case{
 	}},
 	{"RetryAfterLeadsTheFirstWaiterToTheLock", func(t *test) {
 		t.needs(Queue, Hint)
-		t.push = t.has(Push) // Who does not listen yet polls, and would get there anyway.
+		t.push = t.has(Push) // A waiter that does not listen yet polls, and would get there anyway.
 		a := t.contender(t.driver(), lasting(short))
 		b := t.contender(t.driver(), waiting) // whose heartbeat would be far too late
 		a.lock()

@@ -24,7 +24,7 @@ var hammerCases = []Case{
 	}},
 }
 
-// impatient marks the tokens of whom every second gives up after a moment.
+// impatient marks the tokens of which every second one gives up after a moment.
 const impatient = "impatient"
 
 // hammer has goroutines of three drivers contend for the lock, each round with a

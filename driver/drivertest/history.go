@@ -185,7 +185,7 @@ func (h *history) resize() {
 	h.settle()
 }
 
-// settle requires that those have been granted the lock who can have it now, and no others.
+// settle requires that the tokens that can have the lock now have it, and no others.
 func (h *history) settle() {
 	h.t.Helper()
 	var kept, refused []*contender

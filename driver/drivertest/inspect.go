@@ -107,7 +107,7 @@ var inspectCases = []Case{
 	}},
 }
 
-// waiter is what is to be seen of one who waits for the lock of the test.
+// waiter is what Inspect shows of a waiter for the lock of the test.
 func (t *test) waiter(text string) driver.Waiter {
 	var r driver.Request
 	t.shape(&r)

@@ -117,7 +117,7 @@ var resizeCases = []Case{
 		small.queue()
 		last.queue()
 		held.resize(5)
-		if t.push { // It must not need another ask of those who will not get it.
+		if t.push { // It must not need another ask of those that will not get it.
 			small.pushed()
 		}
 		small.lock()

@@ -59,7 +59,7 @@ var semaphoreCases = []Case{
 		held[0].release()
 		if t.push {
 			big.pushed()
-			small.pushed() // The rest is for who comes next.
+			small.pushed() // The rest is for the next one.
 		}
 		big.lock()
 		small.lock()
@@ -103,7 +103,7 @@ var semaphoreCases = []Case{
 		small.queue()
 		hasty.busy()
 		pass(t, 3*short)
-		hasty.lock() // after the small one, for whom the store has a look, too
+		hasty.lock() // after the small one, for which the store also has a look
 		small.lock()
 		t.permits(5, 1)[0].busy()
 		gone.unwoken()

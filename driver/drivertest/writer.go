@@ -20,7 +20,7 @@ var writerCases = []Case{
 		w.queue()
 		hasty.busy()
 		late.queue()
-		first.lock() // Who holds it is held up by nobody.
+		first.lock() // Nobody holds a holder up.
 		require.NoError(t, second.renew())
 		first.release()
 		hasty.busy()
@@ -254,7 +254,7 @@ var writerCases = []Case{
 	}},
 	{"RetryAfterLeadsAWriterPastTheReaders", func(t *test) {
 		t.needs(Queue, Hint)
-		t.push = t.has(Push) // Who does not listen yet polls, and would get there anyway.
+		t.push = t.has(Push) // A waiter that does not listen yet polls, and would get there anyway.
 		a, b := t.pair(reading, lasting(short))
 		b.req.TTL = 3 * short
 		w := t.contender(t.driver(), waiting) // whose heartbeat would be far too late

@@ -175,7 +175,7 @@ func (d *Driver) RaiseFence(_ context.Context, lease driver.Lease, fence, fences
 	return raised, err
 }
 
-// valid refuses what nobody can serve, and who has given up already.
+// valid refuses what no driver can serve, and callers that have given up already.
 func valid(ctx context.Context, r *driver.Request) error {
 	switch {
 	case r.Kind != driver.Mutex && r.Kind != driver.RWMutex && r.Kind != driver.Semaphore:

@@ -8,8 +8,8 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// all is how much there is to hold of a lock that is no semaphore: for who holds it alone
-// all of it, for who shares it 1.
+// all is how much of a lock that is no semaphore there is to hold. An exclusive holder
+// holds all of it, a shared holder 1.
 const all = 1 << 30
 
 // claim is what one token holds, or waits for.
@@ -24,7 +24,7 @@ type claim struct {
 	tag    string
 }
 
-// lock is who holds a lock, and who waits for it.
+// lock is the state of one lock: who holds it, and who waits for it.
 type lock struct {
 	limit   int64 // of the weights that are held
 	resized bool  // what requests say of the limit does not count
@@ -140,8 +140,9 @@ func (c *claim) wake(g driver.Grant) {
 	}
 }
 
-// inform tells the waiter that has become next to ask, for nobody tells when a lease ends.
-// One that asks before that time anyway need not, nor the one that is asking now.
+// inform tells the waiter that has become the first to ask, for nobody tells when a lease
+// ends. That is not needed for a waiter that asks before that time anyway, nor for the one
+// that is asking now.
 func (l *lock) inform(asking string) {
 	if len(l.queue) == 0 || len(l.holders) == 0 || l.queue[0] == l.told {
 		return
@@ -153,7 +154,7 @@ func (l *lock) inform(asking string) {
 	}
 }
 
-// end is when the next lease ends, of those who hold the lock.
+// end is when the next lease of a holder ends.
 func (l *lock) end() time.Time {
 	end := l.holders[0].until
 	for _, h := range l.holders {
@@ -167,8 +168,8 @@ func (l *lock) end() time.Time {
 // patience is for how long a waiter may be silent.
 func patience(ttl time.Duration) time.Duration { return ttl * 2 / 3 }
 
-// answer is what to tell one who cannot have the lock now. Who is the next to get it
-// should ask when a lease ends, for nobody will tell.
+// answer is what a token is told that cannot have the lock now. The first waiter should ask
+// when a lease ends, for nobody will tell it.
 func (l *lock) answer(s driver.Status, next bool, now time.Time) driver.Grant {
 	g := driver.Grant{Status: s}
 	if next && len(l.holders) > 0 {

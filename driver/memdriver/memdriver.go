@@ -119,8 +119,8 @@ func (d *Driver) Release(_ context.Context, lease driver.Lease) error {
 // Close implements [driver.Driver]. There is nothing to end.
 func (d *Driver) Close() error { return nil }
 
-// lock is a lock as it is now. Those who came first have had their turn before that of the
-// token that asks, which will see by itself what it got. The caller holds mu.
+// lock is a lock as it is now. Tokens that came first have had their turn before the token
+// that asks, which will see by itself what it got. The caller holds mu.
 func (d *Driver) lock(k driver.Kind, name, asking string) (*lock, time.Time) {
 	now := time.Now()
 	l := d.locks[key{k, name}]
@@ -136,7 +136,8 @@ func (d *Driver) lock(k driver.Kind, name, asking string) (*lock, time.Time) {
 	return l, now
 }
 
-// serve grants the lock to all whose turn it is, and tells them, and the one that is next.
+// serve grants the lock to all tokens whose turn it is. It tells them, and the first
+// waiter.
 func (d *Driver) serve(l *lock, asking string, now time.Time) {
 	for i := 0; i < len(l.queue); {
 		c, before := l.queue[i], l.last

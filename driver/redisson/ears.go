@@ -20,12 +20,12 @@ const (
 	reopen = time.Second
 )
 
-// ears hear of releases. A lock that somebody here waits for has a channel; all channels
-// share one connection, or one for each node if they are sharded. It is there while
+// ears hear of releases. A lock that somebody here waits for has a channel. All channels
+// share one connection, or one for each node if they are sharded. A connection exists while
 // anybody waits.
 //
-// Nothing depends on it but speed: a message says only that a lock may be free, and all
-// who wait for it ask again. Who cannot hear asks more often instead.
+// Only speed depends on ears. A message says that a lock may be free, and all its waiters
+// ask again. A waiter that cannot hear asks more often instead.
 type ears struct {
 	rdb     redis.UniversalClient
 	sharded bool
@@ -71,10 +71,10 @@ func newEars(rdb redis.UniversalClient, sharded bool) *ears {
 	return &ears{rdb: rdb, sharded: sharded, channels: map[string]*channel{}, lines: map[string]*line{}}
 }
 
-// wait notes that a token waits, and reports whether it will hear of a release. Who begins
-// to wait is made to ask once more as soon as it can hear: the lock may have become free
-// after the ask that found it busy. Who stops to ask is forgotten, for a client that gives
-// up after a Busy does not say so.
+// wait notes that a token waits, and reports whether it will hear of a release. A token
+// that begins to wait is made to ask once more as soon as it can hear. The lock may have
+// become free after the ask that found it busy. A token that stops asking is forgotten, for
+// a client that gives up after a Busy does not say so.
 func (e *ears) wait(name, node string, r *driver.Request) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -268,8 +268,9 @@ func (e *ears) cut(l *line) {
 	}
 }
 
-// lose notes that a channel has no line any more. News may have been missed since it
-// broke, so all who listened ask, and the first of them makes another. The caller holds mu.
+// lose notes that a channel has no line any more. News may have been missed since the line
+// broke. So all listeners ask, and the first of them makes another line. The caller holds
+// mu.
 func (c *channel) lose() {
 	c.line = nil
 	if c.live {
@@ -278,7 +279,7 @@ func (c *channel) lose() {
 	}
 }
 
-// wake passes news on to all who wait. The caller holds mu.
+// wake passes news on to all waiters. The caller holds mu.
 func (c *channel) wake(g driver.Grant) {
 	for _, w := range c.waiters {
 		w.wake(g)

@@ -39,16 +39,16 @@ type optionFunc func(*Driver)
 func (f optionFunc) apply(d *Driver) { f(d) }
 
 // WithPrefix sets what comes before the name of a lock in its key, as a NameMapper of the
-// Java programs may have it. The default is the empty prefix.
+// Java programs may set it. The default is the empty prefix.
 func WithPrefix(prefix string) Option {
 	return optionFunc(func(d *Driver) { d.prefix = prefix })
 }
 
-// WithShardedPubSub tells of releases by SPUBLISH, and listens by SSUBSCRIBE, over one
-// connection for each node that has a lock which somebody waits for. Redisson does so on
-// a Cluster of Redis 7 or later since its version 3.22.0, unless its shardedSubscriptionMode
-// is OFF. Nobody hears the other way, and waiters then ask in vain until they find out by
-// themselves; exclusion does not depend on it. The default is PUBLISH and SUBSCRIBE.
+// WithShardedPubSub tells of releases by SPUBLISH, and listens by SSUBSCRIBE. It uses one
+// connection for each node that has a lock which somebody waits for. Redisson does so on a
+// Cluster of Redis 7 or later since its version 3.22.0, unless its shardedSubscriptionMode
+// is OFF. If the two sides differ, waiters hear of no release of the other, and find out by
+// asking; exclusion does not depend on it. The default is PUBLISH and SUBSCRIBE.
 func WithShardedPubSub() Option {
 	return optionFunc(func(d *Driver) { d.publish = "SPUBLISH" })
 }
@@ -132,8 +132,8 @@ func (d *Driver) Renew(ctx context.Context, leases []driver.Lease) []error {
 }
 
 // Confirm implements [driver.Confirmer] with the command WAIT, as Redisson does after each
-// command. It needs a [redis.Client], also one for failover, or a [redis.ClusterClient],
-// and occupies a connection meanwhile.
+// command. It needs a [redis.Client], including one for failover, or a
+// [redis.ClusterClient], and occupies a connection meanwhile.
 func (d *Driver) Confirm(ctx context.Context, l driver.Lease, replicas int, timeout time.Duration) error {
 	if l.Kind != driver.Mutex {
 		return redisscript.Unsupported("redisson", l.Kind)

@@ -11,11 +11,12 @@ import (
 	"github.com/holdfast-go/holdfast/driver/internal/redisscript"
 )
 
-// Acquire implements [driver.Driver]. It asks all nodes at the same time, and has the lock
+// Acquire implements [driver.Driver]. It asks all nodes at the same time. It has the lock
 // if a majority grants it while there is validity left: TTL - elapsed - drift > 0.
 //
-// If not, and the request does not wait, all is given back, on every node. If it waits, it
-// waits in the queues of the nodes, and keeps what votes it has for a little while.
+// Without a majority, a request that does not wait gives everything back, on every node. A
+// request that waits stays in the queues of the nodes, and keeps its votes for a little
+// while.
 func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, error) {
 	if err := d.valid(r); err != nil {
 		return driver.Grant{}, err
@@ -79,7 +80,7 @@ func (d *Driver) lost(ctx context.Context, b *ballot, r *driver.Request) (driver
 		b.arm()
 		return answer, err
 	}
-	// No node has a queue: who comes again is not woken, so nobody gains if we keep a vote.
+	// No node has a queue, so nobody is woken, and nobody gains if we keep a vote.
 	d.giveBack(ctx, b)
 	if b.clean() {
 		d.forget(r.Token)

@@ -8,20 +8,20 @@ import (
 // age tells whether a node is old enough to vote.
 //
 // A node that was restarted may have forgotten the votes it gave before, and would help to
-// elect a second holder. After the longest TTL all of them have ended, whoever had them. It
-// is the time at which a vote is counted that matters, not that at which it was given.
+// elect a second holder. After the longest TTL all those votes have ended. What matters is
+// when a vote is counted, not when it was given.
 //
-// A client that was just started cannot know how old a node is. All it has is the word of
-// the node, whose clock may have been set forward since it restarted. What it does know is
-// that no more than a minority of the nodes fails. See enough.
+// A client that was just started cannot know how old a node is. It has only the word of the
+// node, whose clock may have been set forward since it restarted. But the client knows that
+// no more than a minority of the nodes fails. See enough.
 type age struct {
 	proven  time.Time // the node is old enough from then on, for sure
 	claimed time.Time // the same in the opinion of the node
 	err     error     // why it is not known
 }
 
-// age finds out how old a node is. What it has answered before was said at this age, or by
-// the process before.
+// age finds out how old a node is. What the node has answered before was said at this age,
+// or by an earlier process.
 func (d *Driver) age(ctx context.Context, n *node) age {
 	if d.longest == 0 {
 		return age{}
@@ -42,14 +42,15 @@ func (a age) doubt() error {
 	return nil
 }
 
-// certain reports whether the node does not only say that it is old enough.
+// certain reports whether there is proof that the node is old enough.
 func (a age) certain() bool { return !time.Now().Before(a.proven) }
 
-// enough reports how many of some votes count if so many of them are of nodes that only say
-// that they are old enough: as many of these as a minority may be wrong.
+// enough reports how many of some votes count, if claims of them are of nodes that only say
+// that they are old enough. As many of these votes as a minority may be wrong.
 //
-// An earlier holder has the votes of a majority. At least one of these nodes has neither been
-// restarted nor refuses us, if we have votes that count from a majority: of all votes without
-// those that may be wrong. So a client that was just started has the lock at once if all nodes
-// vote for it, and can do without some of them when it has seen the others for long enough.
+// An earlier holder has the votes of a majority. Suppose that a majority is left after we
+// subtract the votes that may be wrong. Then one of the earlier holder's nodes is in it
+// that was not restarted, and it would refuse us. So a client that was just started has the
+// lock at once if all nodes vote for it. When it has watched nodes for long enough, it can
+// do without some of them.
 func (d *Driver) enough(votes, claims int) int { return votes - min(claims, len(d.nodes)-d.majority()) }

@@ -112,8 +112,8 @@ func (b *ballot) open() {
 	}
 }
 
-// hopeless reports whether so many votes are spoiled that there can be no majority. Whoever
-// still wants the lock needs a new token.
+// hopeless reports whether so many votes are spoiled that there can be no majority. A
+// caller that still wants the lock needs a new token.
 func (b *ballot) hopeless() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -190,9 +190,9 @@ type tally struct {
 	ask    uint64 // the oldest that a majority with this fence rests on
 }
 
-// tally counts the votes that are good now: that the nodes still grant, as their asks are
-// young enough, and that are of nodes that know what they do. They rest on that ask, or a
-// later one. The caller holds mu.
+// tally counts the votes that are good now. The nodes still grant them, as their asks are
+// young enough, and the nodes have not forgotten earlier votes. The votes rest on the ask
+// since or a later one. The caller holds mu.
 func (b *ballot) tally(since uint64) tally {
 	var t tally
 	of := map[int64][]*vote{} // by fence

@@ -9,7 +9,8 @@ import (
 )
 
 var (
-	// errSilent is of a node that was not asked, and errUnheard of one that has not answered.
+	// errSilent is for a node that was not asked, errUnheard for one that has not
+	// answered.
 	errSilent   = fmt.Errorf("redlock: the node does not answer: %w: %w", driver.ErrTransient, driver.ErrNotExecuted)
 	errUnheard  = fmt.Errorf("redlock: no answer in time: %w", driver.ErrTransient)
 	errGiving   = fmt.Errorf("redlock: the vote is being given back: %w", driver.ErrTransient)
@@ -23,8 +24,8 @@ var (
 type majorityError struct {
 	nodes  int
 	failed []error
-	// It may pass if those nodes suffice whose errors may pass; and nothing was done only
-	// if no node has done anything.
+	// The error may pass if enough nodes have none, or one that may pass. Nothing was done
+	// only if no node has done anything.
 	transient, notExecuted bool
 }
 
@@ -48,6 +49,7 @@ func noMajority(errs []error) error {
 	return e
 }
 
+// Error lists what the nodes say.
 func (e *majorityError) Error() string {
 	var texts []string
 	for _, err := range e.failed {
@@ -56,7 +58,7 @@ func (e *majorityError) Error() string {
 	return fmt.Sprintf("redlock: %d of %d nodes fail: %s", len(e.failed), e.nodes, strings.Join(texts, "; "))
 }
 
-// Is matches what any of the nodes says, but for what is true of the whole only.
+// Is matches what any of the nodes says, except where the target speaks of all of them.
 func (e *majorityError) Is(target error) bool {
 	switch target {
 	case driver.ErrTransient:

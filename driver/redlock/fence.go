@@ -22,16 +22,16 @@ const rounds = 8
 //     one meets ours in some node. That node granted us its lease after it had the earlier
 //     fence, with one beyond it, and our fence is at least that: raising never lowers.
 //   - it is smaller than all that will be handed out, for the same reason.
-//   - nobody else has it, also not a reader who was granted the lock at the same time: a node
-//     never has one fence for two leases, and their majorities meet.
+//   - nobody else has it, not even a reader that was granted the lock at the same time. A
+//     node never has one fence for two leases, and their majorities meet.
 //
-// It need not be on the nodes that did not vote. A node that loses its memory is left out
-// until its clock, which its next fences begin with, is beyond those it has lost, provided
-// that the clocks of the nodes differ by less than that takes; see WithDelayedRestart.
+// The fence need not be on the nodes that did not vote. A node that loses its memory is left
+// out until its clock, from which its next fences begin, is beyond the fences it has lost.
+// That holds if the clocks of the nodes differ by less than the delay; see WithDelayedRestart.
 //
 // Two readers that raise at the same time can push each other up: a node that has given out
-// more since answers with a fence that is new. From the second round on a random lead
-// decides between them.
+// more since answers with a new fence. From the second round on a random lead decides
+// between them.
 func (d *Driver) confirm(ctx context.Context, b *ballot) (driver.Grant, bool) {
 	if b.result().votes < d.majority() {
 		return driver.Grant{}, false

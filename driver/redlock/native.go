@@ -75,8 +75,8 @@ func (d *Driver) byMajority(errs []error) error {
 	return d.renewed(answers, 0)
 }
 
-// Inspect implements [driver.Inspector]. A holder is who holds the lock on a majority; the
-// queue is the longest one, as nodes that were restarted have forgotten it.
+// Inspect implements [driver.Inspector]. A holder holds the lock on a majority. The queue
+// is the longest one, as nodes that were restarted have forgotten theirs.
 func (d *native) Inspect(ctx context.Context, k driver.Kind, name string) (driver.Info, error) {
 	if k != driver.Mutex && k != driver.RWMutex {
 		return driver.Info{Name: name}, redisscript.Unsupported("redlock", k)
@@ -105,8 +105,8 @@ func (d *native) Inspect(ctx context.Context, k driver.Kind, name string) (drive
 	return result, nil
 }
 
-// holders finds those who hold the lock on a majority. They have one fence there, or will
-// have in a moment; until then all that tells them apart is what they say of themselves.
+// holders finds the tokens that hold the lock on a majority. They have one fence there, or
+// will in a moment. Until then only what they say of themselves tells them apart.
 func (d *Driver) holders(seen []driver.Holder) []driver.Holder {
 	var found []driver.Holder
 	look := func(a, b driver.Holder) bool { return a.Holder == b.Holder && a.Shared == b.Shared }
@@ -147,7 +147,7 @@ func (d *Driver) asSeen(of []driver.Holder) driver.Holder {
 	return h
 }
 
-// Notices implements [driver.Notifier]: what a node tells is passed on.
+// Notices implements [driver.Notifier]: it passes the notices of the nodes on.
 func (d *Driver) Notices() bool {
 	return !slices.ContainsFunc(d.nodes, func(n *node) bool {
 		teller, able := driver.As[driver.Notifier](n.Driver)

@@ -95,7 +95,7 @@ func (d *Driver) each(ctx context.Context, limit time.Duration, nodes []*node, c
 	}
 }
 
-// settled is enough when a majority has answered, and all of whom one can expect it.
+// settled is enough when a majority has answered, and all nodes that can be expected to.
 func (d *Driver) settled(missing, silent int) bool {
 	return missing == silent && len(d.nodes)-missing >= d.majority()
 }

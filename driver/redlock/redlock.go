@@ -46,9 +46,9 @@ type optionFunc func(*config)
 
 func (f optionFunc) apply(c *config) { f(c) }
 
-// WithTimeout sets how long a node may take to answer before the others decide without
-// it. It should be several times the time that a node usually takes, and small against the
-// TTL; of a TTL it never takes more than half. It panics if d is below 1 ms. The default is
+// WithTimeout sets how long a node may take to answer before the others decide without it.
+// Set d to several times what a node usually takes, and small against the TTL. The driver
+// never uses more than half of a TTL. WithTimeout panics if d is below 1 ms. The default is
 // 50 ms.
 func WithTimeout(d time.Duration) Option {
 	if d < time.Millisecond {
@@ -57,13 +57,13 @@ func WithTimeout(d time.Duration) Option {
 	return optionFunc(func(c *config) { c.timeout = d })
 }
 
-// WithDelayedRestart sets for how long the vote of a node that has started does not
-// count. It has to be at least the longest TTL that anybody uses on these nodes, in this
-// program or another; a request with a longer one is refused. See the package.
+// WithDelayedRestart sets for how long the vote of a node that has started does not count.
+// It has to be at least the longest TTL that anybody uses on these nodes, in this program
+// or another. A request with a longer TTL is refused. See the package.
 //
-// 0 switches it off: for nodes that never forget a grant, such as with appendfsync always,
-// and for tests with nodes that have just been started. It panics if longest is negative.
-// The default is 30 s.
+// 0 switches the delay off. That is for nodes that never forget a grant, such as with
+// appendfsync always, and for tests with new nodes. WithDelayedRestart panics if longest is
+// negative. The default is 30 s.
 func WithDelayedRestart(longest time.Duration) Option {
 	if longest < 0 {
 		panic("redlock: negative TTL")
@@ -71,19 +71,19 @@ func WithDelayedRestart(longest time.Duration) Option {
 	return optionFunc(func(c *config) { c.longest = longest })
 }
 
-// New returns a driver that keeps locks on a majority of nodes: of
-// [github.com/holdfast-go/holdfast/driver/redisdriver], or of
-// [github.com/holdfast-go/holdfast/driver/setnx] for the form that other implementations of
-// Redlock use, each on a master of its own that is no replica of another. All clients must
-// name the same nodes, and in the same order, or it takes longer to end a split vote. Its
-// Close closes the nodes, too.
+// New returns a driver that keeps locks on a majority of nodes. The nodes are drivers of
+// [github.com/holdfast-go/holdfast/driver/redisdriver]. For the form that other
+// implementations of Redlock use, they are drivers of
+// [github.com/holdfast-go/holdfast/driver/setnx]. Each is on a master of its own that is no
+// replica of another. All clients must name the same nodes, in the same order, or it takes
+// longer to end a split vote. Close of the driver also closes the nodes.
 //
 // If all nodes can do it, the driver is also a [driver.Inspector], a [driver.Forcer] and a
 // [driver.Downgrader], and has fences.
 //
-// It panics if there are fewer than 3 nodes, or an even number (one more would have no
-// further failure tolerated), if one is nil or there twice, or if one does not know how
-// long it has been running; see [WithDelayedRestart].
+// New panics if there are fewer than 3 nodes, or an even number, which tolerates no more
+// failures than one node less. It also panics if a node is nil or there twice, or does not
+// know how long it has been running; see [WithDelayedRestart].
 func New(nodes []driver.Driver, opts ...Option) driver.Driver {
 	if len(nodes) < 3 || len(nodes)%2 == 0 {
 		panic(fmt.Sprintf("redlock: %d nodes, want 3, 5, 7 or so", len(nodes)))
@@ -137,7 +137,8 @@ func (d *Driver) valid(r *driver.Request) error {
 	return redisscript.Check("redlock", r)
 }
 
-// lasting refuses a TTL that is longer than a node that was restarted stays out.
+// lasting refuses a TTL that is longer than the time for which a restarted node has no
+// vote.
 func (d *Driver) lasting(ttl time.Duration) error {
 	if d.longest > 0 && ttl > d.longest {
 		return redisscript.Refusal(fmt.Errorf("redlock: a TTL of %v, longer than %v; see WithDelayedRestart", ttl, d.longest))
@@ -154,9 +155,9 @@ func (d *Driver) OnReconnect(f func(reason string)) {
 	}
 }
 
-// Close implements [driver.Driver]. It ends what goes on in the background, also releases
-// that a node has not answered yet, and closes the nodes. A call that hangs on a frozen
-// server ends when its client's ReadTimeout has passed.
+// Close implements [driver.Driver]. It ends what goes on in the background, including
+// releases that a node has not answered yet, and closes the nodes. A call that hangs on a
+// frozen server ends when its client's ReadTimeout has passed.
 func (d *Driver) Close() error {
 	d.mu.Lock()
 	d.closed = true

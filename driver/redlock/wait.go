@@ -9,26 +9,26 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// Waiters wait in the queue of every node. A release is a push from each of them to its
-// first waiter. Those who came one after the other have the same order everywhere, so
-// the first of them has all votes one trip after the release. Those who came at the same
-// time may not: then the votes are split, and nobody has a majority, though all are given.
+// Waiters wait in the queue of every node. A release is a push from each node to its
+// first waiter. Waiters that came one after the other have the same order everywhere, so the
+// first of them has all votes one trip after the release. Waiters that came at the same time
+// may not. Then the votes are split, and nobody has a majority, though all votes are given.
 //
-// So who has some votes but too few, for longer than the pushes of one release take to come
-// in, gives them back. How long that is, is random, and depends on the first of the nodes,
-// in the order of New, whose vote one has: who has the vote of an earlier node keeps what it
-// has for several times as long. And one that gave way does not queue there again before it
-// has the vote of the first node (or has to ask anyway, as a heartbeat).
+// So a waiter gives its votes back if it has too few for longer than the pushes of one
+// release take to come in. That time is random, and depends on the first node, in the order of
+// New, whose vote the waiter has. With the vote of an earlier node it keeps its votes for
+// several times as long. A waiter that gave way does not queue there again before it has the
+// vote of the first node (or has to ask anyway, as a heartbeat).
 //
-// So of all who share the votes, the one with that of the first node stays, and asks for all
-// others; the rest give way, each at most once at each node. The same holds for the second
-// node if the first is down, and so on. No two have to agree on anything. Two versions
-// did not do: with no order among the nodes, 16 waiters at 5 of them did not find a majority
-// in a minute; where they queued again at once, in some seconds.
+// So of all waiters that share the votes, the one with that of the first node stays, and asks
+// for all others. The rest give way, each at most once at each node. The same holds for the
+// second node if the first is down, and so on. No two have to agree on anything. Two versions
+// did not work. With no order among the nodes, 16 waiters at 5 of them did not find a majority
+// in a minute; where they queued again at once, it took some seconds.
 //
-// A winner keeps its places at the nodes that others have, and so gets them, too, when they
-// give way: then nobody has votes to give back until it releases. Where it cannot, the time
-// doubles, up to a limit: a minority does no harm then, and who keeps it keeps a place.
+// A winner keeps its places at the nodes whose votes others have. When those give way it gets
+// their votes, too, and nobody has votes to give back until it releases. If it cannot get them,
+// the time doubles, up to a limit. A minority does no harm then, and its waiter keeps a place.
 
 const (
 	// Give way after this part of the timeout, or several times that.
@@ -39,7 +39,7 @@ const (
 	doublings = 4
 )
 
-// patience is how long a minority is kept whose first node is first. The caller holds mu.
+// patience is how long a minority is kept if its first node is first. The caller holds mu.
 func (b *ballot) patience(first int) time.Duration {
 	d := b.d.limit(b.req.TTL) / hasty << b.yields
 	for i := first; i < b.d.majority(); i++ {
@@ -101,8 +101,8 @@ func (d *Driver) elect(b *ballot, tag string) {
 	}
 }
 
-// absent returns the nodes at which we do not queue any more but should: we have the vote
-// of the first node, and so are next.
+// absent returns the nodes where we do not queue any more but should, since we have the
+// vote of the first node and so are next.
 func (b *ballot) absent() (nodes []*node, ask uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -141,8 +141,9 @@ func (b *ballot) lose(n *node) {
 	}
 }
 
-// fresh reports whether the newest ask still keeps a place in a queue. Who does not ask any
-// more does not wait, and what we ask for it must not be its heartbeat. The caller holds mu.
+// fresh reports whether the newest ask still keeps a place in a queue. A client that does
+// not ask any more does not wait, and our own asks must not be its heartbeat. The caller
+// holds mu.
 func (b *ballot) fresh() bool { return time.Since(b.sent[b.req.Ask]) < b.req.TTL*2/3 }
 
 // arm has a minority given back after a while.

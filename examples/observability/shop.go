@@ -83,8 +83,8 @@ func (p *process) write(ctx context.Context) error {
 	return nil
 }
 
-// report is a nightly job that all processes start and one should do. Another waits in case
-// that one fails, the third lets it be, and somebody who wants to read it is not patient.
+// report is a nightly job that all processes start and one should do. A second waits in case
+// the first fails, the third gives up at once, and a reader of the report is not patient.
 func (s *shop) report(ctx context.Context) error {
 	job := func(p *process, opts ...holdfast.LockOption) *holdfast.Mutex {
 		return p.locks.Mutex("report:daily", opts...)
@@ -106,7 +106,7 @@ func (s *shop) report(ctx context.Context) error {
 			return expect(err, holdfast.ErrLocked)
 		})
 		later(s.web2, "GET /report", context.DeadlineExceeded, func(ctx context.Context) error {
-			// If it waited already, who tries would see no more than that somebody does.
+			// If it waited already, TryLease would see only that somebody waits.
 			if err := pause(ctx, 100*ms); err != nil {
 				return err
 			}

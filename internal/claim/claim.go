@@ -1,12 +1,13 @@
-// Package claim is one token at the store: it asks for a lock with it, asks again as long as
-// it has to wait, and gives it up, whatever is lost or late on the way.
+// Package claim is one token at the store. A claim asks for a lock with the token, and asks
+// again as long as it has to wait. At the end it gives the token up, whatever messages were
+// lost or late.
 //
-//	Wait ──> granted ──> Release
+//	Wait ──> granted ──> Releaser
 //	  │                     ^
 //	  └──── gives up ───────┘
 //
-// Of the client it needs the session only. What follows from a grant, such as renewals and
-// who in this process may use it, is for package local.
+// Of the client a claim needs only the session. Package local decides what follows from a
+// grant, such as renewals and who in this process may use it.
 package claim
 
 import (
@@ -19,15 +20,15 @@ import (
 	"github.com/holdfast-go/holdfast/internal/session"
 )
 
-// ID says which lock it is. What is held on behalf of an owner is not for others to unlock, so
-// each owner has locks of its own.
+// ID identifies a lock. A hold on behalf of an owner is not for others to unlock, so each
+// owner has locks of its own.
 type ID struct {
 	Kind  driver.Kind
 	Name  string
 	Owner string
 }
 
-// Want is what is asked for.
+// Want is a request for a token.
 type Want struct {
 	ID            *ID
 	Shared        bool
@@ -45,13 +46,13 @@ type Listener interface {
 	Lost(cause error)
 	// Wanted says that somebody else waits for the lock.
 	Wanted()
-	// Busy says that somebody has the lock, or is before us, for the first time.
+	// Busy says, once, that somebody has the lock or is before us.
 	Busy()
-	// Behind says who is in the way: what a holder says of itself.
+	// Behind gives the tag of a holder that is in the way.
 	Behind(tag string)
-	// Trouble says what keeps the store from answering, nil if it answers.
+	// Trouble says what keeps the store from answering. nil says that it answers.
 	Trouble(err error)
-	// Log is where to say what nobody is told otherwise.
+	// Log returns the log for what is returned to nobody.
 	Log() *slog.Logger
 }
 
@@ -74,13 +75,13 @@ type Claim struct {
 	settled   atomic.Bool // the release of its token is done
 	straggled atomic.Bool // an ask has been answered since the token was given up
 
-	// mu guards asking for those that are not in Wait. It is nil once the lock is held:
+	// mu guards asking for calls outside of Wait. asking is nil once the lock is held:
 	// thousands of locks may be held for long.
 	mu     sync.Mutex
 	asking *asking
 }
 
-// Init makes a claim, of which the store does not know yet.
+// Init makes a claim that the store does not know yet.
 func (c *Claim) Init(s *session.Session, w *Want, listener Listener) {
 	c.ID, c.Token, c.Owner = w.ID, s.NewToken(), w.ID.Owner
 	c.Shared, c.Weight, c.TTL = w.Shared, w.Weight, w.TTL
@@ -95,21 +96,21 @@ func (c *Claim) Init(s *session.Session, w *Want, listener Listener) {
 	c.asking = a
 }
 
-// Lease is what the store is told of.
+// Lease returns the claim as the store is told of it.
 func (c *Claim) Lease(tag string) driver.Lease {
 	return driver.Lease{Kind: c.ID.Kind, Name: c.ID.Name, Token: c.Token, TTL: c.TTL, Owner: c.Owner, HolderTag: tag}
 }
 
-// Held lets go of what a holder does not need. An ask that is still under way has its own
-// hold on where its reply goes.
+// Held frees what a holder does not need. An ask that is still under way keeps its own
+// reference to the channel for its reply.
 func (c *Claim) Held() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.asking = nil
 }
 
-// wake passes news on from the driver. If there is no room, the news that is in there makes
-// the claim ask, and it learns everything then.
+// wake passes news on from the driver. If the inbox is full, the news in it makes the claim
+// ask, and the claim learns everything then.
 func (c *Claim) wake(g driver.Grant) {
 	switch g.Status {
 	case driver.Lost:

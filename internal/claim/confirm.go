@@ -11,8 +11,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/session"
 )
 
-// Confirm returns when n replicas have the grant, with the trust that follows from it, since
-// a confirmation is a renewal. If it returns an error the lock has still to be given back.
+// Confirm returns when n replicas have the grant, with the trust that follows from it,
+// since a confirmation is a renewal. If it returns an error, the caller must give the lock
+// back.
 func (c *Claim) Confirm(ctx context.Context, n int, timeout time.Duration) (keepalive.Trust, error) {
 	// Nothing else renews the lease meanwhile, so there must be something left of it.
 	limit := min(timeout, c.TTL/2)
@@ -44,8 +45,7 @@ func (c *Claim) Confirm(ctx context.Context, n int, timeout time.Duration) (keep
 	return r.trust, r.err
 }
 
-// confirm asks for the confirmation, and again if something else than the replicas is in the
-// way.
+// confirm asks for the confirmation, and again if anything but the replicas is in the way.
 func (c *Claim) confirm(ctx context.Context, n int, limit time.Duration) (keepalive.Trust, error) {
 	by, _ := driver.As[driver.Confirmer](c.s.Driver)
 	deadline := time.Now().Add(limit)

@@ -11,60 +11,60 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// releaseWait is how long a release that cannot fail waits for the store.
+// releaseWait is how long a release that returns no error waits for the store.
 const releaseWait = time.Second
 
-// Release is the end of a token at the store, or of a part of what it holds. It is tried
-// until the store has answered, or the lease would have ended by itself.
-type Release struct {
+// Releaser releases a token at the store, or a part of what it holds. It tries until the
+// store has answered, or the lease would have ended by itself.
+type Releaser struct {
 	c        *Claim
 	ctx      context.Context
 	lease    driver.Lease
 	part     func(context.Context, driver.Lease) error // gives up a part; nil for all of it
-	holder   Holder                                    // nil if nobody held it
+	last     LastHolder                                // nil if nobody held it
 	deadline time.Time                                 // set when the first attempt fails
 	pause    time.Duration
 	maybe    bool // a release may have been carried out without our hearing of it
 }
 
-// Release returns the release of the token, for which nobody asks any more. It is an
-// operation of the session, which ends with it. tag is what the next holder is told of this
-// one. holder is nil if nobody held the lock by it.
-func (c *Claim) Release(ctx context.Context, tag string, holder Holder) Release {
+// Releaser returns what releases the token, with which nobody asks any more. It is an
+// operation of the session, and ends that. tag is what the next holder is told of this one.
+// last is nil if nobody held the lock by the token.
+func (c *Claim) Releaser(ctx context.Context, tag string, holder LastHolder) Releaser {
 	c.ceased.Store(true)
-	return Release{c: c, ctx: c.s.Under(ctx), lease: c.Lease(tag), holder: holder}
+	return Releaser{c: c, ctx: c.s.Under(ctx), lease: c.Lease(tag), last: holder}
 }
 
-// Holder is what held a lock that is released.
-type Holder interface {
-	// Trusted reports whether it would still hold the lock by the clock.
+// LastHolder held the lock by a token that is released.
+type LastHolder interface {
+	// Trusted reports whether the lease would still be held by the clock.
 	Trusted() bool
 }
 
-// ReleasePart returns the release of a part, which is given up by a call of the driver.
-func (c *Claim) ReleasePart(ctx context.Context, part func(context.Context, driver.Lease) error) Release {
-	return Release{c: c, ctx: c.s.Under(ctx), lease: c.Lease(""), part: part}
+// PartReleaser returns what releases a part. part is the call of the driver for it.
+func (c *Claim) PartReleaser(ctx context.Context, part func(context.Context, driver.Lease) error) Releaser {
+	return Releaser{c: c, ctx: c.s.Under(ctx), lease: c.Lease(""), part: part}
 }
 
-// Cease notes that nobody wants the lock by this token any more, although it is not released:
-// another token takes it over.
+// Cease notes that nobody wants the lock by this token any more, although it is not
+// released: another token takes the lock over.
 func (c *Claim) Cease() { c.ceased.Store(true) }
 
 // Withdraw gives up the token in the background, whatever became of its asks: its place in
-// the queue, or a grant that nobody took. It is called within an operation.
+// the queue, or a grant that nobody used. It is called within an operation.
 func (c *Claim) Withdraw(ctx context.Context) {
 	if a := c.asking; a.clean && a.under == 0 && c.open.Load() == 0 {
 		return
 	}
 	c.s.Grow()
-	r := c.Release(ctx, "", nil)
+	r := c.Releaser(ctx, "", nil)
 	r.Background()
 }
 
-// Run releases and returns what came of it: nil, driver.ErrNotHeld if the lock had been taken
-// away, or why the store could not be told. It returns a refusal at once; then it goes on in
-// the background.
-func (r *Release) Run() error {
+// Run releases and returns the result: nil, driver.ErrNotHeld if the lock had been taken
+// away, or why the store could not be told. It returns a refusal at once, and then goes on
+// in the background.
+func (r *Releaser) Run() error {
 	err, final := r.try()
 	if final {
 		return r.end(err)
@@ -72,8 +72,8 @@ func (r *Release) Run() error {
 	return <-r.Background()
 }
 
-// Briefly is Run for callers that cannot be told of an error, and wait 1 s at most.
-func (r *Release) Briefly() {
+// RunBriefly is Run for callers that cannot be told of an error, and wait 1 s at most.
+func (r *Releaser) RunBriefly() {
 	if r.c.s.Brisk() {
 		if err, final := r.try(); final {
 			_ = r.end(err)
@@ -88,16 +88,16 @@ func (r *Release) Briefly() {
 	}
 }
 
-// Forget has the driver forget a token that was lost, which nobody may ever release. It is
-// an operation of the session.
-func (r *Release) Forget() {
+// Forget has the driver forget a token that was lost, which nobody may ever release. It
+// ends the operation.
+func (r *Releaser) Forget() {
 	defer r.c.s.Done()
 	_, _ = r.try()
 }
 
-// Background is Run on another goroutine. What comes of it is told once: the outcome, or
-// before that, a refusal.
-func (r Release) Background() <-chan error {
+// Background is Run on another goroutine. The channel gets one value: the result, or before
+// that, a refusal.
+func (r Releaser) Background() <-chan error {
 	told := make(chan error, 1)
 	go func() {
 		err := r.end(r.run(told))
@@ -109,12 +109,12 @@ func (r Release) Background() <-chan error {
 	return told
 }
 
-// end ends the operation with what came of it, and returns what to say.
-func (r *Release) end(err error) error {
+// end ends the operation with the result err, and returns what the caller is told.
+func (r *Releaser) end(err error) error {
 	defer r.c.s.Done()
 	switch {
 	case errors.Is(err, driver.ErrNotHeld):
-		if r.holder == nil || !r.holder.Trusted() {
+		if r.last == nil || !r.last.Trusted() {
 			return nil // its time has run out since, but it was given up before
 		}
 		return driver.ErrNotHeld
@@ -125,9 +125,9 @@ func (r *Release) end(err error) error {
 	return err
 }
 
-// run tries until it is done. A refusal may pass, too, such as while a password is changed:
-// it is told at once, and not taken for the end, unless the client is being closed.
-func (r *Release) run(told chan<- error) error {
+// run tries until the release is done. A refusal may pass, too, such as while a password is
+// changed. So it is told at once, and is not final unless the client is being closed.
+func (r *Releaser) run(told chan<- error) error {
 	for {
 		err, final := r.try()
 		if final {
@@ -153,10 +153,10 @@ func (r *Release) run(told chan<- error) error {
 	}
 }
 
-// try makes one attempt. If it is final, err is what to say: driver.ErrNotHeld only if the
-// token was not held when the first release arrived, since after a release whose answer was
-// lost that is what one expects to hear.
-func (r *Release) try() (err error, final bool) {
+// try makes one attempt. If it is final, err is the result. That is driver.ErrNotHeld only
+// if the token was not held when the first release arrived. After a release whose answer
+// was lost, ErrNotHeld is to be expected.
+func (r *Releaser) try() (err error, final bool) {
 	send := r.c.s.Driver.Release
 	if r.part != nil {
 		send = r.part
@@ -187,14 +187,14 @@ func (r *Release) try() (err error, final bool) {
 	return err, final
 }
 
-// releaseAgain deals with an ask that was answered after its token was given up. The store may
-// have handled it after the release, if that has no tombstone any more. The release is
-// repeated by whoever comes last: it or the ask. (Whoever gives up from now on releases after
-// this ask, which is answered.)
+// releaseAgain deals with an ask that was answered after its token was given up. The store
+// may have handled the ask after the release, if that has no tombstone any more. So the
+// release is repeated, by the later one of the ask and the first release. (A release that
+// begins from now on comes after this ask, which is answered.)
 func (c *Claim) releaseAgain(ctx context.Context) {
 	c.straggled.Store(true)
 	if c.settled.Load() && c.straggled.Swap(false) {
-		r := c.Release(ctx, "", nil)
+		r := c.Releaser(ctx, "", nil)
 		_ = r.run(nil)
 	}
 }

@@ -44,10 +44,10 @@ type asking struct {
 	late    int               // grants that came too late to be of use
 	clean   bool              // the last answer left nothing behind in the store
 
-	err    error // why it takes so long: ErrLocked or an error of the store
-	said   *session.Complaint
-	own    session.Complaint
-	report Report
+	err   error // why it takes so long: ErrLocked or an error of the store
+	said  *session.Complaint
+	own   session.Complaint
+	stats Stats
 
 	// Room for what is sent first, which mostly is enough.
 	firstAsk  driver.Request
@@ -60,25 +60,25 @@ type reply struct {
 	err   error
 }
 
-// Report is what has happened to a claim, or to several of one caller.
-type Report struct {
+// Stats is what has happened to a claim, or to several of one caller.
+type Stats struct {
 	Contended               bool     // another held the lock, or waited for it
 	Asked                   int      // how often the store was asked
 	Notify, Poll, Reconnect int      // what ended the pauses, see AcquireOp in the root
-	Tags                    []string // what those who held it say of themselves
+	Tags                    []string // of the holders that were in the way
 }
 
-// Report tells what has happened so far.
-func (c *Claim) Report() Report {
-	r := c.asking.report
+// Stats returns what has happened so far.
+func (c *Claim) Stats() Stats {
+	r := c.asking.stats
 	r.Asked = int(c.asking.last)
 	r.Contended = r.Contended || r.Notify > 0 // which can overtake the answer
 	return r
 }
 
-// Because has the claim wait for that reason, and say so, from the beginning. nil leaves it as
-// it is.
-func (c *Claim) Because(err error, said *session.Complaint) {
+// Explain sets the reason for waiting from the beginning, and where to log it. nil leaves
+// either as it is.
+func (c *Claim) Explain(err error, said *session.Complaint) {
 	if err != nil {
 		c.asking.err = err
 	}
@@ -90,8 +90,8 @@ func (c *Claim) Because(err error, said *session.Complaint) {
 // Hurry has the next Wait ask at once.
 func (c *Claim) Hurry() { c.asking.due = time.Now() }
 
-// inbox is where news goes, of which it has room for one. Most need none. The caller holds
-// the claim's mu.
+// inbox is where news goes, of which it has room for one. Most claims need none. The caller
+// holds the claim's mu.
 func (a *asking) inbox() chan driver.Grant {
 	if a.news == nil {
 		a.news = make(chan driver.Grant, 1)
@@ -99,8 +99,9 @@ func (a *asking) inbox() chan driver.Grant {
 	return a.news
 }
 
-// Wait asks, and asks again every TTL/3, which is the heartbeat of a waiter, until the lock
-// is granted or there is a reason to give up. After that somebody else may go on with it.
+// Wait asks, and asks again every TTL/3, which is the heartbeat of a waiter. It returns
+// when the lock is granted or there is a reason to give up. After that another goroutine
+// may go on with the claim.
 func (c *Claim) Wait(ctx context.Context) (keepalive.Trust, driver.Grant, error) {
 	a := c.asking
 	var g driver.Grant
@@ -108,9 +109,9 @@ func (c *Claim) Wait(ctx context.Context) (keepalive.Trust, driver.Grant, error)
 	switch {
 	case a.last > 0:
 	case ctx.Done() == nil && c.s.Brisk():
-		// Nobody can call this off, so there is no need to wait for the answer on a
-		// goroutine of its own; the detour would double the time a free lock takes. But
-		// if the store may be in trouble, somebody has to say so.
+		// Nobody can call this off, so this goroutine can wait for the answer itself.
+		// Another goroutine would double the time that a free lock takes. But if the store
+		// may be in trouble, somebody has to say so.
 		r, late := c.send(ctx, c.number(), a.from)
 		if late {
 			c.releaseAgain(ctx)
@@ -132,13 +133,13 @@ func (c *Claim) Wait(ctx context.Context) (keepalive.Trust, driver.Grant, error)
 			}
 			c.trouble(errTooSlow)
 			a.said.Persist(errTooSlow)
-			a.again(min(c.TTL<<min(a.late, 8), max(c.TTL, time.Second)))
+			a.askIn(min(c.TTL<<min(a.late, 8), max(c.TTL, time.Second)))
 		}
 	}
 	return keepalive.Trust{}, driver.Grant{}, err
 }
 
-// event waits for the next thing to happen and returns what came of it: a grant, a reason to
+// event waits for the next thing to happen and returns its result: a grant, a reason to
 // give up, or neither.
 func (c *Claim) event(ctx context.Context) (driver.Grant, error) {
 	a := c.asking
@@ -158,9 +159,9 @@ func (c *Claim) event(ctx context.Context) (driver.Grant, error) {
 	case g := <-news:
 		c.behind(g.HolderTag)
 		if g.Reconnect {
-			a.report.Reconnect++
+			a.stats.Reconnect++
 		} else {
-			a.report.Notify++
+			a.stats.Notify++
 		}
 		if g.Status != driver.Granted {
 			c.ask(ctx)
@@ -168,12 +169,12 @@ func (c *Claim) event(ctx context.Context) (driver.Grant, error) {
 		return g, nil
 	case <-timer.C:
 		if !time.Now().Before(a.due) { // else it was to complain
-			a.report.Poll++
+			a.stats.Poll++
 			c.ask(ctx)
 		}
 		return driver.Grant{}, nil
 	case <-ctx.Done():
-		return driver.Grant{}, session.Because(context.Cause(ctx), a.err)
+		return driver.Grant{}, session.WithTrouble(context.Cause(ctx), a.err)
 	case <-c.s.Closing():
 		return driver.Grant{}, session.ErrClosed
 	}
@@ -227,8 +228,8 @@ func (c *Claim) number() *driver.Request {
 	return r
 }
 
-// send carries an ask to the store, and returns the reply. With late, releaseAgain is to be
-// called when that is where it belongs.
+// send carries an ask to the store, and returns the reply. If late, the caller must call
+// releaseAgain at a suitable moment.
 func (c *Claim) send(ctx context.Context, r *driver.Request, from *driver.Lease) (_ reply, late bool) {
 	var g driver.Grant
 	var err error
@@ -242,7 +243,7 @@ func (c *Claim) send(ctx context.Context, r *driver.Request, from *driver.Lease)
 		c.open.Add(-1)
 	}
 	if end := ctx.Err(); end != nil && errors.Is(err, end) {
-		// Whoever goes on with this when its waiter gives up has a context of its own.
+		// A waiter that goes on with the claim has a context of its own.
 		err = fmt.Errorf("%w: %w", driver.ErrTransient, err)
 	}
 	return reply{r.Ask, g, err}, err == nil && g.Status != driver.Busy && c.ceased.Load()
@@ -257,8 +258,8 @@ func (c *Claim) trust(ask uint64) (keepalive.Trust, bool) {
 	return keepalive.NewTrust(a.sent[ask-a.first], c.TTL), true
 }
 
-// answer looks at the reply to an ask. It returns a grant if there is one, or an error if it
-// is no use to go on, and otherwise sets the time of the next ask.
+// answer looks at the reply to an ask. It returns a grant if there is one, or an error if
+// it is no use to go on. Otherwise it sets the time of the next ask.
 func (c *Claim) answer(r reply) (driver.Grant, error) {
 	a := c.asking
 	a.under--
@@ -285,7 +286,7 @@ func (c *Claim) answer(r reply) (driver.Grant, error) {
 			return driver.Grant{}, ErrLocked
 		}
 		// The driver has no queue. Jitter keeps the waiters from coming in step.
-		a.again(min(max(r.grant.RetryAfter, 50*time.Millisecond), c.TTL/3))
+		a.askIn(min(max(r.grant.RetryAfter, 50*time.Millisecond), c.TTL/3))
 	case driver.Queued:
 		c.busy()
 		if r.grant.RetryAfter > 0 && r.grant.RetryAfter < c.TTL/3 {
@@ -298,18 +299,18 @@ func (c *Claim) answer(r reply) (driver.Grant, error) {
 // busy notes that somebody has the lock or is before us.
 func (c *Claim) busy() {
 	c.asking.err = ErrLocked
-	if !c.asking.report.Contended {
-		c.asking.report.Contended = true
+	if !c.asking.stats.Contended {
+		c.asking.stats.Contended = true
 		if c.asking.wait {
 			c.listener.Busy()
 		}
 	}
 }
 
-// behind notes who is in the way.
+// behind notes the tag of a holder that is in the way.
 func (c *Claim) behind(tag string) {
-	if tags := c.asking.report.Tags; tag != "" && (len(tags) == 0 || tags[len(tags)-1] != tag) {
-		c.asking.report.Tags = append(tags, tag)
+	if tags := c.asking.stats.Tags; tag != "" && (len(tags) == 0 || tags[len(tags)-1] != tag) {
+		c.asking.stats.Tags = append(tags, tag)
 		c.listener.Behind(tag)
 	}
 }
@@ -326,7 +327,7 @@ func (c *Claim) failed(err error) error {
 	c.trouble(err)
 	a.said.Because(err)
 	a.pause = min(max(2*a.pause, 5*time.Millisecond), time.Second, c.TTL/6)
-	a.again(a.pause)
+	a.askIn(a.pause)
 	return nil
 }
 
@@ -336,7 +337,7 @@ func (c *Claim) trouble(err error) {
 	c.listener.Trouble(err)
 }
 
-// again sets the next ask to a random time around d from now.
-func (a *asking) again(d time.Duration) {
+// askIn sets the next ask to a random time around d from now.
+func (a *asking) askIn(d time.Duration) {
 	a.due = time.Now().Add(d/2 + rand.N(d))
 }

@@ -80,8 +80,8 @@ func (k *Keeper) work(name string, n *node) {
 }
 
 // stay returns those of a batch that the node still has. The others are handed to the nodes
-// that their locks have moved to: if one of these does not answer, it delays only its own. The
-// wrong version asked once, when the lease was granted, and after a slot of a Cluster had
+// that their locks have moved to, so that a node that does not answer delays only its own.
+// The wrong version asked once, when the lease was granted. After a slot of a Cluster had
 // moved, one frozen node cost leases on all the others.
 func (k *Keeper) stay(batch []*Entry, name string) (here []*Entry) {
 	if k.route == nil {

@@ -20,16 +20,16 @@ const (
 	slack = 30
 	// A suspended machine stops the monotonic clock, and timers with it. When it goes on, a
 	// lease can long be over although its renewal is not due for hours. [Trust] shows that to
-	// those who ask; the context of a lease ends when the keeper looks at the clocks. So it
-	// does whenever something is due, which for short leases is often enough, and at least
-	// this often while anything is held: for so long a holder may work on beside the next one.
-	// To look every second would wake an idle machine three times as often as the renewals of
-	// a lease of 10 s do.
+	// callers that ask; the context of a lease ends when the keeper looks at the clocks. It
+	// looks whenever something is due, which for short leases is often enough. While anything
+	// is held it also looks at least this often: for so long a holder may work on beside the
+	// next one. To look every second would wake an idle machine three times as often as the
+	// renewals of a lease of 10 s do.
 	lookEvery = 5 * time.Second
 	// What the wall clock has gained is of no interest below this.
 	gain = time.Millisecond
-	// A lease with a tag is first renewed so soon: that is what tells it to those who
-	// wait. Leases that are shorter tell it when they are released.
+	// A lease with a tag is first renewed so soon, since the renewal tells the tag to
+	// waiters. Shorter leases tell it when they are released.
 	announce = 10 * time.Millisecond
 )
 
@@ -50,8 +50,8 @@ type Keeper struct {
 	wg   sync.WaitGroup
 }
 
-// New returns a keeper of leases that live in d and are renewed by send, which returns
-// one error, or nil, for each of them.
+// New returns a keeper of leases that live in d. send renews leases, and returns one error
+// or nil for each of them.
 func New(d driver.Driver, send func(context.Context, []*Entry) []error) *Keeper {
 	k := &Keeper{send: send, nodes: map[string]*node{}}
 	k.route, _ = driver.As[driver.Router](d)
@@ -62,7 +62,7 @@ func New(d driver.Driver, send func(context.Context, []*Entry) []error) *Keeper 
 // Entry is one lease in the care of a Keeper. Its exported fields are set before
 // Add and not changed afterwards.
 type Entry struct {
-	// Owner is whose entry it is, also for send to know.
+	// Owner is the holder of the lease, also for send to know.
 	Owner Owner
 	// Fixed leases are not renewed, only ended.
 	Fixed bool
@@ -77,15 +77,14 @@ type Entry struct {
 	node   string        // that had the lock when it was last asked for
 }
 
-// Owner is who holds a lease.
+// Owner is the holder of a lease.
 type Owner interface {
 	// Subject returns which lock the lease is on. It is called at any time.
 	Subject() (driver.Kind, string)
 
-	// Lost is called once when the lease is lost: with an error that matches
-	// driver.ErrNotHeld if the store says so, or ErrClock, else with that of the last
-	// renewal, or nil. It runs with no lock held on a goroutine of the keeper: it must
-	// not block.
+	// Lost is called once when the lease is lost. cause matches driver.ErrNotHeld if the
+	// store says so, or ErrClock. Otherwise it is the error of the last renewal, or nil.
+	// Lost runs on a goroutine of the keeper, with no lock held. It must not block.
 	Lost(cause error)
 }
 
@@ -104,7 +103,7 @@ func (k *Keeper) Locate(e *Entry, kind driver.Kind, name string) {
 	}
 }
 
-// Add takes e, which is about that lease, into care. trust is what the grant gave.
+// Add takes e, the entry of that lease, into care. trust is what the grant gave.
 func (k *Keeper) Add(e *Entry, lease driver.Lease, trust Trust) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -127,16 +126,16 @@ func (k *Keeper) Add(e *Entry, lease driver.Lease, trust Trust) {
 }
 
 // early is by how much to renew a lease earlier than it would be due, so that leases that
-// came together do not go on together. It is nothing as long as one batch can take them
-// all. Of more, the first batch can be full at the end of the time that there is; the rest
-// is spread evenly over all of it. They keep their distance from then on, until
+// came together do not stay together. It is 0 as long as one batch can take them all. If
+// there are more, the first batch can be full at the end of the time that there is; the
+// rest is spread evenly over all of it. The leases keep their distance from then on, until
 // something disturbs it. The caller holds mu.
 func (k *Keeper) early(ttl time.Duration) time.Duration {
 	crowd := 1 - batchSize/float64(max(len(k.heap), batchSize))
 	return time.Duration(rand.Float64() * crowd * float64(ttl/renewals))
 }
 
-// Announce has e renewed soon, since there is something new to say of its holder.
+// Announce has e renewed soon, since its holder has a new tag.
 func (k *Keeper) Announce(e *Entry) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -146,15 +145,15 @@ func (k *Keeper) Announce(e *Entry) {
 	}
 }
 
-// Remove ends the care of e. It reports false if the lease was lost before; Lost has
-// been called then, or is about to be. After true it will not be called.
+// Remove ends the care of e. If it reports false, the lease was lost before, and Lost has
+// been called or is about to be. If it reports true, Lost will not be called.
 func (k *Keeper) Remove(e *Entry) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.remove(e)
 }
 
-// Owners returns whose entries are in care.
+// Owners returns the owners of the entries in care.
 func (k *Keeper) Owners() []Owner {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -172,15 +171,15 @@ func (k *Keeper) Trust(e *Entry) Trust {
 	return e.trust
 }
 
-// Renewed notes that somebody else renewed e, with a request sent at that moment.
+// Renewed notes that e was renewed by a caller, with a request sent at that moment.
 func (k *Keeper) Renewed(e *Entry, sent time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.renewed(e, sent)
 }
 
-// Close stops renewing and waits for what is under way. What is still in care is
-// neither renewed nor lost any more.
+// Close stops renewing and waits for what is under way. From then on entries in care are
+// neither renewed nor lost.
 func (k *Keeper) Close() {
 	k.stop()
 	k.wg.Wait()
@@ -242,8 +241,8 @@ func (k *Keeper) catchUp(now time.Time) {
 	heap.Init(&k.heap)
 }
 
-// act has the entries renewed that are due, and those that may join them, and returns
-// those that are lost. The caller holds mu.
+// act has the entries renewed that are due, and those that may join them. It returns the
+// entries that are lost. The caller holds mu.
 func (k *Keeper) act(now time.Time) (lost []*Entry) {
 	for sends := false; len(k.heap) > 0; {
 		e := k.heap[0]
@@ -264,9 +263,9 @@ func (k *Keeper) act(now time.Time) (lost []*Entry) {
 	return lost
 }
 
-// joins reports whether to renew e now, since others are renewed now and it would be due
-// soon. Without that leases that were spread out would be renewed one by one. One that
-// waits to be tried again waits for that. The caller holds mu.
+// joins reports whether to renew e now, since others are renewed now and e would be due
+// soon. Otherwise leases that were spread out would be renewed one by one. An entry that
+// waits for a retry does not join. The caller holds mu.
 func (k *Keeper) joins(e *Entry, now time.Time) bool {
 	return !e.Fixed && e.pause == 0 && !e.next.After(now.Add(e.trust.ttl/slack)) && !k.full(e.node)
 }
@@ -289,7 +288,7 @@ func (k *Keeper) renewed(e *Entry, sent time.Time) {
 	k.plan(e)
 }
 
-// plan puts e where it belongs in the heap, and sees to it that the timer goroutine does not
+// plan puts e where it belongs in the heap, and ensures that the timer goroutine does not
 // look too late. The caller holds mu.
 func (k *Keeper) plan(e *Entry) {
 	heap.Fix(&k.heap, int(e.place-1))

@@ -6,28 +6,28 @@ import (
 	"time"
 )
 
-// ErrClock is why a lease was lost whose trust has ended by the wall clock alone.
+// ErrClock is the cause of the loss of a lease whose trust has ended by the wall clock
+// alone.
 var ErrClock = errors.New("the wall clock was set forward, or the machine was suspended")
 
-// Trust is how long a holder may believe that it holds its lease.
+// Trust is how long a holder may trust its lease.
 //
-// The request that proved the lease was sent at some moment; the store gave the
-// full TTL when it handled the request, which was later. So until that moment plus
-// TTL the lease exists, provided that both clocks advance at the same rate. A margin
-// of TTL/100 + 2 ms covers a difference of 1 %.
+// The request that proved the lease was sent at some moment. The store gave the full TTL
+// when it handled the request, which was later. So until that moment plus TTL the lease
+// exists, provided that both clocks advance at the same rate. A margin of TTL/100 + 2 ms
+// covers a difference of 1 %.
 //
-// Two clocks are asked, and a [time.Time] holds the readings of both. The monotonic one
-// cannot be set, but stands still while a virtual machine is suspended. The wall clock
-// sees the suspension, but can be set; if it is set forward, trust ends early, which is
-// safe.
+// Two clocks are asked, and a [time.Time] holds the readings of both. The monotonic clock
+// cannot be set, but stands still while a virtual machine is suspended. The wall clock sees
+// the suspension, but can be set. If it is set forward, trust ends early, which is safe.
 type Trust struct {
 	sent  time.Time
 	ttl   time.Duration
 	ahead time.Duration // of the wall clock, then
 }
 
-// NewTrust returns the trust that follows from a request sent at that moment, a result
-// of [time.Now], if it grants or renews a lease of length ttl.
+// NewTrust returns the trust that follows from a request that grants or renews a lease of
+// length ttl. sent, a result of [time.Now], is when the request was sent.
 func NewTrust(sent time.Time, ttl time.Duration) Trust {
 	return Trust{sent, ttl, ahead(sent)}
 }
@@ -38,7 +38,7 @@ func (t Trust) Left() time.Duration {
 	return t.Deadline().Sub(now) - t.skipped(now)
 }
 
-// Deadline returns when trust ends, if the wall clock does not say so before.
+// Deadline returns when trust ends, unless the wall clock ends it earlier.
 func (t Trust) Deadline() time.Time { return t.sent.Add(t.ttl - (t.ttl/100 + 2*time.Millisecond)) }
 
 // Cause returns [ErrClock] if trust has ended by the wall clock alone, else nil.

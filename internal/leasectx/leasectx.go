@@ -1,4 +1,4 @@
-// Package leasectx carries leases in contexts, and makes contexts that end with one thing
+// Package leasectx carries leases in contexts. It makes contexts that end with one context
 // and have the values of another.
 package leasectx
 
@@ -56,8 +56,8 @@ func (l *leased) Value(k any) any {
 	return l.Context.Value(k)
 }
 
-// Exempt returns ctx without its leases. That is for commands of this library: the release
-// of a lease that is over must not be refused because it is.
+// Exempt returns ctx without its leases. It is for commands of this library: the release of
+// a lease that is over must not be refused for that.
 func Exempt(ctx context.Context) context.Context {
 	if Of(ctx) == nil {
 		return ctx
@@ -65,7 +65,7 @@ func Exempt(ctx context.Context) context.Context {
 	return context.WithValue(ctx, key{}, (*Leases)(nil))
 }
 
-// Merged returns a context that ends with one and has the values of another.
+// Merged returns a context that ends with ends and has the values of values.
 func Merged(ends, values context.Context) context.Context { return merged{ends, values} }
 
 type merged struct {
@@ -73,8 +73,9 @@ type merged struct {
 	values context.Context
 }
 
-// Value returns that of the other; but package context finds what ends a context, and why,
-// by a key that is a pointer to an int, and that must be of the one.
+// Value returns the value of m.values, with one exception. Package context finds what ends
+// a context, and why, by a key that is a pointer to an int. That must come from the context
+// that ends m.
 func (m merged) Value(k any) any {
 	if _, end := k.(*int); end {
 		return m.Context.Value(k)

@@ -21,9 +21,9 @@ type Want struct {
 	Weight, Limit int64
 	Options       *Options
 	Patience      time.Duration      // bounds the waiting; 0: as long as the context allows
-	From          *driver.Lease      // take this one over
+	From          *driver.Lease      // the lease to take over; nil to acquire
 	Sync          bool               // by Lock or its like, which returns no lease
-	Said          *session.Complaint // of a caller that tries again; nil for one of its own
+	Said          *session.Complaint // of a caller that retries; nil for a new one
 
 	// For hooks; nil if there are none.
 	Holding Holding
@@ -33,13 +33,13 @@ type Want struct {
 	unconfirmed error // why an earlier grant was given back
 }
 
-// Holding is called when the lock was granted, with the context that the lease's is made from.
-// It returns the one to use instead, and what waiters are to be told of the holder.
+// Holding is called when the lock was granted, with the context that the lease's is made
+// from. It returns the context to use instead, and the tag of the holder for waiters.
 type Holding = func(ctx context.Context, fence int64) (values context.Context, tag string)
 
 // Report is what hooks are told of an acquisition.
 type Report struct {
-	claim.Report
+	claim.Stats
 	Reentrant bool  // the hold is nested in one of the context
 	Shared    bool  // what was granted, as far as the request did not say: see Attach
 	Weight    int64 // the same
@@ -55,12 +55,12 @@ func (r *Report) block(tag string) {
 	}
 }
 
-// add notes what has happened to a claim.
+// add adds what has happened to a claim.
 func (r *Report) add(g *Grant) {
 	if r == nil {
 		return
 	}
-	of := g.Claim.Report()
+	of := g.Claim.Stats()
 	r.Contended = r.Contended || of.Contended
 	r.Asked += of.Asked
 	r.Notify += of.Notify
@@ -71,19 +71,20 @@ func (r *Report) add(g *Grant) {
 	}
 }
 
-// passes reports whether a grant can pass from one to another in this process. One that is not
-// renewed ends when it ends; an owner has no need to wait for itself; those that share
-// something with others, permits or reading, have each their own; and a caller that attaches
-// wants one certain lease.
-func (l *Lock) passes(w *Want) bool {
+// passable reports whether the grant for a request may pass to others in this process. A
+// grant that is not renewed ends when it ends. An owner has no need to wait for itself.
+// Holders of permits and readers share the lock with others, and have a grant each. A
+// caller that attaches wants one certain lease.
+func (l *Lock) passable(w *Want) bool {
 	return l.id.Kind != driver.Semaphore && !w.Shared && !w.Options.Strict && !w.Options.Fixed && l.id.Owner == "" && w.From == nil
 }
 
-// anonymous reports whether nobody will see the hold, so that another's will do.
+// anonymous reports whether nobody will see the hold, so that another hold will do.
 func (w *Want) anonymous() bool { return w.Sync && w.Report == nil }
 
-// Acquire gets a hold: from another goroutine of this process, or from the store, for this
-// one and those that wait behind it. The lock is in use until it returns.
+// Acquire gets a hold: from another goroutine of this process, or from the store. A grant
+// of the store is also for the goroutines that wait behind this one. The lock is in use
+// until Acquire returns.
 func (l *Lock) Acquire(ctx context.Context, w *Want) (*Hold, error) {
 	s := l.r.Session
 	if !s.Begin() {
@@ -106,7 +107,7 @@ func (l *Lock) Acquire(ctx context.Context, w *Want) (*Hold, error) {
 		return nil, context.Cause(wait)
 	}
 	wait = leasectx.Exempt(wait)
-	passes := l.passes(w)
+	passable := l.passable(w)
 	freed := l.blockedBy(w, w.Wait)
 	for {
 		if err := l.waitFreed(w, freed); err != nil {
@@ -115,7 +116,7 @@ func (l *Lock) Acquire(ctx context.Context, w *Want) (*Hold, error) {
 		var h *Hold
 		var g *Grant
 		var err error
-		if passes {
+		if passable {
 			h, g, err = l.waitTurn(ctx, wait, w)
 		} else {
 			l.evict(wait, w)
@@ -124,9 +125,9 @@ func (l *Lock) Acquire(ctx context.Context, w *Want) (*Hold, error) {
 		// have it.
 		for h == nil && err == nil {
 			if g == nil {
-				g = l.newGrant(w, passes)
+				g = l.newGrant(w, passable)
 			} else {
-				g.Because(nil, w.Said)
+				g.Explain(nil, w.Said)
 			}
 			trust, granted, failure := g.Wait(wait)
 			if failure == nil && w.Options.Replicas > 0 {
@@ -135,17 +136,17 @@ func (l *Lock) Acquire(ctx context.Context, w *Want) (*Hold, error) {
 			w.Report.add(g)
 			switch {
 			case failure == nil:
-				h, err = l.begin(ctx, w, g, trust, granted)
-			case l.again(wait, w, failure):
+				h, err = l.firstHold(ctx, w, g, trust, granted)
+			case l.beginAgain(wait, w, failure):
 				g.Withdraw(ctx)
 				g = nil
-			case passes && wait.Err() != nil && w.Wait && s.Open():
+			case passable && wait.Err() != nil && w.Wait && s.Open():
 				err = failure
 				l.abandon(ctx, g) // it has a good place in the store's queue
 			default:
 				err = failure
 				g.Withdraw(ctx)
-				if passes {
+				if passable {
 					l.failed()
 				}
 			}
@@ -160,13 +161,14 @@ func (l *Lock) Acquire(ctx context.Context, w *Want) (*Hold, error) {
 		if freed = l.blockedBy(w, false); freed == nil {
 			return h, nil
 		}
-		_ = h.LetGo(h.values)
+		_ = h.ReleaseBriefly(h.values)
 	}
 }
 
-// again reports whether to begin again, with a new token at the end of the queue: what was
-// granted was taken away by force before we heard of it, or given back for want of replicas.
-func (l *Lock) again(wait context.Context, w *Want, failure error) bool {
+// beginAgain reports whether to begin again, with a new token at the end of the store's
+// queue. Either the lock was taken away by force before we heard of the grant, or the grant
+// was given back for lack of replicas.
+func (l *Lock) beginAgain(wait context.Context, w *Want, failure error) bool {
 	unconfirmed := errors.Is(failure, driver.ErrNotReplicated)
 	if unconfirmed {
 		w.unconfirmed = failure
@@ -179,8 +181,8 @@ func (l *Lock) again(wait context.Context, w *Want, failure error) bool {
 	return (unconfirmed || errors.Is(failure, driver.ErrNotHeld)) && w.Wait && w.From == nil && wait.Err() == nil
 }
 
-// begin makes a hold of what the store has granted.
-func (l *Lock) begin(ctx context.Context, w *Want, g *Grant, trust keepalive.Trust, granted driver.Grant) (*Hold, error) {
+// firstHold makes a hold of what the store has granted.
+func (l *Lock) firstHold(ctx context.Context, w *Want, g *Grant, trust keepalive.Trust, granted driver.Grant) (*Hold, error) {
 	if w.Report != nil {
 		w.Report.Shared, w.Report.Weight = g.Shared, g.Weight
 	}
@@ -195,10 +197,10 @@ func (l *Lock) begin(ctx context.Context, w *Want, g *Grant, trust keepalive.Tru
 
 	l.mu.Lock()
 	before := g.state // lost, if it was taken away meanwhile
-	g.take(h, trust)
-	if g.passes {
+	g.adopt(h, trust)
+	if g.passable {
 		l.drop()
-		l.asking, l.ahead = nil, nil
+		l.atStore, l.ahead = nil, nil
 		if g.state == held {
 			l.grant = g
 		}
@@ -213,7 +215,7 @@ func (l *Lock) begin(ctx context.Context, w *Want, g *Grant, trust keepalive.Tru
 		go g.forget(h.values)
 	case !s.Open():
 		s.Grow()
-		if g.giveBack(session.ErrClosed) == nil {
+		if g.revoke(session.ErrClosed) == nil {
 			s.Done() // Close has
 		}
 		return nil, session.ErrClosed
@@ -221,14 +223,15 @@ func (l *Lock) begin(ctx context.Context, w *Want, g *Grant, trust keepalive.Tru
 	return h, nil
 }
 
-// waitTurn waits in the queue of this process. It returns a hold, or if the store has to be
-// asked, perhaps the grant that another one has asked for and not waited for.
+// waitTurn waits in the queue of this process. It returns a hold, or nil if the store has
+// to be asked. Then the grant, if there is one, was asked for by another goroutine that
+// gave up.
 func (l *Lock) waitTurn(ctx, wait context.Context, w *Want) (*Hold, *Grant, error) {
 	me := l.r.waiters.Get().(*waiter)
 	defer l.r.waiters.Put(me)
 	me.opts, me.anonymous = w.Options, w.anonymous()
 	for {
-		n, waits, err := l.join(wait, w, me)
+		n, waits, err := l.enqueue(wait, w, me)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -237,9 +240,9 @@ func (l *Lock) waitTurn(ctx, wait context.Context, w *Want) (*Hold, *Grant, erro
 			select {
 			case n = <-me.news:
 			case <-wait.Done():
-				n, told = l.leave(me)
+				n, told = l.dequeue(me)
 			case <-l.r.Session.Closing():
-				n, told = l.leave(me)
+				n, told = l.dequeue(me)
 			}
 			if late := wait.Err() != nil; late || !l.r.Session.Open() {
 				if told {
@@ -248,10 +251,10 @@ func (l *Lock) waitTurn(ctx, wait context.Context, w *Want) (*Hold, *Grant, erro
 				if !late {
 					return nil, nil, session.ErrClosed
 				}
-				return nil, nil, l.because(context.Cause(wait))
+				return nil, nil, l.withTrouble(context.Cause(wait))
 			}
 		}
-		if !n.take {
+		if !n.yours {
 			return nil, n.grant, nil
 		}
 		if h := l.succeed(ctx, w, n.grant); h != nil {
@@ -261,21 +264,21 @@ func (l *Lock) waitTurn(ctx, wait context.Context, w *Want) (*Hold, *Grant, erro
 	}
 }
 
-// join is how somebody comes to want the lock for itself alone. Either there is news at once,
-// or me waits in the queue.
-func (l *Lock) join(wait context.Context, w *Want, me *waiter) (n news, waits bool, err error) {
+// enqueue brings in a goroutine that wants the lock exclusively. Either there is news at
+// once, or me waits in the queue.
+func (l *Lock) enqueue(wait context.Context, w *Want, me *waiter) (n news, waits bool, err error) {
 	l.mu.Lock()
 	if g := l.grant; g != nil && g.state == idle && len(l.waiting) == 0 {
-		suits := l.suits(w.Options)
-		if suits && g.enough(me.anonymous) {
+		mayPass := l.mayPass(w.Options)
+		if mayPass && g.enough(me.anonymous) {
 			g.state = held
-			g.passed()
+			g.countPass()
 			l.mu.Unlock()
-			return news{take: true, grant: g}, false, nil
+			return news{yours: true, grant: g}, false, nil
 		}
-		if !suits || !w.Wait { // else there will be a number soon
+		if !mayPass || !w.Wait { // else there will be a number soon
 			l.mu.Unlock()
-			if done := g.giveUp(); done != nil && !w.Wait {
+			if done := g.releaseIdle(); done != nil && !w.Wait {
 				select {
 				case <-done:
 				case <-wait.Done():
@@ -285,8 +288,8 @@ func (l *Lock) join(wait context.Context, w *Want, me *waiter) (n news, waits bo
 		}
 	}
 	defer l.mu.Unlock()
-	if l.asking == nil && l.grant == nil && len(l.waiting) == 0 {
-		l.asking = w.Options
+	if l.atStore == nil && l.grant == nil && len(l.waiting) == 0 {
+		l.atStore = w.Options
 		return news{}, false, nil
 	}
 	if w.Report != nil {
@@ -305,8 +308,8 @@ func (l *Lock) join(wait context.Context, w *Want, me *waiter) (n news, waits bo
 	return news{}, true, nil
 }
 
-// succeed makes a hold of a grant that has passed to this goroutine, or returns nil if it was
-// lost on the way.
+// succeed makes a hold of a grant that has passed to this goroutine. It returns nil if the
+// grant was lost on the way.
 func (l *Lock) succeed(ctx context.Context, w *Want, g *Grant) *Hold {
 	l.mu.Lock()
 	before := g.oldest()
@@ -321,7 +324,7 @@ func (l *Lock) succeed(ctx context.Context, w *Want, g *Grant) *Hold {
 		l.mu.Unlock()
 		return before
 	}
-	g.dismiss(ErrNotHeld)
+	g.endHolds(ErrNotHeld)
 	h := &Hold{grant: g, anonymous: w.anonymous(), fence: g.turn.fence()}
 	l.mu.Unlock()
 	h.start(ctx, w.Holding)
@@ -330,7 +333,7 @@ func (l *Lock) succeed(ctx context.Context, w *Want, g *Grant) *Hold {
 	defer l.mu.Unlock()
 	if g.state != held {
 		h.end = ErrNotHeld
-		h.die(context.Canceled)
+		h.endContext(context.Canceled)
 		return nil
 	}
 	g.holds = append(g.room[:0], h)
@@ -340,8 +343,8 @@ func (l *Lock) succeed(ctx context.Context, w *Want, g *Grant) *Hold {
 	return h
 }
 
-// because adds to the end of a context what was waited for.
-func (l *Lock) because(cause error) error {
+// withTrouble adds to the end of a context what the caller has waited for.
+func (l *Lock) withTrouble(cause error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.ahead != nil && l.ahead.trouble != nil {
@@ -350,8 +353,8 @@ func (l *Lock) because(cause error) error {
 	return fmt.Errorf("%w: %w", cause, claim.ErrLocked)
 }
 
-// evict gives up a grant that lingers, which would be in the way of one that goes to the store
-// by itself. A caller that does not wait would find it there.
+// evict releases a grant that lingers. It would be in the way of a request that goes to the
+// store by itself. A request that does not wait would find it there.
 func (l *Lock) evict(wait context.Context, w *Want) {
 	base := l
 	if l.id.Owner != "" {
@@ -366,7 +369,7 @@ func (l *Lock) evict(wait context.Context, w *Want) {
 	if g == nil {
 		return
 	}
-	if done := g.giveUp(); done != nil && !w.Wait {
+	if done := g.releaseIdle(); done != nil && !w.Wait {
 		select {
 		case <-done:
 		case <-wait.Done():

@@ -12,27 +12,27 @@ import (
 	"github.com/holdfast-go/holdfast/internal/keepalive"
 )
 
-// state is what a grant can be.
+// state is the state of a grant.
 //
 //	          granted                 last hold ends, kept         released
-//	asking ------------> held <------------------------> idle ------------> released
-//	  |                   | \        taken again           |
+//	pending -----------> held <------------------------> idle ------------> released
+//	  |                   | \        used again            |
 //	  | taken away        |  \  last hold ends, not kept   |
 //	  | by force          |   \-----------------------> released
 //	  v                   v
 //	 lost <-------------- + <----- idle
 //	            taken away, or over by the clock
 //
-// A grant is idle while nobody has it and it is kept: because it lingers, or until the store
-// has given it more numbers. Nothing leads out of released and lost.
+// A grant is idle while it is kept although nobody holds it: because it lingers, or until
+// the store has given it more numbers. Nothing leads out of released and lost.
 type state uint8
 
 const (
-	asking   state = iota // the store has not granted it yet, or nobody has taken it
-	held                  // a lease counts on it, or it is on its way from hand to hand
-	idle                  // nobody has it
+	pending  state = iota // the store has not granted it yet, or nobody has taken it
+	held                  // a hold counts on it, or it is on its way from hand to hand
+	idle                  // nobody holds it
 	released              // the store is told, or another token has taken it over
-	lost                  // the store does not keep it for us any more, or may not
+	lost                  // the store no longer keeps it for us, or may no longer keep it
 )
 
 // Why a lease was lost, as far as this process knows.
@@ -46,9 +46,9 @@ type byClock struct{ error }
 
 func (byClock) Is(target error) bool { return target == ErrExpired }
 
-// Grant is what the store has granted, or is asked for: it knows it by one token, and in this
-// process one hold after the other may count on it, or several that are nested. What the
-// store is told, and what it tells, is about the grant.
+// Grant is what the store has granted, or is asked for. The store knows it by one token. In
+// this process one hold after the other may count on it, or several that are nested. All
+// that the store is told, and all that it tells, is about the grant.
 type Grant struct {
 	claim.Claim
 	lock  *Lock
@@ -56,56 +56,53 @@ type Grant struct {
 	entry keepalive.Entry
 
 	// The rest is guarded by Lock.mu.
-	state   state
-	passes  bool   // from hand to hand
-	lowered bool   // a writer goes on as a reader
-	grouped bool   // readers that go in together
-	cause   *error // of its loss; points to nil for none in particular
-	turn    turn
-	holds   []*Hold  // those that count on it, or else the one that did last
-	room    [1]*Hold // for most
-	first   Hold     // the only one, mostly
+	state    state
+	passable bool   // from hand to hand
+	lowered  bool   // a writer goes on as a reader
+	grouped  bool   // readers that go in together
+	cause    *error // of its loss; points to nil for none in particular
+	turn     turn
+	holds    []*Hold  // those that count on it, or else the one that did last
+	room     [1]*Hold // for most
+	first    Hold     // the only one, mostly
 }
 
-// newGrant makes one that has still to be asked for.
-func (l *Lock) newGrant(w *Want, passes bool) *Grant {
-	g := &Grant{lock: l, opts: w.Options, passes: passes, grouped: w.group != nil}
+// newGrant makes a grant that the store has not been asked for.
+func (l *Lock) newGrant(w *Want, passable bool) *Grant {
+	g := &Grant{lock: l, opts: w.Options, passable: passable, grouped: w.group != nil}
 	want := claim.Want{
 		ID: &l.id, Shared: w.Shared, Wait: w.Wait, Weight: w.Weight, Limit: w.Limit,
 		TTL: w.Options.TTL, From: w.From,
 	}
-	if g.passes || g.grouped {
+	if g.passable || g.grouped {
 		want.Fences = maxPasses
 	}
-	want.Notice = g.passes && w.Options.Linger > 0
+	want.Notice = g.passable && w.Options.Linger > 0
 	g.Init(l.r.Session, &want, g)
-	g.Because(w.unconfirmed, w.Said)
+	g.Explain(w.unconfirmed, w.Said)
 	return g
 }
 
-// take makes a hold the one that counts on a grant of the store. The caller holds Lock.mu.
-func (g *Grant) take(h *Hold, trust keepalive.Trust) {
+// adopt makes a hold the one that counts on a grant of the store. The caller holds Lock.mu.
+func (g *Grant) adopt(h *Hold, trust keepalive.Trust) {
 	g.holds = append(g.room[:0], h)
 	if g.state == lost { // before anybody had it
-		g.dismiss(g.loss())
+		g.endHolds(g.loss())
 		go g.opts.Log().Warn("holdfast: lock lost",
 			"kind", string(g.ID.Kind), "lock", g.ID.Name, "fence", h.fence, "cause", g.why())
 		return
 	}
 	g.state = held
-	g.turn.notice = g.passes && g.opts.Linger > 0
+	g.turn.notice = g.passable && g.opts.Linger > 0
 	g.lock.refs.Add(1)
 	g.entry.Owner, g.entry.Fixed = g, g.opts.Fixed
 	g.lock.r.Keeper.Add(&g.entry, g.Claim.Lease(h.tag()), trust)
 }
 
-// finish ends a grant that is held or idle, and reports whether it did. Whoever it was that did
-// tells the store. The caller holds Lock.mu.
+// finish ends a grant that is held or idle, and reports whether it did. A caller that gets
+// true tells the store. The caller holds Lock.mu.
 func (g *Grant) finish(to state) bool {
 	if g.state != held && g.state != idle {
-		if to == lost && g.state == asking {
-			g.state = lost
-		}
 		return false
 	}
 	g.state = to
@@ -120,12 +117,12 @@ func (g *Grant) finish(to state) bool {
 	return true
 }
 
-// dismiss ends all holds. The caller holds Lock.mu.
-func (g *Grant) dismiss(end error) (held bool) {
+// endHolds ends all holds, and reports whether there were any. The caller holds Lock.mu.
+func (g *Grant) endHolds(end error) (held bool) {
 	for _, h := range g.holds {
 		if h.end == nil {
 			h.end = end
-			h.die(causeOf(end))
+			h.endContext(causeOf(end))
 			held = true
 		}
 	}
@@ -149,13 +146,13 @@ func (g *Grant) why() error {
 	return fmt.Errorf("%w: %w", ErrExpired, cause)
 }
 
-// loss is how a hold ends whose grant is lost. The caller holds Lock.mu.
+// loss is the error of a hold whose grant is lost. The caller holds Lock.mu.
 func (g *Grant) loss() error {
 	return g.lock.r.Wrap("hold", g.lock.id, fmt.Errorf("%w: %w", ErrLost, g.why()))
 }
 
-// Lost implements [keepalive.Owner] and [claim.Listener]: it ends a grant that the store does
-// not keep for us any more, or may not, and what is held under it. It must not block: it is
+// Lost implements [keepalive.Owner] and [claim.Listener]. It ends a grant that the store no
+// longer keeps for us, or may no longer keep, and all holds on it. It must not block: it is
 // called with locks of the driver held, and on the timer goroutine.
 func (g *Grant) Lost(cause error) {
 	l := g.lock
@@ -165,9 +162,12 @@ func (g *Grant) Lost(cause error) {
 		return
 	}
 	g.cause = &cause
-	if g.state == idle {
-		g.dismiss(ErrNotHeld) // nobody holds it, so nobody loses it
-	} else if g.dismiss(g.loss()) {
+	switch {
+	case g.state == pending:
+		g.state = lost // firstHold finds it so
+	case g.state == idle:
+		g.endHolds(ErrNotHeld) // nobody holds it, so nobody loses it
+	case g.endHolds(g.loss()):
 		go g.opts.Log().Warn("holdfast: lock lost",
 			"kind", string(g.ID.Kind), "lock", g.ID.Name, "fence", g.oldest().fence, "cause", g.why())
 	}
@@ -179,15 +179,15 @@ func (g *Grant) Lost(cause error) {
 	}
 }
 
-// forget lets the driver forget a lost token that nobody may ever release. There is no hurry:
-// whoever works under the lease has just been told to stop, and as long as the store keeps it
-// nobody else begins.
+// forget lets the driver forget a lost token that nobody may ever release. There is no
+// hurry. Code that works under the lease has just been told to stop, and as long as the
+// store keeps the lease nobody else begins.
 func (g *Grant) forget(values context.Context) {
 	select {
 	case <-g.lock.r.Session.Closing():
 	case <-time.After(releaseWait):
 	}
-	r := g.Release(values, "", nil)
+	r := g.Releaser(values, "", nil)
 	r.Forget()
 }
 
@@ -202,7 +202,8 @@ func (g *Grant) Subject() (driver.Kind, string) { return g.ID.Kind, g.ID.Name }
 // Renewed notes that the lease was renewed by a request sent at that moment.
 func (g *Grant) Renewed(sent time.Time) { g.lock.r.Keeper.Renewed(&g.entry, sent) }
 
-// Oldest returns the oldest hold, or that which was held last; nil if nothing was granted yet.
+// Oldest returns the oldest hold, or the last one that ended. It returns nil if nothing was
+// granted yet.
 func (g *Grant) Oldest() *Hold {
 	g.lock.mu.Lock()
 	defer g.lock.mu.Unlock()
@@ -216,7 +217,7 @@ func (g *Grant) oldest() *Hold {
 	return g.holds[0]
 }
 
-// Leased is what the store is told of when the grant is renewed.
+// Leased returns the grant as the store is told of it in a renewal.
 func (g *Grant) Leased() driver.Lease { return g.Claim.Lease(g.tag()) }
 
 func (g *Grant) tag() string {
@@ -226,7 +227,8 @@ func (g *Grant) tag() string {
 	return ""
 }
 
-// values are those of the context of the oldest hold, for commands. The caller holds Lock.mu.
+// values returns a context with the values of the oldest hold's context, for commands. The
+// caller holds Lock.mu.
 func (g *Grant) values() context.Context {
 	if h := g.oldest(); h != nil {
 		return h.values
@@ -234,13 +236,13 @@ func (g *Grant) values() context.Context {
 	return context.Background()
 }
 
-// giveBack releases a grant in the background, within an operation that has begun, whoever holds
-// it. It returns nil if somebody else does that, or it was lost.
-func (g *Grant) giveBack(end error) <-chan error {
+// revoke releases a grant in the background, within an operation that has begun, even if it
+// is held. It returns nil if the grant is released by another goroutine, or lost.
+func (g *Grant) revoke(end error) <-chan error {
 	g.lock.mu.Lock()
 	ours := g.finish(released)
 	if ours {
-		g.dismiss(end)
+		g.endHolds(end)
 	}
 	g.lock.mu.Unlock()
 	if !ours {
@@ -249,8 +251,9 @@ func (g *Grant) giveBack(end error) <-chan error {
 	return g.tellStore()
 }
 
-// giveUp is giveBack of one that nobody has, if that is still so.
-func (g *Grant) giveUp() <-chan error {
+// releaseIdle is revoke of a grant that nobody holds. It returns nil if the grant is not
+// idle.
+func (g *Grant) releaseIdle() <-chan error {
 	s := g.lock.r.Session
 	if !s.Begin() {
 		return nil // Close releases it
@@ -265,14 +268,14 @@ func (g *Grant) giveUp() <-chan error {
 	return g.tellStore()
 }
 
-// tellStore releases, in the background and within an operation, a grant that was finished here.
-// It tells the next holder what the last one has said of itself.
+// tellStore releases a grant that was finished in this process, in the background and
+// within an operation. The next holder gets the tag of the last one.
 func (g *Grant) tellStore() <-chan error {
 	ctx, tag := context.Background(), ""
 	if h := g.Oldest(); h != nil {
 		ctx, tag = h.values, h.tag()
 	}
-	return g.Release(ctx, tag, g).Background()
+	return g.Releaser(ctx, tag, g).Background()
 }
 
 // Wanted implements [claim.Listener].
@@ -285,12 +288,13 @@ func (g *Grant) Wanted() {
 	}
 	g.lock.mu.Unlock()
 	if unused {
-		g.giveUp()
+		g.releaseIdle()
 	}
 }
 
-// Busy implements [claim.Listener]. If somebody is before us, whoever comes to read from now
-// on comes after us, and no group of readers is open to them, unless it is the one that waits.
+// Busy implements [claim.Listener]. Somebody is before us, so a reader that comes from now
+// on comes after us, and must not join an open group of readers. The group that waits
+// itself stays open.
 func (g *Grant) Busy() {
 	if g.ID.Kind != driver.RWMutex || g.grouped {
 		return
@@ -305,7 +309,7 @@ func (g *Grant) Busy() {
 
 // Behind implements [claim.Listener].
 func (g *Grant) Behind(tag string) {
-	if g.passes {
+	if g.passable {
 		g.lock.mu.Lock()
 		g.lock.ahead = &ahead{tag: tag}
 		g.lock.mu.Unlock()
@@ -317,7 +321,7 @@ func (g *Grant) Log() *slog.Logger { return g.opts.Log() }
 
 // Trouble implements [claim.Listener].
 func (g *Grant) Trouble(err error) {
-	if g.passes {
+	if g.passable {
 		g.lock.mu.Lock()
 		if a := g.lock.ahead; err != nil {
 			g.lock.ahead = &ahead{trouble: err}

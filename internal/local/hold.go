@@ -17,7 +17,7 @@ import (
 // releaseWait is how long a release waits for the store in any case.
 const releaseWait = time.Second
 
-// Hold is what a lease is: the right to a lock until it ends.
+// Hold is behind each lease: the right to a lock until it ends.
 type Hold struct {
 	grant     *Grant
 	fence     int64
@@ -28,14 +28,14 @@ type Hold struct {
 	end error // nil while held, then one that matches ErrLost or ErrNotHeld; under Lock.mu
 }
 
-// life is the context of a lease. Most of those who lock never look at it.
+// life is the context of a lease. Most callers that lock never look at it.
 type life struct {
 	context.Context
 	end context.CancelCauseFunc
 	tag string // what waiters are told of this holder
 }
 
-// start says where a hold has its values from. holding is what hooks have to say, nil for
+// start sets where a hold has its values from. holding is what hooks have to say, nil for
 // nothing.
 func (h *Hold) start(ctx context.Context, holding Holding) {
 	h.values = ctx
@@ -95,14 +95,14 @@ func (h *Hold) WithContext(ctx context.Context) context.Context {
 	return ctx
 }
 
-// die ends the context of a hold that has ended, if there is one.
-func (h *Hold) die(cause error) {
+// endContext ends the context of a hold that has ended, if there is one.
+func (h *Hold) endContext(cause error) {
 	if life := h.life.Load(); life != nil {
 		life.end(cause)
 	}
 }
 
-// causeOf is the cause of the end of a context, if the lease has ended so.
+// causeOf is the cause with which the context of a lease ends that has ended so.
 func causeOf(end error) error {
 	if errors.Is(end, ErrLost) {
 		return end
@@ -110,8 +110,8 @@ func causeOf(end error) error {
 	return context.Canceled
 }
 
-// Err returns nil while the lease is held, and else how it has ended. It looks at the clock
-// itself: the lease may be over before anybody has noticed.
+// Err returns nil while the lease is held, and otherwise how it has ended. It looks at the
+// clock itself: the lease may be over before anybody has noticed.
 func (h *Hold) Err() error {
 	end := h.Ended()
 	if end == nil {
@@ -136,7 +136,7 @@ func (h *Hold) Same(other leasectx.Lease) bool {
 	return ok && o.grant == h.grant
 }
 
-// Fence returns the fence of the hold, and ID, Token, Shared and Fixed what it is.
+// Fence returns the fence of the hold. The other accessors return what their names say.
 func (h *Hold) Fence() int64      { return h.fence }
 func (h *Hold) ID() ID            { return h.grant.lock.id }
 func (h *Hold) Token() string     { return h.grant.Token }
@@ -144,16 +144,16 @@ func (h *Hold) Shared() bool      { return h.grant.Shared }
 func (h *Hold) Fixed() bool       { return h.grant.opts.Fixed }
 func (h *Hold) Options() *Options { return h.grant.opts }
 
-// Values returns the context whose values are those of the lease's.
+// Values returns a context with the values of the lease's context.
 func (h *Hold) Values() context.Context { return h.values }
 
 // Deadline returns when the lease ends if it is not renewed until then.
 func (h *Hold) Deadline() time.Time { return h.grant.trust().Deadline() }
 
-// Client returns whose lock it is.
+// Client returns the client of the lock.
 func (h *Hold) Client() any { return h.grant.lock.r.Client }
 
-// Grant returns what the hold counts on.
+// Grant returns the grant that the hold counts on.
 func (h *Hold) Grant() *Grant { return h.grant }
 
 // Release ends the hold, and gives the lock up if it was the last one. It waits for the store
@@ -181,11 +181,12 @@ func (h *Hold) Release(ctx context.Context) error {
 	}
 }
 
-// LetGo is Release for callers that cannot be told of an error: it waits for 1 s at most.
-func (h *Hold) LetGo(ctx context.Context) error {
+// ReleaseBriefly is Release for callers that cannot be told of an error. It waits for the
+// store at most 1 s, and goes on in the background.
+func (h *Hold) ReleaseBriefly(ctx context.Context) error {
 	r, due, err := h.leave(ctx)
 	if due {
-		r.Briefly()
+		r.RunBriefly()
 	}
 	return err
 }
@@ -197,8 +198,8 @@ func lossOf(err error) error {
 	return err
 }
 
-// EndOf is the cause of the end of ctx, as an error of another lease or none: that a lease in
-// ctx was lost says nothing of the one in hand.
+// EndOf returns why ctx has ended, as the error of another lease or of none. If a lease in
+// ctx was lost, that says nothing of the lease in hand.
 func EndOf(ctx context.Context) error {
 	cause := context.Cause(ctx)
 	if errors.Is(cause, ErrLost) || errors.Is(cause, ErrNotHeld) {
@@ -207,9 +208,9 @@ func EndOf(ctx context.Context) error {
 	return cause
 }
 
-// leave ends the hold in this process. It returns what has still to be told to the store, if
-// that is due, or what to say.
-func (h *Hold) leave(ctx context.Context) (r claim.Release, due bool, err error) {
+// leave ends the hold in this process. If due, the store has still to be told, by r.
+// Otherwise err is the result.
+func (h *Hold) leave(ctx context.Context) (r claim.Releaser, due bool, err error) {
 	g, l := h.grant, h.grant.lock
 	// The lease may be lost without anybody having noticed yet.
 	good := !errors.Is(h.Err(), ErrLost)
@@ -226,7 +227,7 @@ func (h *Hold) leave(ctx context.Context) (r claim.Release, due bool, err error)
 		h.end = ErrNotHeld
 	default:
 		h.end = ErrNotHeld
-		h.die(context.Canceled) // the holder stops trusting it before anybody else is told
+		h.endContext(context.Canceled) // the holder stops trusting it before anybody else is told
 		others = len(g.holds) > 1
 		if others {
 			g.holds = slices.DeleteFunc(g.holds, func(other *Hold) bool { return other == h })
@@ -242,34 +243,36 @@ func (h *Hold) leave(ctx context.Context) (r claim.Release, due bool, err error)
 		return r, false, before
 	case before == nil && !goesOn, good && errors.Is(before, ErrLost):
 		// It was lost just now, if it was, which does no harm.
-		return g.Release(ctx, h.tag(), g), true, nil
+		return g.Releaser(ctx, h.tag(), g), true, nil
 	case errors.Is(before, ErrLost):
 		// The store may still keep the lease for a moment. The next one need not wait
 		// for that, and this one not for the store.
-		g.Release(ctx, h.tag(), nil).Background()
+		g.Releaser(ctx, h.tag(), nil).Background()
 		return r, false, before
 	}
 	l.r.Session.Done()
 	return r, false, before
 }
 
-// ReleasePart gives up all of the hold but a weight, for callers that cannot be told of an
-// error.
-func (h *Hold) ReleasePart(ctx context.Context, keep int64) error {
+// ReleasePart gives up all of the hold but left permits, for callers that cannot be told of
+// an error.
+func (h *Hold) ReleasePart(ctx context.Context, left int64) error {
 	d, able := driver.As[driver.Downgrader](h.grant.lock.r.Session.Driver)
 	if !able || h.Ended() != nil || !h.grant.lock.r.Session.Begin() {
 		return nil // it all goes when the rest does
 	}
-	r := h.grant.ReleasePart(ctx, func(ctx context.Context, to driver.Lease) error { return d.Downgrade(ctx, to, keep) })
-	r.Briefly()
+	r := h.grant.PartReleaser(ctx, func(ctx context.Context, to driver.Lease) error { return d.Downgrade(ctx, to, left) })
+	r.RunBriefly()
 	return nil
 }
 
-// Lower notes, before the store is told, that a writer will only read from now on. From then on
-// the grant does not pass to another writer: the store may carry the command out at any time.
-// A hold that has ended cannot be lowered: its grant may be somebody else's by now. The wrong
-// version stopped the grant on the goroutine that sends the command, and a release in between
-// passed it on.
+// Lower notes, before the store is told, that a writer will only read from now on. From
+// then on the grant does not pass to another writer: the store may carry the command out at
+// any time.
+//
+// A hold that has ended cannot be lowered: its grant may be another goroutine's by now. The
+// wrong version stopped the grant on the goroutine that sends the command, and a release in
+// between passed it on.
 func (h *Hold) Lower() error {
 	l := h.grant.lock
 	l.mu.Lock()
@@ -294,7 +297,7 @@ func (h *Hold) Unlower() {
 	h.grant.lowered = false
 }
 
-// Detach ends the only hold, and the care for its grant, which the store keeps.
+// Detach ends the only hold, and the renewal of its grant, which the store keeps.
 func (h *Hold) Detach() error {
 	g, l := h.grant, h.grant.lock
 	l.mu.Lock()
@@ -306,7 +309,7 @@ func (h *Hold) Detach() error {
 		return fmt.Errorf("%w: leases are nested with this one", claim.ErrLocked)
 	}
 	h.end = ErrNotHeld
-	h.die(context.Canceled)
+	h.endContext(context.Canceled)
 	g.Cease()
 	g.finish(released)
 	return nil

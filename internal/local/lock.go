@@ -1,9 +1,26 @@
-// Package local is what a client knows of its locks: who in this process wants one, who has
-// what the store has granted, and how that passes from one to the next without the store.
+// Package local is what a client knows of its locks. It knows which goroutines of this
+// process want a lock, and which of them hold it. It passes a lock from one to the next
+// without the store.
 //
-// Goroutines that want one lock form a queue, a cohort, of which only the first is at the
-// store (Dice, Marathe, Shavit: Lock Cohorting, PPoPP 2012). What the store has granted passes
-// from hand to hand for a turn. Then the others, in other processes, get theirs.
+// Goroutines that want one lock form a queue, a cohort. Only its first goroutine is at the
+// store (Dice, Marathe, Shavit: Lock Cohorting, PPoPP 2012). A grant of the store passes from
+// hand to hand for a turn. Then other processes get their turn.
+//
+// # From Lock to the store and back
+//
+// Mutex.Lock finds the Lock by its name (Ref) and calls [Lock.Acquire], the one visible
+// loop. In it a goroutine first waits in the queue of this process (waitTurn). Then it either has a grant that has passed to it,
+// or it must go to the store with a new [Grant]. Grant embeds [claim.Claim], whose Wait
+// calls [driver.Driver.Acquire]. When the store has granted the lock, firstHold makes a
+// [Hold] and gives the Grant to the Keeper, which renews it. Unlock takes the Hold back
+// (TakeBack), and ends it in this process (leave). Then the Grant passes to the next
+// goroutine, lingers, or is released at the store.
+//
+// A lost lease ends in [Grant.Lost]. The Keeper calls it, or the driver's Wake, or the first
+// call that sees it by the clock (Hold.Err) or hears it from the store. Grant.Lost ends the
+// holds, and so the contexts of the leases.
+//
+// # Locking
 //
 // All that is known of one lock name stands in one Lock, under one mutex. The order of all
 // mutexes is
@@ -19,28 +36,30 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/claim"
 	"github.com/holdfast-go/holdfast/internal/keepalive"
 	"github.com/holdfast-go/holdfast/internal/session"
 )
 
-// ID says which lock it is.
+// ID identifies a lock.
 type ID = claim.ID
 
-// Options are how a lock is to be held. A grant passes only between those that are the same.
+// Options say how a lock is to be held. A grant passes only between holds with equal
+// Options.
 type Options struct {
 	TTL            time.Duration
 	Linger         time.Duration // how long a grant is kept that nobody wants
-	Owner          string        // on whose behalf to hold what is held alone; empty for nobody
+	Owner          string        // on whose behalf exclusive holds are; empty for nobody
 	Replicas       int           // that confirm a grant
 	ReplicaTimeout time.Duration
 	Fixed          bool // not renewed
-	Nested         bool // a context that holds the lock acquires it again
+	Nested         bool // a context that holds the lock may acquire it again
 	Strict         bool // nothing passes to another in this process
 	Logger         *slog.Logger
 }
 
-// Log is where to say what cannot be returned.
+// Log returns the log for what cannot be returned to a caller.
 func (o *Options) Log() *slog.Logger {
 	if o.Logger == nil {
 		return slog.Default()
@@ -50,12 +69,14 @@ func (o *Options) Log() *slog.Logger {
 
 func (o *Options) compatible(other *Options) bool { return o == other || *o == *other }
 
-// Registry is the locks of a client that somebody uses.
+// Registry is the locks of a client that are in use.
 type Registry struct {
 	Session *session.Session
 	Keeper  *keepalive.Keeper
 	Client  any                                     // whose locks they are, for the root
 	Wrap    func(op string, id ID, err error) error // what the user is told
+
+	extender driver.Extender // nil if the driver has no such ability
 
 	mu    sync.Mutex
 	locks map[key]*Lock
@@ -64,9 +85,10 @@ type Registry struct {
 	waiters sync.Pool // not for all clients: in a test each may have a time of its own
 }
 
-// NewRegistry returns one without any locks.
+// NewRegistry returns a Registry without any locks.
 func NewRegistry(s *session.Session, k *keepalive.Keeper, wrap func(string, ID, error) error) *Registry {
 	r := &Registry{Session: s, Keeper: k, Wrap: wrap, locks: map[key]*Lock{}, sweep: spare}
+	r.extender, _ = driver.As[driver.Extender](s.Driver)
 	r.waiters.New = func() any { return &waiter{news: make(chan news, 1)} }
 	return r
 }
@@ -81,11 +103,11 @@ func keyOf(id ID) key {
 	return key{string(id.Kind) + "\x00" + id.Owner, id.Name} // no kind has a NUL
 }
 
-// spare is how many locks that nobody uses may be kept, since the next call may be for one of
-// them.
+// spare is how many locks may be kept that are not in use, since the next call may be for
+// one of them.
 const spare = 64
 
-// Lock is one lock in this process. It is kept for as long as somebody uses it, and a little
+// Lock is one lock in this process. It is kept for as long as it is in use, and a little
 // longer.
 type Lock struct {
 	id   ID
@@ -93,16 +115,16 @@ type Lock struct {
 	refs atomic.Int32 // calls under way, grants and sync holds; raised from 0 under Registry.mu only
 
 	mu      sync.Mutex
-	waiting []*waiter // that want it for themselves alone; first in, first out
-	asking  *Options  // of the one of them that is at the store; nil if none is
-	grant   *Grant    // that passes among them: held, or idle; nil for none
+	waiting []*waiter // that want the lock exclusively; first in, first out
+	atStore *Options  // of the one of them that is at the store; nil if none is
+	grant   *Grant    // the present one, which passes among them: held, or idle; nil for none
 	alarm   *time.Timer
-	ahead   *ahead     // what keeps the one that is at the store from being granted; nil if not known
+	ahead   *ahead     // what is in the way of the waiter at the store; nil if not known
 	readers *readGroup // which others may join; nil if there is none
 	sync    *syncHolds // nil before the first
 }
 
-// ahead is what is before those that wait in this process.
+// ahead is what is in the way of the goroutines that wait in this process.
 type ahead struct {
 	tag     string // of a holder elsewhere, empty if not known
 	trouble error  // what the store says instead of answering; nil if it answers
@@ -125,7 +147,8 @@ func (r *Registry) Ref(id ID) *Lock {
 // Unref gives a lock back.
 func (l *Lock) Unref() { l.refs.Add(-1) }
 
-// inUse returns the lock, to be given back, if somebody else uses it, and else nil.
+// inUse returns the lock if it is in use, and else nil. The lock must be given back with
+// Unref.
 func (r *Registry) inUse(id ID) *Lock {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -137,8 +160,8 @@ func (r *Registry) inUse(id ID) *Lock {
 	return l
 }
 
-// tidy throws away locks that nobody uses, when there are as many as were in use the last
-// time. The caller holds mu.
+// tidy throws away locks that are not in use, when there are twice as many as were in use
+// the last time. The caller holds mu.
 func (r *Registry) tidy() {
 	if len(r.locks) < r.sweep {
 		return
@@ -151,7 +174,7 @@ func (r *Registry) tidy() {
 	r.sweep = 2*len(r.locks) + spare
 }
 
-// InUse returns how many locks somebody uses.
+// InUse returns how many locks are in use.
 func (r *Registry) InUse() (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -163,12 +186,12 @@ func (r *Registry) InUse() (n int) {
 	return n
 }
 
-// Close gives up all that is held, and returns where what came of it will be told. The
-// session must be shut: what is granted from then on is given back by who gets it.
+// Close releases all grants, and returns the channels on which the results will arrive. The
+// session must be shut: a goroutine that is granted a lock from then on gives it back.
 func (r *Registry) Close() (results []<-chan error) {
 	for _, owner := range r.Keeper.Owners() {
 		r.Session.Grow()
-		if result := owner.(*Grant).giveBack(ErrNotHeld); result != nil {
+		if result := owner.(*Grant).revoke(ErrNotHeld); result != nil {
 			results = append(results, result)
 		} else {
 			r.Session.Done()

@@ -7,8 +7,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/leasectx"
 )
 
-// holding returns the hold on the lock that ctx comes from, if it is still held.
-func (l *Lock) holding(ctx context.Context) *Hold {
+// outerHold returns the hold on the lock that ctx comes from, if it is still held.
+func (l *Lock) outerHold(ctx context.Context) *Hold {
 	for c := leasectx.Of(ctx); c != nil; c = c.Outer {
 		h, ours := c.Lease.(*Hold)
 		if !ours || h.grant.lock.r != l.r {
@@ -21,13 +21,13 @@ func (l *Lock) holding(ctx context.Context) *Hold {
 	return nil
 }
 
-// nested deals with a request whose context comes from a lease on the lock. To wait would be to
-// wait for oneself. It returns a nested hold, or nothing if there is no such lease.
+// nested serves a request whose context comes from a lease on the lock. If it waited, it
+// would wait for itself. nested returns a nested hold, or nil if there is no such lease.
 func (l *Lock) nested(ctx context.Context, w *Want) (*Hold, error) {
 	if l.id.Kind == driver.Semaphore || w.From != nil { // there may be room for more
 		return nil, nil
 	}
-	for outer := l.holding(ctx); outer != nil; outer = l.holding(ctx) {
+	for outer := l.outerHold(ctx); outer != nil; outer = l.outerHold(ctx) {
 		nested := w.Options.Nested
 		switch {
 		case l.id.Owner != "" && l.id.Owner == outer.grant.Owner && !nested:
@@ -48,21 +48,21 @@ func (l *Lock) nested(ctx context.Context, w *Want) (*Hold, error) {
 		if w.Report != nil {
 			w.Report.Reentrant = false
 		}
-		h.die(ErrNotHeld)
+		h.endContext(ErrNotHeld)
 		// The outer one has just ended, or become less. There may be another further out.
 	}
 	return nil, nil
 }
 
-// covers reports whether what is held is enough for a request: for writing, nobody else may
-// read, and it must be on the same behalf.
+// covers reports whether the grant is enough for a request. For writing, nobody else may
+// read, and the owner must be the same.
 func (g *Grant) covers(w *Want, owner string) bool {
 	g.lock.mu.Lock()
 	defer g.lock.mu.Unlock()
 	return w.Shared || !g.Shared && !g.lowered && owner == g.Owner
 }
 
-// enter adds a hold beside one that is held, if that is still so.
+// enter adds h beside outer, and reports whether outer was still held.
 func (g *Grant) enter(outer, h *Hold, shared bool) bool {
 	g.lock.mu.Lock()
 	defer g.lock.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// waiter is a goroutine that wants the lock for itself alone, in the queue of its process.
+// waiter is a goroutine that wants the lock exclusively, in the queue of its process.
 type waiter struct {
 	opts      *Options
 	anonymous bool
@@ -18,41 +18,43 @@ type waiter struct {
 
 // news is what a waiter is told, once.
 type news struct {
-	// take says that the grant is the waiter's. Else it has to go to the store, with the
-	// grant that another one has asked for and not waited for, or with a new one if it is nil.
-	take  bool
+	// yours says that the grant is the waiter's. Otherwise the waiter has to go to the
+	// store. If grant is not nil it goes on with that, which another waiter has asked for
+	// and left.
+	yours bool
 	grant *Grant
 }
 
-// suits reports whether a waiter may have the present grant after somebody else: it was asked
-// for alike, it is still to be trusted, and its turn is not over. The caller holds mu.
-func (l *Lock) suits(o *Options) bool {
+// mayPass reports whether the present grant may pass to a waiter. It must have been asked
+// for with equal options, still be trusted, and its turn must not be over. The caller holds
+// mu.
+func (l *Lock) mayPass(o *Options) bool {
 	g := l.grant
-	return g.opts.compatible(o) && g.keeps() && g.turn.goesOn(g.TTL)
+	return g.opts.compatible(o) && g.intact() && g.turn.goesOn(g.TTL)
 }
 
-// keeps reports whether a grant is still what was granted: not lost, not over by the clock, and
-// not given up in part. The caller holds Lock.mu.
-func (g *Grant) keeps() bool {
+// intact reports whether a grant is still what was granted: not lost, not over by the
+// clock, and not given up in part. The caller holds Lock.mu.
+func (g *Grant) intact() bool {
 	return (g.state == held || g.state == idle) && !g.lowered && g.trust().Left() > 0
 }
 
-// enough reports whether there is a number for the hold of a waiter. One that nobody sees goes
-// on with the number that is there. The caller holds Lock.mu.
+// enough reports whether there is a number for the hold of a waiter. An anonymous hold goes
+// on with the number of the one before. The caller holds Lock.mu.
 func (g *Grant) enough(anonymous bool) bool {
 	h := g.oldest()
 	return anonymous && h != nil && h.anonymous && h.end == nil || g.turn.numbered()
 }
 
-// handOn says what follows when nobody holds the grant any more, and reports whether it goes
-// on. If not, whoever asked tells the store. The caller holds mu.
+// handOn hands a grant on that nobody holds any more, and reports whether it goes on. If
+// not, the caller tells the store. The caller holds mu.
 func (l *Lock) handOn(g *Grant) bool {
 	if l.grant != g { // it does not pass, or is over already
 		g.finish(released)
 		return false
 	}
-	// Whoever is at the store has been longer in the queue than those who are not.
-	if l.asking == nil && len(l.waiting) > 0 && l.suits(l.waiting[0].opts) {
+	// The waiter at the store has been in the queue for longer than the others.
+	if l.atStore == nil && len(l.waiting) > 0 && l.mayPass(l.waiting[0].opts) {
 		if g.enough(l.waiting[0].anonymous) {
 			l.pass()
 			return true
@@ -62,11 +64,11 @@ func (l *Lock) handOn(g *Grant) bool {
 			return true
 		}
 	}
-	if l.asking == nil && len(l.waiting) == 0 && g.opts.Linger > 0 && g.keeps() {
+	if l.atStore == nil && len(l.waiting) == 0 && g.opts.Linger > 0 && g.intact() {
 		if g.turn.extend(!g.turn.numbered()) {
-			g.extend() // whoever comes next will need a number
+			g.extend() // the next hold will need a number
 		}
-		if g.turn.stays() {
+		if g.turn.mayIdle() {
 			g.state = idle
 			g.turn.linger(g)
 			return true
@@ -76,55 +78,55 @@ func (l *Lock) handOn(g *Grant) bool {
 	return false
 }
 
-// pass makes the first in the queue the one that has the grant. The caller holds mu.
+// pass gives the grant to the first in the queue. The caller holds mu.
 func (l *Lock) pass() {
 	w := l.pop()
 	next := len(l.waiting) > 0 && !l.waiting[0].opts.compatible(w.opts)
 	l.grant.state = held
-	l.grant.passed()
-	w.news <- news{take: true, grant: l.grant} // from here on w is for its goroutine to use
+	l.grant.countPass()
+	w.news <- news{yours: true, grant: l.grant} // from here on w is for its goroutine to use
 	if next {
 		l.advance()
 	}
 }
 
-// passed notes another hold. The caller holds Lock.mu.
-func (g *Grant) passed() {
-	if g.turn.pass() {
+// countPass counts another hold of the turn. The caller holds Lock.mu.
+func (g *Grant) countPass() {
+	if g.turn.count() {
 		g.extend()
 	}
 }
 
-// rested gives up a grant that nobody has wanted for a while.
+// rested releases a grant that nobody has wanted for a while.
 func (g *Grant) rested() {
 	g.lock.mu.Lock()
 	over := g.turn.lingering != nil && g.turn.rested(g.opts.Linger) && g.state == idle
 	g.lock.mu.Unlock()
 	if over {
-		g.giveUp()
+		g.releaseIdle()
 	}
 }
 
-// advance sends the first in the queue to the store, if it cannot have the present grant later:
-// then its place in the store's queue should be as early as can be. The caller holds mu.
+// advance sends the first in the queue to the store if the present grant cannot pass to it.
+// Its place in the store's queue should be as early as possible. The caller holds mu.
 func (l *Lock) advance() {
-	if l.asking != nil || len(l.waiting) == 0 {
+	if l.atStore != nil || len(l.waiting) == 0 {
 		return
 	}
-	if l.grant == nil || !l.suits(l.waiting[0].opts) {
-		l.send(nil)
+	if l.grant == nil || !l.mayPass(l.waiting[0].opts) {
+		l.sendFirst(nil)
 		return
 	}
 	if !l.grant.enough(l.waiting[0].anonymous) && l.grant.turn.extend(true) {
 		l.grant.extend()
 	}
-	if ends := l.grant.turn.end(); l.alarm == nil && !ends.IsZero() {
+	if ends := l.grant.turn.until(); l.alarm == nil && !ends.IsZero() {
 		l.watch(l.grant, ends)
 	}
 }
 
-// watch has advance called when the turn of the grant is over, since its holder may hold it
-// for long. The caller holds mu.
+// watch has advance called when the turn of the grant is over, since a hold may last long.
+// The caller holds mu.
 func (l *Lock) watch(g *Grant, ends time.Time) {
 	l.alarm = time.AfterFunc(time.Until(ends), func() {
 		l.mu.Lock()
@@ -136,13 +138,15 @@ func (l *Lock) watch(g *Grant, ends time.Time) {
 	})
 }
 
-// send makes the first in the queue the one that is at the store. The caller holds mu.
-func (l *Lock) send(g *Grant) {
+// sendFirst sends the first in the queue to the store, with g if it is not nil. The caller
+// holds mu.
+func (l *Lock) sendFirst(g *Grant) {
 	w := l.pop()
-	l.asking = w.opts
+	l.atStore = w.opts
 	w.news <- news{grant: g}
 }
 
+// pop takes the first out of the queue. The caller holds mu.
 func (l *Lock) pop() *waiter {
 	w := l.waiting[0]
 	l.waiting[0] = nil
@@ -150,7 +154,7 @@ func (l *Lock) pop() *waiter {
 	return w
 }
 
-// drop takes the present grant out of the queue's hands. The caller holds mu.
+// drop ends the passing of the present grant. The caller holds mu.
 func (l *Lock) drop() {
 	l.grant = nil
 	if l.alarm != nil {
@@ -159,9 +163,9 @@ func (l *Lock) drop() {
 	}
 }
 
-// leave takes out a waiter that gives up. If it is too late for that, the news that it was told
-// is returned, and the waiter must deal with it.
-func (l *Lock) leave(w *waiter) (n news, told bool) {
+// dequeue takes out a waiter that gives up. If it is too late, dequeue returns the news
+// that the waiter was told, and the waiter must deal with it.
+func (l *Lock) dequeue(w *waiter) (n news, told bool) {
 	l.mu.Lock()
 	if i := slices.Index(l.waiting, w); i >= 0 {
 		l.waiting = slices.Delete(l.waiting, i, i+1)
@@ -176,7 +180,7 @@ func (l *Lock) leave(w *waiter) (n news, told bool) {
 // reject deals with news that came too late for a waiter.
 func (l *Lock) reject(ctx context.Context, n news) {
 	switch {
-	case n.take:
+	case n.yours:
 		l.mu.Lock()
 		on := n.grant.state != held || l.handOn(n.grant)
 		l.mu.Unlock()
@@ -191,14 +195,14 @@ func (l *Lock) reject(ctx context.Context, n news) {
 	}
 }
 
-// abandon leaves a grant that was asked for to the next in the queue, which goes on with it, or
-// withdraws it. It is called within an operation.
+// abandon leaves a grant that was asked for to the next in the queue. If there is none, it
+// withdraws the grant. It is called within an operation.
 func (l *Lock) abandon(ctx context.Context, g *Grant) {
 	g.Hurry() // perhaps the ask under way ends with our context
 	l.mu.Lock()
-	inherited := len(l.waiting) > 0 && l.asking != nil && l.waiting[0].opts.compatible(l.asking)
+	inherited := len(l.waiting) > 0 && l.atStore != nil && l.waiting[0].opts.compatible(l.atStore)
 	if inherited {
-		l.send(g)
+		l.sendFirst(g)
 	}
 	l.mu.Unlock()
 	if !inherited {
@@ -207,32 +211,32 @@ func (l *Lock) abandon(ctx context.Context, g *Grant) {
 	}
 }
 
-// failed notes that the one that was at the store has given up.
+// failed notes that the waiter at the store has given up.
 func (l *Lock) failed() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.asking, l.ahead = nil, nil
+	l.atStore, l.ahead = nil, nil
 	l.advance()
 }
 
-// extend asks the store, on another goroutine, whether anybody else waits, and if not, for
-// another turn with more fences. The caller holds Lock.mu.
+// extend asks the store, on another goroutine, whether anybody else waits. If nobody does,
+// the grant gets another turn with more fences. The caller holds Lock.mu.
 func (g *Grant) extend() {
-	x, able := driver.As[driver.Extender](g.lock.r.Session.Driver)
-	if !able || !g.lock.r.Session.Begin() {
+	if g.lock.r.extender == nil || !g.lock.r.Session.Begin() {
 		g.turn.extended(g.TTL, driver.Grant{}, errors.ErrUnsupported)
 		return
 	}
-	go g.prolong(x)
+	go g.prolong()
 }
 
-func (g *Grant) prolong(x driver.Extender) {
+// prolong does what extend says, within an operation that has begun.
+func (g *Grant) prolong() {
 	s := g.lock.r.Session
 	defer s.Done()
 	ctx, cancel := context.WithTimeout(s.Life(), g.TTL)
 	defer cancel()
 	sent := time.Now()
-	granted, err := x.Extend(ctx, g.Leased(), maxAhead)
+	granted, err := g.lock.r.extender.Extend(ctx, g.Leased(), maxAhead)
 	switch {
 	case err == nil:
 		s.Answered()

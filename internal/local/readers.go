@@ -6,30 +6,30 @@ import "slices"
 // together, as a group: one of them is at the store, and the others count on its hold.
 //
 // That is safe because to the store they are one reader. No writer gets in before the lease is
-// released, which is done by the last of them to leave, or over, which they know from the
-// same deadline as one alone would. That others joined does not make it last longer.
+// released or over. The last of them to leave releases it. All of them see its end by the same
+// deadline as one reader alone would. Readers that join do not make it last longer.
 //
 // It is fair because a group does not stay open. A reader that joins a hold that is there goes
-// ahead of the writers that wait in the store's queue. So the grant has a turn, like one that
-// passes from hand to hand: maxPasses joins or a part of the TTL, and another turn only if the
-// store says that nobody waits. A reader that comes later asks the store, and queues there
-// behind the writer, which has the lock when those inside have left. And when the store makes
-// anybody else of this client wait, whoever comes after them must queue after them: that
-// begins another group.
+// ahead of the writers that wait in the store's queue. So the grant has a turn, like a grant
+// that passes from hand to hand. The turn has maxPasses joins or a part of the TTL, and another
+// turn begins only if the store says that nobody waits. A reader that comes later asks the
+// store, and queues there behind the writer, which has the lock when the group has left. When
+// the store makes another caller of this client wait, later readers must queue after that
+// caller: they begin another group.
 
-// readGroup is readers of one client, with the same options, that go in together. It is guarded
-// by Lock.mu.
+// readGroup is a group of readers of one client, with equal options, that go in together.
+// It is guarded by Lock.mu.
 type readGroup struct {
 	opts    *Options
 	hold    *Hold             // nil as long as one of them is at the store
 	waiting []chan *readGroup // the others, first in, first out, that hear that they are in (nil), or to ask
 }
 
-// Readers joins a group of readers. It reports whether the caller is in; if not, w is changed so
-// that the caller asks the store on behalf of a group, see Admit. A caller that is in uses the
-// lock once less than it did.
-func (l *Lock) Readers(w *Want) (in bool) {
-	g, wait := l.enlist(w)
+// JoinReaders joins a group of readers. It reports whether the caller is in. If so, its
+// reference to the lock is given back. If not, w is changed so that the caller asks the
+// store on behalf of a group, see Admit.
+func (l *Lock) JoinReaders(w *Want) (in bool) {
+	g, wait := l.join(w)
 	if wait != nil {
 		// When the client is closed whichever is at the store gives up, and then the next.
 		g = <-wait
@@ -38,13 +38,15 @@ func (l *Lock) Readers(w *Want) (in bool) {
 	return g == nil
 }
 
-func (l *Lock) enlist(w *Want) (g *readGroup, wait chan *readGroup) {
+// join is the part of JoinReaders under mu. The caller is in if both results are nil. If
+// wait is not nil, the result will arrive there.
+func (l *Lock) join(w *Want) (g *readGroup, wait chan *readGroup) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.readers
 	asks := now != nil && now.hold == nil
 	switch {
-	case now != nil && l.joins(now.hold, w.Options):
+	case now != nil && l.letIn(now.hold, w.Options):
 		l.refs.Add(-1)
 		return nil, nil
 	case asks && !w.Wait:
@@ -58,29 +60,29 @@ func (l *Lock) enlist(w *Want) (g *readGroup, wait chan *readGroup) {
 	return l.readers, nil
 }
 
-// joins lets a reader in on a hold. The caller holds mu.
-func (l *Lock) joins(h *Hold, o *Options) bool {
+// letIn lets a reader in on a hold, if that is possible. The caller holds mu.
+func (l *Lock) letIn(h *Hold, o *Options) bool {
 	if h == nil {
 		return false
 	}
 	i := slices.IndexFunc(l.sync.all, func(s syncHold) bool { return s.hold == h })
-	if i < 0 || h.end != nil || !h.grant.opts.compatible(o) || !h.grant.keeps() || !h.grant.turn.goesOn(h.grant.TTL) {
+	if i < 0 || h.end != nil || !h.grant.opts.compatible(o) || !h.grant.intact() || !h.grant.turn.goesOn(h.grant.TTL) {
 		return false
 	}
-	h.grant.passed()
+	h.grant.countPass()
 	l.sync.all[i].left++
 	return true
 }
 
-// Admit lets those in who wait in the group of w, when the one at the store has left its hold
-// with the lock, or has failed: then h is nil. Those that are too many go on as a group that is
-// as open as theirs was.
+// Admit lets in the readers that wait in the group of w. The reader at the store has left
+// its hold h with the lock, or has failed: then h is nil. Readers that are too many go on
+// as a group that is as open as theirs was.
 func (l *Lock) Admit(w *Want, h *Hold) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	g := w.group
 	g.hold = h
-	for len(g.waiting) > 0 && l.joins(h, g.opts) {
+	for len(g.waiting) > 0 && l.letIn(h, g.opts) {
 		g.waiting[0] <- nil
 		g.waiting = g.waiting[1:]
 		l.refs.Add(-1)
@@ -96,9 +98,9 @@ func (l *Lock) Admit(w *Want, h *Hold) {
 	}
 }
 
-// Join reports whether readers go in together. Those on a lease that is not renewed would have
-// what is left of it; those that may count a lease again, or have it confirmed, have one to
-// count.
-func (o *Options) Join() bool {
+// Grouped reports whether readers go in together. Readers on a lease that is not renewed
+// would have only the rest of it. Readers whose leases are nested, owned or confirmed need
+// a lease each.
+func (o *Options) Grouped() bool {
 	return !o.Strict && !o.Fixed && !o.Nested && o.Owner == "" && o.Replicas == 0
 }

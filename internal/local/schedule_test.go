@@ -99,13 +99,13 @@ func contend(t *testing.T, rng *rand.Rand, p *process, r *referee, options []*lo
 		}
 		hold, pause := time.Duration(rng.IntN(3))*time.Millisecond, time.Duration(rng.IntN(4))*time.Millisecond
 		lock := p.Ref(id)
-		grouped := shared && sync && w.Options.Join()
+		grouped := shared && sync && w.Options.Grouped()
 		var held *local.Hold
 		var err error
-		in := grouped && lock.Readers(&w)
+		in := grouped && lock.JoinReaders(&w)
 		if !in {
 			held, err = lock.Acquire(ctx, &w)
-			if err == nil && sync && !lock.Keep(held) {
+			if err == nil && sync && !lock.Deposit(held) {
 				held, err = nil, session.ErrClosed
 			}
 			if grouped {
@@ -127,7 +127,7 @@ func contend(t *testing.T, rng *rand.Rand, p *process, r *referee, options []*lo
 				last, ok := p.TakeBack(id, shared)
 				assert.True(t, ok)
 				if last != nil {
-					assert.NoError(t, last.LetGo(context.Background()))
+					assert.NoError(t, last.ReleaseBriefly(context.Background()))
 				}
 			}
 		}

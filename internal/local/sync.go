@@ -8,26 +8,26 @@ import (
 )
 
 // The forms of package sync return nothing to release. So their holds stay with the lock until
-// somebody comes to undo one, who knows no more than the name.
+// a caller that knows only the name undoes one.
 
-// syncHold is what is left of a hold, in permits; a lock has one, or one for each reader of a
-// group.
+// syncHold is what is left of a hold, in permits. A lock has one, or one for each reader of
+// a group.
 type syncHold struct {
 	hold *Hold
 	left int64
 }
 
-// syncHolds are those of a lock, in the order of their grants.
+// syncHolds are the sync holds of a lock, in the order of their grants.
 type syncHolds struct {
 	all   []syncHold
 	room  [1]syncHold   // for most
 	freed chan struct{} // closed when one of them goes; nil if nobody waits for that
 }
 
-// blockedBy returns nil if no sync hold keeps others out, of the lock or from reading; else a
-// channel that is closed when one goes. Those that are good have their leases for that: it
-// matters here if the lease is lost, for a sync hold lasts until it is undone. So with
-// lostOnly they alone count.
+// blockedBy returns nil if no sync hold keeps the request out, and otherwise a channel that
+// is closed when a sync hold goes. A hold with a good lease keeps others out at the store.
+// It matters here if the lease is lost, for a sync hold lasts until it is undone. So with
+// lostOnly only lost ones count.
 func (l *Lock) blockedBy(w *Want, lostOnly bool) <-chan struct{} {
 	if !w.Sync || l.id.Owner != "" { // the store lets an owner in beside itself
 		return nil
@@ -49,7 +49,7 @@ func (l *Lock) blockedBy(w *Want, lostOnly bool) <-chan struct{} {
 	return nil
 }
 
-// waitFreed waits until a sync hold is undone that is in the way; nil is none.
+// waitFreed waits until the sync hold in the way is undone. If freed is nil, none is.
 func (l *Lock) waitFreed(w *Want, freed <-chan struct{}) error {
 	if freed == nil {
 		return nil
@@ -68,8 +68,9 @@ func (l *Lock) waitFreed(w *Want, freed <-chan struct{}) error {
 	}
 }
 
-// Keep leaves a hold with the lock, which is in use from then on, unless Close has released it.
-func (l *Lock) Keep(h *Hold) bool {
+// Deposit leaves a hold with the lock, which is in use from then on. It reports false if
+// Close has released the hold.
+func (l *Lock) Deposit(h *Hold) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.r.Session.Open() {
@@ -84,7 +85,7 @@ func (l *Lock) Keep(h *Hold) bool {
 }
 
 // TakeBack undoes one sync hold, shared or not, and reports whether there is one. If it
-// returns a hold, that has still to be let go.
+// returns a hold, the caller must release that.
 func (r *Registry) TakeBack(id ID, shared bool) (h *Hold, ok bool) {
 	l := r.inUse(id)
 	if l == nil {
@@ -111,20 +112,20 @@ func (r *Registry) TakeBack(id ID, shared bool) (h *Hold, ok bool) {
 	return h, true
 }
 
-// handOnAnonymous hands a grant on, with the hold that nobody has seen, if somebody will have
-// it. The caller holds mu.
+// handOnAnonymous hands a grant on together with its anonymous hold, and reports whether
+// anybody takes it. The caller holds mu.
 func (l *Lock) handOnAnonymous(g *Grant) bool {
-	if l.grant != g || g.state != held || l.asking != nil {
+	if l.grant != g || g.state != held || l.atStore != nil {
 		return false
 	}
 	if len(l.waiting) > 0 {
-		if !l.suits(l.waiting[0].opts) || !g.enough(l.waiting[0].anonymous) {
+		if !l.mayPass(l.waiting[0].opts) || !g.enough(l.waiting[0].anonymous) {
 			return false
 		}
 		l.pass()
 		return true
 	}
-	if g.opts.Linger == 0 || !g.keeps() || !g.turn.stays() {
+	if g.opts.Linger == 0 || !g.intact() || !g.turn.mayIdle() {
 		return false
 	}
 	g.state = idle
@@ -139,7 +140,7 @@ type Part struct {
 }
 
 // TakeBackSome undoes n permits of the sync holds, and returns the holds that it has taken
-// from. It reports false, and takes nothing, if there are not as many.
+// from. It reports false, and takes nothing, if there are fewer.
 func (r *Registry) TakeBackSome(id ID, n int64) (parts []Part, ok bool) {
 	l := r.inUse(id)
 	if l == nil {
@@ -157,13 +158,13 @@ func (r *Registry) TakeBackSome(id ID, n int64) (parts []Part, ok bool) {
 	return parts, len(parts) > 0 || n == 0
 }
 
-// takeBack takes n away from the holds that are shared, or are not, and returns them as they
-// are then; none if there is not as much. The caller holds mu.
+// takeBack takes n away from the holds that are shared, or are not. It returns them as they
+// are then, or none if there are fewer than n. The caller holds mu.
 //
-// Nobody says which hold they mean, and those that are lost are as good as the others. They
-// come first: to end a hold that is still good, for somebody that thinks of one that is lost,
-// would let in a stranger beside its real owner. The clock is asked, too: just after a
-// suspension nobody has been told yet what was lost meanwhile.
+// Nobody says which hold they mean, and a lost one is as good as any other. Lost holds come
+// first. A caller may think of a lost hold; to end a good one for it would let in a
+// stranger beside the real owner. The clock is asked, too: just after a suspension nobody
+// has been told yet what was lost meanwhile.
 func (l *Lock) takeBack(shared bool, n int64) (taken []syncHold) {
 	var lost, same, rest []int
 	var sum int64

@@ -9,10 +9,10 @@ import (
 const (
 	// maxPasses is how often a grant passes on before others get their turn, if any wait.
 	// Half-way the store is asked whether any do. If none does another turn begins, so
-	// that a client which is alone never stops. While the answer is under way a grant with
-	// very short holds goes on passing, so that it does not stop either: for shortTurn, which
-	// a quick store needs no longer than for its answer, and at most maxAhead times. So a
-	// caller elsewhere waits for this many holds, or for 1 ms if those take less.
+	// that a client which is alone never stops. While the answer is under way, a grant with
+	// very short holds goes on passing, so that it does not stop either. It does so for
+	// shortTurn, in which a quick store answers, and at most maxAhead times. So a caller
+	// elsewhere waits for this many holds, or for 1 ms if those take less.
 	maxPasses = 32
 	maxAhead  = 1024
 	shortTurn = time.Millisecond
@@ -20,8 +20,8 @@ const (
 	turnShare = 4
 )
 
-// turn is what is left of the time, the passes and the fences that this client has before it
-// is for others to have the lock. It is guarded by Lock.mu.
+// turn is the time, the passes and the fences that this client has left before others get
+// the lock. It is guarded by Lock.mu.
 type turn struct {
 	ends      time.Time
 	passes    int16
@@ -29,7 +29,7 @@ type turn struct {
 	extending bool // the store is being asked for another turn
 	wanted    bool // somebody waits, or the store did not say: no further turn
 	unfenced  bool // the store has no fences
-	shared    bool // by readers, who need no number each
+	shared    bool // by readers, which need no number each
 	now, then numbers
 	lingering *lingering // nil if nobody waits for the grant to have been idle
 }
@@ -39,7 +39,7 @@ type lingering struct {
 	timer *time.Timer
 }
 
-// numbers are what the store has given to be used as fences.
+// numbers are integers that the store has given for use as fences.
 type numbers struct{ next, left int64 }
 
 func (t *turn) begin(ttl time.Duration, g driver.Grant, shared bool) {
@@ -82,9 +82,9 @@ func (t *turn) goesOn(ttl time.Duration) bool {
 	return t.extending && t.passes < maxAhead && left > ttl/turnShare-shortTurn
 }
 
-// pass notes another hold, and reports whether to ask for another turn.
-func (t *turn) pass() bool {
-	t.passes = min(t.passes+1, maxAhead) // those that nobody sees need no numbers, and can be many
+// count counts another hold, and reports whether to ask for another turn.
+func (t *turn) count() bool {
+	t.passes = min(t.passes+1, maxAhead) // anonymous holds need no numbers, and can be many
 	few := !t.unfenced && !t.shared && t.now.left+t.then.left <= maxPasses/2
 	return t.extend(t.passes >= maxPasses/2 && !t.notice || few)
 }
@@ -98,8 +98,8 @@ func (t *turn) extend(due bool) bool {
 	return true
 }
 
-// extended takes the numbers that the store has given, and begins another turn unless somebody
-// waits.
+// extended takes the numbers that the store has given. Unless somebody waits, another turn
+// begins.
 func (t *turn) extended(ttl time.Duration, g driver.Grant, err error) {
 	t.extending = false
 	if err == nil && g.Fence > 0 {
@@ -113,19 +113,19 @@ func (t *turn) extended(ttl time.Duration, g driver.Grant, err error) {
 	t.ends = time.Now().Add(ttl / turnShare)
 }
 
-// stays reports whether the grant may be kept although nobody holds it.
-func (t *turn) stays() bool { return t.notice && !t.wanted }
+// mayIdle reports whether the grant may be kept although nobody holds it.
+func (t *turn) mayIdle() bool { return t.notice && !t.wanted }
 
-// end returns when the turn is over, or zero if only the store can say.
-func (t *turn) end() time.Time {
+// until returns when the turn is over, or zero if only the store can say.
+func (t *turn) until() time.Time {
 	if t.notice && !t.wanted {
 		return time.Time{}
 	}
 	return t.ends
 }
 
-// linger has the grant given up when it has been idle for long enough. The timer is not set
-// back each time, which would take longer than the rest.
+// linger has the grant released when it has been idle for long enough. The timer is not
+// reset each time, which would take longer than the rest.
 func (t *turn) linger(g *Grant) {
 	if t.lingering == nil {
 		t.lingering = &lingering{timer: time.AfterFunc(g.opts.Linger, g.rested)}
@@ -133,14 +133,14 @@ func (t *turn) linger(g *Grant) {
 	t.lingering.since = time.Now()
 }
 
-// stop ends the timer with the grant, which it would keep in memory.
+// stop stops the timer, which would keep the ended grant in memory.
 func (t *turn) stop() {
 	if t.lingering != nil {
 		t.lingering.timer.Stop()
 	}
 }
 
-// rested reports whether the grant has been idle for d, and else sets the timer again.
+// rested reports whether the grant has been idle for d. If not, it sets the timer again.
 func (t *turn) rested(d time.Duration) bool {
 	if rest := d - time.Since(t.lingering.since); rest > 0 {
 		t.lingering.timer.Reset(rest)

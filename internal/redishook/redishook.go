@@ -9,7 +9,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Guard returns a hook that refuses what over has an error for.
+// Guard returns a hook that refuses commands for whose context over returns an error.
 func Guard(over func(context.Context) error) redis.Hook { return guardHook{over} }
 
 type guardHook struct{ over func(context.Context) error }
@@ -87,8 +87,8 @@ func (nameHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 	}
 }
 
-// name names the span that another hook has made for a script. If there is none, the
-// current span is somebody else's, and was that when the command was sent.
+// name names the span that another hook has made for a script. Without such a hook, the
+// current span is somebody else's, and was so when the command was sent.
 func name(ctx context.Context, prefix string, p procedure) {
 	name, sent := p.Procedure()
 	if span := trace.SpanFromContext(ctx); span.IsRecording() && span != trace.SpanFromContext(sent) {

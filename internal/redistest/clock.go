@@ -20,10 +20,10 @@ type Clock struct {
 	file *os.File // mapped by the server
 }
 
-// RealWithClock is [Real] with a wall clock that the test may step, as NTP or an
-// operator would: the server's TIME, the expiry of its keys and the
-// timeouts of its blocking commands follow it. It needs Linux, and gcc to build
-// the few lines in shim/clock.c.
+// RealWithClock is [Real] with a wall clock that the test may step, as NTP or an operator
+// would. The server's TIME, the expiry of its keys and the timeouts of its blocking
+// commands follow that clock. RealWithClock needs Linux, and gcc to build the few lines in
+// shim/clock.c.
 func RealWithClock(tb testing.TB, args ...string) (*Server, *Clock) {
 	tb.Helper()
 	if runtime.GOOS != "linux" {

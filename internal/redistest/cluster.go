@@ -210,8 +210,8 @@ func (c *Cluster) Keys(tb testing.TB, prefix string) []string {
 	return keys
 }
 
-// Swap has the replica of a master take its place, as before maintenance: in good order,
-// so that nothing is lost. It returns when it has.
+// Swap has the replica of a master take its place, as before maintenance: in good order, so
+// that nothing is lost. Swap returns when the replica has done so.
 func (c *Cluster) Swap(tb testing.TB, master *Server) {
 	tb.Helper()
 	for _, s := range c.Nodes {

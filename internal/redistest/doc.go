@@ -1,11 +1,11 @@
-// Package redistest has the servers and the faults that the tests of this module
-// run against.
+// Package redistest has the servers and the faults that the tests of this module run
+// against.
 //
-// [Each] runs one body over miniredis and over a real Redis. [Bubble] runs it in
-// virtual time. [Real] starts a Redis that the test may stop, kill or freeze,
-// [RealWithClock] one whose wall clock it may step. A [Proxy] between client and
-// server loses, delays and holds back single commands and replies, and [Child]
-// runs part of a test in a process of its own that can be killed.
+// [Each] runs one body over miniredis and over a real Redis. [Bubble] runs it in virtual
+// time. [Real] starts a Redis that the test may stop, kill or freeze, [RealWithClock] one
+// whose wall clock it may step. A [Proxy] between client and server loses, delays and holds
+// back single commands and replies. [Child] runs part of a test in a process of its own
+// that can be killed.
 //
 // A package that uses redistest has this TestMain:
 //
@@ -13,9 +13,9 @@
 //
 // Two variables of the environment choose the real Redis:
 //
-//   - HOLDFAST_REDIS_ADDR, host:port or the path of a unix socket: ordinary tests
-//     use that server, and touch only keys under [Server.Prefix]. Without it they
-//     share one redis-server from the PATH, started when first needed.
-//   - HOLDFAST_REQUIRE_REDIS=1: what cannot run because redis-server or gcc is
+//   - HOLDFAST_REDIS_ADDR, host:port or the path of a unix socket: ordinary tests use that
+//     server, and touch only keys under [Server.Prefix]. Without it they share one
+//     redis-server from the PATH, started when first needed.
+//   - HOLDFAST_REQUIRE_REDIS=1: a test that cannot run because redis-server or gcc is
 //     missing fails instead of being skipped. Set it in CI.
 package redistest

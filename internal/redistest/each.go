@@ -22,7 +22,7 @@ func Each(t *testing.T, body func(*testing.T, *Server)) {
 }
 
 // Shared returns the real Redis that the tests of this process share: the one at
-// HOLDFAST_REDIS_ADDR, else a redis-server started for the first who asks. When
+// HOLDFAST_REDIS_ADDR, else a redis-server started at the first call. When
 // the test ends its keys are deleted, those under [Server.Prefix].
 func Shared(tb testing.TB) *Server {
 	tb.Helper()

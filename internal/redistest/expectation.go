@@ -80,7 +80,7 @@ func (l *link) heldLocked() bool {
 	return slices.ContainsFunc(l.expected, func(e expectation) bool { return e.hold != nil })
 }
 
-// settleLocked stops those who wait for the answer to a held request.
+// settleLocked stops the goroutines that wait for the answer to a held request.
 func (l *link) settleLocked() {
 	for _, e := range l.expected {
 		if e.hold != nil {

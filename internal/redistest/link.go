@@ -154,8 +154,8 @@ func (l *link) finish(way direction) {
 			_ = half.CloseWrite()
 			return
 		}
-		// A pipe has no half to close. And who released a request waits for its
-		// answer, which miniredis does not give to a client that is leaving.
+		// A pipe has no half to close. And the test that released a request waits for
+		// its answer, which miniredis does not give to a client that is leaving.
 		l.ending = true
 		return
 	}

@@ -40,14 +40,13 @@ func (p *Proxy) DropReply(match func(cmd []string) bool) (dropped <-chan struct{
 	return d.dropped
 }
 
-// HoldRequest holds the next command for which match returns true on its way to
-// the server, and what its client sends after it on the same connection. The
-// channel is closed when the command has been caught.
+// HoldRequest holds the next command for which match returns true on its way to the server.
+// It also holds what the client sends after it on the same connection. The channel is
+// closed when the command has been caught.
 //
-// It is sent on when release is called, even if its client has given up and closed
-// the connection, or [Proxy.Cut] has reset that: a straggler of the network.
-// Release returns when the server has answered. If nothing was caught yet, it
-// only calls the fault off.
+// release sends the command on, even if its client has given up and closed the connection,
+// or [Proxy.Cut] has reset that: a straggler of the network. release returns when the
+// server has answered. If nothing was caught yet, it only calls the fault off.
 func (p *Proxy) HoldRequest(match func(cmd []string) bool) (caught <-chan struct{}, release func()) {
 	h := &hold{
 		match:    match,

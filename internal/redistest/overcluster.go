@@ -8,9 +8,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// OverCluster runs body twice, as the subtests "client" and "cluster": with a client of
-// one server, and with one of a Cluster, which is one server, too. open returns such a
-// client, and equips each [redis.Client] in it that talks to a server.
+// OverCluster runs body twice, as the subtests "client" and "cluster": with a client of one
+// server, and with a client of a Cluster of one server. open returns such a client, and
+// calls equip with each [redis.Client] in it that talks to a server.
 func OverCluster(t *testing.T, body func(t *testing.T, open func(equip func(*redis.Client)) redis.UniversalClient)) {
 	t.Helper()
 	t.Run("client", func(t *testing.T) {

@@ -130,7 +130,7 @@ func (p *Process) Stdin() io.WriteCloser { return p.stdin }
 // ended.
 func (p *Process) Signal(sig os.Signal) error { return p.cmd.Process.Signal(sig) }
 
-// Kill ends the child with SIGKILL, also a frozen one, and returns when it is gone.
+// Kill ends the child with SIGKILL, even a frozen one, and returns when it is gone.
 func (p *Process) Kill() {
 	_ = p.cmd.Process.Kill()
 	_ = p.Wait()

@@ -12,16 +12,16 @@ import (
 	"time"
 )
 
-// Proxy stands between clients and a server and does what networks do. Unlike
-// toxiproxy it knows commands from replies, so it can lose the answer to one
-// chosen script; and toxiproxy as a library would bring prometheus, zerolog and
-// gorilla into the go.mod of everybody who uses this module.
+// Proxy stands between clients and a server and does what networks do. Unlike toxiproxy it
+// knows commands from replies, so it can lose the answer to one chosen script. As a
+// library, toxiproxy would also bring prometheus, zerolog and gorilla into the go.mod of
+// all users of this module.
 //
 // In a [Bubble] it works too, in virtual time, and connects by pipes. There is no
 // ECONNRESET there: a connection that was reset ends with io.EOF or EPIPE.
 //
-// Its methods may be called from any goroutine. The match functions given to it
-// are called one at a time and must not call the proxy.
+// Its methods may be called from any goroutine. The match functions given to it are called
+// one at a time and must not call the proxy.
 type Proxy struct {
 	endpoint
 	tb     testing.TB
@@ -84,19 +84,19 @@ func (p *Proxy) Refuse(on bool) {
 	}
 }
 
-// BlackHole swallows what is sent in both directions, also the end of a
-// connection, while connections stay open and new ones are accepted.
+// BlackHole swallows what is sent in both directions, including the end of a connection,
+// while connections stay open and new ones are accepted.
 //
-// Nothing that was swallowed comes later. A connection that lost something
-// stays silent even when the black hole has gone, because no TCP stream goes on
-// after a gap; follow with [Proxy.Cut] to have it reset.
+// Nothing that was swallowed comes later. A connection that lost something stays silent
+// even when the black hole has gone, because no TCP stream goes on after a gap. Follow with
+// [Proxy.Cut] to have it reset.
 func (p *Proxy) BlackHole(on bool) { p.setHoles(on, toServer, toClient) }
 
 // BlackHoleRequests is BlackHole in the direction of the server only.
 func (p *Proxy) BlackHoleRequests(on bool) { p.setHoles(on, toServer) }
 
-// BlackHoleReplies is BlackHole in the direction of the client only: the server
-// goes on to do as it is told.
+// BlackHoleReplies is BlackHole in the direction of the client only: the server still
+// carries commands out.
 func (p *Proxy) BlackHoleReplies(on bool) { p.setHoles(on, toClient) }
 
 func (p *Proxy) setHoles(on bool, ways ...direction) {

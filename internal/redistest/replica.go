@@ -34,12 +34,12 @@ func (s *Server) Promote(tb testing.TB) {
 	s.with(tb, func(ctx context.Context, c *redis.Client) error { return c.ReplicaOf(ctx, "no", "one").Err() })
 }
 
-// Detach has a replica lose its master, and all that is written from now on, while it
-// goes on to believe that it is a replica.
+// Detach has a replica lose its master, and all that is written from now on, while it still
+// believes that it is a replica.
 //
-// A replica that is frozen does not do: what it was sent still waits in its kernel, and
-// it takes it in when it goes on, be the master dead. So it gets a password for a master
-// that has none, and is refused when it comes back.
+// To freeze the replica is not enough. What it was sent still waits in its kernel, and it
+// takes that in when it goes on, even if the master is dead. So it gets a password for a
+// master that has none, and is refused when it comes back.
 func (s *Server) Detach(tb testing.TB, master *Server) {
 	tb.Helper()
 	s.with(tb, func(ctx context.Context, c *redis.Client) error {

@@ -10,9 +10,9 @@ import (
 // slots is how many slots a Cluster has.
 const slots = 16384
 
-// Move is a slot on its way from one master of a Cluster to another. The keys that it had
-// stay where they are until they are carried over; keys that are not there are made, and
-// looked for, at the other end, by clients who say ASKING.
+// Move is a slot on its way from one master of a Cluster to another. Keys that the first
+// master has stay there until they are carried over. Other keys are made, and looked for,
+// at the second master, by clients that say ASKING.
 type Move struct {
 	c        *Cluster
 	slot     int

@@ -11,8 +11,8 @@ import (
 const masterName = "holdfast"
 
 // Sentinels are a master with two replicas and three Sentinels, for one test, which may
-// hurt them. A master that has gone is replaced after about 2 s. Should it come back it is
-// a master, though nobody's, until the Sentinels have seen that for 10 s; see
+// hurt them. A master that has gone is replaced after about 2 s. If it comes back, it is a
+// master, though nobody's, until the Sentinels have seen that for 10 s; see
 // [Server.Follow].
 type Sentinels struct {
 	tb       testing.TB
@@ -91,9 +91,9 @@ func (s *Sentinels) Client(tb testing.TB) *redis.Client {
 	return c
 }
 
-// Failover has a replica take the place of the master, which lives on. It is a master, though
-// nobody's, until the Sentinels have seen that for 8 s, and make it a replica. It returns when
-// all Sentinels know the new one.
+// Failover has a replica take the place of the master, which lives on. The old master stays
+// a master, though nobody's, until the Sentinels have seen that for 8 s, and make it a
+// replica. Failover returns when all Sentinels know the new master.
 func (s *Sentinels) Failover(tb testing.TB) *Server {
 	tb.Helper()
 	old := s.Master(tb)

@@ -13,8 +13,8 @@ const troubleAfter = 2 * time.Second
 
 var errSilent = errors.New("the store does not answer")
 
-// Complaint says in the log why a caller has to wait although no holder is in the way: the
-// store refuses, or does not answer. The first line comes after 2 s, and each further one
+// Complaint logs why a caller has to wait although no holder is in the way: the store
+// refuses, or does not answer. The first line comes after 2 s. Each further line comes
 // after as long again as the trouble has lasted by then: 2 s, 4 s, 8 s …
 type Complaint struct {
 	Op   string
@@ -36,13 +36,13 @@ func (c *Complaint) Begin() {
 	}
 }
 
-// Because notes what the store has answered instead of what was wanted.
+// Because notes the reason: what the store has answered instead.
 func (c *Complaint) Because(reason error) {
 	c.Begin()
 	c.reason = reason
 }
 
-// Persist is Because, of trouble that does not end with the next answer of the store.
+// Persist is Because for trouble that does not end with the next answer of the store.
 func (c *Complaint) Persist(reason error) {
 	c.Because(reason)
 	c.persists = true

@@ -19,14 +19,14 @@ type Errand struct {
 	Once  bool         // what was perhaps done must not be done again
 }
 
-// again reports whether to try again after an error.
-func (e *Errand) again(err error) bool {
+// retries reports whether to try again after an error.
+func (e *Errand) retries(err error) bool {
 	return errors.Is(err, driver.ErrTransient) && (!e.Once || errors.Is(err, driver.ErrNotExecuted))
 }
 
-// Await runs an errand, again and again while the store is in trouble that may pass. It waits
-// no longer than ctx, for go-redis cannot be relied on to return when its context ends. If
-// that has ended before nothing is done. end says why ctx has ended.
+// Await runs an errand, and repeats it while the store is in trouble that may pass. It
+// waits no longer than ctx, for go-redis cannot be relied on to return when its context
+// ends. If ctx has already ended, nothing is done. end says why ctx has ended.
 func (s *Session) Await(ctx context.Context, e Errand, said Complaint, end func(context.Context) error) error {
 	switch {
 	case !e.Able:
@@ -54,7 +54,7 @@ func (s *Session) Await(ctx context.Context, e Errand, said Complaint, end func(
 	for {
 		select {
 		case err := <-attempts:
-			if err == nil || !e.again(err) {
+			if err == nil || !e.retries(err) {
 				s.Done()
 				return err
 			}
@@ -73,13 +73,13 @@ func (s *Session) Await(ctx context.Context, e Errand, said Complaint, end func(
 			} else {
 				go func() { <-attempts; s.Done() }()
 			}
-			return Because(end(ctx), failed)
+			return WithTrouble(end(ctx), failed)
 		}
 	}
 }
 
-// Because adds to the end of a context what was waited for.
-func Because(cause, trouble error) error {
+// WithTrouble adds to the end of a context the trouble that the caller waited for, if any.
+func WithTrouble(cause, trouble error) error {
 	if trouble == nil {
 		return cause
 	}

@@ -1,7 +1,7 @@
 package session
 
-// Sentinel is an error of this library that callers look for, with a word for it that is fit
-// for telemetry.
+// Sentinel is an error of this library that callers look for, with a word for it that is
+// fit for telemetry.
 type Sentinel struct {
 	Kind, Text string
 	Same       error // that of a driver which means the same; nil for none
@@ -9,7 +9,7 @@ type Sentinel struct {
 
 func (e *Sentinel) Error() string { return "holdfast: " + e.Text }
 
-// Is makes what hooks say mean the same as what the driver said.
+// Is makes an error of a hook match what the driver's error matches.
 func (e *Sentinel) Is(target error) bool { return e.Same != nil && target == e.Same }
 
 // ErrClosed says that the client is closed.

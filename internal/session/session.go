@@ -1,5 +1,5 @@
-// Package session is a driver and the life of a client of it: what is under way, what the
-// store has answered lately, and how all of it ends.
+// Package session is a driver and the life of a client of it. It knows which operations are
+// under way and what the store has answered lately, and it ends all of them.
 package session
 
 import (
@@ -18,7 +18,7 @@ import (
 // Session is a driver in use by a client.
 type Session struct {
 	Driver driver.Driver
-	Holder string // what others see when they look who holds a lock
+	Holder string // what Inspect shows to others
 
 	id    string // begins the tokens
 	count atomic.Uint64
@@ -83,9 +83,9 @@ func (s *Session) Done() {
 	}
 }
 
-// Close shuts the session: no operation begins any more, and those that wait give up. Then it
-// calls within, returns when all operations have ended, and reports true; false at once if it
-// was called before.
+// Close shuts the session: no operation begins any more, and operations that wait give up.
+// Then it calls within, returns when all operations have ended, and reports true. If Close
+// was called before, it reports false at once.
 func (s *Session) Close(within func()) bool {
 	for now := s.under.Load(); ; now = s.under.Load() {
 		if now&shutBit != 0 {
@@ -105,18 +105,18 @@ func (s *Session) Close(within func()) bool {
 // Open reports whether the session is not shut.
 func (s *Session) Open() bool { return s.under.Load()&shutBit == 0 }
 
-// Closing ends when the session is shut.
+// Closing returns a channel that is closed when the session is shut.
 func (s *Session) Closing() <-chan struct{} { return s.closing.Done() }
 
-// End ends what is done for the store although nobody waits for it.
+// End ends the commands that go on although nobody waits for them.
 func (s *Session) End() { s.end() }
 
-// Life is the context of what is done for the store although nobody waits for it.
+// Life is the context of commands that go on although nobody waits for them.
 func (s *Session) Life() context.Context { return s.life }
 
 // Under returns a context for commands that must be carried out although ctx may have
-// ended: it has the values of ctx, such as the span, and ends when the session does. It has
-// no leases, so that a guard does not stop the release of one that is over.
+// ended. It has the values of ctx, such as the span, and ends when the session does. It has
+// no leases, so that a guard does not stop the release of a lease that is over.
 func (s *Session) Under(ctx context.Context) context.Context {
 	if ctx == context.Background() {
 		return s.life // which costs nothing
@@ -124,9 +124,9 @@ func (s *Session) Under(ctx context.Context) context.Context {
 	return leasectx.Detached(s.life, ctx)
 }
 
-// NewToken returns the identity of an acquisition. The counter tells those of this client
-// apart, the random part those of its clones: a virtual machine that was copied while it ran
-// must not repeat them.
+// NewToken returns the identity of an acquisition. The counter tells the tokens of this
+// client apart. The random part tells them from those of its clones: a virtual machine that
+// was copied while it ran must not repeat them.
 func (s *Session) NewToken() string {
 	b := make([]byte, 0, 56)
 	b = append(b, s.id...)
@@ -157,8 +157,9 @@ func (s *Session) Answered() {
 func (s *Session) Accepted() bool { return s.accepted.Load() }
 
 // Brisk reports whether the store has just answered many commands in quick succession, and
-// so will answer the next. Then a caller that does not want to wait for long can wait for
-// the answer itself; to have another goroutine wait for it would be what takes the time.
+// so will answer the next. Then a caller that must not wait for long can nevertheless wait
+// for the answer itself. To have another goroutine wait for it would take more time than
+// the command.
 func (s *Session) Brisk() bool {
 	return s.streak.Load() >= 8 && time.Since(s.began)-time.Duration(s.answered.Load()) < time.Millisecond
 }

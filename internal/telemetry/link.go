@@ -17,9 +17,8 @@ func Traceparent(ctx context.Context) string {
 	return fields["traceparent"]
 }
 
-// Link links a span to the holders with these traceparents. They come from other
-// processes, so they may be anything; what is not valid is left out. And for the same
-// reason they are no parents.
+// Link links a span to the holders with these traceparents. Traceparents come from other
+// processes, so they may be anything. Invalid ones are left out, and none becomes a parent.
 func Link(span trace.Span, traceparents []string, attrs ...attribute.KeyValue) {
 	for _, t := range traceparents {
 		ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{"traceparent": t})

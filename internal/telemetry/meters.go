@@ -12,7 +12,7 @@ type Meters struct {
 	Wakeups, Reconnects  metric.Int64Counter
 }
 
-// NewMeters makes them.
+// NewMeters makes the instruments.
 func NewMeters(m metric.Meter) Meters {
 	return Meters{
 		Acquire: durations(m, "holdfast.acquire.duration", "Time from asking for a lock to having it, or not.",
@@ -37,7 +37,7 @@ func durations(m metric.Meter, name, description string, buckets ...float64) met
 		metric.WithDescription(description), metric.WithExplicitBucketBoundaries(buckets...)))
 }
 
-// must reports an error where those of OpenTelemetry go. The instrument works, or does
+// must reports an error where the errors of OpenTelemetry go. The instrument works, or does
 // nothing.
 func must[T any](instrument T, err error) T {
 	if err != nil {

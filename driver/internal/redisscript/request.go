@@ -23,8 +23,8 @@ func Require(name string, rdb redis.UniversalClient) {
 	}
 }
 
-// Check refuses, in the name of a driver, what no driver can serve. Which kinds of lock
-// there are, and what they need, is for the driver to say.
+// Check refuses, in the name of a driver, what no driver can serve. The driver itself
+// checks which kinds of lock there are, and what they need.
 func Check(name string, r *driver.Request) error {
 	switch {
 	case r.Name == "" || len(r.Name) > driver.MaxName:
@@ -60,8 +60,8 @@ func Lasting(ttl time.Duration) int64 {
 	return Millis(ttl + min(max(ttl/20, 5*time.Millisecond), 500*time.Millisecond))
 }
 
-// Remaining is the time left of a key, from PTTL. It is not known of one that lives for
-// ever, and the locks of others may last longer than a Duration can say.
+// Remaining is the time left of a key, from PTTL. It is 0 for a key that lives for ever.
+// The locks of other programs may last longer than a Duration can say.
 func Remaining(pttl int64) time.Duration {
 	if pttl < 0 {
 		return 0
@@ -69,11 +69,12 @@ func Remaining(pttl int64) time.Duration {
 	return time.Duration(min(pttl+1, Millis(driver.MaxTTL))) * time.Millisecond
 }
 
-// Poll is after what time who waits asks again if nobody would tell of a release.
+// Poll is how long a waiter pauses between two asks if nobody would tell of a release.
 const Poll = 100 * time.Millisecond
 
-// RetryAfter is when a request should be made again for a lock that has so much time left, 0
-// if that is not known, of whose release nobody tells: its holder may be done long before.
+// RetryAfter is how long to wait before the next ask for a lock of whose release nobody
+// tells. left is the rest of its lease, 0 if that is not known. The holder may be done long
+// before.
 func RetryAfter(r *driver.Request, left time.Duration) time.Duration {
 	if r.Wait && (left == 0 || left > Poll) {
 		return Poll
@@ -81,10 +82,10 @@ func RetryAfter(r *driver.Request, left time.Duration) time.Duration {
 	return left
 }
 
-// Beside returns a key that goes with another and is in its slot on a Cluster: what is a
-// hash tag in the key is one here, else the whole key becomes one. (A key without a tag
-// but with a closing brace, such as "a}b" or "{}", has no other key in its slot that could
-// be told.) No two keys have the same beside them, "a" and "{a}" neither.
+// Beside returns a second key in the slot of a key on a Cluster. If the key has a hash tag,
+// the second key has it too; otherwise the whole key becomes its hash tag. (A key with a
+// closing brace but no tag, such as "a}b" or "{}", has no key in its slot that we could
+// name.) No two keys have the same second key, not even "a" and "{a}".
 func Beside(prefix, key string) string {
 	_, rest, _ := strings.Cut(key, "{")
 	if strings.Index(rest, "}") > 0 {
@@ -106,9 +107,9 @@ func Node(rdb redis.UniversalClient, key string) string {
 	return node.Options().Addr
 }
 
-// Rediscover has a Cluster client find out in the background which node has what, after an
-// error that no node has answered with. By itself it does so when a node says MOVED, and
-// once a minute; until then it would go on to ask a master that is dead.
+// Rediscover has a Cluster client find out in the background which node has which slot,
+// after an error that no node has answered with. By itself the client does so when a node
+// says MOVED, and once a minute. Until then it would keep asking a master that is dead.
 func Rediscover(ctx context.Context, rdb any, err error) {
 	cluster, ok := rdb.(*redis.ClusterClient)
 	if !ok || err == nil {

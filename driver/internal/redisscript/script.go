@@ -1,6 +1,6 @@
 // Package redisscript is what the drivers that keep locks on Redis have in common. It runs
-// Lua scripts, each attempt once, by hash or text, with errors that say what is known of
-// the outcome; and it refuses what none of them can serve.
+// Lua scripts, each attempt once, by hash or text. Its errors say what is known of the
+// outcome. It refuses requests that none of the drivers can serve.
 package redisscript
 
 import (
@@ -68,7 +68,7 @@ type Command struct {
 // answer. Only an attempt that we know of can be counted as under way.
 func (*Command) NoRetry() bool { return true }
 
-// SetErr notes when the server does not know the script. That is no error, so hooks may
+// SetErr notes when the server does not know the script. That is no error. So hooks may
 // hide it from each other, but not from us.
 func (c *Command) SetErr(err error) {
 	c.unknown = c.unknown || err != nil && redis.HasErrorPrefix(err, "NOSCRIPT")
@@ -123,9 +123,9 @@ func Run(ctx context.Context, rdb processor, call Call) (*Command, error) {
 // RunAll runs scripts in one pipeline. Their errors are in the commands.
 //
 // A pipeline cannot fall back by itself. After a failover the new server knows none of our
-// scripts, and every lease would be lost for it. So those that were not known are sent
-// again: the first run of a script on a node with the text, which is some 25 kB, and those
-// that come after it by the hash. Should a node nevertheless not know one, as a slot has
+// scripts, and every lease would be lost for it. So scripts that were not known are sent
+// again. The first run of a script on a node goes with the text, which is some 25 kB, and
+// later runs go by the hash. Should a node nevertheless not know a script, as a slot has
 // moved meanwhile, the text goes with every run.
 func RunAll(ctx context.Context, rdb redis.UniversalClient, calls []Call) []*Command {
 	cmds := make([]*Command, len(calls))

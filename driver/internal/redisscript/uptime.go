@@ -14,24 +14,24 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Uptime tells how long the server behind a client has been running, without asking it
-// each time.
+// Uptime tells how long the server behind a client has been running, without asking it each
+// time.
 //
-// A server that restarts breaks all its connections. So what the new process says comes
+// A server that restarts breaks all its connections. So an answer of the new process comes
 // over a connection that was dialed after the restart. We count the connections that were
-// dialed, and ask the server (INFO) only if there are more than there were when we asked
-// last. The count is read before we ask: should the server restart just after it has
-// answered, then the connection to the new process makes the next count a larger one.
+// dialed. We ask the server (INFO) only if there are more than when we asked last. The
+// count is read before we ask. Should the server restart just after it has answered, the
+// connection to the new process makes the next count larger.
 //
-// The wrong version counts a connection before it is dialed. One whose dialing began
-// before the question, and that came about after a restart, would go unnoticed.
+// The wrong version counts a connection before it is dialed. Suppose its dialing began
+// before the question, and succeeded after a restart. It would go unnoticed.
 //
-// What INFO tells as uptime is a difference of two times of day. If the clock is set forward
-// after the server has started, as it is by NTP after a boot, a server that has just been
-// started says that it is old. Redis tells no time that cannot be set but one: that which a
-// thread has spent on the processor, and this is less than the time that it has existed. So
-// a server is as old as this, or as the time that has passed here since we first saw its
-// run_id, which is another after each start. Its own word for it is kept apart.
+// The uptime in INFO is a difference of two times of day. If the clock is set forward after
+// the server has started, as by NTP after a boot, a young server says that it is old. Redis
+// tells only one time that cannot be set: the time that a thread has spent on the
+// processor. A thread has existed for at least that time. Another proof is the time that
+// has passed here since we first saw the server's run_id, which changes at each start. So
+// the server is at least as old as either of them. Its own word for its age is kept apart.
 type Uptime struct {
 	rdb   *redis.Client // nil if it is no client of one server
 	dials atomic.Uint64
@@ -46,15 +46,15 @@ type Uptime struct {
 	sure, said time.Time
 }
 
-// NewUptime does nothing yet; who never asks pays nothing.
+// NewUptime asks and counts nothing yet, so a caller that never asks pays nothing.
 func NewUptime(rdb redis.UniversalClient) *Uptime {
 	one, _ := rdb.(*redis.Client)
 	return &Uptime{rdb: one}
 }
 
-// AtLeast returns how long the server has been running, or less, and how long it says, which
-// is never less than that; see driver.Uptimer. What the server has answered before the call
-// came from that process or from an earlier one.
+// AtLeast returns how long the server has surely been running, and how long it says, which
+// is never less; see driver.Uptimer. What the server has answered before the call came from
+// that process or from an earlier one.
 func (u *Uptime) AtLeast(ctx context.Context) (sure, said time.Duration, err error) {
 	if u.rdb == nil {
 		return 0, 0, Refusal(fmt.Errorf("redis: uptime of more than one server: %w", errors.ErrUnsupported))
@@ -83,8 +83,8 @@ func (u *Uptime) AtLeast(ctx context.Context) (sure, said time.Duration, err err
 	return sure, max(sure, time.Since(u.said)), nil
 }
 
-// count begins to count, and makes sure that it does: the hooks of a client that was
-// copied from another (WithTimeout) are not called when that one dials.
+// count begins to count, and makes sure that dials are counted. The hooks of a client that
+// was copied from another (WithTimeout) are not called when the other client dials.
 func (u *Uptime) count(ctx context.Context) error {
 	if u.counted {
 		return nil
