@@ -16,16 +16,16 @@ var files embed.FS
 // What can be done to locks. Each is put together from these files in the folder script; the
 // first three handle any number of locks in one call, with so many arguments for each.
 var (
-	acquireScript = newScript("acquire", 12, "clock", "thin_acquire", "lock", "holders", "queue", "acquire")
-	releaseScript = newScript("release", 3, "clock", "thin_release", "lock", "holders", "queue", "release")
-	renewScript   = newScript("renew", 3, "clock", "thin_renew", "lock", "holders", "queue", "renew")
+	acquireScript = newScript("acquire", 12, "clock", "thin_acquire", "lock", "holders", "rare", "queue", "acquire")
+	releaseScript = newScript("release", 3, "clock", "thin_release", "lock", "holders", "rare", "queue", "release")
+	renewScript   = newScript("renew", 3, "clock", "thin_renew", "lock", "holders", "rare", "queue", "renew")
 
-	extendScript    = newScript("extend", 0, "clock", "lock", "holders", "queue", "extend")
-	raiseScript     = newScript("raise", 0, "clock", "lock", "holders", "queue", "raise")
-	forceScript     = newScript("force", 0, "clock", "lock", "holders", "queue", "force")
-	downgradeScript = newScript("downgrade", 0, "clock", "lock", "holders", "queue", "downgrade")
-	resizeScript    = newScript("resize", 0, "clock", "lock", "holders", "queue", "resize")
-	attachScript    = newScript("attach", 0, "clock", "lock", "holders", "queue", "attach")
+	extendScript    = newScript("extend", 0, "clock", "lock", "holders", "rare", "queue", "extend")
+	raiseScript     = newScript("raise", 0, "clock", "lock", "holders", "rare", "queue", "raise")
+	forceScript     = newScript("force", 0, "clock", "lock", "holders", "rare", "queue", "force")
+	downgradeScript = newScript("downgrade", 0, "clock", "lock", "holders", "rare", "queue", "downgrade")
+	resizeScript    = newScript("resize", 0, "clock", "lock", "holders", "rare", "queue", "resize")
+	attachScript    = newScript("attach", 0, "clock", "lock", "holders", "rare", "queue", "attach")
 	inspectScript   = newScript("inspect", 0, "clock", "inspect")
 	pingScript      = newScript("ping", 0, "ping")
 )

@@ -31,8 +31,9 @@
 
 local BURIED, BUSY, QUEUED, EXCEEDED, CONFLICT = 0, 1, 2, 4, 5
 
+-- A token that asks again is told of one fence.
 local function granted(more)
-  return { GRANTED, lock.mine.fence, more, lock.mine.numbers }
+  return { GRANTED, lock.mine.fence, more, lock.numbers or 1 }
 end
 
 -- A token whose owner has the lock comes in beside the others of that owner, and does not wait
@@ -44,14 +45,16 @@ local function join(w)
   if lock.place then
     drop_waiter(waiter_at(lock.place))
   end
-  lock.mine = hold(w)
+  lock.mine, lock.numbers = hold(w)
   return true
 end
 
 -- Whoever finds the lock unused says what its limit is.
 local function agree(limit)
   if lock.used == 0 and not lock.head and not lock.resized then
-    lock.limit = limit
+    if lock.limit ~= limit then
+      set('limit', limit)
+    end
   end
   return lock.resized or lock.limit == limit
 end
@@ -87,14 +90,14 @@ local function acquire(w, wait, birth, place, limit)
   if wait and (lock.head or w.weight > lock.limit - lock.used) then
     enqueue(w, birth, place)
     -- A heartbeat also finds the head, if who stood there has left.
-    if lock.used < lock.limit or w.ask > 1 then
+    if lock.used < lock.limit or w.ask ~= '1' then
       more = grant()
     end
   else
     -- Who does not wait has no place, so it must not overtake those who have.
     more = grant()
     if not lock.head and w.weight <= lock.limit - lock.used then
-      lock.mine = hold(w)
+      lock.mine, lock.numbers = hold(w)
     end
   end
   if not lock.mine and join(w) then
@@ -120,8 +123,8 @@ for i = 1, #KEYS do
   if not replies[i] and time_left > 0 then
     n, time_left = i, time_left - 1
     local at = (i - 1) * ARGUMENTS
-    local w = { token = ARGV[3 + at], ask = tonumber(ARGV[4 + at]), ttl = tonumber(ARGV[5 + at]),
-      fences = tonumber(ARGV[6 + at]), client = ARGV[8 + at], text = ARGV[9 + at], weight = tonumber(ARGV[12 + at]),
+    local w = { token = ARGV[3 + at], ask = ARGV[4 + at], ttl = tonumber(ARGV[5 + at]),
+      fences = ARGV[6 + at], client = ARGV[8 + at], text = ARGV[9 + at], weight = tonumber(ARGV[12 + at]),
       owner = ARGV[14 + at] }
     replies[i] = load(w.token, records[i])
     if not replies[i] then

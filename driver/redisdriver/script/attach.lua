@@ -26,7 +26,7 @@ local function holder_of(token)
   return h and h.token == token and h or nil
 end
 
-local w = { token = ARGV[3], ttl = tonumber(ARGV[5]), fences = tonumber(ARGV[6]), client = ARGV[7], text = ARGV[8] }
+local w = { token = ARGV[3], ttl = tonumber(ARGV[5]), fences = ARGV[6], client = ARGV[7], text = ARGV[8] }
 local refused = load(w.token)
 if refused then
   return refused
@@ -42,9 +42,9 @@ if lock.mine then
   extend(lock.mine, w.ttl) -- a repeat
 elseif old and lock.holders[old.slot] == old then -- it has not just expired
   local before = lock.earliest
-  w.weight, w.owner = old.weight, lock.owner
+  w.weight, w.owner = old.weight, lock.owner or '-'
   remove(old)
-  lock.mine = hold(w)
+  lock.mine, lock.numbers = hold(w)
   bury(old.token) -- an ask of it may be on its way
   if lock.earliest < before then
     lock.informed = nil
@@ -54,4 +54,4 @@ local more = grant()
 refused = save(false)
 publish()
 local h = lock.mine
-return refused or h and { GRANTED, h.fence, more, h.numbers, h.weight, lock.owner } or { BURIED, 0, more }
+return refused or h and { GRANTED, h.fence, more, lock.numbers or 1, h.weight, lock.owner or '-' } or { BURIED, 0, more }

@@ -49,19 +49,18 @@ local function lifetime(ms, high)
   return retention + math.max(ms, math.floor(high / 1000) + 1 - now)
 end
 
--- A holder: "expires ttl weight fence numbers last since tag token client text". last is the
--- last number that it was given, tag what it says of itself to waiters, - for nothing, and
--- client where to reach it, - for nowhere. If client ends in !, it wants to hear that
--- somebody waits.
-local HOLDER = '(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (%S+) (%S+) (.*)$'
+-- A holder: "expires ttl weight fence last since tag token client text". It was given the
+-- numbers from fence to last, or some of them. tag is what it says of itself to waiters, - for
+-- nothing, and client where to reach it, - for nowhere. If client ends in !, it wants to hear
+-- that somebody waits.
+local HOLDER = '(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (%S+) (%S+) (.*)$'
 
-local function holder_read(expires, ttl, weight, fence, numbers, last, since, tag, token, client, text)
+local function holder_read(expires, ttl, weight, fence, last, since, tag, token, client, text)
   return { expires = tonumber(expires), ttl = tonumber(ttl), weight = tonumber(weight), fence = tonumber(fence),
-    numbers = tonumber(numbers), last = tonumber(last), since = tonumber(since), tag = tag, token = token,
-    client = client, text = text }
+    last = tonumber(last), since = since, tag = tag, token = token, client = client, text = text }
 end
 
 local function holder_record(h)
-  return string.format('%.0f %.0f %.0f %.0f %.0f %.0f %.0f ', h.expires, h.ttl, h.weight, h.fence, h.numbers, h.last,
-    h.since) .. h.tag .. ' ' .. h.token .. ' ' .. h.client .. ' ' .. h.text
+  return string.format('%.0f %.0f %.0f %.0f %.0f ', h.expires, h.ttl, h.weight, h.fence, h.last)
+    .. h.since .. ' ' .. h.tag .. ' ' .. h.token .. ' ' .. h.client .. ' ' .. h.text
 end

@@ -16,7 +16,7 @@ if refused then
 end
 expire()
 local h, status = lock.mine, NEITHER
-if h and lock.owner ~= '-' then
+if h and lock.owner then
   return { OWNED, 0 }
 elseif h then
   local excess = h.weight - tonumber(ARGV[4])

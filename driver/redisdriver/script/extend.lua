@@ -25,7 +25,7 @@ local status, first, numbers = NEITHER, 0, 0
 if h then
   status = lock.head and WANTED or HELD
   first, numbers = numbers_after(lock.high, tonumber(ARGV[5]))
-  lock.high = first + numbers - 1
+  set('high', first + numbers - 1)
   h.last = lock.high
   put_holder(h)
 end

@@ -1,42 +1,57 @@
 -- lock.lua: a lock in either form, loaded into one table and saved from it.
 --
--- Between load() and save() a script changes nothing in Redis, and reads nothing but records
--- of holders and waiters. So a script that fails before save() has changed nothing, and one
--- whose save() is refused neither. What is to be said to other clients is said last.
+-- Between load() and save() a script changes nothing in Redis, and reads nothing but records of
+-- holders and waiters. So a script that fails before save() has changed nothing, nor has one
+-- whose save() is refused. What other clients are to be told is said last.
 --
--- A thin lock is explained in thin_acquire.lua. A fat one is a hash with these fields:
+-- A thin lock is explained in thin_acquire.lua. A fat one is a hash with these fields, absent
+-- if 0 or nothing:
 --
---   lock        its state, see state()
---   h:<slot>    a holder; slots are numbered from 1 without a gap
---   w:<place>   a waiter, see queue.lua
---   t:<token>   "h<slot>" or "w<place>": where a token stands
---   dead        tombstones, "\ntoken until" each
+--   high       the last fence that was given
+--   limit      how much there is to hold; resized: 1 if resize has set it, so that it is no
+--              longer for requests to say
+--   owner      on whose behalf all holders hold it, see holders.lua
+--   head       first place that may have a waiter; absent when nobody waits
+--   tail       last place given out; never goes back while the lock is fat
+--   birth      tells this numbering from an earlier one
+--   skip       where the next grant starts to look: whoever waits before it was passed over
+--   dead       tombstones, "\ntoken until" each
+--   life       when the key ends
+--   shares     "count used earliest span" if more than one hold it, see load()
+--   h:<slot>   a holder; slots are numbered from 1 without a gap
+--   w:<place>  a waiter, see queue.lua
+--   t:<token>  "h<slot>" or "w<place>": where a token stands
 --
--- A lock becomes fat when somebody waits, a second one holds, or there is an owner, a
+-- A lock becomes fat when somebody waits, a second one holds it, or there is an owner, a
 -- tombstone or a limit that was set. It becomes thin again when it is free, and has none of
 -- these: not at every hand-over, for those who take turns would make and unmake it.
 --
 -- KEYS[n]  lock
 
-local lock    -- the state, see load
+local lock    -- what is known of it
 local changed -- fields of the hash to write, false for those to delete
 
 local unpack = table.unpack or unpack -- Lua 5.4 or 5.1
 
+-- Change a number of the state, or delete it.
+local function set(field, value)
+  lock[field], changed[field] = value, value and int(value) or false
+end
+
 local function put_holder(h)
-  changed['h:' .. int(h.slot)] = holder_record(h)
+  changed['h:' .. h.slot] = holder_record(h)
 end
 
 -- Give a holder a slot.
 local function seat_holder(h, slot)
   h.slot, lock.holders[slot] = slot, h
   put_holder(h)
-  changed['t:' .. h.token] = 'h' .. int(slot)
+  changed['t:' .. h.token] = 'h' .. slot
 end
 
 local function holder_at(slot)
   if not lock.holders[slot] then
-    local h = holder_read(string.match(redis.call('HGET', KEYS[n], 'h:' .. int(slot)), '^' .. HOLDER))
+    local h = holder_read(string.match(redis.call('HGET', KEYS[n], 'h:' .. slot), '^' .. HOLDER))
     h.slot, lock.holders[slot] = slot, h
   end
   return lock.holders[slot]
@@ -50,26 +65,22 @@ local function waiter_at(place)
       w = { place = place }
       w.token, w.ask, w.weight, w.ttl, w.fences, w.alive, w.vote, w.client, w.owner, w.text =
         string.match(record, '^(%S+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d) (%S+) (%S+) (.*)$')
-      w.ask, w.weight, w.ttl, w.fences, w.alive = tonumber(w.ask), tonumber(w.weight), tonumber(w.ttl),
-        tonumber(w.fences), tonumber(w.alive)
+      w.weight, w.ttl, w.alive = tonumber(w.weight), tonumber(w.ttl), tonumber(w.alive)
     end
     lock.waiters[place] = w
   end
   return lock.waiters[place]
 end
 
-local function place_or_nil(text)
-  return text ~= '0' and tonumber(text) or nil
-end
-
--- The thin form, as one of its own or of none.
+-- Load the thin form, as one of its own or of none. Returns an error reply if it is none.
 local function load_thin(record)
   local high, limit, rest = string.match(record, '^(%d+) ?(%d*) ?(.*)$')
   if not high then
     return { err = 'WRONGTYPE ' .. KEYS[n] .. ' is a string, but no lock' }
   end
-  lock = { thin = true, was = record, high = tonumber(high), limit = tonumber(limit) or 0, used = 0, count = 0,
-    earliest = 0, span = 0, tail = 0, birth = 0, life = 0, owner = '-', dead = '', holders = {}, waiters = {} }
+  lock = { thin = record, count = 0, used = 0, earliest = 0, span = 0, tail = 0, life = 0, dead = '', holders = {}, waiters = {} }
+  set('high', tonumber(high))
+  set('limit', tonumber(limit) or 0)
   if rest ~= '' then
     local h = holder_read(string.match(rest, '^' .. HOLDER))
     lock.count, lock.used, lock.earliest, lock.span = 1, h.weight, h.expires, h.ttl + grace(h.ttl)
@@ -77,44 +88,37 @@ local function load_thin(record)
   end
 end
 
+-- Load the fat form, or nothing. Returns an error reply if the key is something else.
 local function load_fat(token)
-  local fields = redis.pcall('HMGET', KEYS[n], 'lock', 'dead', 'h:1', 't:' .. token)
-  if fields.err then
-    return fields
+  local v = redis.pcall('HMGET', KEYS[n], 'high', 'limit', 'resized', 'owner', 'head', 'tail', 'birth', 'skip', 'dead',
+    'life', 'shares', 'h:1', 't:' .. token)
+  if v.err then
+    return v
   end
-  local high, limit, resized, used, count, earliest, span, head, tail, birth, skip, life, owner = string.match(
-    fields[1] or '0 0 0 0 0 0 0 0 0 0 0 0 -',
-    '^(%d+) (%d+) (%d) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+)$')
-  lock = { was = fields[1], high = tonumber(high), limit = tonumber(limit), resized = resized == '1',
-    used = tonumber(used), count = tonumber(count), earliest = tonumber(earliest), span = tonumber(span),
-    head = place_or_nil(head), tail = tonumber(tail), birth = tonumber(birth), skip = place_or_nil(skip),
-    life = tonumber(life), owner = owner, dead = fields[2] or '', holders = {}, waiters = {} }
+  lock = { high = tonumber(v[1] or 0), limit = tonumber(v[2] or 0), resized = v[3], owner = v[4] or nil,
+    head = v[5] and tonumber(v[5]), tail = tonumber(v[6] or 0), birth = v[7] and tonumber(v[7]), skip = v[8] and tonumber(v[8]),
+    dead = v[9] or '', life = tonumber(v[10] or 0), count = 0, used = 0, earliest = 0, span = 0,
+    holders = {}, waiters = {}, stands = v[13] }
   lock.informed = lock.skip or lock.head
-  if fields[3] then
-    lock.holders[1] = holder_read(string.match(fields[3], '^' .. HOLDER))
-    lock.holders[1].slot = 1
+  if v[12] then
+    local h = holder_read(string.match(v[12], '^' .. HOLDER))
+    h.slot, lock.holders[1] = 1, h
+    lock.count, lock.used, lock.earliest, lock.span = 1, h.weight, h.expires, h.ttl + grace(h.ttl)
   end
-  lock.stands = fields[4]
+  if v[11] then
+    local count, used, earliest, span = string.match(v[11], '^(%d+) (%d+) (%d+) (%d+)$')
+    lock.count, lock.used, lock.earliest, lock.span = tonumber(count), tonumber(used), tonumber(earliest), tonumber(span)
+    lock.shares = v[11]
+  end
 end
 
--- Load the lock, and where a token stands in it. record is the thin form if it was read
--- before. Returns an error reply if the key is no lock. Leaves in lock:
+-- Load the lock, and where a token stands in it. record is the thin form if it was read before.
+-- Returns an error reply if the key is no lock. Beside its fields this leaves in lock:
 --
---   high             the last fence that was given, 0 if that is not known
---   used, limit      how much is held, and how much there is to hold
---   resized          resize has set the limit: it is no longer for requests to say
---   count            how many hold it
+--   count, used      how many hold it, and how much of it
 --   earliest, span   no lease ends before this time; no lease that ends then was longer
---   head             first place that may have a waiter, nil when nobody waits
---   tail             last place given out; never goes back while the lock is fat
---   birth            tells this numbering from an earlier one
---   skip             where the next grant starts to look: whoever waits before it was passed
---                    over; nil when nobody was
---   informed         the place of the waiter that knows when the next lease ends
---   life             when the key ends
---   owner            on whose behalf its holders hold it, see holders.lua; - on nobody's
---   dead             tombstones
 --   told             what waiters are told of a holder, - for nothing
+--   informed         the place of the waiter that knows when the next lease ends
 --   mine, place      the holder that the token is; the place where it waits
 local function load(token, record)
   changed = {}
@@ -133,15 +137,14 @@ local function load(token, record)
   if first and first.token == token then
     lock.mine = first
   elseif stands then
-    local number = tonumber(string.sub(stands, 2))
-    local waits = string.byte(stands) == 119 -- w
+    local waits, number = string.byte(stands) == 119, tonumber(string.sub(stands, 2)) -- w
     local seat = waits and waiter_at(number) or not waits and number <= lock.count and holder_at(number)
     if not seat or seat.token ~= token then
       changed['t:' .. token] = false -- a failover that lost writes can have given one place to two
-    elseif seat.slot then
-      lock.mine = seat
-    else
+    elseif waits then
       lock.place = number
+    else
+      lock.mine = seat
     end
   end
 end
@@ -162,9 +165,9 @@ local function write(must, ...)
   return type(reply) == 'table' and reply.err and reply or nil
 end
 
--- Returns when the key is to end, or nothing if that may stay as it is. The end moves only
--- when it must; then that suffices for half the retention. It comes nearer only where it is
--- known how long the last one goes on: somebody else may count on more.
+-- Returns when the key is to end, or nothing if that may stay as it is. The end moves only when
+-- it must; then that suffices for half the retention. It comes nearer only where it is known how
+-- long the last one goes on: somebody else may count on more.
 local function end_of_key()
   local alone, ms = not lock.head and lock.count <= 1, lock.needed
   if alone and lock.count == 1 then
@@ -184,43 +187,43 @@ end
 -- Save the lock, although memory is full if it must be. Returns an error reply if that was
 -- refused; then nothing was changed.
 local function save(must)
-  if not (lock.head or lock.resized) and lock.dead == '' and lock.owner == '-'
+  if not (lock.head or lock.resized or lock.owner) and lock.dead == ''
     and (lock.count == 0 or lock.count == 1 and lock.thin) then
     local record = int(lock.high)
     if lock.count == 1 then
       record = record .. ' ' .. int(lock.limit) .. ' ' .. holder_record(lock.holders[1])
     end
-    if record ~= (lock.was or '0') or lock.needed then
+    if record ~= (lock.thin or '0') or lock.needed then
       local ms = lock.count == 1 and lock.holders[1].expires - now or 0
       return write(must, 'SET', KEYS[n], record, 'PX', int(lifetime(ms, lock.high)))
     end
     return nil
   end
   local life = end_of_key()
-  lock.life = life or lock.life
-  local state = string.format('%.0f %.0f %s %.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f ', lock.high, lock.limit,
-    lock.resized and '1' or '0', lock.used, lock.count, lock.earliest, lock.span, lock.head or 0, lock.tail, lock.birth,
-    lock.skip or 0, lock.life) .. lock.owner
-  local fields, gone = {}, {}
-  if state ~= lock.was then
-    fields[1], fields[2] = 'lock', state
+  if life then
+    set('life', life)
   end
+  if lock.count > 1 then
+    local shares = string.format('%.0f %.0f %.0f %.0f', lock.count, lock.used, lock.earliest, lock.span)
+    changed.shares = shares ~= lock.shares and shares or nil
+  elseif lock.shares then
+    changed.shares = false
+  end
+  local fields, gone = {}, {}
   for field, value in pairs(changed) do
     if value then
-      fields[#fields + 1], fields[#fields + 2] = field, value
-    elseif not lock.thin then
+      fields[#fields + 1] = field
+      fields[#fields + 1] = value
+    else
       gone[#gone + 1] = field
     end
   end
-  local refused
   if lock.thin then
     redis.call('DEL', KEYS[n])
   elseif #gone > 0 then
     redis.call('HDEL', KEYS[n], unpack(gone))
   end
-  if #fields > 0 then
-    refused = write(must, 'HSET', KEYS[n], unpack(fields))
-  end
+  local refused = #fields > 0 and write(must, 'HSET', KEYS[n], unpack(fields)) or nil
   if life and not refused then
     redis.call('PEXPIRE', KEYS[n], int(life - now))
   end

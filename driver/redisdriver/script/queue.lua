@@ -62,8 +62,8 @@ end
 
 local function put_waiter(w)
   lock.waiters[w.place] = w
-  changed['w:' .. int(w.place)] = string.format('%s %.0f %.0f %.0f %.0f %.0f %s ', w.token, w.ask, w.weight, w.ttl,
-    w.fences, w.alive, w.vote) .. w.client .. ' ' .. w.owner .. ' ' .. w.text
+  changed['w:' .. int(w.place)] = w.token .. ' ' .. w.ask .. ' ' .. int(w.weight) .. ' ' .. int(w.ttl) .. ' ' .. w.fences
+    .. ' ' .. int(w.alive) .. ' ' .. w.vote .. ' ' .. w.client .. ' ' .. w.owner .. ' ' .. w.text
 end
 
 local function drop_waiter(w)
@@ -82,11 +82,12 @@ local function enqueue(w, birth, place)
   w.alive, w.vote = now + patience(w.ttl), (listeners(w.client) or 0) > 0 and '2' or '1'
   if lock.place then
     local before = waiter_at(lock.place)
-    if before.ask > w.ask then
+    if tonumber(before.ask) > tonumber(w.ask) then
       return
     end
     if lock.skip and lock.place < lock.skip then
-      w.vote, lock.skip = '3', nil
+      w.vote = '3'
+      set('skip', nil)
     elseif before.vote == '3' then
       w.vote = '3'
     end
@@ -96,20 +97,20 @@ local function enqueue(w, birth, place)
   end
   if place > 0 and birth == lock.birth and place <= lock.tail and not waiter_at(place) then
     if lock.skip and place < lock.skip then
-      lock.skip = nil
+      set('skip', nil)
     end
   else
-    if lock.birth == 0 then
-      lock.birth = now_us
+    if not lock.birth then
+      set('birth', now_us)
     end
-    lock.tail = lock.tail + 1
+    set('tail', lock.tail + 1)
     place = lock.tail
   end
   w.place, lock.place = place, place
   put_waiter(w)
   changed['t:' .. w.token] = 'w' .. int(place)
   if not lock.head or place < lock.head then
-    lock.head = place
+    set('head', place)
   end
 end
 
@@ -205,12 +206,12 @@ local function grant()
       break
     elseif w then
       drop_waiter(w)
-      local h = hold(w)
+      local h, numbers = hold(w)
       granted = true
       if w.token == lock.asker then
-        lock.mine = h
+        lock.mine, lock.numbers = h, numbers
       end
-      tell(w.client, 'granted ' .. w.token .. ' ' .. int(w.ask) .. ' ' .. int(h.fence) .. ' ' .. int(h.numbers)
+      tell(w.client, 'granted ' .. w.token .. ' ' .. w.ask .. ' ' .. int(h.fence) .. ' ' .. int(numbers)
         .. (lock.told ~= '-' and ' ' .. lock.told or ''), w.token)
       if lock.used >= lock.limit then
         place = place + 1
@@ -223,8 +224,13 @@ local function grant()
     place = place + 1
   end
   local more = left == 0 and place and place <= lock.tail
-  lock.head = passed or place and place <= lock.tail and place or nil
-  lock.skip = passed and place or nil
+  local head, skip = passed or place and place <= lock.tail and place or nil, passed and place or nil
+  if head ~= lock.head then
+    set('head', head)
+  end
+  if skip ~= lock.skip then
+    set('skip', skip)
+  end
   if granted and lock.head then
     notify() -- who waits did so before, and has said it to another
   end

@@ -15,7 +15,8 @@ if refused then
 end
 expire()
 if not has_tombstone(ARGV[3]) then
-  lock.limit, lock.resized = tonumber(ARGV[4]), true
+  set('limit', tonumber(ARGV[4]))
+  set('resized', 1)
   -- From now on the key outlives leases by the whole retention, see end_of_key.
   for slot = 1, lock.count do
     keep(holder_at(slot).expires - now)
