@@ -19,34 +19,46 @@ const healthyLife = 200000
 
 // healthyMutex is held by a; b and c wait, and one between them has left.
 var healthyMutex = map[string]string{
-	"token": "a", "expires": "110500", "ttl": "10000", "holder": "100000 - web-1", "fence": "90000000", "reserved": "5",
+	"high": "90000004", "limit": "1", "h:1": "110500 10000 1 90000000 5 90000004 100000 - a c1! web-1", "t:a": "h1", "life": "300000",
 	"head": "1", "tail": "3", "birth": "7",
-	"w:1": "b 4 1 9000 1 105000 2 c1 =own web-2", "s:b": "1", "w:3": "c 1 1 9000 1 104000 1 - - ", "s:c": "3",
+	"w:1": "b 4 1 9000 1 105000 2 c1 =own web-2", "t:b": "w1", "w:3": "c 1 1 9000 1 104000 1 - - ", "t:c": "w3",
 	"dead": "\nx 160000\ny 160001",
 }
 
 // healthyOwned is held by a and b on behalf of an owner; a has crashed.
 var healthyOwned = map[string]string{
-	"token": " own", "expires": "110500", "ttl": "10000", "holder": "90000 - web-1", "fence": "90000000",
-	"o:a": "99000 3000 90000 - own web-1", "o:b": "110500 10000 100000 c1 own web 2",
+	"high": "90000005", "limit": "1", "owner": "=own", "life": "300000", "shares": "2 1 99000 3150",
+	"h:1": "99000 3000 1 90000000 1 90000000 90000 - a - web-1", "t:a": "h1",
+	"h:2": "110500 10000 1 90000000 1 90000005 100000 tag b c1 web 2", "t:b": "h2",
 }
 
 // healthyShared has a limit of 3, of which a and b hold 3; c was passed over, d waits.
 var healthyShared = map[string]string{
-	"limit": "3", "used": "3", "earliest": "105000", "span": "10500", "fence": "90000002",
-	"h:a": "2 110500 10000 90000000 2 90000001 100000 c1 web-1", "h:b": "1 105000 10000 90000002 1 90000002 94500 - ",
+	"high": "90000003", "limit": "3", "shares": "2 3 105000 10500", "life": "300000",
+	"h:1": "110500 10000 2 90000000 2 90000003 100000 - a c1 web-1", "t:a": "h1",
+	"h:2": "105000 10000 1 90000002 1 90000002 94500 - b - ", "t:b": "h2",
 	"head": "2", "skip": "3", "tail": "3", "birth": "7",
-	"w:2": "c 4 1 9000 1 105000 2 c1 =own web-2", "s:c": "2", "w:3": "d 1 3 9000 1 104000 1 - - ", "s:d": "3",
+	"w:2": "c 4 1 9000 1 105000 2 c1 =own web-2", "t:c": "w2", "w:3": "d 1 3 9000 1 104000 1 - - ", "t:d": "w3",
 }
 
-func faultsOf(k driver.Kind, life int64, healthy, changes map[string]string) []string {
+// healthyThin is held by a, and healthyFree by nobody.
+const (
+	healthyThin = "90000004 1 110500 10000 1 90000000 5 90000004 100000 - a c1 web 1"
+	healthyFree = "90000004"
+)
+
+func faultsOf(k driver.Kind, life int64, healthy, changes map[string]string) string {
 	fields := maps.Clone(healthy)
 	for field, value := range changes {
 		if fields[field] = value; value == "" {
 			delete(fields, field)
 		}
 	}
-	return parseRecord(k, 100000, life, fields).faults()
+	return strings.Join(parseFat(k, 100000, life, fields).faults(), "; ")
+}
+
+func faultsOfThin(life int64, thin string) string {
+	return strings.Join(parseThin(driver.Mutex, 100000, life, thin).faults(), "; ")
 }
 
 // A checker that finds nothing wrong with anything proves nothing.
@@ -54,73 +66,96 @@ func TestInvariantsFindWhatIsWrong(t *testing.T) {
 	require.Empty(t, faultsOf(driver.Mutex, healthyLife, healthyMutex, nil))
 	require.Empty(t, faultsOf(driver.Semaphore, healthyLife, healthyShared, nil))
 	require.Empty(t, faultsOf(driver.Mutex, healthyLife, healthyOwned, nil))
-	for want, changes := range map[string]map[string]string{
-		"its tokens until 110499":  {"o:b": "110499 10000 100000 c1 own web-2"},
-		"its tokens until 99000":   {"o:b": ""},
-		"ends in 10501 ms":         {"o:b": "110501 10000 100000 c1 own web-2"},
-		"no client or owner":       {"o:b": "110500 10000 100000 c1"},
-		"b has a part and is dead": {"dead": "\nb 160000"},
-		"2 parts in what no owner": {"token": "c"},
-		"b has a part and waits":   {"w:1": "b 1 1 9000 1 104000 1 - - ", "s:b": "1", "head": "1", "tail": "1", "birth": "7"},
-	} {
-		require.Contains(t, strings.Join(faultsOf(driver.Mutex, healthyLife, healthyOwned, changes), "; "), want)
-	}
+	require.Empty(t, faultsOfThin(healthyLife, healthyThin))
+	require.Empty(t, faultsOfThin(healthyLife, healthyFree))
 	for _, c := range []struct {
 		kind    driver.Kind
+		healthy map[string]string
 		changes map[string]string
 		want    string
 	}{
-		{driver.Mutex, map[string]string{"expires": ""}, "no expires"},
-		{driver.Mutex, map[string]string{"token": "", "holder": ""}, `mutex with token ""`},
-		{driver.Mutex, map[string]string{"token": "b"}, "holds and waits"},
-		{driver.Mutex, map[string]string{"token": "x"}, "holds and is dead"},
-		{driver.Mutex, map[string]string{"dead": "\nb 160000"}, "waits and is dead"},
-		{driver.Mutex, map[string]string{"dead": "\nz 160000\nz 160000"}, "two tombstones"},
-		{driver.Mutex, map[string]string{"expires": "110501"}, "ends in 10501 ms"},
-		{driver.Mutex, map[string]string{"reserved": "0"}, "reserved"},
-		{driver.Mutex, map[string]string{"notice": "x c1!"}, "notice"},
-		{driver.Mutex, map[string]string{"head": ""}, "a waiter in place 1"},
-		{driver.Mutex, map[string]string{"head": "2"}, "a waiter in place 1"},
-		{driver.Mutex, map[string]string{"tail": "2"}, "a waiter in place 3"},
-		{driver.Mutex, map[string]string{"birth": ""}, "birth"},
-		{driver.Mutex, map[string]string{"s:b": "2"}, "is said to be in"},
-		{driver.Mutex, map[string]string{"w:3": ""}, "1 waiters and 2 ways"},
-		{driver.Mutex, map[string]string{"s:c": ""}, "2 waiters and 1 ways"},
-		{driver.Mutex, map[string]string{"w:1": "b 4 1 9000 1 106001 2 c1 - "}, "alive for 6001 ms"},
-		{driver.Mutex, map[string]string{"w:1": "b 4 1 9000 1 105000 4 c1 - "}, "vote:4"},
-		{driver.Mutex, map[string]string{"w:1": "b 4 1 9000"}, "cut off"},
-		{driver.Mutex, map[string]string{"fence": "9.5e+07"}, "no natural number"},
-		{driver.Mutex, map[string]string{"used": "1"}, "no script should write"},
-		{driver.Semaphore, map[string]string{"used": "2"}, "the sum of 2 holders"},
-		{driver.Semaphore, map[string]string{"limit": "2"}, "3 in use"},
-		{driver.Semaphore, map[string]string{"earliest": "105001"}, "1 ms before the earliest"},
-		{driver.Semaphore, map[string]string{"earliest": ""}, "earliest"},
-		{driver.Semaphore, map[string]string{"span": "4999"}, "the span of that lease"},
-		{driver.Semaphore, map[string]string{"fence": "90000001"}, "the last was"},
-		{driver.Semaphore, map[string]string{"reserved": "11000000"}, "ahead of the clock"},
-		{driver.Semaphore, map[string]string{"h:b": "1 105000 10000 90000001 1 90000001 94500 - "}, "both have fence 90000001"},
-		{driver.Semaphore, map[string]string{"h:b": "0 105000 10000 90000002 1 90000002 94500 - ", "used": "2"}, "holds nothing"},
-		{driver.Semaphore, map[string]string{"skip": "2"}, "skip 2"},
-		{driver.Semaphore, map[string]string{"head": "1"}, "skip 3"},
-		{driver.Semaphore, map[string]string{"skip": "4"}, "passed over, with vote 1"},
-		{driver.Semaphore, map[string]string{"resized": "2"}, "resized"},
-		{driver.Semaphore, map[string]string{"token": "a"}, "no script should write"},
-		{driver.RWMutex, map[string]string{"limit": "1073741824"}, "a holds 2, beside 1 others"},
+		{driver.Mutex, healthyOwned, map[string]string{"owner": ""}, "a holds 1, beside 1 others"},
+		{driver.Mutex, healthyOwned, map[string]string{"owner": "own"}, `owner "own"`},
+		{driver.Semaphore, healthyOwned, nil, "of a semaphore"},
+		{driver.Mutex, healthyOwned, map[string]string{"h:2": "110500 10000 1 90000001 1 90000005 100000 - b c1 "}, "fences 90000001 and 90000000"},
+		{driver.Mutex, healthyOwned, map[string]string{"limit": "2"}, "a of an owner holds 1"},
+		{driver.Mutex, healthyOwned, map[string]string{"shares": "2 2 99000 3150"}, "2 hold 2, the sum of 2 holders is 1"},
+		{driver.Mutex, healthyOwned, map[string]string{"dead": "\nb 160000"}, "b holds and is dead"},
+
+		{driver.Mutex, healthyMutex, map[string]string{"h:1": "110500 10000 1 90000000 1 90000004 100000 - a"}, "h:1 has no tag"},
+		{driver.Mutex, healthyMutex, map[string]string{"h:1": "110500 10000 1 90000000 90000004"}, "h:1 is cut off"},
+		{driver.Mutex, healthyMutex, map[string]string{"h:1": ""}, `a is said to be in "h1", and is in ""`},
+		{driver.Mutex, healthyMutex, map[string]string{"h:2": "110500 10000 1 90000000 1 90000004 100000 - a c1 "}, "a holds twice"},
+		{driver.Mutex, healthyMutex, map[string]string{"h:1": "", "h:2": healthyMutex["h:1"], "t:a": "h2"}, "nobody is in slot 1 of 1"},
+		{driver.Mutex, healthyMutex, map[string]string{"t:a": ""}, "3 tokens and 2 ways"},
+		{driver.Mutex, healthyMutex, map[string]string{"t:z": "h1"}, `z is said to be in "h1"`},
+		{driver.Mutex, healthyMutex, map[string]string{"h:1": "110500 10000 1 90000000 1 90000004 100000 - b c1 "}, "b waits in place 1 and is in h1"},
+		{driver.Mutex, healthyMutex, map[string]string{"dead": "\na 160000"}, "holds and is dead"},
+		{driver.Mutex, healthyMutex, map[string]string{"dead": "\nb 160000"}, "waits and is dead"},
+		{driver.Mutex, healthyMutex, map[string]string{"dead": "\nz 160000\nz 160000"}, "two tombstones"},
+		{driver.Mutex, healthyMutex, map[string]string{"h:1": "110501 10000 1 90000000 1 90000004 100000 - a c1 "}, "ends in 10501 ms"},
+		{driver.Mutex, healthyMutex, map[string]string{"h:1": "110500 10000 1 90000000 1 90000004 100001 - a c1 "}, "holds since 100001"},
+		{driver.Mutex, healthyMutex, map[string]string{"h:1": "110500 10000 2 90000000 1 90000004 100000 - a c1 "}, "a holds 2"},
+		{driver.Mutex, healthyMutex, map[string]string{"shares": "1 1 110500 10500"}, "of 1 holders"},
+		{driver.Mutex, healthyMutex, map[string]string{"high": "0"}, "high is 0"},
+		{driver.Mutex, healthyMutex, map[string]string{"head": ""}, "a waiter in place 1"},
+		{driver.Mutex, healthyMutex, map[string]string{"head": "2"}, "a waiter in place 1"},
+		{driver.Mutex, healthyMutex, map[string]string{"tail": "2"}, "a waiter in place 3"},
+		{driver.Mutex, healthyMutex, map[string]string{"birth": ""}, "birth"},
+		{driver.Mutex, healthyMutex, map[string]string{"t:b": "w2"}, "is said to be in"},
+		{driver.Mutex, healthyMutex, map[string]string{"w:3": ""}, "2 tokens and 3 ways"},
+		{driver.Mutex, healthyMutex, map[string]string{"t:c": ""}, "3 tokens and 2 ways"},
+		{driver.Mutex, healthyMutex, map[string]string{"w:1": "b 4 1 9000 1 106001 2 c1 - "}, "alive for 6001 ms"},
+		{driver.Mutex, healthyMutex, map[string]string{"w:1": "b 4 1 9000 1 105000 4 c1 - "}, "vote:4"},
+		{driver.Mutex, healthyMutex, map[string]string{"w:1": "b 4 1 9000"}, "cut off"},
+		{driver.Mutex, healthyMutex, map[string]string{"high": "9.5e+07"}, "no natural number"},
+		{driver.Mutex, healthyMutex, map[string]string{"used": "1"}, "no script should write"},
+		{driver.Mutex, healthyMutex, map[string]string{"life": "300002"}, "2 ms before it notes"},
+		{driver.Mutex, healthyMutex, map[string]string{"life": "299998"}, "2 ms after it notes"},
+		{driver.Mutex, map[string]string{"high": "90000004", "limit": "1", "life": "300000"}, nil, "nothing to remember is fat"},
+
+		{driver.Semaphore, healthyShared, map[string]string{"shares": ""}, "of 2 holders"},
+		{driver.Semaphore, healthyShared, map[string]string{"shares": "2 2 105000 10500"}, "2 hold 2, the sum of 2 holders is 3"},
+		{driver.Semaphore, healthyShared, map[string]string{"shares": "3 3 105000 10500"}, "3 hold 3, the sum of 2 holders is 3"},
+		{driver.Semaphore, healthyShared, map[string]string{"shares": "2 3 105000"}, "cut off"},
+		{driver.Semaphore, healthyShared, map[string]string{"limit": "2"}, "3 in use"},
+		{driver.Semaphore, healthyShared, map[string]string{"limit": "", "resized": "1"}, "with limit"},
+		{driver.Semaphore, healthyShared, map[string]string{"shares": "2 3 105001 10500"}, "1 ms before the earliest"},
+		{driver.Semaphore, healthyShared, map[string]string{"shares": "2 3 105000 4999"}, "the span of that lease"},
+		{driver.Semaphore, healthyShared, map[string]string{"high": "90000002"}, "the last was"},
+		{driver.Semaphore, healthyShared, map[string]string{"high": "101000000"}, "ahead of the clock"},
+		{driver.Semaphore, healthyShared, map[string]string{"h:2": "105000 10000 1 90000000 1 90000002 94500 - b - "}, "both have fence 90000000,"},
+		{driver.Semaphore, healthyShared, map[string]string{"h:2": "105000 10000 1 90000001 1 90000003 94500 - b - "}, "or 90000003"},
+		{driver.Semaphore, healthyShared, map[string]string{"h:2": "105000 10000 0 90000002 1 90000002 94500 - b - "}, "b holds 0"},
+		{driver.Semaphore, healthyShared, map[string]string{"skip": "2"}, "skip 2"},
+		{driver.Semaphore, healthyShared, map[string]string{"head": "1"}, "skip 3"},
+		{driver.Semaphore, healthyShared, map[string]string{"skip": "4"}, "passed over, with vote 1"},
+		{driver.Semaphore, healthyShared, map[string]string{"resized": "2"}, "resized"},
+		{driver.Semaphore, healthyShared, map[string]string{"token": "a"}, "no script should write"},
+		{driver.RWMutex, healthyShared, map[string]string{"limit": "1073741824"}, "a holds 2"},
 	} {
-		healthy := healthyShared
-		if c.kind == driver.Mutex {
-			healthy = healthyMutex
-		}
-		got := strings.Join(faultsOf(c.kind, healthyLife, healthy, c.changes), "; ")
-		require.Contains(t, got, c.want, "%q", c.changes)
+		require.Contains(t, faultsOf(c.kind, healthyLife, c.healthy, c.changes), c.want, "%q", c.changes)
 	}
 	for life, want := range map[int64]string{-1: "for ever", 10499: "the lease of a", 3999: "the patience with c", 60000: "the tombstone of y"} {
-		got := strings.Join(faultsOf(driver.Mutex, life, healthyMutex, nil), "; ")
-		require.Contains(t, got, want, "a key that lasts %d ms", life)
+		require.Contains(t, faultsOf(driver.Mutex, life, healthyMutex, nil), want, "a key that lasts %d ms", life)
 	}
+	for thin, want := range map[string]string{
+		healthyFree + " ":   "a thin lock that is",
+		healthyFree + " 1":  "h:1 is cut off",
+		healthyFree + " 1 ": "h:1 is cut off",
+		"0" + healthyThin:   "no natural number",
+		healthyThin[:len(healthyThin)-len(" c1 web 1")]:     "h:1 has no tag",
+		"90000003" + healthyThin[8:]:                        "the last was 90000003",
+		strings.Replace(healthyThin, "110500", "110501", 1): "ends in 10501 ms",
+		strings.Replace(healthyThin, " 1 ", " 0 ", 1):       "limit is 0",
+	} {
+		require.Contains(t, faultsOfThin(healthyLife, thin), want, thin)
+	}
+	require.Contains(t, faultsOfThin(10499, healthyThin), "the lease of a")
+	require.Contains(t, faultsOfThin(-1, healthyFree), "for ever")
 }
 
-// A grant looks at 256 places and is then run again. What is between the runs is a lock
+// A grant looks at 64 places and is then run again. What is between the runs is a lock
 // like any other.
 func TestGrantsInPiecesLeaveAConsistentLock(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, s *redistest.Server) {

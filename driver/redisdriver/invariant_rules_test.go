@@ -1,7 +1,7 @@
 package redisdriver_test
 
 import (
-	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -13,55 +13,89 @@ import (
 // for granted that the server's clock was not set back.
 func (r *record) faults() []string {
 	if len(r.fields) == 0 {
-		return nil
+		return r.wrong
 	}
+	r.checkForm()
 	r.checkWeights()
-	r.checkLeases()
 	r.checkOwner()
+	r.checkLeases()
 	r.checkFences()
-	r.checkSeats()
-	r.checkQueue()
 	r.checkTokens()
+	r.checkWaiters()
+	r.checkQueue()
 	r.checkLife()
 	return r.wrong
 }
 
-// What is held is the sum of what the holders have, and no more than there is.
-func (r *record) checkWeights() {
-	if r.kind == driver.Mutex {
-		for _, field := range []string{"expires", "ttl", "holder"} {
-			if r.has(field) != r.has("token") {
-				r.fault("a mutex with token %q has %s %q", r.fields["token"], field, r.fields[field])
-			}
+// A lock is thin when it is free and there is nothing else to remember, and a thin one has the
+// places of its fields and no other.
+func (r *record) checkForm() {
+	if r.thin == "" {
+		if len(r.holders) == 0 && !r.has("head") && !r.has("dead") && !r.has("resized") {
+			r.fault("a free lock with nothing to remember is fat")
 		}
 		return
 	}
+	again := r.fields["high"]
+	if r.has("h:1") {
+		again += " " + r.fields["limit"] + " " + r.fields["h:1"]
+	}
+	if again != r.thin || r.has("limit") != r.has("h:1") {
+		r.fault("a thin lock that is %q", r.thin)
+	}
+}
+
+// What is held is the sum of what the holders have, and no more than there is.
+func (r *record) checkWeights() {
 	var sum int64
 	for token, h := range r.holders {
-		sum += h.weight
-		if h.weight < 1 {
-			r.fault("%s holds nothing", token)
+		if sum += h.weight; r.has("owner") {
+			sum = h.weight // they hold it together
 		}
-		if r.kind == driver.RWMutex && h.weight != 1 && (h.weight != wholeLock || len(r.holders) > 1) {
+		whole := r.kind == driver.Mutex || r.kind == driver.RWMutex && h.weight == wholeLock
+		switch {
+		case h.weight < 1 || r.kind == driver.Mutex && h.weight != 1 || r.kind == driver.RWMutex && h.weight != 1 && !whole:
+			r.fault("%s holds %d", token, h.weight)
+		case whole && len(r.holders) > 1 && !r.has("owner"):
 			r.fault("%s holds %d, beside %d others", token, h.weight, len(r.holders)-1)
 		}
 	}
-	if r.num("used") != sum || r.has("used") != (len(r.holders) > 0) {
-		r.fault("used is %q, the sum of %d holders %d", r.fields["used"], len(r.holders), sum)
+	if r.has("shares") != (len(r.holders) > 1) {
+		r.fault("shares is %q, of %d holders", r.fields["shares"], len(r.holders))
+	}
+	if r.has("shares") && (r.used != sum || r.count != int64(len(r.holders))) {
+		r.fault("%d hold %d, the sum of %d holders is %d", r.count, r.used, len(r.holders), sum)
 	}
 	if sum > r.num("limit") && !r.has("resized") {
 		r.fault("%d in use of %q", sum, r.fields["limit"])
 	}
-	if len(r.holders)+len(r.waiters) > 0 && r.num("limit") < 1 {
-		r.fault("in use, with limit %q", r.fields["limit"])
-	}
-	if r.has("resized") && (r.fields["resized"] != "1" || !r.has("limit")) {
-		r.fault("resized is %q, limit %q", r.fields["resized"], r.fields["limit"])
+	if (len(r.holders)+len(r.waiters) > 0 || r.has("resized")) && r.num("limit") < 1 {
+		r.fault("in use, or resized, with limit %q", r.fields["limit"])
 	}
 }
 
 // wholeLock is what the writer of an RWMutex holds.
 const wholeLock = 1 << 30
+
+// If there is an owner, all holders are its: each holds everything, with the same fence.
+func (r *record) checkOwner() {
+	if !r.has("owner") {
+		return
+	}
+	if len(r.holders) == 0 || r.kind == driver.Semaphore {
+		r.fault("owner %q of a %s with %d holders", r.fields["owner"], r.kind, len(r.holders))
+	}
+	for token, h := range r.holders {
+		for other, o := range r.holders {
+			if other < token && (h.fence != o.fence || h.weight != o.weight) {
+				r.fault("%s and %s of one owner have fences %d and %d, weights %d and %d", token, other, h.fence, o.fence, h.weight, o.weight)
+			}
+		}
+		if h.weight != r.num("limit") {
+			r.fault("%s of an owner holds %d of %q", token, h.weight, r.fields["limit"])
+		}
+	}
+}
 
 // No lease ends before the earliest, nor later than a whole lease from now.
 func (r *record) checkLeases() {
@@ -69,61 +103,81 @@ func (r *record) checkLeases() {
 		if h.ttl < 1 || h.expires > r.now+h.ttl+graceOf(h.ttl) {
 			r.fault("the lease of %s with TTL %d ends in %d ms", token, h.ttl, h.expires-r.now)
 		}
-		if r.kind != driver.Mutex && h.expires < r.num("earliest") {
-			r.fault("the lease of %s ends %d ms before the earliest", token, r.num("earliest")-h.expires)
+		if h.since < 1 || h.since > r.now {
+			r.fault("%s holds since %d, now is %d", token, h.since, r.now)
 		}
-	}
-	if r.kind == driver.Mutex {
-		return
-	}
-	for _, field := range []string{"earliest", "span"} {
-		if r.has(field) != r.has("used") {
-			r.fault("used is %q, %s %q", r.fields["used"], field, r.fields[field])
+		if r.has("shares") && h.expires < r.earliest {
+			r.fault("the lease of %s ends %d ms before the earliest", token, r.earliest-h.expires)
 		}
 	}
 	// Else expire would sweep at every look, taking the clock to be set back.
-	if r.has("used") && r.num("earliest") > r.now+r.num("span") {
-		r.fault("the earliest end is in %d ms, the span of that lease %d", r.num("earliest")-r.now, r.num("span"))
+	if r.has("shares") && r.earliest > r.now+r.span {
+		r.fault("the earliest end is in %d ms, the span of that lease %d", r.earliest-r.now, r.span)
 	}
 }
 
 // Fences are distinct, none is ahead of the clock by more than grants take, and the last is
-// known.
+// known. The numbers of an extension may lie beyond those of others.
 func (r *record) checkFences() {
-	last := r.num("fence") + cmp.Or(r.num("reserved"), 1) - 1
-	if last > (r.now+1)*1000+256 {
-		r.fault("fence %d is %d us ahead of the clock", last, last-r.now*1000)
+	high := r.num("high")
+	if high > (r.now+1)*1000+256 {
+		r.fault("fence %d is %d us ahead of the clock", high, high-r.now*1000)
 	}
 	for token, h := range r.holders {
-		if h.fence < 1 || h.fence > h.granted || h.granted > h.last || h.last > last {
-			r.fault("%s has fences %d to %d, and to %d, the last was %d", token, h.fence, h.granted, h.last, last)
+		if h.fence < 1 || h.fence > h.granted || h.granted > h.last || h.last > high {
+			r.fault("%s has fences %d to %d, and to %d, the last was %d", token, h.fence, h.granted, h.last, high)
 		}
 		for other, o := range r.holders {
-			if other < token && h.fence <= o.granted && o.fence <= h.granted {
-				r.fault("%s and %s both have fence %d", token, other, max(h.fence, o.fence))
+			if other >= token || r.has("owner") {
+				continue
+			}
+			if h.fence <= o.granted && o.fence <= h.granted || h.last == o.last {
+				r.fault("%s and %s both have fence %d, or %d", token, other, max(h.fence, o.fence), h.last)
 			}
 		}
 	}
-	if r.has("reserved") && r.num("reserved") < 1 {
-		r.fault("reserved is %q", r.fields["reserved"])
+}
+
+// A token is one thing, and t:<token> leads to where it stands: to a slot of those without a gap
+// for a holder, to a place for a waiter.
+func (r *record) checkTokens() {
+	stands := map[string]string{}
+	slots := map[int64]bool{}
+	for token, h := range r.holders {
+		stands[token], slots[h.slot] = fmt.Sprint("h", h.slot), true
+		if _, ok := r.dead[token]; ok {
+			r.fault("%s holds and is dead", token)
+		}
+	}
+	for slot := range int64(len(r.holders)) {
+		if !slots[slot+1] {
+			r.fault("nobody is in slot %d of %d", slot+1, len(r.holders))
+		}
+	}
+	for place, w := range r.waiters {
+		if where, ok := stands[w.token]; ok {
+			r.fault("%s waits in place %d and is in %s", w.token, place, where)
+		}
+		stands[w.token] = fmt.Sprint("w", place)
+		if _, ok := r.dead[w.token]; ok {
+			r.fault("%s waits and is dead", w.token)
+		}
+	}
+	ways := 0
+	for field, where := range r.fields {
+		if token, ok := strings.CutPrefix(field, "t:"); ok {
+			if ways++; stands[token] != where {
+				r.fault("%s is said to be in %q, and is in %q", token, where, stands[token])
+			}
+		}
+	}
+	if ways != len(stands) {
+		r.fault("%d tokens and %d ways to them", len(stands), ways)
 	}
 }
 
-// Each waiter's record leads to its token and back.
-func (r *record) checkSeats() {
-	seats := 0
-	for field := range r.fields {
-		if field[:min(2, len(field))] == "s:" {
-			seats++
-		}
-	}
-	if seats != len(r.waiters) {
-		r.fault("%d waiters and %d ways back to them", len(r.waiters), seats)
-	}
-	for place, w := range r.waiters {
-		if back := "s:" + w.token; !r.has(back) || r.num(back) != place {
-			r.fault("%s waits in place %d, and is said to be in %q", w.token, place, r.fields[back])
-		}
+func (r *record) checkWaiters() {
+	for _, w := range r.waiters {
 		if w.alive > r.now+w.ttl*2/3 {
 			r.fault("waiter %s is alive for %d ms, with TTL %d", w.token, w.alive-r.now, w.ttl)
 		}
@@ -157,23 +211,6 @@ func (r *record) checkQueue() {
 	}
 }
 
-// A token is one thing: holder, waiter or dead.
-func (r *record) checkTokens() {
-	for _, w := range r.waiters {
-		if _, ok := r.holders[w.token]; ok {
-			r.fault("%s holds and waits", w.token)
-		}
-		if _, ok := r.dead[w.token]; ok {
-			r.fault("%s waits and is dead", w.token)
-		}
-	}
-	for token := range r.holders {
-		if _, ok := r.dead[token]; ok {
-			r.fault("%s holds and is dead", token)
-		}
-	}
-}
-
 // The key lasts as long as anything in it, and fences are remembered for a retention
 // beyond them.
 func (r *record) checkLife() {
@@ -199,39 +236,12 @@ func (r *record) checkLife() {
 			r.fault("the tombstone of %s stays for %d ms", token, until-r.now)
 		}
 	}
-	if r.has("fence") {
-		late("its fences", (r.num("fence")+cmp.Or(r.num("reserved"), 1))/1000)
+	late("its fences", r.num("high")/1000+1)
+	if r.thin != "" {
+		return
 	}
-}
-
-// An owner holds for as long as the token of it whose lease ends last, and nobody has a
-// part in what no owner holds.
-func (r *record) checkOwner() {
-	var last int64
-	for token, p := range r.parts {
-		last = max(last, p.expires)
-		if p.expires > r.now+p.ttl+graceOf(p.ttl) {
-			r.fault("the part of %s ends in %d ms, with TTL %d", token, p.expires-r.now, p.ttl)
-		}
-		if _, dead := r.dead[token]; dead && p.expires >= r.now {
-			r.fault("%s has a part and is dead", token)
-		}
-		for _, w := range r.waiters {
-			if w.token == token && p.expires >= r.now {
-				r.fault("%s has a part and waits", token)
-			}
-		}
-	}
-	owned := false
-	for who, h := range r.holders {
-		if strings.HasPrefix(who, " ") {
-			owned = true
-			if h.expires != last || len(r.holders) > 1 {
-				r.fault("%q holds until %d, its tokens until %d, beside %d others", who, h.expires, last, len(r.holders)-1)
-			}
-		}
-	}
-	if len(r.parts) > 0 && !owned {
-		r.fault("%d parts in what no owner holds", len(r.parts))
+	late("it notes", r.num("life"))
+	if end > r.num("life")+r.margin+1 {
+		r.fault("the key ends %d ms after it notes", end-r.num("life"))
 	}
 }

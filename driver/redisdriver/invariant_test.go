@@ -1,7 +1,6 @@
 package redisdriver_test
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -17,25 +16,28 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// What is true of the hash of a lock after every script. It is read field by field
-// here, and not with the code of Inspect, which forgives what it does not understand.
+// What is true of a lock after every script, in either form. It is read field by field here,
+// and not with the code of Inspect, which forgives what it does not understand.
 
 // record is one lock as it stands in Redis. Times are in ms of the server's clock.
 type record struct {
 	kind    driver.Kind
 	now     int64
-	ttl     int64 // of the key; negative if there is none
-	margin  int64 // how much later than the beginning of a script its TIME can be
-	fields  map[string]string
-	holders map[string]heldRecord // by token, or owner
-	parts   map[string]heldRecord // of those who hold on behalf of an owner, by token
+	ttl     int64                 // of the key; negative if there is none
+	margin  int64                 // how much later than the beginning of a script its TIME can be
+	thin    string                // the whole of a thin lock, "" for a fat one
+	fields  map[string]string     // of a fat one, or those that a thin one would have
+	holders map[string]heldRecord // by token
 	waiters map[int64]waitRecord  // by place
 	dead    map[string]int64      // tombstones
 	wrong   []string
+
+	// What the field shares says, 0 if there is none.
+	count, used, earliest, span int64
 }
 
 // Its fences are fence to granted, and some up to last.
-type heldRecord struct{ weight, expires, ttl, fence, granted, last int64 }
+type heldRecord struct{ slot, expires, ttl, weight, fence, granted, last, since int64 }
 
 type waitRecord struct {
 	token                                 string
@@ -45,7 +47,8 @@ type waitRecord struct {
 // readScript reads everything in one moment.
 const readScript = `
 local t = redis.call('TIME')
-return { t[1] * 1000 + math.floor(t[2] / 1000), redis.call('PTTL', KEYS[1]), redis.call('HGETALL', KEYS[1]) }`
+local thin = redis.call('MGET', KEYS[1])[1]
+return { t[1] * 1000 + math.floor(t[2] / 1000), redis.call('PTTL', KEYS[1]), thin or '', thin and {} or redis.call('HGETALL', KEYS[1]) }`
 
 // readRecord returns the lock at a key.
 func readRecord(ctx context.Context, rdb redis.UniversalClient, k driver.Kind, key string) (*record, error) {
@@ -53,12 +56,16 @@ func readRecord(ctx context.Context, rdb redis.UniversalClient, k driver.Kind, k
 	if err != nil {
 		return nil, err
 	}
-	list := reply[2].([]any)
+	now, life := reply[0].(int64), reply[1].(int64)
+	if thin := reply[2].(string); thin != "" {
+		return parseThin(k, now, life, thin), nil
+	}
+	list := reply[3].([]any)
 	fields := make(map[string]string, len(list)/2)
 	for i := 0; i+1 < len(list); i += 2 {
 		fields[list[i].(string)] = list[i+1].(string)
 	}
-	return parseRecord(k, reply[0].(int64), reply[1].(int64), fields), nil
+	return parseFat(k, now, life, fields), nil
 }
 
 // requireConsistent fails the test if the lock at a key is not as every script must
@@ -68,19 +75,30 @@ func requireConsistent(t *testing.T, rdb redis.UniversalClient, k driver.Kind, k
 	r, err := readRecord(context.Background(), rdb, k, key)
 	require.NoError(t, err)
 	r.margin = 1000
-	require.Empty(t, r.faults(), "%v", r.fields)
+	require.Empty(t, r.faults(), "%q %v", r.thin, r.fields)
 }
 
-func parseRecord(k driver.Kind, now, ttl int64, fields map[string]string) *record {
+// parseThin reads "high", or "high limit holder", as the fields of the same lock if it were fat.
+func parseThin(k driver.Kind, now, ttl int64, thin string) *record {
+	fields := map[string]string{"high": thin}
+	if parts := strings.SplitN(thin, " ", 3); len(parts) > 1 {
+		fields = map[string]string{"high": parts[0], "limit": parts[1], "h:1": strings.Join(parts[2:], "")}
+		if holder := strings.SplitN(fields["h:1"], " ", 10); len(holder) == 10 {
+			fields["t:"+holder[8]] = "h1"
+		}
+	}
+	r := parseFat(k, now, ttl, fields)
+	r.thin = thin
+	return r
+}
+
+func parseFat(k driver.Kind, now, ttl int64, fields map[string]string) *record {
 	r := &record{
 		kind: k, now: now, ttl: ttl, fields: fields,
-		holders: map[string]heldRecord{}, parts: map[string]heldRecord{}, waiters: map[int64]waitRecord{}, dead: map[string]int64{},
+		holders: map[string]heldRecord{}, waiters: map[int64]waitRecord{}, dead: map[string]int64{},
 	}
 	for _, field := range slices.Sorted(maps.Keys(fields)) {
 		r.parseField(field, fields[field])
-	}
-	if k == driver.Mutex && r.has("token") {
-		r.parseOwner()
 	}
 	return r
 }
@@ -88,18 +106,17 @@ func parseRecord(k driver.Kind, now, ttl int64, fields map[string]string) *recor
 func (r *record) parseField(field, value string) {
 	prefix, rest, _ := strings.Cut(field, ":")
 	switch {
-	case prefix == "h" && r.kind != driver.Mutex:
+	case prefix == "h":
 		n, text := r.numbers(field, value, 7)
-		if parts := strings.SplitN(text, " ", 2); len(parts) != 2 || parts[0] == "" {
-			r.fault("%s has no client: %q", field, value)
+		parts := strings.SplitN(text, " ", 4)
+		if len(parts) != 4 || parts[0] == "" || parts[1] == "" || parts[2] == "" {
+			r.fault("%s has no tag, token or client: %q", field, value)
+			return
 		}
-		r.holders[rest] = heldRecord{n[0], n[1], n[2], n[3], n[3] + n[4] - 1, n[5]}
-	case prefix == "o":
-		n, text := r.numbers(field, value, 3)
-		if parts := strings.SplitN(text, " ", 3); len(parts) != 3 || parts[0] == "" || parts[1] == "" {
-			r.fault("%s has no client or owner: %q", field, value)
+		if _, twice := r.holders[parts[1]]; twice {
+			r.fault("%s holds twice", parts[1])
 		}
-		r.parts[rest] = heldRecord{weight: 1, expires: n[0], ttl: n[1]}
+		r.holders[parts[1]] = heldRecord{r.number(field, rest), n[0], n[1], n[2], n[3], n[3] + n[4] - 1, n[5], n[6]}
 	case prefix == "w":
 		token, text, _ := strings.Cut(value, " ")
 		n, text := r.numbers(field, text, 6)
@@ -107,39 +124,33 @@ func (r *record) parseField(field, value string) {
 			r.fault("%s has no client or owner: %q", field, value)
 		}
 		r.waiters[r.number(field, rest)] = waitRecord{token, n[0], n[1], n[2], n[3], n[4], n[5]}
+	case prefix == "t" && rest != "": // see checkTokens
 	case field == "dead":
 		r.parseDead(value)
-	case prefix == "s", slices.Contains(numeric, field):
-		r.number(field, value)
-	case r.kind == driver.Mutex && (field == "token" || field == "holder"):
-	case r.kind == driver.Mutex && (field == "expires" || field == "ttl"),
-		r.kind != driver.Mutex && slices.Contains(numericShared, field):
-		r.number(field, value)
-	case field == "notice":
-		if token, client, _ := strings.Cut(value, " "); !strings.HasSuffix(client, "!") || r.kind == driver.Mutex && token != r.fields["token"] {
-			r.fault("notice of %q", value)
+	case field == "owner":
+		if !strings.HasPrefix(value, "=") || strings.Contains(value, " ") {
+			r.fault("owner %q", value)
+		}
+	case field == "resized":
+		if value != "1" {
+			r.fault("resized is %q", value)
+		}
+	case field == "shares":
+		n, text := r.numbers(field, value+" ", 4)
+		if text != "" {
+			r.fault("shares %q", value)
+		}
+		r.count, r.used, r.earliest, r.span = n[0], n[1], n[2], n[3]
+	case slices.Contains(numeric, field):
+		if r.number(field, value) == 0 {
+			r.fault("%s is 0, and should be absent", field)
 		}
 	default:
 		r.fault("a field that no script should write: %s=%q", field, value)
 	}
 }
 
-var (
-	numeric       = []string{"fence", "reserved", "head", "tail", "birth", "skip"}
-	numericShared = []string{"limit", "resized", "used", "earliest", "span"}
-)
-
-// parseOwner makes the holder of a mutex look like one of a shared lock.
-func (r *record) parseOwner() {
-	for _, field := range []string{"expires", "ttl", "holder", "fence"} {
-		if !r.has(field) {
-			r.fault("a token, but no %s", field)
-		}
-	}
-	r.numbers("holder", r.fields["holder"], 1)
-	last := r.num("fence") + cmp.Or(r.num("reserved"), 1) - 1
-	r.holders[r.fields["token"]] = heldRecord{1, r.num("expires"), r.num("ttl"), r.num("fence"), last, last}
-}
+var numeric = []string{"high", "limit", "head", "tail", "birth", "skip", "life"}
 
 func (r *record) parseDead(value string) {
 	if value == "" {

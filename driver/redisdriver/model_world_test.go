@@ -62,7 +62,7 @@ type hearing struct {
 
 func newWorld(k driver.Kind, prefix, name string, rdb redis.UniversalClient, drivers []*redisdriver.Driver, c worldClock) *world {
 	return &world{
-		kind: k, name: name, key: fmt.Sprintf("%s:1:%s:%s", prefix, k, name), rdb: rdb, drivers: drivers,
+		kind: k, name: name, key: fmt.Sprintf("%s:2:%s:%s", prefix, k, name), rdb: rdb, drivers: drivers,
 		clock: c, model: newModel(k), players: map[string]*player{}, gone: map[string]bool{}, heard: make(chan hearing, 1000),
 	}
 }
