@@ -52,17 +52,17 @@ func (d *Driver) Inspect(ctx context.Context, k driver.Kind, name string) (drive
 func holders(fields map[string]string, owner string, now time.Time, k driver.Kind) []driver.Holder {
 	var all []driver.Holder
 	for field, record := range fields {
-		parts := strings.SplitN(record, " ", 10) // expires ttl weight fence last since tag token client text
-		if !strings.HasPrefix(field, "h:") || len(parts) < 10 {
+		parts := strings.SplitN(record, " ", 11) // expires ttl weight fence numbers last since tag token client text
+		if !strings.HasPrefix(field, "h:") || len(parts) < 11 {
 			continue
 		}
-		h := driver.Holder{Holder: parts[9], Owner: owner, Since: millis(parts[5]), TimeLeft: millis(parts[0]).Sub(now)}
+		h := driver.Holder{Holder: parts[10], Owner: owner, Since: millis(parts[6]), TimeLeft: millis(parts[0]).Sub(now)}
 		if h.TimeLeft < 0 {
 			continue
 		}
 		h.Shared, h.Weight = share(k, parts[2])
 		h.Fence, _ = strconv.ParseInt(parts[3], 10, 64)
-		h.LastFence, _ = strconv.ParseInt(parts[4], 10, 64)
+		h.LastFence, _ = strconv.ParseInt(parts[5], 10, 64)
 		all = append(all, h)
 	}
 	slices.SortFunc(all, func(a, b driver.Holder) int {

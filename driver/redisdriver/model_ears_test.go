@@ -100,7 +100,7 @@ func playDeaf(t *testing.T, rt *rapid.T, k driver.Kind, steps []modelStep) {
 			e := newEars(t, s)
 			all, drivers = append(all, e), append(drivers, warm(t, e, s.Prefix()))
 		}
-		w := newWorld(k, s.Prefix(), "model", s.Client(t), drivers, bubbleClock{})
+		w := newWorld(k, s.Prefix(), "model", s.Client(t), drivers, bubbleClock{}, &forms{})
 		w.ears = all
 		err = w.play(steps)
 		for _, d := range drivers {

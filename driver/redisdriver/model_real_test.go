@@ -70,10 +70,11 @@ func TestModelOnRealRedis(t *testing.T) {
 	for _, k := range kinds {
 		t.Run(string(k), func(t *testing.T) {
 			steps := stepsOf(k, []int64{12000, 24000, 36000}, []int64{tick, tick, 2 * tick, 7 * tick}, withoutEdges(actionsOf(k, everyday))...)
+			var seen forms
 			property := func(rt *rapid.T) {
 				list := steps.Draw(rt, "steps")
 				games++
-				w := newWorld(k, s.Prefix(), fmt.Sprint("model", games), rdb, drivers, clock)
+				w := newWorld(k, s.Prefix(), fmt.Sprint("model", games), rdb, drivers, clock, &seen)
 				began := time.Now()
 				if err := w.play(list); err != nil {
 					rt.Fatalf("after %v: %v\n%s", time.Since(began), err, listing(list))
@@ -82,6 +83,7 @@ func TestModelOnRealRedis(t *testing.T) {
 			for range 5 { // it is so much faster than miniredis
 				rapid.Check(t, property)
 			}
+			seen.requireAll(t)
 		})
 	}
 }

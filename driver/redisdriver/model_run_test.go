@@ -98,7 +98,7 @@ func bubbleWorld(t *testing.T, s *redistest.Server, k driver.Kind) *world {
 	for range 2 {
 		drivers = append(drivers, warm(t, s.Client(t), s.Prefix()))
 	}
-	return newWorld(k, s.Prefix(), "model", rdb, drivers, bubbleClock{})
+	return newWorld(k, s.Prefix(), "model", rdb, drivers, bubbleClock{}, &forms{})
 }
 
 // warm returns a driver that has made its subscription: to make it can take time.

@@ -196,8 +196,10 @@ func (w *world) compare() error {
 		return err
 	}
 	r.margin = w.clock.slack()
+	w.forms.note(w.form, r.form())
+	w.form = r.form()
 	if wrong := r.faults(); len(wrong) > 0 {
-		return fmt.Errorf("%q in %q", wrong, r.fields)
+		return fmt.Errorf("%q in %q %q", wrong, r.thin, r.fields)
 	}
 	if w.clock.slack() == 0 && w.clock.now() != w.model.now {
 		return fmt.Errorf("the step took %d ms", w.clock.now()-w.model.now)

@@ -24,6 +24,8 @@ type world struct {
 	drivers []*redisdriver.Driver
 	clock   worldClock
 	ears    []*ears // of the clients; nil if they cannot be deafened
+	forms   *forms  // what was seen of those that the lock can have
+	form    string  // the one after the last step
 
 	model   *model
 	tokens  int
@@ -60,10 +62,10 @@ type hearing struct {
 	driver.Grant
 }
 
-func newWorld(k driver.Kind, prefix, name string, rdb redis.UniversalClient, drivers []*redisdriver.Driver, c worldClock) *world {
+func newWorld(k driver.Kind, prefix, name string, rdb redis.UniversalClient, drivers []*redisdriver.Driver, c worldClock, f *forms) *world {
 	return &world{
 		kind: k, name: name, key: fmt.Sprintf("%s:2:%s:%s", prefix, k, name), rdb: rdb, drivers: drivers,
-		clock: c, model: newModel(k), players: map[string]*player{}, gone: map[string]bool{}, heard: make(chan hearing, 1000),
+		clock: c, forms: f, form: "none", model: newModel(k), players: map[string]*player{}, gone: map[string]bool{}, heard: make(chan hearing, 1000),
 	}
 }
 

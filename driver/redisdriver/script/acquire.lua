@@ -31,9 +31,8 @@
 
 local BURIED, BUSY, QUEUED, EXCEEDED, CONFLICT = 0, 1, 2, 4, 5
 
--- A token that asks again is told of one fence.
 local function granted(more)
-  return { GRANTED, lock.mine.fence, more, lock.numbers or 1 }
+  return { GRANTED, lock.mine.fence, more, lock.mine.numbers }
 end
 
 -- A token whose owner has the lock comes in beside the others of that owner, and does not wait
@@ -45,7 +44,7 @@ local function join(w)
   if lock.place then
     drop_waiter(waiter_at(lock.place))
   end
-  lock.mine, lock.numbers = hold(w)
+  lock.mine = hold(w)
   return true
 end
 
@@ -97,7 +96,7 @@ local function acquire(w, wait, birth, place, limit)
     -- Who does not wait has no place, so it must not overtake those who have.
     more = grant()
     if not lock.head and w.weight <= lock.limit - lock.used then
-      lock.mine, lock.numbers = hold(w)
+      lock.mine = hold(w)
     end
   end
   if not lock.mine and join(w) then

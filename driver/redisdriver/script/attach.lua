@@ -44,7 +44,7 @@ elseif old and lock.holders[old.slot] == old then -- it has not just expired
   local before = lock.earliest
   w.weight, w.owner = old.weight, lock.owner or '-'
   remove(old)
-  lock.mine, lock.numbers = hold(w)
+  lock.mine = hold(w)
   bury(old.token) -- an ask of it may be on its way
   if lock.earliest < before then
     lock.informed = nil
@@ -54,4 +54,4 @@ local more = grant()
 refused = save(false)
 publish()
 local h = lock.mine
-return refused or h and { GRANTED, h.fence, more, lock.numbers or 1, h.weight, lock.owner or '-' } or { BURIED, 0, more }
+return refused or h and { GRANTED, h.fence, more, h.numbers, h.weight, lock.owner or '-' } or { BURIED, 0, more }

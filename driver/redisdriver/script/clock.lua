@@ -49,18 +49,19 @@ local function lifetime(ms, high)
   return retention + math.max(ms, math.floor(high / 1000) + 1 - now)
 end
 
--- A holder: "expires ttl weight fence last since tag token client text". It was given the
--- numbers from fence to last, or some of them. tag is what it says of itself to waiters, - for
--- nothing, and client where to reach it, - for nowhere. If client ends in !, it wants to hear
--- that somebody waits.
-local HOLDER = '(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (%S+) (%S+) (.*)$'
+-- A holder: "expires ttl weight fence numbers last since tag token client text". It was granted
+-- so many numbers from fence on, and given others up to last since. tag is what it says of
+-- itself to waiters, - for nothing, and client where to reach it, - for nowhere. If client ends
+-- in !, it wants to hear that somebody waits.
+local HOLDER = '(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (%S+) (%S+) (.*)$'
 
-local function holder_read(expires, ttl, weight, fence, last, since, tag, token, client, text)
+local function holder_read(expires, ttl, weight, fence, numbers, last, since, tag, token, client, text)
   return { expires = tonumber(expires), ttl = tonumber(ttl), weight = tonumber(weight), fence = tonumber(fence),
-    last = tonumber(last), since = since, tag = tag, token = token, client = client, text = text }
+    numbers = tonumber(numbers), last = tonumber(last), since = since, tag = tag, token = token, client = client,
+    text = text }
 end
 
 local function holder_record(h)
-  return string.format('%.0f %.0f %.0f %.0f %.0f ', h.expires, h.ttl, h.weight, h.fence, h.last)
+  return string.format('%.0f %.0f %.0f %.0f %.0f %.0f ', h.expires, h.ttl, h.weight, h.fence, h.numbers, h.last)
     .. h.since .. ' ' .. h.tag .. ' ' .. h.token .. ' ' .. h.client .. ' ' .. h.text
 end

@@ -5,17 +5,17 @@
 -- owner several tokens hold the same together: then all holders are that owner's, and what
 -- they hold counts once.
 
--- Make a token a holder: w is what it asked for, a waiter or a request. Returns it, and how
--- many fences it may use.
+-- Make a token a holder: w is what it asked for, a waiter or a request.
 local function hold(w)
   local h = { token = w.token, client = w.client, text = w.text, weight = w.weight, ttl = w.ttl, since = int(now),
     tag = '-', expires = now + w.ttl + grace(w.ttl) }
-  local owner, numbers = w.owner ~= '-' and w.owner or nil, 1
+  local owner = w.owner ~= '-' and w.owner or nil
   if owner and owner == lock.owner then
-    h.fence, h.last = lock.holders[1].fence, lock.holders[1].last -- they have one number, of all of them
+    local first = lock.holders[1]
+    h.fence, h.numbers, h.last = first.fence, 1, first.last -- they have one number, of all of them
   else
-    h.fence, numbers = numbers_after(lock.high, owner and 1 or tonumber(w.fences))
-    h.last = h.fence + numbers - 1
+    h.fence, h.numbers = numbers_after(lock.high, owner and 1 or tonumber(w.fences))
+    h.last = h.fence + h.numbers - 1
     set('high', h.last)
     if owner then
       lock.owner, changed.owner = owner, owner
@@ -28,7 +28,7 @@ local function hold(w)
   end
   seat_holder(h, lock.count)
   keep(h.expires - now)
-  return h, numbers
+  return h
 end
 
 -- Make a holder none. The last one takes its slot.

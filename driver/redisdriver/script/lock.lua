@@ -177,7 +177,10 @@ local function end_of_key()
   end
   if ms then
     local life = lifetime(ms, lock.high)
-    local least = (ms == 0 or lock.resized) and life or math.max(life - retention / 2, lock.dead ~= '' and retention or 0)
+    local least = (ms == 0 or lock.resized) and life or life - retention / 2
+    if lock.dead ~= '' then
+      least = math.max(least, retention)
+    end
     if lock.life < now + least or alone and lock.life > now + life then
       return now + life
     end

@@ -206,12 +206,12 @@ local function grant()
       break
     elseif w then
       drop_waiter(w)
-      local h, numbers = hold(w)
+      local h = hold(w)
       granted = true
       if w.token == lock.asker then
-        lock.mine, lock.numbers = h, numbers
+        lock.mine = h
       end
-      tell(w.client, 'granted ' .. w.token .. ' ' .. w.ask .. ' ' .. int(h.fence) .. ' ' .. int(numbers)
+      tell(w.client, 'granted ' .. w.token .. ' ' .. w.ask .. ' ' .. int(h.fence) .. ' ' .. int(h.numbers)
         .. (lock.told ~= '-' and ' ' .. lock.told or ''), w.token)
       if lock.used >= lock.limit then
         place = place + 1

@@ -20,7 +20,8 @@ local h, least = lock.mine, tonumber(ARGV[4])
 if h and h.fence < least then
   local beyond = lock.high + 1
   h.fence = (h.last == lock.high or least >= beyond) and least or beyond
-  h.last = h.fence + math.max(tonumber(ARGV[5]), beyond - h.fence) - 1
+  h.numbers = math.max(tonumber(ARGV[5]), beyond - h.fence)
+  h.last = h.fence + h.numbers - 1
   set('high', h.last)
   put_holder(h)
   keep(h.expires - now)

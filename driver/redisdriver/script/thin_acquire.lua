@@ -36,8 +36,8 @@ for n = 1, #KEYS do
     local first, numbers = numbers_after(tonumber(high), tonumber(ARGV[6 + at]))
     local ttl = tonumber(ARGV[5 + at])
     local last, length = first + numbers - 1, ttl + grace(ttl)
-    local reply = redis.pcall('SET', KEYS[n], string.format('%.0f %s %.0f %s %s %.0f %.0f %.0f - %s %s ',
-      last, ARGV[13 + at], now + length, ARGV[5 + at], ARGV[12 + at], first, last, now, ARGV[3 + at], ARGV[8 + at])
+    local reply = redis.pcall('SET', KEYS[n], string.format('%.0f %s %.0f %s %s %.0f %.0f %.0f %.0f - %s %s ',
+      last, ARGV[13 + at], now + length, ARGV[5 + at], ARGV[12 + at], first, numbers, last, now, ARGV[3 + at], ARGV[8 + at])
       .. ARGV[9 + at], 'PX', int(lifetime(length, last)))
     replies[n] = reply.err and reply or { GRANTED, first, 0, numbers }
   else

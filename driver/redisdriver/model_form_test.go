@@ -1,0 +1,55 @@
+package redisdriver_test
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// forms counts the forms that locks had in games, and how they went from one to another.
+type forms struct {
+	mu   sync.Mutex
+	seen map[string]int
+}
+
+// allForms are what a game must come by. A fat lock becomes thin only when it is free.
+var allForms = []string{
+	"thin and free", "thin and held", "fat",
+	"thin and free to fat", "thin and held to fat", "fat to thin and free",
+	"thin and free to thin and held", "thin and held to thin and free",
+}
+
+// form says which form a lock has.
+func (r *record) form() string {
+	switch {
+	case len(r.fields) == 0:
+		return "none"
+	case r.thin == "":
+		return "fat"
+	case strings.Contains(r.thin, " "):
+		return "thin and held"
+	}
+	return "thin and free"
+}
+
+func (f *forms) note(before, now string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.seen == nil {
+		f.seen = map[string]int{}
+	}
+	f.seen[now]++
+	if before != now {
+		f.seen[before+" to "+now]++
+	}
+}
+
+// requireAll fails the test if some form, or a change between two, was never seen.
+func (f *forms) requireAll(t *testing.T) {
+	t.Helper()
+	missing := slices.DeleteFunc(slices.Clone(allForms), func(form string) bool { return f.seen[form] > 0 })
+	require.Empty(t, missing, "these games prove nothing of it; seen were %v", f.seen)
+}
