@@ -26,12 +26,14 @@ func (d *Driver) Inspect(ctx context.Context, k driver.Kind, name string) (drive
 	us, _ := reply[0].(int64)
 	now := time.UnixMilli(us / 1000) // the scripts count in ms: for them a lease ends after that
 
-	// Of the thin form, "high limit holder", the fat one has the parts in fields of their own.
+	// Of the thin form, "high token limit expires ttl weight fence since tag client text", the
+	// fat one has the parts in fields of their own.
 	fields := map[string]string{}
 	limit, resized, owner := "", false, ""
 	if thin, ok := reply[1].(string); ok {
-		if parts := strings.SplitN(thin, " ", 3); len(parts) == 3 {
-			limit, fields["h:1"] = parts[1], parts[2]
+		if p := strings.SplitN(thin, " ", 11); len(p) == 11 {
+			limit = p[2]
+			fields["h:1"] = strings.Join([]string{p[3], p[4], p[5], p[6], "0", p[0], p[7], p[8], p[1], p[9], p[10]}, " ")
 		}
 	} else {
 		list, _ := reply[2].([]any)

@@ -35,7 +35,7 @@ local unpack = table.unpack or unpack -- Lua 5.4 or 5.1
 
 -- Change a number of the state, or delete it.
 local function set(field, value)
-  lock[field], changed[field] = value, value and int(value) or false
+  lock[field], changed[field] = value, value and value ~= 0 and int(value) or false
 end
 
 local function put_holder(h)
@@ -51,7 +51,7 @@ end
 
 local function holder_at(slot)
   if not lock.holders[slot] then
-    local h = holder_read(string.match(redis.call('HGET', KEYS[n], 'h:' .. slot), '^' .. HOLDER))
+    local h = holder_read(redis.call('HGET', KEYS[n], 'h:' .. slot))
     h.slot, lock.holders[slot] = slot, h
   end
   return lock.holders[slot]
@@ -74,15 +74,14 @@ end
 
 -- Load the thin form, as one of its own or of none. Returns an error reply if it is none.
 local function load_thin(record)
-  local high, limit, rest = string.match(record, '^(%d+) ?(%d*) ?(.*)$')
+  local high, limit, h = thin_read(record)
   if not high then
     return { err = 'WRONGTYPE ' .. KEYS[n] .. ' is a string, but no lock' }
   end
   lock = { thin = record, count = 0, used = 0, earliest = 0, span = 0, tail = 0, life = 0, dead = '', holders = {}, waiters = {} }
-  set('high', tonumber(high))
-  set('limit', tonumber(limit) or 0)
-  if rest ~= '' then
-    local h = holder_read(string.match(rest, '^' .. HOLDER))
+  set('high', high)
+  set('limit', limit)
+  if h then
     lock.count, lock.used, lock.earliest, lock.span = 1, h.weight, h.expires, h.ttl + grace(h.ttl)
     seat_holder(h, 1)
   end
@@ -101,7 +100,7 @@ local function load_fat(token)
     holders = {}, waiters = {}, stands = v[13] }
   lock.informed = lock.skip or lock.head
   if v[12] then
-    local h = holder_read(string.match(v[12], '^' .. HOLDER))
+    local h = holder_read(v[12])
     h.slot, lock.holders[1] = 1, h
     lock.count, lock.used, lock.earliest, lock.span = 1, h.weight, h.expires, h.ttl + grace(h.ttl)
   end
@@ -192,15 +191,17 @@ end
 local function save(must)
   if not (lock.head or lock.resized or lock.owner) and lock.dead == ''
     and (lock.count == 0 or lock.count == 1 and lock.thin) then
-    local record = int(lock.high)
-    if lock.count == 1 then
-      record = record .. ' ' .. int(lock.limit) .. ' ' .. holder_record(lock.holders[1])
-    end
+    local record = lock.count == 1 and thin_record(lock.high, lock.limit, lock.holders[1]) or int(lock.high)
     if record ~= (lock.thin or '0') or lock.needed then
       local ms = lock.count == 1 and lock.holders[1].expires - now or 0
       return write(must, 'SET', KEYS[n], record, 'PX', int(lifetime(ms, lock.high)))
     end
     return nil
+  end
+  if lock.thin then -- its end is not noted
+    for slot = 1, lock.count do
+      keep(lock.holders[slot].expires - now)
+    end
   end
   local life = end_of_key()
   if life then

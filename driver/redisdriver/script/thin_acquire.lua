@@ -1,8 +1,12 @@
 -- thin_acquire.lua: take locks that nobody holds, waits for, or remembers anything of.
 --
 -- Such a lock is absent, or a string: "high", the last fence that was given. Held by one
--- token it is "high limit " and a holder, see clock.lua. This is all that most locks ever
--- are: read, and written once. What does not fit in is left to acquire.lua.
+-- token, to which the last fences were given, it is
+--
+--   high token limit expires ttl weight fence since tag client text
+--
+-- for which see clock.lua. This is all that most locks ever are: read once, written once.
+-- What does not fit in is left to acquire.lua.
 --
 -- KEYS[n]   lock
 -- ARGV[3]   of each lock these in turn: token
@@ -24,6 +28,7 @@
 local ARGUMENTS = 12
 local GRANTED = 3
 local replies, records, left = {}, {}, 0
+local now_text, now_us_text = int(now), int(now_us)
 
 for n = 1, #KEYS do
   local at = (n - 1) * ARGUMENTS
@@ -31,14 +36,15 @@ for n = 1, #KEYS do
   if not record and redis.call('EXISTS', KEYS[n]) == 0 then
     record = '0'
   end
-  local high = record and string.match(record, '^%d+$')
+  local high = record and tonumber(record) -- nothing if somebody holds it
   if high and ARGV[14 + at] == '-' and tonumber(ARGV[12 + at]) <= tonumber(ARGV[13 + at]) then
-    local first, numbers = numbers_after(tonumber(high), tonumber(ARGV[6 + at]))
-    local ttl = tonumber(ARGV[5 + at])
-    local last, length = first + numbers - 1, ttl + grace(ttl)
-    local reply = redis.pcall('SET', KEYS[n], string.format('%.0f %s %.0f %s %s %.0f %.0f %.0f %.0f - %s %s ',
-      last, ARGV[13 + at], now + length, ARGV[5 + at], ARGV[12 + at], first, numbers, last, now, ARGV[3 + at], ARGV[8 + at])
-      .. ARGV[9 + at], 'PX', int(lifetime(length, last)))
+    local first, numbers = numbers_after(high, tonumber(ARGV[6 + at]))
+    local last, ttl = first + numbers - 1, tonumber(ARGV[5 + at])
+    local length = ttl + grace(ttl)
+    local last_text = last == now_us and now_us_text or int(last)
+    local reply = redis.pcall('SET', KEYS[n], last_text .. ' ' .. ARGV[3 + at] .. ' ' .. ARGV[13 + at] .. ' '
+      .. int(now + length) .. ' ' .. ARGV[5 + at] .. ' ' .. ARGV[12 + at] .. ' ' .. (numbers == 1 and last_text or int(first))
+      .. ' ' .. now_text .. ' - ' .. ARGV[8 + at] .. ' ' .. ARGV[9 + at], 'PX', int(lifetime(length, last)))
     replies[n] = reply.err and reply or { GRANTED, first, 0, numbers }
   else
     records[n], left = record, left + 1

@@ -15,18 +15,15 @@ local replies, records, left = {}, {}, 0
 
 for n = 1, #KEYS do
   local at = (n - 1) * ARGUMENTS
-  local record, h = redis.call('MGET', KEYS[n])[1], nil
-  local high, limit, rest = string.match(record or '', '^(%d+) (%d+) (.*)$')
-  if high then
-    h = holder_read(string.match(rest, '^' .. HOLDER))
-  end
+  local record = redis.call('MGET', KEYS[n])[1]
+  local high, limit, h = thin_read(record or '')
   local renewed = h and h.token == ARGV[3 + at] and h.expires >= now and h.expires <= now + h.ttl + grace(h.ttl)
   if renewed then
     h.ttl = math.max(tonumber(ARGV[4 + at]), h.ttl)
     h.expires = now + h.ttl + grace(h.ttl)
     h.tag = ARGV[5 + at] ~= '-' and ARGV[5 + at] or h.tag
-    renewed = not redis.pcall('SET', KEYS[n], high .. ' ' .. limit .. ' ' .. holder_record(h), 'PX',
-      int(lifetime(h.expires - now, tonumber(high)))).err
+    renewed = not redis.pcall('SET', KEYS[n], thin_record(high, limit, h), 'PX',
+      int(lifetime(h.expires - now, high))).err
   end
   if renewed then
     replies[n] = { HELD, 0, 0 }
