@@ -78,14 +78,15 @@ func requireConsistent(t *testing.T, rdb redis.UniversalClient, k driver.Kind, k
 	require.Empty(t, r.faults(), "%q %v", r.thin, r.fields)
 }
 
-// parseThin reads "high", or "high limit holder", as the fields of the same lock if it were fat.
+// parseThin reads "high", or "high token limit expires ttl weight fence since tag client text",
+// as the fields of the same lock if it were fat. Its holder was given all numbers up to high.
 func parseThin(k driver.Kind, now, ttl int64, thin string) *record {
 	fields := map[string]string{"high": thin}
-	if parts := strings.SplitN(thin, " ", 3); len(parts) > 1 {
-		fields = map[string]string{"high": parts[0], "limit": parts[1], "h:1": strings.Join(parts[2:], "")}
-		if holder := strings.SplitN(fields["h:1"], " ", 10); len(holder) == 10 {
-			fields["t:"+holder[8]] = "h1"
-		}
+	if p := strings.SplitN(thin, " ", 11); len(p) == 11 {
+		high, _ := strconv.ParseInt(p[0], 10, 64)
+		fence, _ := strconv.ParseInt(p[6], 10, 64)
+		fields = map[string]string{"high": p[0], "limit": p[2], "t:" + p[1]: "h1", "h:1": fmt.Sprintf(
+			"%s %s %s %s %d %s %s %s %s %s %s", p[3], p[4], p[5], p[6], high-fence+1, p[0], p[7], p[8], p[1], p[9], p[10])}
 	}
 	r := parseFat(k, now, ttl, fields)
 	r.thin = thin

@@ -85,7 +85,7 @@ func TestModelWithDeafClientsInVirtualTime(t *testing.T) {
 	for _, k := range kinds {
 		t.Run(string(k), func(t *testing.T) {
 			t.Parallel()
-			steps := stepsOf(k, []int64{24000, 60000, 600000, 600000}, []int64{1, 50, 3000, 14000}, actionsOf(k, deafDays)...)
+			steps := stepsOf(k, []int64{24000, 60000, 600000, 600000}, []int64{1, 50, 3000, 14000}, nil, actionsOf(k, deafDays)...)
 			rapid.Check(t, func(rt *rapid.T) { playDeaf(t, rt, k, steps.Draw(rt, "steps")) })
 		})
 	}

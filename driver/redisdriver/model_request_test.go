@@ -191,6 +191,7 @@ func (m *model) renew(token string) modelAnswer {
 func (m *model) force() modelAnswer {
 	m.purge()
 	if len(m.holders) == 0 {
+		m.grant("") // what has expired is found now
 		return outcome(driver.ErrNotHeld)
 	}
 	for _, h := range m.holders {

@@ -33,6 +33,28 @@ var everyday = []action{
 	doRenew, doLeave, doStraggle, doLate, doLate, doForce, doPass, doPass, doEdge, doEdge,
 }
 
+// quiet are days without a crash. The lock is freed again and again with nothing to remember,
+// and there are tombstones only then.
+var quiet = []action{doAsk, doAsk, doAsk, doAsk, doAsk, doAsk, doAsk, doAsk, doRelease, doRelease, doRelease, doRenew, doStraggle}
+
+// quietScenes free the lock, and then go through both forms and the changes between them.
+var quietScenes = [][]modelStep{freeAll(), append(freeAll(),
+	modelStep{Do: doAsk, N: 3, Limit: 3, Time: 24000},
+	modelStep{Do: doRelease},
+	modelStep{Do: doAsk, N: 3, Limit: 3, Time: 24000},
+	modelStep{Do: doAsk, N: 3, Limit: 3, Time: 24000, Slot: 1, Wait: true},
+	modelStep{Do: doRelease},
+	modelStep{Do: doRelease, Slot: 1},
+	modelStep{Do: doUnsettled, Slot: 1},
+	modelStep{Do: doPass, Time: 70000},
+)}
+
+// gamesOf generates lists of steps of either days.
+func gamesOf(k driver.Kind, ttls, times []int64, not ...action) *rapid.Generator[[]modelStep] {
+	actions := slices.DeleteFunc(actionsOf(k, everyday), func(a action) bool { return slices.Contains(not, a) })
+	return rapid.OneOf(stepsOf(k, ttls, times, nil, actions...), stepsOf(k, ttls, times, quietScenes, quiet...))
+}
+
 // actionsOf are the actions that a kind of lock has.
 func actionsOf(k driver.Kind, common []action) []action {
 	list := slices.Clone(common)
@@ -70,18 +92,19 @@ func TestModelInVirtualTime(t *testing.T) {
 	for _, k := range kinds {
 		t.Run(string(k), func(t *testing.T) {
 			t.Parallel()
-			steps := stepsOf(k, []int64{10, 90, 600, 3000, 20000}, []int64{1, 8, 50, 400, 2000, 14000, 61000}, actionsOf(k, everyday)...)
-			rapid.Check(t, func(rt *rapid.T) {
-				playInBubble(t, rt, k, steps.Draw(rt, "steps"))
+			steps := gamesOf(k, []int64{10, 90, 600, 3000, 20000}, []int64{1, 8, 50, 400, 2000, 14000, 61000})
+			var seen forms
+			seen.playUntilAll(t, func() {
+				rapid.Check(t, func(rt *rapid.T) { playInBubble(t, rt, k, steps.Draw(rt, "steps"), &seen) })
 			})
 		})
 	}
 }
 
-func playInBubble(t *testing.T, rt *rapid.T, k driver.Kind, steps []modelStep) {
+func playInBubble(t *testing.T, rt *rapid.T, k driver.Kind, steps []modelStep, seen *forms) {
 	var err error
 	redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
-		w := bubbleWorld(t, s, k)
+		w := bubbleWorld(t, s, k, seen)
 		err = w.play(steps)
 		for _, d := range w.drivers {
 			require.NoError(t, d.Close())
@@ -92,13 +115,13 @@ func playInBubble(t *testing.T, rt *rapid.T, k driver.Kind, steps []modelStep) {
 	}
 }
 
-func bubbleWorld(t *testing.T, s *redistest.Server, k driver.Kind) *world {
+func bubbleWorld(t *testing.T, s *redistest.Server, k driver.Kind, seen *forms) *world {
 	rdb := s.Client(t)
 	var drivers []*redisdriver.Driver
 	for range 2 {
 		drivers = append(drivers, warm(t, s.Client(t), s.Prefix()))
 	}
-	return newWorld(k, s.Prefix(), "model", rdb, drivers, bubbleClock{}, &forms{})
+	return newWorld(k, s.Prefix(), "model", rdb, drivers, bubbleClock{}, seen)
 }
 
 // warm returns a driver that has made its subscription: to make it can take time.

@@ -76,8 +76,17 @@ func (s modelStep) ask(k driver.Kind, token, client string) *modelAsk {
 	return r
 }
 
-// stepsOf generates lists of steps for a kind, from the actions and times given.
-func stepsOf(k driver.Kind, ttls, times []int64, actions ...action) *rapid.Generator[[]modelStep] {
+// freeAll are steps after which a lock is free, if nobody has crashed or left a tombstone.
+func freeAll() (steps []modelStep) {
+	for slot := range (world{}).slots {
+		steps = append(steps, modelStep{Do: doRelease, Slot: slot})
+	}
+	return steps
+}
+
+// stepsOf generates lists of steps for a kind, from the actions and times given; scenes are
+// lists of steps that come as a whole now and then.
+func stepsOf(k driver.Kind, ttls, times []int64, scenes [][]modelStep, actions ...action) *rapid.Generator[[]modelStep] {
 	step := rapid.Custom(func(t *rapid.T) modelStep {
 		s := modelStep{Do: rapid.SampledFrom(actions).Draw(t, "do")}
 		switch s.Do {
@@ -110,7 +119,11 @@ func stepsOf(k driver.Kind, ttls, times []int64, actions ...action) *rapid.Gener
 		return s
 	})
 	// Lists of rapid are short, some 6 long. Lists of lists are not, and shrink as well.
-	lists := rapid.SliceOfN(rapid.SliceOfN(step, 1, -1), 1, -1)
+	list := rapid.SliceOfN(step, 1, -1)
+	if len(scenes) > 0 {
+		list = rapid.OneOf(list, rapid.SampledFrom(scenes))
+	}
+	lists := rapid.SliceOfN(list, 1, -1)
 	return rapid.Map(lists, func(lists [][]modelStep) []modelStep { return slices.Concat(lists...) })
 }
 
@@ -198,6 +211,9 @@ func (w *world) compare() error {
 	r.margin = w.clock.slack()
 	w.forms.note(w.form, r.form())
 	w.form = r.form()
+	if r.thin != "" {
+		w.model.renumber()
+	}
 	if wrong := r.faults(); len(wrong) > 0 {
 		return fmt.Errorf("%q in %q %q", wrong, r.thin, r.fields)
 	}

@@ -63,10 +63,19 @@ type hearing struct {
 }
 
 func newWorld(k driver.Kind, prefix, name string, rdb redis.UniversalClient, drivers []*redisdriver.Driver, c worldClock, f *forms) *world {
-	return &world{
+	w := &world{
 		kind: k, name: name, key: fmt.Sprintf("%s:2:%s:%s", prefix, k, name), rdb: rdb, drivers: drivers,
 		clock: c, forms: f, form: "none", model: newModel(k), players: map[string]*player{}, gone: map[string]bool{}, heard: make(chan hearing, 1000),
 	}
+	lives := int64(0)
+	w.model.born = func() int64 { // the time at which it begins; of no two it is the same if time does not stand still
+		if c.slack() == 0 {
+			return w.model.now
+		}
+		lives++
+		return lives
+	}
+	return w
 }
 
 // play does the steps one after the other. The error is the first difference.
