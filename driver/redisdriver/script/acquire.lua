@@ -85,9 +85,10 @@ local function acquire(w, wait, birth, place, limit)
     return { EXCEEDED, lock.limit, grant() }
   end
 
-  local more = 0
+  local more, mine = 0, nil
   if wait and (lock.head or w.weight > lock.limit - lock.used) then
     enqueue(w, birth, place)
+    mine = lock.place -- also if this ask is an old one, and the waiter is overdue
     -- A heartbeat also finds the head, if who stood there has left.
     if lock.used < lock.limit or w.ask ~= '1' then
       more = grant()
@@ -108,13 +109,13 @@ local function acquire(w, wait, birth, place, limit)
   if not wait then
     return { BUSY, lock.used > 0 and lock.earliest - now + 1 or 0, more, 0, 0, lock.told }
   end
-  local first = lock.place == (lock.skip or lock.head)
+  local first = mine == (lock.skip or lock.head)
   if first then
     notify()
   end
   -- Nobody is told when a lease runs out. A waiter that is next looks again at that time.
-  local looks = lock.used > 0 and (first or now + w.ttl / 3 > lock.earliest and is_next(lock.place))
-  return { QUEUED, looks and lock.earliest - now + 1 or 0, more, lock.birth, lock.place, lock.told }
+  local looks = lock.used > 0 and (first or now + w.ttl / 3 > lock.earliest and is_next(mine))
+  return { QUEUED, looks and lock.earliest - now + 1 or 0, more, lock.birth, mine, lock.told }
 end
 
 local time_left = 8 -- for so many of these in one call
