@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
-// A grant stops after 256 places. Whichever script it was part of, the driver goes on at
+// A grant stops after 64 places. Whichever script it was part of, the driver goes on at
 // once, and nobody beside an open lock waits for a heartbeat.
 
 const crowded = 600

@@ -145,13 +145,6 @@ var waysToBecomeNext = map[string]func(*scene) (last *party){
 		require.NoError(c.t, err)
 		return last
 	},
-	"the token that an owner holds for longest is released": func(c *scene) *party {
-		a := c.comes("holder", hours, owned)
-		c.comes("kin", minute, owned)
-		last := c.comes("last", hours)
-		a.release()
-		return last
-	},
 }
 
 // waysInTime are those in which something has to end first.
@@ -228,6 +221,26 @@ func (c *scene) requireTold(becomesNext func(*scene) (last *party)) {
 	after := last.must(driver.Queued).RetryAfter
 	require.Greater(c.t, after, time.Duration(0), "is not told when to look")
 	require.LessOrEqual(c.t, after, minute+minute/20)
+}
+
+// A waiter behind an owner is told when the first lease of its tokens ends. So it needs no news
+// when the one that would have lasted longest is released.
+func TestWaiterBehindAnOwnerLooksWhenItsFirstLeaseEnds(t *testing.T) {
+	redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
+		rdb := s.Client(t)
+		c := &scene{t, s, open(t, rdb, s)}
+		a := c.comes("holder", hours, owned)
+		c.comes("kin", minute, owned)
+		last := join(t, c.d, "last", hours)
+		last.must(driver.Queued)
+		subscribed(t, rdb, s, 1)
+		after := last.must(driver.Queued).RetryAfter
+		require.Greater(t, after, time.Duration(0), "is not told when to look")
+		require.LessOrEqual(t, after, minute+minute/20)
+		a.release()
+		time.Sleep(after)
+		last.must(driver.Granted)
+	})
 }
 
 // The same from outside: the free lock does not wait for a heartbeat that comes much later.

@@ -65,10 +65,10 @@ func TestKeysOfAllPrefixesKindsAndNamesDiffer(t *testing.T) {
 func TestOrdinaryPrefixesGiveReadableKeys(t *testing.T) {
 	rdb := idle(t)
 	for prefix, want := range map[string]string{
-		"holdfast":    "holdfast:1:mutex:orders:42",
-		"a:mutex":     "a:mutex:1:mutex:orders:42",
-		"{tag}:1":     "{tag}:1:1:mutex:orders:42",
-		"v:1:mutexes": "v:1:mutexes:1:mutex:orders:42",
+		"holdfast":    "holdfast:2:mutex:orders:42",
+		"a:mutex":     "a:mutex:2:mutex:orders:42",
+		"{tag}:1":     "{tag}:1:2:mutex:orders:42",
+		"v:1:mutexes": "v:1:mutexes:2:mutex:orders:42",
 	} {
 		d, ok := withPrefix(rdb, prefix)
 		require.True(t, ok, prefix)
