@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/behavior/lab"
+	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
 // slowRouter takes its time between the grant and the care for the lease.
@@ -137,7 +138,7 @@ func TestUnlockAfterABurstWaitsNoLongerThanASecond(t *testing.T) {
 
 // Each Close returns, and the driver is closed once, whatever ends beside them.
 func TestClosesBesideTheLastOperationAllReturn(t *testing.T) {
-	for range 3000 {
+	for range redistest.Rounds(3000) {
 		d := &counted{Instant: lab.Instant{}}
 		c := holdfast.Open(d)
 		lease, err := c.Mutex("x").Lease(t.Context())

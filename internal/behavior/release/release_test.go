@@ -212,7 +212,7 @@ func beside(rounds int, round func() (one, other func())) {
 // Of Release and Close one releases the lock. The other has nothing to complain of.
 func TestReleaseBesideCloseIsNoLoss(t *testing.T) {
 	store := memdriver.New()
-	beside(20_000, func() (func(), func()) {
+	beside(redistest.Rounds(20_000), func() (func(), func()) {
 		c := holdfast.Open(store)
 		lease, err := c.Mutex("x").Lease(t.Context())
 		require.NoError(t, err)
@@ -242,7 +242,7 @@ func TestDetachBesideCloseReturnsNoTokenOfWhatIsReleased(t *testing.T) {
 		require.NoError(t, attached)
 		require.NoError(t, lease.Release(t.Context()))
 	}
-	beside(20_000, func() (func(), func()) {
+	beside(redistest.Rounds(20_000), func() (func(), func()) {
 		settle() // the round before
 		c := holdfast.Open(store, holdfast.WithoutRenewal())
 		lease, failed := c.Mutex("x").Lease(t.Context())
