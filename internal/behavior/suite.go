@@ -23,7 +23,7 @@ type Open func(t testing.TB, opts ...holdfast.Option) *holdfast.Client
 // Run holds a store to the promises of package holdfast, as far as that takes no fault of
 // the store or of its network. It is for drivers, beside driver/drivertest, which holds
 // them to the contract of package driver. A test is skipped if it needs a kind of lock or a
-// queue that the store does not have. That Close leaves no goroutine behind is for the
+// queue that the store does not have. The tests are parallel. That Close leaves no goroutine behind is for the
 // TestMain of the driver to see.
 func Run(t *testing.T, open Open) {
 	for name, test := range map[string]func(*suite){
@@ -40,6 +40,7 @@ func Run(t *testing.T, open Open) {
 		"CloseReleasesAndWithdraws":                (*suite).closes,
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			test(&suite{T: t, open: open, lock: fmt.Sprintf("%s-%x", name, rand.Uint64())})
 		})
 	}

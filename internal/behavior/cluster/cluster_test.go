@@ -139,6 +139,7 @@ func grantsCrossNodes(t *testing.T, c *city) {
 
 // What is meant for another node of a Cluster will never be answered by this one.
 func TestClientOfOneNodeOfAClusterIsToldSo(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.NewCluster(t)
 	key := func(i int) string { return fmt.Sprintf("holdfast:1:mutex:%d", i) }
 	here, there := cluster.Owner(t, key(0)), 1

@@ -20,6 +20,7 @@ import (
 )
 
 func TestReadersAndWritersOfFourProcessesNeverMeet(t *testing.T) {
+	t.Parallel()
 	a, cs := lab.NewFleet(t, driver.RWMutex, 10*time.Second)
 	r := &lab.Referee{Limit: lab.CrowdOf}
 	reader := lab.Order{Kind: "read", Weight: 1, N: 60, Stay: time.Millisecond}
@@ -32,6 +33,7 @@ func TestReadersAndWritersOfFourProcessesNeverMeet(t *testing.T) {
 }
 
 func TestFourProcessesNeverHaveMoreThanTheLimit(t *testing.T) {
+	t.Parallel()
 	const limit = 5
 	a, cs := lab.NewFleet(t, driver.Semaphore, 10*time.Second)
 	r := &lab.Referee{Limit: limit}

@@ -18,6 +18,7 @@ import (
 )
 
 func TestKeyOfAnotherTypeIsLeftAlone(t *testing.T) {
+	t.Parallel()
 	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
 		c, mu := l.Near(), l.Near().Mutex("x")
 		l.Ready(c)

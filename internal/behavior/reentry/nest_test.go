@@ -54,6 +54,7 @@ func TestNestedLeasesAreOneHold(t *testing.T) {
 }
 
 func TestNestedLeaseIsRenewedAfterItsOuterOneWasReleased(t *testing.T) {
+	t.Parallel()
 	lab.WithPatience(t, func(t *testing.T, l *lab.Lab) {
 		const ttl = 1500 * time.Millisecond
 		mu := l.Far(holdfast.WithTTL(ttl)).Mutex("x", holdfast.WithReentrancy())

@@ -53,6 +53,7 @@ func TestLeaseIsReleasedElsewhere(t *testing.T) {
 }
 
 func TestAttachedLeaseIsRenewed(t *testing.T) {
+	t.Parallel()
 	lab.WithPatience(t, func(t *testing.T, l *lab.Lab) {
 		const ttl = 1500 * time.Millisecond
 		a, b := l.Near(holdfast.WithTTL(ttl)), l.Near(holdfast.WithTTL(ttl))

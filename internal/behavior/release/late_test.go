@@ -63,6 +63,7 @@ func TestGrantToATokenThatWasGivenUpIsGivenBack(t *testing.T) {
 
 // A hook that always refuses must not keep Lock from ending with the client.
 func TestLockEndsWithTheClientAlthoughAHookRefuses(t *testing.T) {
+	t.Parallel()
 	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
 		c := l.Near()
 		l.Ready(c)

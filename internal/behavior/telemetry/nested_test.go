@@ -3,6 +3,7 @@ package telemetry_test
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -67,18 +68,20 @@ func TestLeasesOfAHookThatTriesAgainAreTold(t *testing.T) {
 
 // A hook that tries again without giving back what it had has lost that.
 func TestLeaseThatAHookHasForgottenIsLost(t *testing.T) {
-	e := newTelemetry(t, holdfast.WithHoldSpans(holdfast.Always))
-	c := lab.WithPuppet(t, lab.Puppet{}, e.hook, lab.Meddler{
-		Acquire: func(next holdfast.AcquireFunc, ctx context.Context, op *holdfast.AcquireOp) (*holdfast.Lease, error) {
-			_, err := next(ctx, op)
-			require.NoError(t, err)
-			return next(ctx, op)
-		}})
-	l, err := c.Mutex("x").Lease(t.Context())
-	require.NoError(t, err)
-	require.NoError(t, l.Release(t.Context()))
-	assert.Contains(t, e.told(), "hold mutex exclusive: end_reason=lost error.type=lock_lost renewals=0 ERROR")
-	assert.EqualValues(t, 1, e.counted()[heldTillEnd])
+	synctest.Test(t, func(t *testing.T) { // the second waits for its turn
+		e := newTelemetry(t, holdfast.WithHoldSpans(holdfast.Always))
+		c := lab.WithPuppet(t, lab.Puppet{}, e.hook, lab.Meddler{
+			Acquire: func(next holdfast.AcquireFunc, ctx context.Context, op *holdfast.AcquireOp) (*holdfast.Lease, error) {
+				_, err := next(ctx, op)
+				require.NoError(t, err)
+				return next(ctx, op)
+			}})
+		l, err := c.Mutex("x").Lease(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, l.Release(t.Context()))
+		assert.Contains(t, e.told(), "hold mutex exclusive: end_reason=lost error.type=lock_lost renewals=0 ERROR")
+		assert.EqualValues(t, 1, e.counted()[heldTillEnd])
+	})
 }
 
 // A renewal that arrives after the release of its lease has not failed.
