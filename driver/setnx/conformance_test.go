@@ -12,9 +12,6 @@ import (
 	"github.com/holdfast-go/holdfast/driver/setnx"
 )
 
-// retention is that of tokens that were given up.
-const retention = time.Minute
-
 var protocol = foreigntest.Protocol{
 	New: func(rdb redis.UniversalClient, prefix string) driver.Driver {
 		return setnx.New(rdb, setnx.WithPrefix(prefix))
