@@ -159,6 +159,24 @@ func TestNewsThatProvesNothingHasTheClaimAsk(t *testing.T) {
 	}
 }
 
+// A lease of which nothing is left when the answer comes is of no use. A later ask has more.
+func TestAnswerThatComesTooLateIsNotUsed(t *testing.T) {
+	alone(t, true, func(t *testing.T, s *store, c *claimant) {
+		w := c.wait(t.Context())
+		first := <-s.Asks
+		time.Sleep(ttl - margin/2)
+		first.Granted(1)
+		require.False(t, w.returned())
+		require.ErrorContains(t, c.troubles[0], "longer to answer than a lease lasts")
+		second, third := <-s.Asks, <-s.Asks
+		third.Granted(1)
+		require.True(t, w.returned())
+		require.NoError(t, w.err)
+		require.Equal(t, 2*ttl/3-margin/2, w.trust.Left(), "it was sent after 2/3 TTL")
+		second.Granted(1)
+	})
+}
+
 // Any other news, such as that the subscription is new, has the claim ask at once.
 func TestNewsWithoutAGrantHasTheClaimAskAtOnce(t *testing.T) {
 	alone(t, true, func(t *testing.T, s *store, c *claimant) {
@@ -323,9 +341,11 @@ func TestGrantToAContextThatHasEndedIsNotUsed(t *testing.T) {
 		w := c.wait(ctx)
 		ask := <-s.Asks
 		cancel()
-		ask.Granted(1)
 		require.True(t, w.returned())
-		require.ErrorIs(t, w.err, context.Canceled)
+		ask.Granted(1)
+		synctest.Wait()
+		_, _, err := c.Wait(ctx) // finds the answer first
+		require.ErrorIs(t, err, context.Canceled)
 		c.s.Grow()
 		c.Withdraw(context.Background())
 		c.s.Done()
