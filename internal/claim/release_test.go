@@ -19,7 +19,7 @@ type holder bool
 func (h holder) Trusted() bool { return bool(h) }
 
 // release is an operation of its own.
-func (c *claimant) release(h claim.Holder) claim.Release {
+func (c *claimant) release(h claim.LastHolder) claim.Releaser {
 	require.True(c.t, c.s.Begin())
 	return c.Release(context.Background(), "", h)
 }

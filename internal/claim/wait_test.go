@@ -111,7 +111,7 @@ func TestAnswerIsTrustedFromTheTimeItWasAskedFor(t *testing.T) {
 		require.NoError(t, w.err)
 		require.EqualValues(t, 7, w.grant.Fence)
 		require.Equal(t, ttl-2*time.Second-margin, w.trust.Left())
-		require.Equal(t, claim.Report{Asked: 1}, c.Report())
+		require.Equal(t, claim.Stats{Asked: 1}, c.Stats())
 		require.Zero(t, c.busy)
 	})
 }
@@ -130,7 +130,7 @@ func TestPushIsTrustedFromTheAskThatItNames(t *testing.T) {
 		require.True(t, w.returned())
 		require.NoError(t, w.err)
 		require.Equal(t, ttl-ttl/3-time.Second-margin, w.trust.Left())
-		require.Equal(t, claim.Report{Contended: true, Asked: 2, Notify: 1, Poll: 1}, c.Report())
+		require.Equal(t, claim.Stats{Contended: true, Asked: 2, Notify: 1, Poll: 1}, c.Stats())
 		require.Equal(t, 1, c.busy, "said once")
 	})
 }
@@ -189,7 +189,7 @@ func TestNewsWithoutAGrantHasTheClaimAskAtOnce(t *testing.T) {
 		(<-s.Asks).Granted(1)
 		require.Zero(t, time.Since(began))
 		require.True(t, w.returned())
-		require.Equal(t, 1, c.Report().Reconnect)
+		require.Equal(t, 1, c.Stats().Reconnect)
 	})
 }
 
