@@ -21,7 +21,7 @@ func (h holder) Trusted() bool { return bool(h) }
 // release is an operation of its own.
 func (c *claimant) release(h claim.LastHolder) claim.Releaser {
 	require.True(c.t, c.s.Begin())
-	return c.Release(context.Background(), "", h)
+	return c.Releaser(context.Background(), "", h)
 }
 
 // granted has the claim granted.
@@ -105,7 +105,7 @@ func TestBriefReleaseWaitsASecond(t *testing.T) {
 		s.release = func(int) error { return <-answer }
 		began := time.Now()
 		r := c.release(holder(true))
-		r.Briefly()
+		r.RunBriefly()
 		require.Equal(t, time.Second, time.Since(began))
 		answer <- nil
 	})
