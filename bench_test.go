@@ -3,16 +3,18 @@ package holdfast_test
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/behavior/lab"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
@@ -112,7 +114,7 @@ func median(d []time.Duration) time.Duration {
 func BenchmarkLeaseWithoutStore(b *testing.B) {
 	for _, hooks := range []int{0, 1} {
 		b.Run(fmt.Sprint(hooks, " hooks"), func(b *testing.B) {
-			locks := holdfast.Open(instant{})
+			locks := holdfast.Open(lab.Instant{})
 			defer locks.Close()
 			if hooks > 0 {
 				keepNothing(locks)
@@ -130,7 +132,7 @@ func BenchmarkLeaseWithoutStore(b *testing.B) {
 
 // BenchmarkLockWithoutStore is the same for the forms of package sync.
 func BenchmarkLockWithoutStore(b *testing.B) {
-	locks := holdfast.Open(instant{})
+	locks := holdfast.Open(lab.Instant{})
 	defer locks.Close()
 	mu := locks.Mutex("x")
 	b.ReportAllocs()
@@ -142,17 +144,167 @@ func BenchmarkLockWithoutStore(b *testing.B) {
 
 // keepNothing adds a hook that only calls what it is around.
 func keepNothing(locks *holdfast.Client) {
-	locks.AddHook(meddler{acquire: func(next holdfast.AcquireFunc, ctx context.Context, op *holdfast.AcquireOp) (*holdfast.Lease, error) {
+	locks.AddHook(lab.Meddler{Acquire: func(next holdfast.AcquireFunc, ctx context.Context, op *holdfast.AcquireOp) (*holdfast.Lease, error) {
 		return next(ctx, op)
 	}})
 }
 
-// instant grants everything at once.
-type instant struct{}
-
-func (instant) Acquire(_ context.Context, r *driver.Request) (driver.Grant, error) {
-	return driver.Grant{Status: driver.Granted, Ask: r.Ask, Fence: 1}, nil
+// BenchmarkPass measures how fast a lock goes from one goroutine of a client to the next.
+func BenchmarkPass(b *testing.B) {
+	for _, goroutines := range []int{2, 64} {
+		b.Run(fmt.Sprint(goroutines, " goroutines"), func(b *testing.B) {
+			locks := holdfast.New(redistest.Shared(b).Client(b), holdfast.WithPrefix("holdfast-bench"))
+			defer locks.Close()
+			mu := locks.Mutex("pass")
+			b.ReportAllocs()
+			var wg sync.WaitGroup
+			for range goroutines {
+				wg.Go(func() {
+					for range b.N / goroutines {
+						mu.Lock()
+						mu.Unlock()
+					}
+				})
+			}
+			wg.Wait()
+		})
+	}
 }
-func (instant) Renew(_ context.Context, l []driver.Lease) []error { return make([]error, len(l)) }
-func (instant) Release(context.Context, driver.Lease) error       { return nil }
-func (instant) Close() error                                      { return nil }
+
+// BenchmarkRead measures readers of one client, who go in and out together.
+func BenchmarkRead(b *testing.B) {
+	for _, goroutines := range []int{1, 2, 64} {
+		b.Run(fmt.Sprint(goroutines, " goroutines"), func(b *testing.B) {
+			locks := holdfast.New(redistest.Shared(b).Client(b), holdfast.WithPrefix("holdfast-bench"))
+			defer locks.Close()
+			rw := locks.RWMutex("read")
+			b.ReportAllocs()
+			var wg sync.WaitGroup
+			for range goroutines {
+				wg.Go(func() {
+					for range max(1, b.N/goroutines) {
+						rw.RLock()
+						rw.RUnlock()
+					}
+				})
+			}
+			wg.Wait()
+		})
+	}
+}
+
+// BenchmarkLinger measures how fast a lock is locked again that was kept.
+func BenchmarkLinger(b *testing.B) {
+	locks := holdfast.New(redistest.Shared(b).Client(b), holdfast.WithPrefix("holdfast-bench"))
+	defer locks.Close()
+	mu := locks.Mutex("linger", holdfast.WithLinger(time.Minute))
+	b.ReportAllocs()
+	for b.Loop() {
+		mu.Lock()
+		mu.Unlock()
+	}
+}
+
+// BenchmarkApart measures locks that have nothing to do with each other, of one client.
+func BenchmarkApart(b *testing.B) {
+	for _, goroutines := range []int{1, 8, 64, 512} {
+		for _, on := range []bool{false, true} {
+			b.Run(fmt.Sprintf("%d goroutines, together %v", goroutines, on), func(b *testing.B) {
+				rdb := redistest.Shared(b).Client(b)
+				locks := holdfast.New(rdb, holdfast.WithPrefix("holdfast-bench"), holdfast.WithPipelining(on))
+				defer locks.Close()
+				b.ReportAllocs()
+				var wg sync.WaitGroup
+				for i := range goroutines {
+					wg.Go(func() {
+						mu := locks.Mutex(fmt.Sprint("apart ", i))
+						for range max(1, b.N/goroutines) {
+							mu.Lock()
+							mu.Unlock()
+						}
+					})
+				}
+				wg.Wait()
+			})
+		}
+	}
+}
+
+const manyHeld = 10_000
+
+// estate is very many locks that one client holds, and what came with them: not counted
+// are the names, and what the Redis client has, which has been as busy before.
+type estate struct {
+	locks      *holdfast.Client
+	leases     []*holdfast.Lease
+	goroutines int
+	heap       float64 // bytes for each
+}
+
+func acquireEstate(tb testing.TB, opts ...holdfast.Option) *estate {
+	tb.Helper()
+	s := redistest.Shared(tb)
+	rdb := s.Client(tb)
+	const at = 16
+	all := func(do func(i int) error) {
+		var wg sync.WaitGroup
+		for from := range at {
+			wg.Go(func() {
+				for i := from; i < manyHeld; i += at {
+					assert.NoError(tb, do(i))
+				}
+			})
+		}
+		wg.Wait()
+	}
+	ctx := context.Background()
+	names := make([]string, manyHeld)
+	e := &estate{leases: make([]*holdfast.Lease, manyHeld)}
+	all(func(i int) error {
+		names[i] = fmt.Sprintf("held-%d", i)
+		return rdb.Ping(ctx).Err()
+	})
+	goroutines, heap := runtime.NumGoroutine(), liveHeap()
+	e.locks = holdfast.New(rdb, append(opts, holdfast.WithPrefix(s.Prefix()+"holdfast"))...)
+	all(func(i int) (err error) {
+		e.leases[i], err = e.locks.Mutex(names[i]).Lease(ctx)
+		return err
+	})
+	require.False(tb, tb.Failed())
+	e.goroutines = runtime.NumGoroutine() - goroutines
+	e.heap = (liveHeap() - heap) / manyHeld
+	runtime.KeepAlive(names)
+	return e
+}
+
+func liveHeap() float64 {
+	runtime.GC()
+	runtime.GC() // frees what the first one has finalized
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return float64(m.HeapAlloc)
+}
+
+func TestHeldLeasesNeedFewGoroutinesAndLittleMemory(t *testing.T) {
+	e := acquireEstate(t)
+	t.Logf("%d goroutines, %.0f bytes for each lease", e.goroutines, e.heap)
+	require.LessOrEqual(t, e.goroutines, 4)
+	require.LessOrEqual(t, e.heap, 1024.0)
+	require.NoError(t, e.locks.Close())
+	for _, l := range e.leases {
+		require.ErrorIs(t, l.Err(), holdfast.ErrNotHeld)
+	}
+}
+
+// BenchmarkHeld reports what it takes to hold very many locks.
+func BenchmarkHeld(b *testing.B) {
+	var e *estate
+	for b.Loop() {
+		e = acquireEstate(b)
+		if err := e.locks.Close(); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(e.heap, "B/lease")
+	b.ReportMetric(float64(e.goroutines), "goroutines")
+}

@@ -11,17 +11,18 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/behavior/lab"
 )
 
 // witness notes by which functions of ours the store was called.
 type witness struct {
-	instant
+	lab.Instant
 	acquire, release []string
 }
 
 func (w *witness) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, error) {
 	w.acquire = frames()
-	return w.instant.Acquire(ctx, r)
+	return w.Instant.Acquire(ctx, r)
 }
 
 func (w *witness) Release(context.Context, driver.Lease) error {

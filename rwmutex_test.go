@@ -2,7 +2,6 @@ package holdfast_test
 
 import (
 	"fmt"
-	"runtime"
 	"sync"
 	"testing"
 
@@ -10,51 +9,36 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/behavior/lab"
 )
 
-// These are the tests of sync.RWMutex, in one process and over several clients.
-
-// crowdOf is so many readers that no test has them.
-const crowdOf = 10000
-
-// hammer goes in and out n times.
-func hammer(r *referee, lock sync.Locker, weight int64, n int) {
-	for range n {
-		lock.Lock()
-		r.enter(weight)
-		runtime.Gosched()
-		r.leave(weight)
-		lock.Unlock()
-	}
-}
-
 func TestReadersAndWritersNeverMeet(t *testing.T) {
-	everywhere(t, func(t *testing.T, l *lab) {
-		clients := []*holdfast.Client{l.near(), l.near(), l.near()}
+	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
+		clients := []*holdfast.Client{l.Near(), l.Near(), l.Near()}
 		for _, readers := range []int{1, 3, 5, 10, 16} {
 			for _, among := range []int{1, 3} {
-				r, n := &referee{limit: crowdOf}, 5
+				r, n := &lab.Referee{Limit: lab.CrowdOf}, 5
 				var wg sync.WaitGroup
 				handle := func(i int) *holdfast.RWMutex {
 					return clients[i%among].RWMutex(fmt.Sprintf("%d readers of %d clients", readers, among))
 				}
 				for i := range 2 {
-					wg.Go(func() { hammer(r, handle(i), crowdOf, n) })
+					wg.Go(func() { lab.Hammer(r, handle(i), lab.CrowdOf, n) })
 				}
 				for i := range readers {
-					wg.Go(func() { hammer(r, handle(i).RLocker(), 1, n) })
+					wg.Go(func() { lab.Hammer(r, handle(i).RLocker(), 1, n) })
 				}
-				promptly(t, 6*soon, func() error { wg.Wait(); return nil })
-				r.requireFair(t, int64(n*(2+readers)))
-				l.isClean("rwmutex", fmt.Sprintf("%d readers of %d clients", readers, among))
+				lab.Promptly(t, 6*lab.Soon, func() error { wg.Wait(); return nil })
+				r.RequireFair(t, int64(n*(2+readers)))
+				l.IsClean("rwmutex", fmt.Sprintf("%d readers of %d clients", readers, among))
 			}
 		}
 	})
 }
 
 func TestReadersReadTogether(t *testing.T) {
-	everywhere(t, func(t *testing.T, l *lab) {
-		clients := []*holdfast.Client{l.near(), l.near(), l.near()}
+	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
+		clients := []*holdfast.Client{l.Near(), l.Near(), l.Near()}
 		for _, readers := range []int{1, 3, 4, 16} {
 			for _, among := range []int{1, 3} {
 				var in, out sync.WaitGroup
@@ -69,23 +53,23 @@ func TestReadersReadTogether(t *testing.T) {
 						rw.RUnlock()
 					})
 				}
-				promptly(t, soon, func() error { in.Wait(); return nil })
-				info := l.look(clients[0].RWMutex("x"))
+				lab.Promptly(t, lab.Soon, func() error { in.Wait(); return nil })
+				info := l.Look(clients[0].RWMutex("x"))
 				assert.Len(t, info.Holders, readers)
 				for _, h := range info.Holders {
 					assert.True(t, h.Shared)
 				}
 				close(leave)
-				promptly(t, soon, func() error { out.Wait(); return nil })
+				lab.Promptly(t, lab.Soon, func() error { out.Wait(); return nil })
 			}
 		}
-		l.isClean("rwmutex", "x")
+		l.IsClean("rwmutex", "x")
 	})
 }
 
 func TestTryLockOfRWMutex(t *testing.T) {
-	everywhere(t, func(t *testing.T, l *lab) {
-		a, b := l.near(), l.near()
+	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
+		a, b := l.Near(), l.Near()
 		rw := a.RWMutex("x")
 		others := []*holdfast.RWMutex{rw, a.RWMutex("x"), b.RWMutex("x")}
 
@@ -119,7 +103,7 @@ func TestTryLockOfRWMutex(t *testing.T) {
 			_, err = other.TryRLease(t.Context())
 			require.ErrorIs(t, err, holdfast.ErrLocked, "handle %d", i)
 		}
-		l.giveBack(write)
+		l.GiveBack(write)
 		read, err := rw.TryRLease(t.Context())
 		require.NoError(t, err)
 		for i, other := range others {
@@ -128,20 +112,20 @@ func TestTryLockOfRWMutex(t *testing.T) {
 			second, err := other.TryRLease(t.Context())
 			require.NoError(t, err, "handle %d", i)
 			assert.Greater(t, second.Fence(), read.Fence())
-			l.giveBack(second)
+			l.GiveBack(second)
 		}
-		l.giveBack(read)
-		l.isClean("rwmutex", "x")
+		l.GiveBack(read)
+		l.IsClean("rwmutex", "x")
 	})
 }
 
 func TestRLockerReadLocks(t *testing.T) {
-	everywhere(t, func(t *testing.T, l *lab) {
-		wl := l.near().RWMutex("x")
+	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
+		wl := l.Near().RWMutex("x")
 		rl := wl.RLocker()
 		wlocked, rlocked := make(chan bool, 1), make(chan bool, 1)
 		const n = 10
-		done := begin(func() {
+		done := lab.Begin(func() {
 			for range n {
 				rl.Lock()
 				rl.Lock()
@@ -167,34 +151,34 @@ func TestRLockerReadLocks(t *testing.T) {
 			}
 			wl.Unlock()
 		}
-		l.ends(done)
-		assert.Contains(t, panics(t, rl.Unlock), "RUnlock of unlocked RWMutex")
+		l.Ends(done)
+		assert.Contains(t, lab.Panics(t, rl.Unlock), "RUnlock of unlocked RWMutex")
 	})
 }
 
 func TestUnlockOfUnlockedRWMutexPanics(t *testing.T) {
 	const unlock, runlock = "holdfast: Unlock of unlocked RWMutex", "holdfast: RUnlock of unlocked RWMutex"
-	everywhere(t, func(t *testing.T, l *lab) {
-		a, b := l.near(), l.near()
+	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
+		a, b := l.Near(), l.Near()
 		rw, other := a.RWMutex("x"), b.RWMutex("x")
 		neither := func(why string) {
 			t.Helper()
-			assert.Equal(t, unlock, panics(t, rw.Unlock), why)
-			assert.Equal(t, runlock, panics(t, rw.RUnlock), why)
+			assert.Equal(t, unlock, lab.Panics(t, rw.Unlock), why)
+			assert.Equal(t, runlock, lab.Panics(t, rw.RUnlock), why)
 		}
 		neither("never locked")
 		rw.Lock()
-		assert.Equal(t, runlock, panics(t, rw.RUnlock), "locked for writing")
+		assert.Equal(t, runlock, lab.Panics(t, rw.RUnlock), "locked for writing")
 		assert.False(t, other.TryRLock(), "RUnlock has unlocked the writer")
 		rw.Unlock()
 		neither("one too many")
 
 		rw.RLock()
 		require.True(t, rw.TryRLock())
-		assert.Equal(t, unlock, panics(t, rw.Unlock), "locked for reading")
-		assert.Len(t, l.look(rw).Holders, 2)
+		assert.Equal(t, unlock, lab.Panics(t, rw.Unlock), "locked for reading")
+		assert.Len(t, l.Look(rw).Holders, 2)
 		rw.RUnlock()
-		assert.Len(t, l.look(rw).Holders, 1)
+		assert.Len(t, l.Look(rw).Holders, 1)
 		rw.RUnlock()
 		neither("one too many")
 
@@ -203,7 +187,7 @@ func TestUnlockOfUnlockedRWMutexPanics(t *testing.T) {
 		a.Mutex("x").Lock()
 		a.RWMutex("y").RLock()
 		neither("locked by another")
-		assert.Len(t, l.look(rw).Holders, 1)
+		assert.Len(t, l.Look(rw).Holders, 1)
 		other.RUnlock()
 		a.Mutex("x").Unlock()
 		a.RWMutex("y").RUnlock()
@@ -213,84 +197,84 @@ func TestUnlockOfUnlockedRWMutexPanics(t *testing.T) {
 }
 
 func TestUnlockNeverTouchesALeaseOfAnRWMutex(t *testing.T) {
-	everywhere(t, func(t *testing.T, l *lab) {
-		c := l.near()
+	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
+		c := l.Near()
 		rw := c.RWMutex("x")
-		lease := l.take(rw.RLease)
-		assert.Contains(t, panics(t, rw.RUnlock), "RUnlock of unlocked")
+		lease := l.Take(rw.RLease)
+		assert.Contains(t, lab.Panics(t, rw.RUnlock), "RUnlock of unlocked")
 		rw.RLock()
 		rw.RUnlock()
-		l.isHeldBy(rw, lease)
-		l.giveBack(lease)
+		l.IsHeldBy(rw, lease)
+		l.GiveBack(lease)
 
 		// Neither one that was taken between a Lock that was lost and its Unlock.
 		rw.Lock()
 		require.NoError(t, rw.ForceUnlock(t.Context()))
-		lease = l.take(rw.Lease)
+		lease = l.Take(rw.Lease)
 		rw.Unlock()
-		l.isHeldBy(rw, lease)
-		l.giveBack(lease)
+		l.IsHeldBy(rw, lease)
+		l.GiveBack(lease)
 	})
 }
 
 // Also where nobody can see it: the first of the two waits inside of its client.
 func TestWaitingWriterHoldsUpNewReaders(t *testing.T) {
-	everywhere(t, func(t *testing.T, l *lab) {
-		a, b := l.near(), l.near()
+	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
+		a, b := l.Near(), l.Near()
 		for what, writer := range map[string]*holdfast.RWMutex{"here": a.RWMutex("x"), "elsewhere": b.RWMutex("x")} {
 			rw := a.RWMutex("x")
 			rw.RLock()
 			var mu sync.Mutex
 			var order []string
 			note := func(who string) { mu.Lock(); order = append(order, who); mu.Unlock() }
-			wrote := begin(func() { writer.Lock(); note("writer") })
-			l.until("the writer waits", func() bool {
+			wrote := lab.Begin(func() { writer.Lock(); note("writer") })
+			l.Until("the writer waits", func() bool {
 				if !rw.TryRLock() {
 					return true
 				}
 				rw.RUnlock()
 				return false
 			})
-			l.stays(wrote)
-			read := begin(func() { rw.RLock(); note("reader"); rw.RUnlock() })
-			l.stays(read)
+			l.Stays(wrote)
+			read := lab.Begin(func() { rw.RLock(); note("reader"); rw.RUnlock() })
+			l.Stays(read)
 			rw.RUnlock()
-			l.ends(wrote)
-			l.stays(read)
+			l.Ends(wrote)
+			l.Stays(read)
 			writer.Unlock()
-			l.ends(read)
+			l.Ends(read)
 			assert.Equal(t, []string{"writer", "reader"}, order, what)
 		}
-		l.isClean("rwmutex", "x")
+		l.IsClean("rwmutex", "x")
 	})
 }
 
 func TestReadersAndWritersAreServedInOrder(t *testing.T) {
-	everywhere(t, func(t *testing.T, l *lab) {
-		a, b := l.near().RWMutex("x"), l.near().RWMutex("x")
-		held := l.take(a.Lease)
-		var queue []*pending
-		for i, ask := range []leasing{a.RLease, b.RLease, b.Lease, a.RLease, b.RLease, a.Lease, b.Lease} {
-			queue = append(queue, l.ask(ask))
-			l.untilWaiting(a, i+1)
+	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
+		a, b := l.Near().RWMutex("x"), l.Near().RWMutex("x")
+		held := l.Take(a.Lease)
+		var queue []*lab.Pending
+		for i, ask := range []lab.Leasing{a.RLease, b.RLease, b.Lease, a.RLease, b.RLease, a.Lease, b.Lease} {
+			queue = append(queue, l.Ask(ask))
+			l.UntilWaiting(a, i+1)
 		}
 		var shared []bool
-		for _, w := range l.look(a).Queue {
+		for _, w := range l.Look(a).Queue {
 			shared = append(shared, w.Shared)
 		}
 		assert.Equal(t, []bool{true, true, false, true, true, false, false}, shared)
-		l.giveBack(held)
-		for _, together := range [][]*pending{queue[0:2], queue[2:3], queue[3:5], queue[5:6], queue[6:7]} {
+		l.GiveBack(held)
+		for _, together := range [][]*lab.Pending{queue[0:2], queue[2:3], queue[3:5], queue[5:6], queue[6:7]} {
 			var leases []*holdfast.Lease
 			for _, p := range together {
-				lease := p.granted(soon)
+				lease := p.Granted(lab.Soon)
 				assert.Greater(t, lease.Fence(), held.Fence())
 				leases = append(leases, lease)
 			}
-			l.isHeldBy(a, leases...)
+			l.IsHeldBy(a, leases...)
 			held = leases[len(leases)-1]
-			l.giveBack(leases...)
+			l.GiveBack(leases...)
 		}
-		l.isClean("rwmutex", "x")
+		l.IsClean("rwmutex", "x")
 	})
 }

@@ -13,15 +13,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/behavior/lab"
 )
 
 // These are the tests of golang.org/x/sync/semaphore, over several clients.
 
 func TestSemaphoreNeverGivesMoreThanItsLimit(t *testing.T) {
-	everywhere(t, func(t *testing.T, l *lab) {
+	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
 		const limit, loops = 5, 10
-		clients := []*holdfast.Client{l.near(), l.near(), l.near()}
-		r := &referee{limit: limit}
+		clients := []*holdfast.Client{l.Near(), l.Near(), l.Near()}
+		r := &lab.Referee{Limit: limit}
 		var wg sync.WaitGroup
 		for i := range 3 * limit {
 			s, n := clients[i%3].Semaphore("x", limit), int64(i%limit+1)
@@ -30,53 +31,53 @@ func TestSemaphoreNeverGivesMoreThanItsLimit(t *testing.T) {
 					if !assert.NoError(t, s.Acquire(t.Context(), n)) {
 						return
 					}
-					r.enter(n)
+					r.Enter(n)
 					time.Sleep(rand.N(time.Millisecond))
-					r.leave(n)
+					r.Leave(n)
 					s.Release(n)
 				}
 			})
 		}
-		promptly(t, 6*soon, func() error { wg.Wait(); return nil })
-		r.requireFair(t, 3*limit*loops)
-		assert.Equal(t, int64(limit), r.peak, "they never had it all")
-		l.isClean("semaphore", "x")
+		lab.Promptly(t, 6*lab.Soon, func() error { wg.Wait(); return nil })
+		r.RequireFair(t, 3*limit*loops)
+		assert.Equal(t, int64(limit), r.Peak, "they never had it all")
+		l.IsClean("semaphore", "x")
 	})
 }
 
 func TestReleaseOfMoreThanIsHeldPanicsAndChangesNothing(t *testing.T) {
-	everywhere(t, func(t *testing.T, l *lab) {
-		a, b := l.near().Semaphore("x", 10), l.near().Semaphore("x", 10)
+	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
+		a, b := l.Near().Semaphore("x", 10), l.Near().Semaphore("x", 10)
 		tooMuch := func(n int64) {
 			t.Helper()
-			assert.Equal(t, "holdfast: semaphore: released more than held", panics(t, func() { a.Release(n) }))
+			assert.Equal(t, "holdfast: semaphore: released more than held", lab.Panics(t, func() { a.Release(n) }))
 		}
 		tooMuch(1)
 		require.NoError(t, b.Acquire(t.Context(), 3)) // that of another client does not count
 		tooMuch(1)
 		require.NoError(t, a.Acquire(t.Context(), 2))
 		require.NoError(t, a.Acquire(t.Context(), 4))
-		lease := l.take(permits(a, 1)) // nor does a lease
-		before := l.look(a).Holders
+		lease := l.Take(lab.Permits(a, 1)) // nor does a lease
+		before := l.Look(a).Holders
 		tooMuch(7)
-		for i, h := range l.look(a).Holders {
+		for i, h := range l.Look(a).Holders {
 			assert.Equal(t, before[i].Fence, h.Fence)
 			assert.Equal(t, before[i].Weight, h.Weight)
 		}
-		assert.EqualValues(t, 10, l.used(a))
+		assert.EqualValues(t, 10, l.Used(a))
 		a.Release(6) // all are still there
 		tooMuch(1)
-		assert.EqualValues(t, 4, l.used(a))
+		assert.EqualValues(t, 4, l.Used(a))
 		require.NoError(t, lease.Err())
-		l.giveBack(lease)
+		l.GiveBack(lease)
 		b.Release(3)
-		l.isClean("semaphore", "x")
+		l.IsClean("semaphore", "x")
 	})
 }
 
 func TestNegativeNumberOfPermitsPanics(t *testing.T) {
-	everywhere(t, func(t *testing.T, l *lab) {
-		s := l.near().Semaphore("x", 2)
+	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
+		s := l.Near().Semaphore("x", 2)
 		require.NoError(t, s.Acquire(t.Context(), 1))
 		for _, f := range []func(){
 			func() { _ = s.Acquire(t.Context(), -1) },
@@ -88,25 +89,25 @@ func TestNegativeNumberOfPermitsPanics(t *testing.T) {
 			func() { _, _ = s.TryLease(t.Context(), 0) },
 			func() { _ = s.Do(t.Context(), 0, func(context.Context) error { return nil }) },
 		} {
-			panics(t, f)
+			lab.Panics(t, f)
 		}
-		assert.EqualValues(t, 1, l.used(s))
+		assert.EqualValues(t, 1, l.Used(s))
 		s.Release(1)
 	})
 }
 
 func TestNoPermitsAreAlwaysToBeHad(t *testing.T) {
-	everywhere(t, func(t *testing.T, l *lab) {
-		s := l.near().Semaphore("x", 2)
+	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
+		s := l.Near().Semaphore("x", 2)
 		require.NoError(t, s.Acquire(t.Context(), 0))
 		assert.True(t, s.TryAcquire(0))
 		s.Release(0)
-		assert.Empty(t, l.s.Keys(t, l.s.Prefix()), "that is nothing to tell Redis")
+		assert.Empty(t, l.Server.Keys(t, l.Server.Prefix()), "that is nothing to tell Redis")
 		require.True(t, s.TryAcquire(2))
 		require.NoError(t, s.Acquire(t.Context(), 0))
 		assert.True(t, s.TryAcquire(0))
 		s.Release(0)
-		assert.EqualValues(t, 2, l.used(s))
+		assert.EqualValues(t, 2, l.Used(s))
 		s.Release(2)
 
 		gone := errors.New("gone")
@@ -117,8 +118,8 @@ func TestNoPermitsAreAlwaysToBeHad(t *testing.T) {
 }
 
 func TestTryAcquireTakesWhatIsFree(t *testing.T) {
-	everywhere(t, func(t *testing.T, l *lab) {
-		a, b := l.near().Semaphore("x", 2), l.near().Semaphore("x", 2)
+	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
+		a, b := l.Near().Semaphore("x", 2), l.Near().Semaphore("x", 2)
 		for _, other := range []*holdfast.Semaphore{a, b} {
 			require.NoError(t, a.Acquire(t.Context(), 1))
 			assert.True(t, other.TryAcquire(1))
@@ -135,26 +136,26 @@ func TestTryAcquireTakesWhatIsFree(t *testing.T) {
 			other.Release(1)
 			a.Release(1)
 		}
-		l.isClean("semaphore", "x")
+		l.IsClean("semaphore", "x")
 	})
 }
 
 func TestAcquireWaitsForWhatIsNotFree(t *testing.T) {
-	everywhere(t, func(t *testing.T, l *lab) {
-		a, b := l.near().Semaphore("x", 2), l.near().Semaphore("x", 2)
+	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
+		a, b := l.Near().Semaphore("x", 2), l.Near().Semaphore("x", 2)
 		require.NoError(t, a.Acquire(t.Context(), 2))
-		acquired := begin(func() { assert.NoError(t, b.Acquire(t.Context(), 1)) })
-		l.untilWaiting(a, 1)
-		l.stays(acquired)
+		acquired := lab.Begin(func() { assert.NoError(t, b.Acquire(t.Context(), 1)) })
+		l.UntilWaiting(a, 1)
+		l.Stays(acquired)
 		require.ErrorIs(t, acquireWithin(t, a, 1, 20*time.Millisecond), context.DeadlineExceeded)
 		a.Release(1)
-		l.ends(acquired)
+		l.Ends(acquired)
 		require.ErrorIs(t, acquireWithin(t, a, 1, 20*time.Millisecond), context.DeadlineExceeded)
 		b.Release(1)
-		require.NoError(t, acquireWithin(t, a, 1, soon))
+		require.NoError(t, acquireWithin(t, a, 1, lab.Soon))
 		a.Release(2)
-		l.untilWaiting(a, 0)
-		l.isClean("semaphore", "x")
+		l.UntilWaiting(a, 0)
+		l.IsClean("semaphore", "x")
 	})
 }
 
@@ -166,9 +167,9 @@ func acquireWithin(t *testing.T, s *holdfast.Semaphore, n int64, d time.Duration
 
 // What can never be had holds up nobody, and is told at once.
 func TestRequestForMoreThanTheLimitBlocksNobody(t *testing.T) {
-	everywhere(t, func(t *testing.T, l *lab) {
+	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
 		const n = 2
-		a, b := l.near().Semaphore("x", n), l.near().Semaphore("x", n)
+		a, b := l.Near().Semaphore("x", n), l.Near().Semaphore("x", n)
 		var wg sync.WaitGroup
 		for range n * 3 {
 			wg.Go(func() {
@@ -177,15 +178,15 @@ func TestRequestForMoreThanTheLimitBlocksNobody(t *testing.T) {
 				a.Release(1)
 			})
 		}
-		promptly(t, soon, func() error { wg.Wait(); return nil })
-		l.isClean("semaphore", "x")
+		lab.Promptly(t, lab.Soon, func() error { wg.Wait(); return nil })
+		l.IsClean("semaphore", "x")
 	})
 }
 
 func TestLargeAcquireDoesNotStarve(t *testing.T) {
-	everywhere(t, func(t *testing.T, l *lab) {
+	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
 		const n = 4
-		clients := []*holdfast.Client{l.near(), l.near()}
+		clients := []*holdfast.Client{l.Near(), l.Near()}
 		var stop atomic.Bool
 		var wg sync.WaitGroup
 		for i := range n {
@@ -201,72 +202,72 @@ func TestLargeAcquireDoesNotStarve(t *testing.T) {
 			})
 		}
 		large := clients[0].Semaphore("x", n)
-		err := acquireWithin(t, large, n, 2*soon)
+		err := acquireWithin(t, large, n, 2*lab.Soon)
 		stop.Store(true)
 		require.NoError(t, err)
 		large.Release(n)
-		promptly(t, soon, func() error { wg.Wait(); return nil })
-		l.isClean("semaphore", "x")
+		lab.Promptly(t, lab.Soon, func() error { wg.Wait(); return nil })
+		l.IsClean("semaphore", "x")
 	})
 }
 
 // A large request at the head of the queue gives up. Those behind it, who only waited
 // because it did, go on.
 func TestCancelledLargeAcquireDoesNotStarveTheSmallOnes(t *testing.T) {
-	everywhere(t, func(t *testing.T, l *lab) {
-		a, b := l.near().Semaphore("x", 10), l.near().Semaphore("x", 10)
+	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
+		a, b := l.Near().Semaphore("x", 10), l.Near().Semaphore("x", 10)
 		for _, who := range []*holdfast.Semaphore{a, b} {
 			require.NoError(t, a.Acquire(t.Context(), 1))
 			ctx, cancel := context.WithCancel(t.Context())
 			large := make(chan error, 1)
 			go func() { large <- who.Acquire(ctx, 10) }()
-			l.untilWaiting(a, 1)
+			l.UntilWaiting(a, 1)
 			assert.False(t, b.TryAcquire(1), "nobody overtakes")
-			small := begin(func() { assert.NoError(t, b.Acquire(t.Context(), 1)) })
-			l.untilWaiting(a, 2)
-			l.stays(small)
+			small := lab.Begin(func() { assert.NoError(t, b.Acquire(t.Context(), 1)) })
+			l.UntilWaiting(a, 2)
+			l.Stays(small)
 			cancel()
-			require.ErrorIs(t, promptly(t, soon, func() error { return <-large }), context.Canceled)
-			l.ends(small)
-			assert.EqualValues(t, 2, l.used(a))
+			require.ErrorIs(t, lab.Promptly(t, lab.Soon, func() error { return <-large }), context.Canceled)
+			l.Ends(small)
+			assert.EqualValues(t, 2, l.Used(a))
 			a.Release(1)
 			b.Release(1)
 		}
-		l.isClean("semaphore", "x")
+		l.IsClean("semaphore", "x")
 	})
 }
 
 // The context ends before there are enough permits, so Acquire must fail, and what is
 // released after that is all there.
 func TestCancelledAcquireTakesNothing(t *testing.T) {
-	everywhere(t, func(t *testing.T, l *lab) {
-		l.remember()
-		a, b := l.near().Semaphore("x", 2), l.near().Semaphore("x", 2)
+	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
+		l.Remember()
+		a, b := l.Near().Semaphore("x", 2), l.Near().Semaphore("x", 2)
 		for range 20 {
 			require.NoError(t, a.Acquire(t.Context(), 1))
 			ctx, cancel := context.WithCancel(t.Context())
-			done := begin(func() {
-				l.untilWaiting(a, 1)
+			done := lab.Begin(func() {
+				l.UntilWaiting(a, 1)
 				cancel()
 				a.Release(1)
 			})
 			require.ErrorIs(t, b.Acquire(ctx, 2), context.Canceled)
-			l.ends(done)
-			l.until("all are free", func() bool { return b.TryAcquire(2) })
+			l.Ends(done)
+			l.Until("all are free", func() bool { return b.TryAcquire(2) })
 			b.Release(2)
 			require.ErrorIs(t, b.Acquire(ctx, 1), context.Canceled, "a context that has ended")
 		}
-		l.isClean("semaphore", "x")
+		l.IsClean("semaphore", "x")
 	})
 }
 
 // Waiters give up at the time when their turn comes. Whoever wins, no permit is lost.
 func TestCancelledAcquiresLosePermitsToNobody(t *testing.T) {
-	everywhere(t, func(t *testing.T, l *lab) {
-		l.remember()
+	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
+		l.Remember()
 		const limit, loops = 4, 15
-		clients := []*holdfast.Client{l.near(), l.near(), l.near()}
-		r := &referee{limit: limit}
+		clients := []*holdfast.Client{l.Near(), l.Near(), l.Near()}
+		r := &lab.Referee{Limit: limit}
 		var got, gone atomic.Int64
 		var wg sync.WaitGroup
 		for i := range 12 {
@@ -280,20 +281,20 @@ func TestCancelledAcquiresLosePermitsToNobody(t *testing.T) {
 						continue
 					}
 					got.Add(1)
-					r.enter(n)
+					r.Enter(n)
 					time.Sleep(rand.N(time.Millisecond))
-					r.leave(n)
+					r.Leave(n)
 					s.Release(n)
 				}
 			})
 		}
-		promptly(t, 6*soon, func() error { wg.Wait(); return nil })
-		r.requireFair(t, got.Load())
+		lab.Promptly(t, 6*lab.Soon, func() error { wg.Wait(); return nil })
+		r.RequireFair(t, got.Load())
 		t.Logf("%d acquired, %d gave up", got.Load(), gone.Load())
 		s := clients[0].Semaphore("x", limit)
-		l.until("all are free", func() bool { return s.TryAcquire(limit) })
+		l.Until("all are free", func() bool { return s.TryAcquire(limit) })
 		s.Release(limit)
-		l.untilWaiting(s, 0)
-		l.isClean("semaphore", "x")
+		l.UntilWaiting(s, 0)
+		l.IsClean("semaphore", "x")
 	})
 }

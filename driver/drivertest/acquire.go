@@ -6,7 +6,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-var acquireCases = []Case{
+var acquireCases = []property{
 	{"FreeLockIsGranted", func(t *test) {
 		a := t.contender(t.driver())
 		require.EqualValues(t, 1, a.lock().Ask)

@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-var attachCases = []Case{
+var attachCases = []property{
 	{"AttachTakesTheLeaseOver", func(t *test) {
 		t.needs(Attach)
 		old, next := t.pair()
@@ -146,7 +146,7 @@ var attachCases = []Case{
 }
 
 // attachOwnerCases are about holds on behalf of an owner.
-var attachOwnerCases = []Case{
+var attachOwnerCases = []property{
 	{"AttachToATokenOfAnOwner", func(t *test) {
 		t.needs(Attach, Owner)
 		a, b := t.pair(owned("A B"))
@@ -174,7 +174,7 @@ var attachOwnerCases = []Case{
 	}},
 }
 
-var attachReaderCases = []Case{
+var attachReaderCases = []property{
 	{"AttachToAReader", func(t *test) {
 		t.needs(Attach)
 		a, b := t.pair(reading)
@@ -189,7 +189,7 @@ var attachReaderCases = []Case{
 	}},
 }
 
-var attachPermitCases = []Case{
+var attachPermitCases = []property{
 	{"AttachToPermits", func(t *test) {
 		t.needs(Attach)
 		weighing := func(n int64) func(*driver.Request) { return func(r *driver.Request) { r.Weight = n } }

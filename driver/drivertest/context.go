@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-var contextCases = []Case{
+var contextCases = []property{
 	{"CancelledAcquireIsSettledByRelease", func(t *test) {
 		a, b := t.pair()
 		_, err := a.ask(cancelled())
@@ -111,7 +111,7 @@ var contextCases = []Case{
 	}},
 }
 
-var closeCases = []Case{
+var closeCases = []property{
 	{"CloseReleasesNothing", func(t *test) {
 		d := t.open(t.T)
 		a, b := t.contender(d), t.contender(t.driver())

@@ -17,7 +17,7 @@ import (
 // A writer takes up the whole hall, like a token that wants all permits.
 const whole = 12
 
-var readerCrowdCases = []Case{
+var readerCrowdCases = []property{
 	{"ManyReadersAndWritersExcludeEachOther", func(t *test) {
 		t.crowd(waiting, readingMostly)
 	}},
@@ -30,7 +30,7 @@ var readerCrowdCases = []Case{
 	}},
 }
 
-var permitCrowdCases = []Case{
+var permitCrowdCases = []property{
 	{"ManyWeightsStayWithinTheLimit", func(t *test) {
 		t.crowd(waiting, weighingAny)
 	}},

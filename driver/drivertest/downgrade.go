@@ -6,7 +6,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-var writerDowngradeCases = []Case{
+var writerDowngradeCases = []property{
 	{"DowngradedWriterReads", func(t *test) {
 		t.needs(Downgrade)
 		w, r := t.contender(t.driver()), t.contender(t.driver(), reading)

@@ -53,6 +53,11 @@ func Run(t *testing.T, open Open, must ...Ability) {
 // Case is one property of a driver.
 type Case struct {
 	Name string // the property, such as "SecondTokenIsBusy"
+
+	// Form is Writer or AllPermits if this is a property of a Mutex, held by a lock of
+	// another kind that is taken as a whole. There is a case of that name without it, too.
+	Form string
+
 	body func(*test)
 }
 
@@ -100,7 +105,9 @@ func Cases() []Case {
 		permitHistoryCases, permitCrowdCases) {
 		all = append(all, c.of(forms[2]))
 	}
-	all = append(all, kindCases...)
+	for _, c := range kindCases {
+		all = append(all, Case{c.name, "", c.body})
+	}
 	return all
 }
 
@@ -117,14 +124,20 @@ var forms = []form{
 	{"AllPermits", []Ability{Semaphore}, func(r *driver.Request) { r.Kind, r.Weight, r.Limit = driver.Semaphore, 5, 5 }},
 }
 
+// property is a case that has not been given a form.
+type property struct {
+	name string
+	body func(*test)
+}
+
 // as is the same property of another form.
-func (c Case) as(f form) Case {
-	return Case{f.prefix + c.Name, c.of(f).body}
+func (c property) as(f form) Case {
+	return Case{f.prefix + c.name, f.prefix, c.of(f).body}
 }
 
 // of is a property of locks whose tokens have that form unless the case says otherwise.
-func (c Case) of(f form) Case {
-	return Case{c.Name, func(t *test) {
+func (c property) of(f form) Case {
+	return Case{c.name, "", func(t *test) {
 		t.needs(f.needs...)
 		t.shape = f.shape
 		c.body(t)

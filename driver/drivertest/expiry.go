@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-var expiryCases = []Case{
+var expiryCases = []property{
 	{"SilentHolderIsReplacedAfterItsTTL", func(t *test) {
 		a, b := t.pair(lasting(short))
 		a.lock()

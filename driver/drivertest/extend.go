@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-var extendCases = []Case{
+var extendCases = []property{
 	{"ExtendRenews", func(t *test) {
 		t.needs(Extend)
 		a, b := t.pair(lasting(2 * short))

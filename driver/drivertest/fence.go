@@ -19,7 +19,7 @@ func lastFence(t *test, g driver.Grant, asked int64) int64 {
 	return g.Fence + max(g.Fences, 1) - 1
 }
 
-var fenceCases = []Case{
+var fenceCases = []property{
 	{"FencesIncreaseOverReleases", func(t *test) {
 		t.needs(Fences)
 		a, b := t.driver(), t.driver()

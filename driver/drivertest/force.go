@@ -6,7 +6,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-var forceCases = []Case{
+var forceCases = []property{
 	{"ForceFreesTheLock", func(t *test) {
 		t.needs(Force)
 		a, b := t.pair()

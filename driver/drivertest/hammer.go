@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-var hammerCases = []Case{
+var hammerCases = []property{
 	{"ManyTokensExcludeEachOther", func(t *test) { t.hammer(waiting) }},
 	{"ManyTokensThatDoNotWaitExcludeEachOther", func(t *test) { t.hammer() }},
 	{"ManyTokensThatGiveUpExcludeEachOther", func(t *test) {

@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-var readerHistoryCases = []Case{
+var readerHistoryCases = []property{
 	{"ReadersAndWritersAreServedInOrderWhateverHappens", func(t *test) {
 		t.needs(Queue)
 		t.history(manyReaders, readingMostly)
@@ -20,7 +20,7 @@ var readerHistoryCases = []Case{
 	}},
 }
 
-var permitHistoryCases = []Case{
+var permitHistoryCases = []property{
 	{"WeightsAreServedInOrderWhateverHappens", func(t *test) {
 		t.needs(Queue)
 		t.history(0, weighingAny)

@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-var inspectCases = []Case{
+var inspectCases = []property{
 	{"InspectShowsAFreeLock", func(t *test) {
 		t.needs(Inspect)
 		a := t.contender(t.driver())

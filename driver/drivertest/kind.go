@@ -7,7 +7,7 @@ import (
 )
 
 // Locks of different kinds never meet, even with one name.
-var kindCases = []Case{
+var kindCases = []property{
 	{"KindsOfOneNameDoNotMeet", func(t *test) {
 		kinds := t.kinds()
 		for _, a := range kinds {

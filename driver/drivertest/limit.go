@@ -9,7 +9,7 @@ import (
 )
 
 // The limit of a semaphore is for its first holder to say.
-var limitCases = []Case{
+var limitCases = []property{
 	refusal("ZeroWeightIsRefused", weighing(0, 5)),
 	refusal("NegativeWeightIsRefused", weighing(-1, 5)),
 	refusal("ZeroLimitIsRefused", weighing(1, 0)),

@@ -31,7 +31,7 @@ func (t *test) longest() string {
 	return u + strings.Repeat("\xff", driver.MaxName-len(u))
 }
 
-var nameCases = []Case{
+var nameCases = []property{
 	{"NamesOfAnyBytes", func(t *test) {
 		d, other := t.driver(), t.driver()
 		for _, name := range t.names() {

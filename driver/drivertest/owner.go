@@ -11,7 +11,7 @@ import (
 )
 
 // ownerCases are about locks that are held alone: by tokens of one owner.
-var ownerCases = []Case{
+var ownerCases = []property{
 	{"OwnerEntersAgain", func(t *test) {
 		t.needs(Owner)
 		a, b := t.pair(owned("A"))
@@ -232,7 +232,7 @@ var ownerCases = []Case{
 }
 
 // ownedWriterCases are about the owner of a write lock.
-var ownedWriterCases = []Case{
+var ownedWriterCases = []property{
 	{"OwnedWriterIsNotDowngraded", func(t *test) {
 		t.needs(Owner, Downgrade)
 		a, b := t.pair(owned("A"))

@@ -6,7 +6,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-var permitDowngradeCases = []Case{
+var permitDowngradeCases = []property{
 	{"DowngradeGivesSomePermitsBack", func(t *test) {
 		t.needs(Downgrade)
 		c := t.permits(5, 5, 4, 3, 1)

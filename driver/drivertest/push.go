@@ -6,7 +6,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-var pushCases = []Case{
+var pushCases = []property{
 	{"GrantIsPushed", func(t *test) {
 		t.needs(Push)
 		a, b := t.pair(waiting)

@@ -2,7 +2,7 @@ package drivertest
 
 import "github.com/holdfast-go/holdfast/driver"
 
-var queueCases = []Case{
+var queueCases = []property{
 	{"WaiterIsQueued", func(t *test) {
 		t.needs(Queue)
 		a, b := t.pair(waiting)

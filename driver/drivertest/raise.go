@@ -6,7 +6,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-var raiseCases = []Case{
+var raiseCases = []property{
 	{"RaisedFenceIsThatOfTheLease", func(t *test) {
 		t.needs(Raise)
 		a, b := t.pair()
@@ -57,7 +57,7 @@ var raiseCases = []Case{
 	}},
 }
 
-var readerRaiseCases = []Case{
+var readerRaiseCases = []property{
 	{"ReadersAreNotRaisedToOneFence", func(t *test) {
 		t.needs(Raise)
 		readers := t.several(3, reading)

@@ -9,7 +9,7 @@ import (
 // reading asks for a shared hold of an RWMutex.
 func reading(r *driver.Request) { r.Shared = true }
 
-var readerCases = []Case{
+var readerCases = []property{
 	{"ReadersHoldTogether", func(t *test) {
 		readers := t.several(10, reading)
 		for _, r := range readers {

@@ -7,7 +7,7 @@ import (
 )
 
 // The leases of readers end one by one, and each for itself.
-var readerExpiryCases = []Case{
+var readerExpiryCases = []property{
 	{"SilentReaderIsReplacedAfterItsTTL", func(t *test) {
 		r, w := t.contender(t.driver(), reading, lasting(short)), t.contender(t.driver())
 		r.lock()

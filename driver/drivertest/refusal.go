@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-var refusalCases = []Case{
+var refusalCases = []property{
 	refusal("EmptyNameIsRefused", func(r *driver.Request) { r.Name = "" }),
 	refusal("LongNameIsRefused", func(r *driver.Request) {
 		r.Name += strings.Repeat("n", driver.MaxName+1-len(r.Name))
@@ -26,8 +26,8 @@ var refusalCases = []Case{
 
 // refusal is the property that a request with one thing wrong is refused for good
 // and leaves the lock as it was, whether or not it would wait.
-func refusal(name string, spoil func(*driver.Request)) Case {
-	return Case{name, func(t *test) {
+func refusal(name string, spoil func(*driver.Request)) property {
+	return property{name, func(t *test) {
 		d := t.driver()
 		for _, wait := range []bool{false, true} {
 			bad := t.contender(d, spoil)

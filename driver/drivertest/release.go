@@ -6,7 +6,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-var releaseCases = []Case{
+var releaseCases = []property{
 	{"ReleaseFreesTheLock", func(t *test) {
 		a, b := t.pair()
 		a.lock()
@@ -110,7 +110,7 @@ var releaseCases = []Case{
 	}},
 }
 
-var unsettledCases = []Case{
+var unsettledCases = []property{
 	{"StragglerOfATokenNeverSeenAcquiresNothing", func(t *test) {
 		a, b := t.pair()
 		require.ErrorIs(t, a.settle(), driver.ErrNotHeld)

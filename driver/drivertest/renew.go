@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-var renewCases = []Case{
+var renewCases = []property{
 	{"RenewedLeaseOutlivesItsTTL", func(t *test) {
 		const ttl = 4 * short
 		a := t.contender(t.driver(), lasting(ttl))

@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-var resizeCases = []Case{
+var resizeCases = []property{
 	{"ResizeUpLetsWaitersIn", func(t *test) {
 		t.needs(Resize, Queue)
 		t.push = t.has(Push)

@@ -11,7 +11,7 @@ func weighing(n, limit int64) func(*driver.Request) {
 	return func(r *driver.Request) { r.Weight, r.Limit = n, limit }
 }
 
-var semaphoreCases = []Case{
+var semaphoreCases = []property{
 	{"WeightsAddUpToTheLimit", func(t *test) {
 		held := t.permits(5, 2, 2, 1)
 		for _, c := range held {

@@ -9,7 +9,7 @@ import (
 )
 
 // Writers wait in the queue among readers.
-var writerCases = []Case{
+var writerCases = []property{
 	{"WaitingWriterHoldsUpLaterReaders", func(t *test) {
 		t.needs(Queue)
 		first, second := t.pair(reading)

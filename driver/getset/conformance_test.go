@@ -1,49 +1,48 @@
 package getset_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/driver/drivertest"
 	"github.com/holdfast-go/holdfast/driver/getset"
-	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/driver/internal/foreigntest"
 )
 
-// retention is how long keys may outlive their use.
+// retention is that of tokens that were given up.
 const retention = time.Minute
 
-func opener(s *redistest.Server) drivertest.Open {
-	return func(t *testing.T) driver.Driver { return getset.New(s.Client(t), getset.WithPrefix(s.Prefix())) }
+var protocol = foreigntest.Protocol{
+	New: func(rdb redis.UniversalClient, prefix string) driver.Driver {
+		return getset.New(rdb, getset.WithPrefix(prefix))
+	},
+	Owners: []string{""},
+	Hold: func(ctx context.Context, rdb *redis.Client, name string, left time.Duration) error {
+		ends := time.Now().Add(left).UnixMilli()
+		if left > driver.MaxTTL {
+			ends = 9_999_999_999_999_999 // the largest that is understood
+		}
+		return rdb.Set(ctx, name, ends, 0).Err()
+	},
+	Slack: time.Second,
+	Poll:  100 * time.Millisecond,
+	Left: func(ctx context.Context, rdb *redis.Client, name string) (time.Duration, error) {
+		ends, err := rdb.Get(ctx, name).Int64()
+		if err != nil {
+			return 0, err
+		}
+		kept, err := rdb.PTTL(ctx, name).Result()
+		return min(time.Until(time.UnixMilli(ends)), kept), err
+	},
+	Spoil: func(ctx context.Context, rdb *redis.Client, name string) error {
+		return rdb.HSet(ctx, name, "redisson", 1).Err()
+	},
+	Scripts: [][]string{{"acquire"}, {"renew"}, {"release"}},
 }
 
-func TestConformance(t *testing.T) {
-	t.Parallel()
-	s := redistest.Real(t)
-	drivertest.Run(t, opener(s))
-	s.RequireTTLs(t, "")
-}
-
-// The same on miniredis, where it costs nothing to wait until the last key must have gone.
-func TestConformanceInVirtualTime(t *testing.T) {
-	passed := 0
-	for _, c := range drivertest.Cases() {
-		t.Run(c.Name, func(t *testing.T) {
-			skipped := false
-			redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
-				defer func() { skipped = t.Skipped() }()
-				c.Run(t, opener(s))
-				s.RequireTTLs(t, "")
-				time.Sleep(retention + 15*time.Second)
-				s.RequireNoKeys(t, "", 0)
-			})
-			if skipped {
-				t.Skip("for the reason above") // A bubble keeps that to itself.
-			}
-			passed++
-		})
-	}
-	require.Greater(t, passed, 50, "almost nothing is left for this driver")
-}
+func TestConformance(t *testing.T)              { protocol.Conformance(t) }
+func TestConformanceInVirtualTime(t *testing.T) { protocol.ConformanceInVirtualTime(t) }
+func TestProtocol(t *testing.T)                 { protocol.Run(t) }

@@ -114,6 +114,7 @@ func TestThreeOfFiveDown(t *testing.T) {
 
 // A holder goes on with what is left of its majority, and no longer.
 func TestHolderKeepsTheLockWithAMajority(t *testing.T) {
+	t.Parallel()
 	q := newQuorum(t, native, 3)
 	lease, err := q.client().Mutex("orders", holdfast.WithTTL(2*time.Second)).Lease(t.Context())
 	require.NoError(t, err)

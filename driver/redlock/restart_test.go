@@ -18,6 +18,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/redlock"
+	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
 // A holds the lock on nodes 0, 1 and 2, and does not reach the others, when node 2 restarts
@@ -99,7 +100,7 @@ func (q *quorum) elects(d driver.Driver, token string, ttl time.Duration) bool {
 func TestRestartsElectNoSecondHolder(t *testing.T) {
 	t.Run("delayed", func(t *testing.T) {
 		f := newFleet(t, true)
-		f.run(4, 1000)
+		f.run(4, int64(redistest.Rounds(1000)))
 		require.Zero(t, f.fouls.Load(), "times that two believed to hold the lock")
 		require.Zero(t, f.setbacks.Load(), "fences that were not larger than those before")
 		t.Logf("%d acquisitions, %d restarts, %d leases lost", f.entries.Load(), f.restarts.Load(), f.lost.Load())

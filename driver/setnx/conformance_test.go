@@ -1,49 +1,37 @@
 package setnx_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/driver/drivertest"
+	"github.com/holdfast-go/holdfast/driver/internal/foreigntest"
 	"github.com/holdfast-go/holdfast/driver/setnx"
-	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
-// retention is that of tokens that were given up.
-const retention = time.Minute
-
-func opener(s *redistest.Server) drivertest.Open {
-	return func(t *testing.T) driver.Driver { return setnx.New(s.Client(t), setnx.WithPrefix(s.Prefix())) }
+var protocol = foreigntest.Protocol{
+	New: func(rdb redis.UniversalClient, prefix string) driver.Driver {
+		return setnx.New(rdb, setnx.WithPrefix(prefix))
+	},
+	Owners: []string{""},
+	Hold: func(ctx context.Context, rdb *redis.Client, name string, left time.Duration) error {
+		return rdb.Set(ctx, name, "another", left).Err()
+	},
+	Endless: true,
+	Slack:   time.Millisecond,
+	Poll:    100 * time.Millisecond,
+	Left: func(ctx context.Context, rdb *redis.Client, name string) (time.Duration, error) {
+		return rdb.PTTL(ctx, name).Result()
+	},
+	Spoil: func(ctx context.Context, rdb *redis.Client, name string) error {
+		return rdb.HSet(ctx, name, "redisson", 1).Err()
+	},
+	Scripts: [][]string{{"acquire"}, {"renew"}, {"release"}},
 }
 
-func TestConformance(t *testing.T) {
-	t.Parallel()
-	s := redistest.Real(t)
-	drivertest.Run(t, opener(s))
-	s.RequireTTLs(t, "")
-}
-
-// The same on miniredis, where it costs nothing to wait until the last key must have gone.
-func TestConformanceInVirtualTime(t *testing.T) {
-	passed := 0
-	for _, c := range drivertest.Cases() {
-		t.Run(c.Name, func(t *testing.T) {
-			skipped := false
-			redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
-				defer func() { skipped = t.Skipped() }()
-				c.Run(t, opener(s))
-				s.RequireTTLs(t, "")
-				time.Sleep(retention + 15*time.Second)
-				s.RequireNoKeys(t, "", 0)
-			})
-			if skipped {
-				t.Skip("for the reason above") // A bubble keeps that to itself.
-			}
-			passed++
-		})
-	}
-	require.Greater(t, passed, 50, "almost nothing is left for this driver")
-}
+func TestConformance(t *testing.T)              { protocol.Conformance(t) }
+func TestConformanceInVirtualTime(t *testing.T) { protocol.ConformanceInVirtualTime(t) }
+func TestProtocol(t *testing.T)                 { protocol.Run(t) }

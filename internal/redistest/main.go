@@ -13,12 +13,14 @@ import (
 var inMain bool
 
 // Main runs the tests of a package, stops what they shared and fails if they left
-// goroutines behind. It does not return. In a process started by [Child] it runs
+// goroutines behind. Tests that are parallel run eight at a time, unless -parallel says
+// otherwise. It does not return. In a process started by [Child] it runs
 // the registered function instead.
 func Main(m *testing.M) {
 	inMain = true
 	logging.Disable() // go-redis says something for each connection that a test breaks
 	runChild()
+	setParallel()
 	code := m.Run()
 	shared.stop()
 	if code == 0 {

@@ -8,12 +8,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/driver/memdriver"
+	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/session"
 )
 
 // The first Close returns when the last operation has ended, whoever else closes just then.
 func TestCloseBesideCloseAndTheLastOperationReturns(t *testing.T) {
-	for range 20_000 {
+	for range redistest.Rounds(20_000) {
 		s := session.New(memdriver.New())
 		require.True(t, s.Begin())
 		start, closed := make(chan struct{}), make(chan struct{})

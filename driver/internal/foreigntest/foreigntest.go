@@ -1,0 +1,329 @@
+// Package foreigntest holds drivers that share their locks with other programs, by protocols
+// that are not ours, to what these drivers have in common: mutexes only, one key for each,
+// its name and content as the others have them.
+package foreigntest
+
+import (
+	"context"
+	"errors"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/drivertest"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+)
+
+// Protocol is what differs.
+type Protocol struct {
+	New       func(rdb redis.UniversalClient, prefix string) driver.Driver
+	Abilities []drivertest.Ability // that the driver must have
+	Owners    []string             // on whose behalf tokens ask; "" is nobody
+
+	// Hold has another program hold the lock for so long, or without an end if that is 0.
+	Hold    func(ctx context.Context, rdb *redis.Client, name string, left time.Duration) error
+	Endless bool          // whether there are locks without an end
+	Slack   time.Duration // by how much more may seem to be left
+
+	// Poll is when the driver has a waiter ask again. It is 0 if waiters hear of releases.
+	Poll time.Duration
+
+	// Left is how long a lock is held at least, by all that is in Redis.
+	Left func(ctx context.Context, rdb *redis.Client, name string) (time.Duration, error)
+
+	// Spoil makes a key of another type.
+	Spoil func(ctx context.Context, rdb *redis.Client, name string) error
+
+	Scripts [][]string // the files of each in the folder script, without .lua
+}
+
+// retention is that of tokens that were given up.
+const retention = time.Minute
+
+func (p Protocol) opener(s *redistest.Server) drivertest.Open {
+	return func(t *testing.T) driver.Driver { return p.New(s.Client(t), s.Prefix()) }
+}
+
+// Conformance runs drivertest on a real Redis.
+func (p Protocol) Conformance(t *testing.T) {
+	t.Parallel()
+	s := redistest.Real(t)
+	drivertest.Run(t, p.opener(s), p.Abilities...)
+	s.RequireTTLs(t, "")
+}
+
+// ConformanceInVirtualTime is the same on miniredis, where it costs nothing to wait until
+// the last key must have gone.
+func (p Protocol) ConformanceInVirtualTime(t *testing.T) {
+	passed := 0
+	for _, c := range drivertest.Cases() {
+		t.Run(c.Name, func(t *testing.T) {
+			skipped := false
+			redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
+				defer func() { skipped = t.Skipped() }()
+				c.Run(t, p.opener(s), p.Abilities...)
+				s.RequireTTLs(t, "")
+				time.Sleep(retention + 15*time.Second)
+				s.RequireNoKeys(t, "", 0)
+			})
+			if skipped {
+				t.Skip("for the reason above") // A bubble keeps that to itself.
+			}
+			passed++
+		})
+	}
+	require.Greater(t, passed, 50, "almost nothing is left for this driver")
+}
+
+// Run runs what is not in drivertest, as subtests.
+func (p Protocol) Run(t *testing.T) {
+	t.Run("BusyTellsTheTimeLeft", p.busyTellsTheTimeLeft)
+	t.Run("LeaseIsNeverShortened", p.leaseIsNeverShortened)
+	t.Run("ForeignKeysAreRefused", p.foreignKeysAreRefused)
+	t.Run("OnlyMutexes", p.onlyMutexes)
+	t.Run("RenewalsSurviveARestart", p.renewalsSurviveARestart)
+	t.Run("ReleaseWorksWhenMemoryIsFull", p.releaseWorksWhenMemoryIsFull)
+	t.Run("Cluster", p.cluster)
+	t.Run("NewPanicsWithoutAUsableClient", p.newPanicsWithoutAUsableClient)
+	t.Run("ScriptHeadersNameWhatTheirBodiesUse", p.scriptHeadersNameWhatTheirBodiesUse)
+}
+
+const ttl = 10 * time.Second
+
+func lease(name, owner string) driver.Lease {
+	return driver.Lease{Kind: driver.Mutex, Name: name, Token: "me", Owner: owner, TTL: ttl}
+}
+
+// request asks for the lease.
+func request(l driver.Lease) *driver.Request {
+	return &driver.Request{Kind: l.Kind, Name: l.Name, Token: l.Token, Owner: l.Owner, Ask: 1, TTL: l.TTL}
+}
+
+func granted(t *testing.T, d driver.Driver, r *driver.Request) {
+	t.Helper()
+	g, err := d.Acquire(t.Context(), r)
+	require.NoError(t, err, "%q", r.Name)
+	require.Equal(t, driver.Granted, g.Status, "%q", r.Name)
+}
+
+func (p Protocol) busyTellsTheTimeLeft(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		rdb, d := s.Client(t), p.New(s.Client(t), "")
+		for i, c := range []struct{ left, least, most time.Duration }{
+			{0, 0, 0},
+			{time.Minute, 50 * time.Second, time.Minute + p.Slack},
+			{1000 * time.Hour, driver.MaxTTL, driver.MaxTTL},
+		} {
+			if c.left == 0 && !p.Endless {
+				continue
+			}
+			name := s.Prefix() + string(rune('a'+i))
+			require.NoError(t, p.Hold(t.Context(), rdb, name, c.left))
+			r := request(lease(name, ""))
+			g, err := d.Acquire(t.Context(), r)
+			require.NoError(t, err)
+			require.Equal(t, driver.Busy, g.Status)
+			require.GreaterOrEqual(t, g.RetryAfter, c.least)
+			require.LessOrEqual(t, g.RetryAfter, c.most)
+			if p.Poll > 0 {
+				r.Token, r.Wait = "waiter", true
+				g, err = d.Acquire(t.Context(), r)
+				require.NoError(t, err)
+				require.Equal(t, driver.Grant{Status: driver.Busy, RetryAfter: p.Poll}, g)
+			}
+		}
+	})
+}
+
+// Late asks and renewals, with the TTL of another time, take nothing away.
+func (p Protocol) leaseIsNeverShortened(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		d, rdb := p.New(s.Client(t), ""), s.Client(t)
+		for _, owner := range p.Owners {
+			l := lease(s.Prefix()+"a"+owner, owner)
+			isLong := func() {
+				t.Helper()
+				left, err := p.Left(t.Context(), rdb, l.Name)
+				require.NoError(t, err)
+				require.Greater(t, left, 50*time.Minute)
+			}
+			longer, shorter := l, l
+			longer.TTL, shorter.TTL = time.Hour, time.Second
+			granted(t, d, request(l))
+			require.NoError(t, d.Renew(t.Context(), []driver.Lease{longer})[0])
+			granted(t, d, request(l))
+			isLong()
+			require.NoError(t, d.Renew(t.Context(), []driver.Lease{l})[0])
+			require.NoError(t, d.Renew(t.Context(), []driver.Lease{shorter})[0])
+			isLong()
+			require.NoError(t, d.Release(t.Context(), l))
+		}
+	})
+}
+
+func (p Protocol) foreignKeysAreRefused(t *testing.T) {
+	s := redistest.Shared(t) // miniredis words it as a fault of the script
+	d, name := p.New(s.Client(t), ""), s.Prefix()+"a"
+	require.NoError(t, p.Spoil(t.Context(), s.Client(t), name))
+	for _, owner := range p.Owners {
+		_, err := d.Acquire(t.Context(), request(lease(name, owner)))
+		require.ErrorIs(t, err, driver.ErrNotExecuted)
+		require.NotErrorIs(t, err, driver.ErrTransient)
+		require.ErrorContains(t, err, "WRONGTYPE")
+	}
+}
+
+func (p Protocol) onlyMutexes(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		d := p.New(s.Client(t), "")
+		for _, k := range []driver.Kind{driver.RWMutex, driver.Semaphore} {
+			l := lease(s.Prefix()+"a", "")
+			l.Kind = k
+			_, err := d.Acquire(t.Context(), request(l))
+			errs := []error{err, d.Release(t.Context(), l), d.Renew(t.Context(), []driver.Lease{l})[0]}
+			if f, ok := d.(driver.Forcer); ok {
+				errs = append(errs, f.ForceRelease(t.Context(), k, l.Name))
+			}
+			if c, ok := d.(driver.Confirmer); ok {
+				errs = append(errs, c.Confirm(t.Context(), l, 1, time.Second))
+			}
+			for _, err := range errs {
+				require.ErrorIs(t, err, errors.ErrUnsupported)
+				require.ErrorIs(t, err, driver.ErrNotExecuted)
+			}
+		}
+		locks := holdfast.Open(d)
+		defer func() { require.NoError(t, locks.Close()) }()
+		_, err := locks.RWMutex(s.Prefix() + "a").Lease(t.Context())
+		require.ErrorIs(t, err, errors.ErrUnsupported)
+	})
+}
+
+// A server that was restarted knows no script.
+func (p Protocol) renewalsSurviveARestart(t *testing.T) {
+	s := redistest.Real(t, "--appendonly", "yes", "--appendfsync", "always")
+	d := p.New(s.Client(t), "")
+	var leases []driver.Lease
+	for _, owner := range p.Owners {
+		a, missing, b := lease("a"+owner, owner), lease("c"+owner, owner), lease("b"+owner, owner)
+		granted(t, d, request(a))
+		granted(t, d, request(b))
+		leases = append(leases, a, missing, b)
+	}
+	s.Restart()
+	errs := d.Renew(t.Context(), leases)
+	require.Len(t, errs, len(leases))
+	for i, err := range errs {
+		if leases[i].Name[0] == 'c' {
+			require.ErrorIs(t, err, driver.ErrNotHeld)
+		} else {
+			require.NoError(t, err, leases[i].Name)
+		}
+	}
+}
+
+// Who holds a lock must be able to give it up, and for good.
+func (p Protocol) releaseWorksWhenMemoryIsFull(t *testing.T) {
+	s := redistest.Real(t)
+	rdb, d := s.Client(t), p.New(s.Client(t), "")
+	for _, owner := range p.Owners {
+		a, b := lease("a"+owner, owner), lease("b"+owner, owner)
+		granted(t, d, request(a))
+		require.NoError(t, rdb.ConfigSet(t.Context(), "maxmemory", "1").Err())
+		if owner == "" { // that of an owner first counts, which needs no memory
+			_, err := d.Acquire(t.Context(), request(b))
+			require.ErrorIs(t, err, driver.ErrTransient)
+		}
+		require.NoError(t, d.Renew(t.Context(), []driver.Lease{a})[0])
+		a.Unsettled, b.Unsettled = true, true
+		require.NoError(t, d.Release(t.Context(), a))
+		require.ErrorIs(t, d.Release(t.Context(), b), driver.ErrNotHeld)
+		require.NoError(t, rdb.ConfigSet(t.Context(), "maxmemory", "0").Err())
+		for _, l := range []driver.Lease{a, b} {
+			_, err := d.Acquire(t.Context(), request(l))
+			require.ErrorIs(t, err, driver.ErrNotHeld, l.Name)
+			l.Token, l.Owner = "you", ""
+			granted(t, d, request(l))
+		}
+	}
+}
+
+// On a Cluster the keys of a script have to be in one slot.
+func (p Protocol) cluster(t *testing.T) {
+	s := redistest.Real(t, "--cluster-enabled", "yes")
+	require.NoError(t, s.Client(t).ClusterAddSlotsRange(t.Context(), 0, 16383).Err())
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{s.Addr()}})
+	defer func() { require.NoError(t, rdb.Close()) }()
+	require.Eventually(t, func() bool { return rdb.Set(t.Context(), "ready", "", 0).Err() == nil },
+		10*time.Second, 10*time.Millisecond)
+	d := p.New(rdb, "")
+	node := func(d driver.Driver) string { return d.(driver.Router).Node(driver.Mutex, "orders:42") }
+	require.NotEmpty(t, node(d))
+	require.Empty(t, node(p.New(s.Client(t), "")), "there is only one")
+	for _, owner := range p.Owners {
+		for _, name := range []string{"orders:42", "{a}b", "a{b}c{d}", "a{b", "{", "a{{b}c", "é\n{x}}"} {
+			l := lease(name+owner, owner)
+			granted(t, d, request(l))
+			require.NoError(t, d.Renew(t.Context(), []driver.Lease{l})[0])
+			l.Unsettled = true
+			require.NoError(t, d.Release(t.Context(), l), "%q", name)
+			_, err := d.Acquire(t.Context(), request(l))
+			require.ErrorIs(t, err, driver.ErrNotHeld, "%q", name)
+		}
+		for _, name := range []string{"a}b", "{}", "{}a{b}"} {
+			_, err := d.Acquire(t.Context(), request(lease(name, owner)))
+			require.ErrorContains(t, err, "CROSSSLOT", "%q", name)
+			require.ErrorIs(t, err, driver.ErrNotExecuted)
+			require.NotErrorIs(t, err, driver.ErrTransient)
+		}
+	}
+	require.NoError(t, d.Close())
+}
+
+func (p Protocol) newPanicsWithoutAUsableClient(t *testing.T) {
+	ring := redis.NewRing(&redis.RingOptions{})
+	defer func() { require.NoError(t, ring.Close()) }()
+	require.Panics(t, func() { p.New(nil, "") })
+	require.Panics(t, func() { p.New((*redis.Client)(nil), "") })
+	require.Panics(t, func() { p.New(ring, "") })
+}
+
+var (
+	argument = regexp.MustCompile(`\b(?:KEYS|ARGV)\[\d+\]`)
+	declared = regexp.MustCompile(`(?m)^-- ((?:KEYS|ARGV)\[\d+\])  `)
+	comment  = regexp.MustCompile(`(?m)(^|\s)--.*$`)
+)
+
+// A header that does not fit its script misleads more than none. It is that of the last
+// part, and says what all parts use.
+func (p Protocol) scriptHeadersNameWhatTheirBodiesUse(t *testing.T) {
+	require.NotEmpty(t, p.Scripts)
+	for _, parts := range p.Scripts {
+		t.Run(parts[len(parts)-1], func(t *testing.T) {
+			var used []string
+			var text string
+			for _, part := range parts {
+				b, err := os.ReadFile("script/" + part + ".lua")
+				require.NoError(t, err)
+				text = string(b)
+				require.True(t, strings.HasPrefix(text, "-- "+part+".lua: "), "says what it is")
+				used = append(used, argument.FindAllString(comment.ReplaceAllString(text, ""), -1)...)
+			}
+			require.Contains(t, text, "\n-- Returns ")
+			var names []string
+			for _, m := range declared.FindAllStringSubmatch(text, -1) {
+				names = append(names, m[1])
+			}
+			slices.Sort(used)
+			require.ElementsMatch(t, names, slices.Compact(used))
+		})
+	}
+}

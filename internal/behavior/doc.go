@@ -1,0 +1,104 @@
+// Package behavior says where the promises of package holdfast are tested. The tests stand
+// in the packages below it, by what they are about; what is true of one package only is
+// tested beside that package. Their fixtures are package lab. [Run] is for drivers.
+//
+// A test holds this index to what there is: each promise and rule has a test, and each test
+// that is named here exists. A name is that of the folder and of the test; holdfast is the
+// root.
+//
+// # Promises
+//
+// They are numbered in package holdfast.
+//
+//  1. One holder at a time:
+//     exclusion.TestProcessesExcludeEachOtherAndTakeEvenTurns
+//     exclusion.TestReadersAndWritersOfFourProcessesNeverMeet
+//     exclusion.TestFourProcessesNeverHaveMoreThanTheLimit
+//     exclusion.TestRefereeSeesThatNothingIsNoLock
+//     holdfast.TestReadersAndWritersNeverMeet
+//     holdfast.TestSemaphoreNeverGivesMoreThanItsLimit
+//     loss.TestServerClockMayBeWrong
+//     loss.TestServerClockStepsBackWhileTheLockIsHeld
+//     local.TestEverySchedule
+//  2. The dead are in nobody's way for long:
+//     loss.TestKilledHolderBlocksNobodyLongerThanItsTTL
+//     loss.TestKilledHoldersOfPartsBlockNobodyLongerThanTheirTTL
+//     loss.TestKilledWaiterDelaysNobody
+//     loss.TestWaiterKilledJustAsItIsGrantedBlocksNobodyLongerThanItsTTL
+//     redisdriver.TestLockOfACrashedHolderGoesToWhoBecameNextAtItsEnd
+//  3. Waiters are served in order:
+//     order.TestProcessesAreServedInOrderOfArrival
+//     order.TestNobodyStarvesBesideAStreamOfSmallRequests
+//     order.TestCancelledWaitersDelayNobody
+//     holdfast.TestReadersAndWritersAreServedInOrder
+//     holdfast.TestWaitingWriterHoldsUpNewReaders
+//     holdfast.TestLargeAcquireDoesNotStarve
+//     local.TestOthersGetTheirTurn
+//     local.TestReadersJoinForOneTurnAtMost
+//     local.TestStrictFIFOIsTheOrderOfAll
+//     fault.TestWaitersAreServedAfter
+//  4. A holder stops before the next one starts:
+//     loss.TestHolderSuspendedBeyondItsTTLStopsAtOnceAndTouchesNobody
+//     fault.TestHolderThatIsCutOffStopsBeforeTheStoreLetsAnotherIn
+//     fault.TestHolderOnAFrozenServerStopsInTime
+//     keepalive.TestTrustEndsInTimeWhileARenewalHangs
+//  5. Fences increase:
+//     exclusion.TestProcessesExcludeEachOtherAndTakeEvenTurns
+//     redisdriver.TestFencesIncreaseAlthoughTheKeyIsLost
+//     redisdriver.TestFencesIncreaseOverAFailoverToAnOlderState
+//     redisdriver.TestFencesGoOnWhenTheClockIsSetBack
+//     redisdriver.TestFencesAreNeverAheadOfTheClock
+//     cluster.TestSentinelFailoverThatLosesWrites
+//  6. Nothing stays behind; besides, every package fails that leaves goroutines, and every
+//     lab that leaves keys:
+//     release.TestCloseHandsOverAllThatAProcessHas
+//     release.TestCloseLeavesNothingOfWhatHasJustBegun
+//     redisdriver.TestNothingIsLeftOneMinuteAfterTheLastUse
+//     redisdriver.TestResizedLimitIsKeptForAMinuteAfterTheLastUse
+//
+// # Rules
+//
+// They are numbered in package redisdriver.
+//
+//  1. claim.TestStalePushIsNotBelieved
+//     claim.TestTrustCountsFromTheAskThatThePushNames
+//  2. redisdriver.TestSilentWaiterIsSkippedAfterTwoThirdsOfItsTTL
+//     keepalive.TestGrantThatUsedUpMuchTimeIsRenewedAtOnce
+//  3. redisdriver.TestEveryGrantedAnswerGivesTheFullTTLAndGrace
+//     redisdriver.TestNothingRevivesAnExpiredLease
+//     redisdriver.TestLateAskDoesNotShortenALease
+//  4. keepalive.TestTrustEndsByTheWallClockToo
+//     claim.TestLeaseThatEndsByTheWallClockSaysSo
+//     redisdriver.TestServerClockStepsBackWhileReadersHold
+//  5. redisdriver.TestNoAskIsRepeatedBehindOurBack
+//     redisdriver.TestTombstonesDoNotPileUp
+//     claim.TestReleaseSaysThatAnAskMayStillArrive
+//     claim.TestFailedAskIsUnsettledUnlessItWasNotExecuted
+//     fault.TestStragglingAskTakesNothing
+//  6. claim.TestTokensAreFreshForEveryAcquisition
+//     reentry.TestOwnersAreNeverInsideTogether
+//     exclusion.TestPartReleaseThatComesLateTakesNothing
+//  7. redisdriver.TestWaiterThatSeemsGoneIsPassedOverOnceAndKeepsItsPlace
+//     redisdriver.TestWaiterWithoutSubscriptionIsNotPassedOver
+//     cluster.TestWaitersPollWhereScriptsMayNotPublish
+//  8. redisdriver.TestLiveWaiterBehindManyDeadOnesIsServedPiecemeal
+//     redisdriver.TestForceAndAskServeThoseBehindManyDeadOnes
+//  9. redisdriver.TestTryOnlyUsersAreNotBlockedByDeadWaiters
+//  10. redisdriver.TestWaiterReturnsToItsPlace
+//     redisdriver.TestWhoWasServedHasNoPlace
+//     redisdriver.TestPlaceOfAnEarlierLifeDoesNotCollide
+//     redisdriver.TestPlacesAreNotReused
+//  11. redisdriver.TestNobodyShortensTheLifeOfTheKey
+//     redisdriver.TestFullMemoryStopsNobodyWhoIsThere
+//  12. redisdriver.TestFenceAheadOfTheClockIsRemembered
+//     redisdriver.TestFencesIncreaseAlthoughTheKeyIsLost
+//     redisdriver.TestFencesIncreaseOverALossWhateverWasGivenBefore
+//  13. redisdriver.TestHeadOfTheQueueLooksWhenTheLeaseEnds
+//     redisdriver.TestWaitersPollUntilTheSubscriptionIsThere
+//     redisdriver.TestClientIsHeardBeforeItsFirstWait
+//     redisdriver.TestWaiterWhoseAnswerIsUnderWayIsNotForgottenByAResubscription
+//     claim.TestWaiterAsksEveryThirdOfItsTTL
+//     fault.TestHalfOpenSubscriptionIsFoundAndMadeAnew
+//  14. claim.TestWaitersWithdrawBeforeTheDriverIsClosed
+//     order.TestCancelledWaiterLeavesTheQueue
+package behavior

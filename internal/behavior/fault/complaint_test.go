@@ -1,0 +1,205 @@
+package fault_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/memdriver"
+	"github.com/holdfast-go/holdfast/internal/behavior/lab"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+)
+
+func TestLockSaysInTheLogThatItWaitsForTheStore(t *testing.T) {
+	s := redistest.Real(t)
+	log := &lab.Log{}
+	locks := holdfast.New(s.Client(t), holdfast.WithPrefix(s.Prefix()),
+		holdfast.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
+	defer locks.Close()
+	s.Kill()
+	locked := make(chan struct{})
+	go func() {
+		defer close(locked)
+		locks.Mutex("orders").Lock()
+	}()
+	require.Eventually(t, func() bool { return strings.Contains(log.String(), "lock=orders") }, 10*time.Second, 10*time.Millisecond)
+	s.Restart()
+	<-locked
+	locks.Mutex("orders").Unlock()
+	require.Equal(t, 1, strings.Count(log.String(), "\n"), "once, not at every attempt")
+}
+
+func untilComplaint(l *lab.Lab, name, reason string) {
+	l.T.Helper()
+	l.Until("the log says "+reason, func() bool { return len(l.Complaints(name)) > 0 })
+	line := l.Complaints(name)[0]
+	assert.Contains(l.T, line, "kind=mutex")
+	assert.Contains(l.T, line, reason)
+}
+
+// Nobody waits for a store in silence: neither a call that can return an error, as long as
+// the trouble may pass, nor Lock, which has no error to return.
+func TestWaiterIsToldWhatIsWrongWithTheStore(t *testing.T) {
+	t.Parallel()
+	config := func(l *lab.Lab, name, value string) {
+		require.NoError(l.T, l.Direct.ConfigSet(l.T.Context(), name, value).Err())
+	}
+	allowed := func(l *lab.Lab, rules ...any) { l.User("app", append([]any{"~*", "&*", "+@all"}, rules...)...) }
+	for name, scene := range map[string]struct {
+		strike, heal func(*lab.Lab)
+		reason       string
+		passes       bool // so Lease waits, too
+	}{
+		"memory is full": {
+			func(l *lab.Lab) { config(l, "maxmemory", "1") },
+			func(l *lab.Lab) { config(l, "maxmemory", "0") },
+			"OOM", true,
+		},
+		"it became a replica": {
+			func(l *lab.Lab) { require.NoError(l.T, l.Direct.ReplicaOf(l.T.Context(), "127.0.0.1", "1").Err()) },
+			func(l *lab.Lab) { require.NoError(l.T, l.Direct.ReplicaOf(l.T.Context(), "no", "one").Err()) },
+			"READONLY", true,
+		},
+		"too few replicas": {
+			func(l *lab.Lab) { config(l, "min-replicas-to-write", "1") },
+			func(l *lab.Lab) { config(l, "min-replicas-to-write", "0") },
+			"NOREPLICAS", true,
+		},
+		"a right was taken away": {
+			func(l *lab.Lab) { allowed(l, "-evalsha", "-eval") },
+			func(l *lab.Lab) { allowed(l) },
+			"NOPERM", false,
+		},
+		"the password was changed": {
+			func(l *lab.Lab) {
+				require.NoError(l.T, l.Direct.Do(l.T.Context(), "ACL", "SETUSER", "app", "resetpass", ">other").Err())
+				l.Link.Cut()
+			},
+			func(l *lab.Lab) { allowed(l) },
+			"WRONGPASS", false,
+		},
+		"it is cut off": {
+			func(l *lab.Lab) { l.Link.Refuse(true); l.Link.Cut() },
+			func(l *lab.Lab) { l.Link.Refuse(false) },
+			"connection refused", true,
+		},
+		"it is silent": {
+			func(l *lab.Lab) { l.Link.BlackHole(true) },
+			func(l *lab.Lab) { l.Link.BlackHole(false); l.Link.Cut() },
+			"does not answer", true,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := lab.New(t, redistest.Real(t))
+			l.Remember()
+			allowed(l)
+			c := l.Open(l.Link.Client(t, func(o *redis.Options) { o.Username, o.Password = "app", "secret" }))
+			l.Ready(c)
+			scene.strike(l)
+			began := time.Now()
+			locked := lab.Begin(c.Mutex("locked").Lock)
+			w := l.Wait(c, "leased")
+			untilComplaint(l, "locked", scene.reason)
+			assert.GreaterOrEqual(t, time.Since(began), 2*time.Second, "a hiccup is not worth a line")
+			if scene.passes {
+				untilComplaint(l, "leased", scene.reason)
+			} else {
+				require.ErrorContains(t, w.Failed(lab.Soon), scene.reason)
+			}
+			scene.heal(l)
+			l.Ends(locked)
+			if scene.passes {
+				require.NoError(t, w.Granted(2*lab.Soon).Release(t.Context()))
+			}
+			c.Mutex("locked").Unlock()
+		})
+	}
+}
+
+// A waiter that has its place in the queue, and waits for others, learns of the outage, too.
+func TestOutageIsLoggedForAWaiterThatQueuedBefore(t *testing.T) {
+	t.Parallel()
+	l := lab.New(t, redistest.Real(t))
+	l.Remember()
+	near, far := l.Near(), l.Far()
+	l.Ready(far)
+	held := l.Lease(near, "x")
+	locked := lab.Begin(far.Mutex("x").Lock)
+	l.UntilQueue("x", 1)
+	l.UntilListening(1)
+	l.Link.Refuse(true)
+	l.Link.Cut()
+	untilComplaint(l, "x", "connection refused")
+	l.Link.Refuse(false)
+	l.GiveBack(held)
+	l.Ends(locked)
+	far.Mutex("x").Unlock()
+}
+
+// failing is a store with an outage.
+type failing struct {
+	driver.Driver
+	down atomic.Bool
+}
+
+func (f *failing) Unwrap() driver.Driver { return f.Driver }
+
+func (f *failing) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, error) {
+	if f.down.Load() {
+		return driver.Grant{}, fmt.Errorf("an outage: %w", driver.ErrTransient)
+	}
+	return f.Driver.Acquire(ctx, r)
+}
+
+func (f *failing) Inspect(ctx context.Context, k driver.Kind, name string) (driver.Info, error) {
+	if f.down.Load() {
+		return driver.Info{}, fmt.Errorf("an outage: %w", driver.ErrTransient)
+	}
+	return f.Driver.(driver.Inspector).Inspect(ctx, k, name)
+}
+
+// An outage of an hour must not fill the disk, and whoever looks must see that it goes on.
+func TestLongOutageIsLoggedEverMoreRarely(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, log := &failing{Driver: memdriver.New()}, new(lab.Log)
+		c := holdfast.Open(d, holdfast.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
+		d.down.Store(true)
+		lines := func() int { return strings.Count(log.String(), "\n") }
+		var done []<-chan any
+		for _, f := range []func(){
+			c.Mutex("x").Lock,
+			func() { _, err := c.Mutex("y").Lease(t.Context()); assert.NoError(t, err) },
+			func() { _, err := c.Mutex("z").Inspect(t.Context()); assert.NoError(t, err) },
+		} {
+			done = append(done, lab.Begin(f))
+		}
+		time.Sleep(1900 * time.Millisecond)
+		require.Zero(t, lines())
+		time.Sleep(300 * time.Millisecond)
+		require.Equal(t, 3, lines(), log.String())
+		time.Sleep(time.Hour)
+		require.Less(t, lines(), 3*13, "at 2, 4, 8, 16 s and so on")
+		require.Greater(t, lines(), 3*9)
+		require.Equal(t, lines(), strings.Count(log.String(), "an outage"), "the reason")
+		d.down.Store(false)
+		for _, ended := range done {
+			require.Nil(t, <-ended)
+		}
+		after := lines()
+		time.Sleep(time.Hour)
+		require.Equal(t, after, lines())
+		require.NoError(t, c.Close())
+	})
+}

@@ -1,0 +1,162 @@
+package release_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/behavior/lab"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+)
+
+// slowRouter takes its time between the grant and the care for the lease.
+type slowRouter struct {
+	*lab.Play
+	asked, answer chan struct{}
+}
+
+func (s *slowRouter) Node(driver.Kind, string) string {
+	close(s.asked)
+	<-s.answer
+	return ""
+}
+
+func TestGrantThatArrivesDuringCloseIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &slowRouter{Play: lab.NewPlay(), asked: make(chan struct{}), answer: make(chan struct{})}
+		c := holdfast.Open(p, holdfast.WithTTL(lab.PlayTTL))
+		w := lab.Wait(t.Context(), c.Mutex("x"))
+		(<-p.Asks).Granted(1)
+		<-p.asked
+		closed := make(chan error)
+		go func() { closed <- c.Close() }()
+		synctest.Wait()
+		close(p.answer)
+		require.NoError(t, <-closed)
+		<-w.Done
+		require.ErrorIs(t, w.Err, holdfast.ErrClosed)
+		require.Equal(t, []string{"acquire", "release", "close"}, p.Calls())
+	})
+}
+
+// counting grants everything and counts what is given back.
+type counting struct {
+	lab.Instant
+	released sync.Map
+}
+
+func (c *counting) Release(_ context.Context, l driver.Lease) error {
+	c.released.Store(l.Token, true)
+	return nil
+}
+
+func TestReleaseBesideCloseLeavesNothingHeld(t *testing.T) {
+	const leases = 2000
+	d := &counting{}
+	c := holdfast.Open(d, holdfast.WithStrictFIFO()) // so that all can hold it, in a store that does not mind
+	var held []*holdfast.Lease
+	for range leases {
+		l, err := c.Mutex("x").Lease(t.Context())
+		require.NoError(t, err)
+		held = append(held, l)
+	}
+	var wg sync.WaitGroup
+	for _, l := range held {
+		wg.Go(func() { _ = l.Release(context.Background()) })
+	}
+	require.NoError(t, c.Close())
+	wg.Wait()
+	n := 0
+	d.released.Range(func(any, any) bool { n++; return true })
+	require.Equal(t, leases, n)
+}
+
+// silent answers nothing but acquires until it is told to.
+type silent struct {
+	lab.Instant
+	speak  chan struct{}
+	closed atomic.Bool
+}
+
+func (s *silent) Release(context.Context, driver.Lease) error { <-s.speak; return nil }
+
+func (s *silent) Close() error { s.closed.Store(true); return nil }
+
+func TestCloseThatGaveUpStillClosesTheDriverInTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &silent{speak: make(chan struct{})}
+		c := holdfast.Open(d)
+		_, err := c.Mutex("x").Lease(t.Context())
+		require.NoError(t, err)
+		began := time.Now()
+		require.Error(t, c.Close())
+		require.Equal(t, 10*time.Second, time.Since(began))
+		require.False(t, d.closed.Load())
+		close(d.speak)
+		synctest.Wait()
+		require.True(t, d.closed.Load())
+	})
+}
+
+// breaking answers quickly until it is broken, and then fails quickly.
+type breaking struct {
+	lab.Instant
+	broken atomic.Bool
+}
+
+func (b *breaking) Release(context.Context, driver.Lease) error {
+	if b.broken.Load() {
+		return driver.ErrTransient
+	}
+	return nil
+}
+
+func TestUnlockAfterABurstWaitsNoLongerThanASecond(t *testing.T) {
+	d := &breaking{}
+	c := holdfast.Open(d, holdfast.WithTTL(4*time.Second))
+	defer c.Close()
+	mu := c.Mutex("x")
+	for range 1000 {
+		mu.Lock()
+		mu.Unlock()
+	}
+	mu.Lock()
+	d.broken.Store(true)
+	began := time.Now()
+	mu.Unlock()
+	require.Less(t, time.Since(began), 3*time.Second)
+	d.broken.Store(false)
+}
+
+// Each Close returns, and the driver is closed once, whatever ends beside them.
+func TestClosesBesideTheLastOperationAllReturn(t *testing.T) {
+	for range redistest.Rounds(3000) {
+		d := &counted{Instant: lab.Instant{}}
+		c := holdfast.Open(d)
+		lease, err := c.Mutex("x").Lease(t.Context())
+		require.NoError(t, err)
+		var wg sync.WaitGroup
+		wg.Go(func() { _ = lease.Release(context.Background()) })
+		for range 3 {
+			wg.Go(func() { assert.NoError(t, c.Close()) })
+		}
+		lab.Promptly(t, lab.Soon, func() error { wg.Wait(); return nil })
+		require.EqualValues(t, 1, d.closes.Load())
+	}
+}
+
+// counted counts how often it is closed.
+type counted struct {
+	lab.Instant
+	closes atomic.Int32
+}
+
+func (c *counted) Close() error { c.closes.Add(1); return nil }

@@ -1,0 +1,42 @@
+package behavior_test
+
+import (
+	"testing"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/memdriver"
+	"github.com/holdfast-go/holdfast/driver/redisdriver"
+	"github.com/holdfast-go/holdfast/driver/setnx"
+	"github.com/holdfast-go/holdfast/internal/behavior"
+	"github.com/holdfast-go/holdfast/internal/behavior/lab"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+func TestStoresKeepThePromises(t *testing.T) {
+	t.Run("memory", func(t *testing.T) {
+		store := memdriver.New()
+		behavior.Run(t, over(func(testing.TB) driver.Driver { return store }))
+	})
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		behavior.Run(t, over(func(t testing.TB) driver.Driver {
+			return redisdriver.New(s.Client(t), redisdriver.WithPrefix(s.Prefix()))
+		}))
+	})
+	t.Run("setnx", func(t *testing.T) { // without a queue
+		s := redistest.Mini(t)
+		behavior.Run(t, over(func(t testing.TB) driver.Driver { return setnx.New(s.Client(t)) }))
+	})
+	t.Run("bare", func(t *testing.T) { // without optional abilities
+		store := memdriver.New()
+		behavior.Run(t, over(func(testing.TB) driver.Driver { return lab.Bare{Driver: store} }))
+	})
+}
+
+func over(open func(testing.TB) driver.Driver) behavior.Open {
+	return func(t testing.TB, opts ...holdfast.Option) *holdfast.Client {
+		return holdfast.Open(open(t), opts...)
+	}
+}

@@ -1,0 +1,150 @@
+package claim_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/claim"
+)
+
+// holder is one that would still hold the lock, or not.
+type holder bool
+
+func (h holder) Trusted() bool { return bool(h) }
+
+// release is an operation of its own.
+func (c *claimant) release(h claim.LastHolder) claim.Releaser {
+	require.True(c.t, c.s.Begin())
+	return c.Releaser(context.Background(), "", h)
+}
+
+// granted has the claim granted.
+func (c *claimant) granted(s *store) {
+	c.t.Helper()
+	w := c.wait(c.t.Context())
+	(<-s.Asks).Granted(1)
+	require.True(c.t, w.returned())
+	require.NoError(c.t, w.err)
+	c.Held()
+}
+
+// after returns the answers in turn, and the last one from then on.
+func after(answers ...error) func(int) error {
+	return func(n int) error { return answers[min(n, len(answers))-1] }
+}
+
+func TestReleaseIsRepeatedUntilItIsAnswered(t *testing.T) {
+	lost := driver.ErrTransient
+	unsent := errors.Join(driver.ErrTransient, driver.ErrNotExecuted)
+	for name, test := range map[string]struct {
+		answers  []error
+		trusted  holder
+		want     error
+		releases int
+	}{
+		"at once":                            {[]error{nil}, true, nil, 1},
+		"after two lost answers":             {[]error{lost, lost, nil}, true, nil, 3},
+		"not held, by its own lost release":  {[]error{lost, driver.ErrNotHeld}, true, nil, 2},
+		"not held, and no release had come":  {[]error{unsent, driver.ErrNotHeld}, true, driver.ErrNotHeld, 2},
+		"not held, it was taken away":        {[]error{driver.ErrNotHeld}, true, driver.ErrNotHeld, 1},
+		"not held, its time had run out":     {[]error{driver.ErrNotHeld}, false, nil, 1},
+		"not held, nobody had ever used it":  {[]error{unsent, driver.ErrNotHeld}, false, nil, 2},
+		"never carried out, which is logged": {[]error{unsent}, true, unsent, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			alone(t, true, func(t *testing.T, s *store, c *claimant) {
+				c.granted(s)
+				s.release = after(test.answers...)
+				began := time.Now()
+				r := c.release(test.trusted)
+				err := r.Run()
+				if test.want == nil {
+					require.NoError(t, err)
+				} else {
+					require.ErrorIs(t, err, test.want)
+				}
+				if test.releases > 0 {
+					require.Len(t, s.Released(), test.releases)
+					require.Empty(t, c.log.String())
+					return
+				}
+				require.Greater(t, time.Since(began), ttl, "by then the store has ended it by itself")
+				require.Less(t, time.Since(began), ttl+5*time.Second)
+				require.Contains(t, c.log.String(), "not released")
+			})
+		})
+	}
+}
+
+// A refusal may pass, too. The caller hears of it at once, and the release goes on.
+func TestRefusedReleaseIsToldAtOnceAndGoesOn(t *testing.T) {
+	alone(t, true, func(t *testing.T, s *store, c *claimant) {
+		c.granted(s)
+		refused := errors.New("NOPERM")
+		s.release = after(refused, refused, refused, nil)
+		began := time.Now()
+		r := c.release(holder(true))
+		require.ErrorIs(t, r.Run(), refused)
+		require.Less(t, time.Since(began), time.Second)
+		time.Sleep(2 * time.Second)
+		require.Len(t, s.Released(), 4)
+	})
+}
+
+// Unlock has no error to return, and waits no longer than a second.
+func TestBriefReleaseWaitsASecond(t *testing.T) {
+	alone(t, true, func(t *testing.T, s *store, c *claimant) {
+		c.granted(s)
+		answer := make(chan error)
+		s.release = func(int) error { return <-answer }
+		began := time.Now()
+		r := c.release(holder(true))
+		r.RunBriefly()
+		require.Equal(t, time.Second, time.Since(began))
+		answer <- nil
+	})
+}
+
+// An ask that is answered after its token was released may have got the lock for nobody. The
+// release is repeated by whichever comes last.
+func TestStragglingAskHasTheReleaseRepeated(t *testing.T) {
+	alone(t, true, func(t *testing.T, s *store, c *claimant) {
+		w := c.wait(t.Context())
+		first := <-s.Asks
+		first.Queued()
+		heartbeat := <-s.Asks
+		first.Wake(driver.Grant{Status: driver.Granted, Ask: 1, Fence: 1})
+		require.True(t, w.returned())
+		c.Held()
+		r := c.release(holder(true))
+		require.NoError(t, r.Run())
+		require.Len(t, s.Released(), 1)
+		require.True(t, s.Released()[0].Unsettled)
+		heartbeat.Granted(2)
+		synctest.Wait()
+		require.Len(t, s.Released(), 2)
+		require.False(t, s.Released()[1].Unsettled, "nothing is under way any more")
+	})
+}
+
+// News of a loss and of others that wait reaches the holder as long as it listens.
+func TestHolderHearsOfItsLossAndOfOthers(t *testing.T) {
+	alone(t, true, func(t *testing.T, s *store, c *claimant) {
+		w := c.wait(t.Context())
+		ask := <-s.Asks
+		ask.Granted(1)
+		require.True(t, w.returned())
+		c.Held()
+		ask.Wake(driver.Grant{Status: driver.Wanted})
+		ask.Wake(driver.Grant{Status: driver.Granted, Ask: 1}) // late, and in nobody's way
+		ask.Wake(driver.Grant{Status: driver.Lost})
+		require.Equal(t, 1, c.wanted)
+		require.Equal(t, []error{driver.ErrNotHeld}, c.lost)
+	})
+}

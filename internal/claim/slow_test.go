@@ -1,0 +1,113 @@
+package claim_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/behavior/lab"
+)
+
+// A try whose first ask hung. Both answers arrive; whichever is read first, what was
+// granted is used or given back.
+func TestTryThatWasAnsweredBusyAndGrantedGivesBack(t *testing.T) {
+	lab.Stage(t, func(t *testing.T, p *lab.Play, c *holdfast.Client) {
+		for i := range 300 {
+			w := &lab.Waiter{Done: make(chan struct{})}
+			go func() {
+				defer close(w.Done)
+				w.Lease, w.Err = c.Mutex("x").TryLease(t.Context())
+			}()
+			first, second := <-p.Asks, <-p.Asks
+			if i%2 == 0 { // the scheduler likes to run first who was woken last
+				first, second = second, first
+			}
+			first.Answer <- lab.Result{Grant: driver.Grant{Status: driver.Granted, Ask: 2, Fence: 1}}
+			second.Answer <- lab.Result{Grant: driver.Grant{Status: driver.Busy}}
+			require.True(t, w.Returned())
+			if w.Err == nil {
+				require.NoError(t, w.Lease.Release(t.Context()))
+			} else {
+				require.ErrorIs(t, w.Err, holdfast.ErrLocked)
+			}
+			synctest.Wait()
+			require.Equal(t, first.Token, p.Released()[len(p.Released())-1].Token, "given back")
+		}
+	})
+}
+
+// ForceUnlock can hit a waiter that does not know yet that it was granted the lock.
+func TestWaiterThatWasForcedOutUnawaresQueuesAgain(t *testing.T) {
+	lab.Stage(t, func(t *testing.T, p *lab.Play, c *holdfast.Client) {
+		w := lab.Wait(t.Context(), c.Mutex("x"))
+		first := <-p.Asks
+		first.Answer <- lab.Result{Err: driver.ErrNotHeld}
+		again := <-p.Asks
+		require.NotEqual(t, first.Token, again.Token)
+		again.Granted(1)
+		require.True(t, w.Returned())
+		require.NoError(t, w.Err)
+		require.NoError(t, w.Lease.Release(t.Context()))
+	})
+}
+
+// slowly answers what is asked with a grant, later than a lease lasts for as long as slow says.
+func slowly(p *lab.Play, t *testing.T, slow func() bool) (asked *atomic.Int64) {
+	asked, stop := new(atomic.Int64), make(chan struct{})
+	t.Cleanup(func() { close(stop) })
+	go func() {
+		for {
+			select {
+			case a := <-p.Asks:
+				asked.Add(1)
+				if slow() {
+					time.AfterFunc(lab.PlayTTL, func() { a.Granted(1) })
+				} else {
+					a.Granted(1)
+				}
+			case <-stop:
+				return
+			}
+		}
+	}()
+	return asked
+}
+
+// Latency passes. Until then each grant keeps the lock from the others for a TTL, and nobody
+// has it, so the others must get their turn.
+func TestWaiterOutlastsAStoreThatIsTooSlowForTheTTL(t *testing.T) {
+	lab.Stage(t, func(t *testing.T, p *lab.Play, c *holdfast.Client) {
+		began := time.Now()
+		asked := slowly(p, t, func() bool { return time.Since(began) < time.Minute })
+		w := lab.Wait(t.Context(), c.Mutex("x"))
+		<-w.Done
+		require.NoError(t, w.Err)
+		require.NoError(t, w.Lease.Err())
+		require.Less(t, time.Since(began), time.Minute+10*max(lab.PlayTTL, time.Second))
+		require.Less(t, asked.Load(), int64(time.Minute/max(lab.PlayTTL, time.Second)*2))
+		require.NoError(t, w.Lease.Release(t.Context()))
+	})
+}
+
+func TestStoreThatIsTooSlowForTheTTLIsWhyAWaitEnds(t *testing.T) {
+	lab.Stage(t, func(t *testing.T, p *lab.Play, c *holdfast.Client) {
+		slowly(p, t, func() bool { return true })
+		ctx, cancel := context.WithTimeout(t.Context(), 20*lab.PlayTTL)
+		defer cancel()
+		w := lab.Wait(ctx, c.Mutex("x"))
+		<-w.Done
+		require.ErrorIs(t, w.Err, context.DeadlineExceeded)
+		require.ErrorIs(t, w.Err, driver.ErrTransient)
+		require.ErrorContains(t, w.Err, "longer to answer than a lease lasts")
+
+		_, err := c.Mutex("x").TryLease(t.Context())
+		require.ErrorIs(t, err, driver.ErrTransient)
+		time.Sleep(2 * lab.PlayTTL)
+	})
+}

@@ -1,0 +1,355 @@
+package claim_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/behavior/lab"
+	"github.com/holdfast-go/holdfast/internal/claim"
+	"github.com/holdfast-go/holdfast/internal/keepalive"
+	"github.com/holdfast-go/holdfast/internal/session"
+)
+
+// claimant is a claim over a play, without a client around it. It hears what its claim is
+// told.
+type claimant struct {
+	claim.Claim
+	t   *testing.T
+	s   *session.Session
+	log lab.Log
+
+	mu       sync.Mutex
+	lost     []error
+	wanted   int
+	busy     int
+	troubles []error
+}
+
+func (c *claimant) note(f func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f()
+}
+
+func (c *claimant) Lost(cause error)  { c.note(func() { c.lost = append(c.lost, cause) }) }
+func (c *claimant) Wanted()           { c.note(func() { c.wanted++ }) }
+func (c *claimant) Busy()             { c.note(func() { c.busy++ }) }
+func (c *claimant) Behind(string)     {}
+func (c *claimant) Trouble(err error) { c.note(func() { c.troubles = append(c.troubles, err) }) }
+func (c *claimant) Log() *slog.Logger { return slog.New(slog.NewTextHandler(&c.log, nil)) }
+
+const ttl = lab.PlayTTL
+
+// margin is what a holder trusts its lease less than it lasts.
+const margin = ttl/100 + 2*time.Millisecond
+
+// store is a play whose releases the test answers, too.
+type store struct {
+	*lab.Play
+	release func(n int) error // the answer to release number n, from 1 on
+}
+
+func (s *store) Release(ctx context.Context, l driver.Lease) error {
+	_ = s.Play.Release(ctx, l)
+	if s.release == nil {
+		return nil
+	}
+	return s.release(len(s.Released()))
+}
+
+// alone runs body in virtual time with a claim over a store.
+func alone(t *testing.T, wait bool, body func(t *testing.T, s *store, c *claimant)) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &store{Play: lab.NewPlay()}
+		c := &claimant{t: t, s: session.New(s)}
+		require.True(t, c.s.Begin())
+		c.Init(c.s, &claim.Want{ID: &claim.ID{Kind: driver.Mutex, Name: "x"}, Wait: wait, TTL: ttl}, c)
+		body(t, s, c)
+		require.True(t, c.s.Close(func() {}), "returns when all operations have ended")
+		c.s.End()
+	})
+}
+
+// waiting is a call of Wait in the background.
+type waiting struct {
+	trust keepalive.Trust
+	grant driver.Grant
+	err   error
+	done  bool
+}
+
+// wait begins to wait. The operation of the session ends with it.
+func (c *claimant) wait(ctx context.Context) *waiting {
+	w := new(waiting)
+	go func() {
+		w.trust, w.grant, w.err = c.Wait(ctx)
+		w.done = true
+		c.s.Done()
+	}()
+	return w
+}
+
+func (w *waiting) returned() bool { synctest.Wait(); return w.done }
+
+func TestAnswerIsTrustedFromTheTimeItWasAskedFor(t *testing.T) {
+	alone(t, true, func(t *testing.T, s *store, c *claimant) {
+		w := c.wait(t.Context())
+		ask := <-s.Asks
+		require.EqualValues(t, 1, ask.Ask)
+		require.Equal(t, c.Token, ask.Token)
+		time.Sleep(2 * time.Second) // on its way
+		ask.Granted(7)
+		require.True(t, w.returned())
+		require.NoError(t, w.err)
+		require.EqualValues(t, 7, w.grant.Fence)
+		require.Equal(t, ttl-2*time.Second-margin, w.trust.Left())
+		require.Equal(t, claim.Stats{Asked: 1}, c.Stats())
+		require.Zero(t, c.busy)
+	})
+}
+
+// The push names the first ask. That a later one was queued makes its lease no longer.
+func TestPushIsTrustedFromTheAskThatItNames(t *testing.T) {
+	alone(t, true, func(t *testing.T, s *store, c *claimant) {
+		w := c.wait(t.Context())
+		first := <-s.Asks
+		first.Queued()
+		heartbeat := <-s.Asks
+		heartbeat.Queued()
+		require.False(t, w.returned())
+		time.Sleep(time.Second)
+		first.Wake(driver.Grant{Status: driver.Granted, Ask: 1, Fence: 7})
+		require.True(t, w.returned())
+		require.NoError(t, w.err)
+		require.Equal(t, ttl-ttl/3-time.Second-margin, w.trust.Left())
+		require.Equal(t, claim.Stats{Contended: true, Asked: 2, Notify: 1, Poll: 1}, c.Stats())
+		require.Equal(t, 1, c.busy, "said once")
+	})
+}
+
+// News of an ask that was never sent, or that was sent more than a TTL ago, proves nothing.
+// The claim asks instead.
+func TestNewsThatProvesNothingHasTheClaimAsk(t *testing.T) {
+	for name, stale := range map[string]uint64{"never sent": 99, "long ago": 1} {
+		t.Run(name, func(t *testing.T) {
+			alone(t, true, func(t *testing.T, s *store, c *claimant) {
+				w := c.wait(t.Context())
+				first := <-s.Asks
+				first.Queued()
+				for range 4 {
+					(<-s.Asks).Queued()
+				}
+				first.Wake(driver.Grant{Status: driver.Granted, Ask: stale, Fence: 7})
+				require.False(t, w.returned())
+				next := <-s.Asks
+				require.EqualValues(t, 6, next.Ask)
+				next.Granted(8)
+				require.True(t, w.returned())
+				require.EqualValues(t, 8, w.grant.Fence)
+			})
+		})
+	}
+}
+
+// A lease of which nothing is left when the answer comes is of no use. A later ask has more.
+func TestAnswerThatComesTooLateIsNotUsed(t *testing.T) {
+	alone(t, true, func(t *testing.T, s *store, c *claimant) {
+		w := c.wait(t.Context())
+		first := <-s.Asks
+		time.Sleep(ttl - margin/2)
+		first.Granted(1)
+		require.False(t, w.returned())
+		require.ErrorContains(t, c.troubles[0], "longer to answer than a lease lasts")
+		second, third := <-s.Asks, <-s.Asks
+		third.Granted(1)
+		require.True(t, w.returned())
+		require.NoError(t, w.err)
+		require.Equal(t, 2*ttl/3-margin/2, w.trust.Left(), "it was sent after 2/3 TTL")
+		second.Granted(1)
+	})
+}
+
+// Any other news, such as that the subscription is new, has the claim ask at once.
+func TestNewsWithoutAGrantHasTheClaimAskAtOnce(t *testing.T) {
+	alone(t, true, func(t *testing.T, s *store, c *claimant) {
+		w := c.wait(t.Context())
+		first := <-s.Asks
+		first.Queued()
+		require.False(t, w.returned())
+		began := time.Now()
+		first.Wake(driver.Grant{Status: driver.Queued, Reconnect: true})
+		(<-s.Asks).Granted(1)
+		require.Zero(t, time.Since(began))
+		require.True(t, w.returned())
+		require.Equal(t, 1, c.Stats().Reconnect)
+	})
+}
+
+// An answer that is lost is asked for again, by the same token with the next number. What
+// became of the lost one nobody knows, so the release says so, unless it was not executed.
+func TestLostReplyIsAskedForAgain(t *testing.T) {
+	for name, test := range map[string]struct {
+		err       error
+		unsettled bool
+	}{
+		"lost":         {driver.ErrTransient, true},
+		"not executed": {errors.Join(driver.ErrTransient, driver.ErrNotExecuted), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			alone(t, true, func(t *testing.T, s *store, c *claimant) {
+				w := c.wait(t.Context())
+				first := <-s.Asks
+				first.Answer <- lab.Result{Err: test.err}
+				again := <-s.Asks
+				require.Equal(t, first.Token, again.Token)
+				require.EqualValues(t, 2, again.Ask)
+				again.Granted(1)
+				require.True(t, w.returned())
+				require.NoError(t, w.err)
+				require.Equal(t, []error{test.err, nil}, c.troubles)
+				r := c.release(nil)
+				require.NoError(t, r.Run())
+				require.Equal(t, test.unsettled, s.Released()[0].Unsettled)
+			})
+		})
+	}
+}
+
+// What cannot pass ends the wait. So does, for a claim that does not wait, the third failure.
+func TestErrorsThatEndTheWait(t *testing.T) {
+	refused := errors.New("NOPERM")
+	for name, test := range map[string]struct {
+		wait bool
+		err  error
+		asks int
+	}{
+		"a refusal":               {true, refused, 1},
+		"trouble, if it may wait": {true, driver.ErrTransient, 20},
+		"trouble, if it may not":  {false, driver.ErrTransient, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			alone(t, test.wait, func(t *testing.T, s *store, c *claimant) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				w := c.wait(ctx)
+				for range test.asks {
+					require.False(t, w.returned())
+					(<-s.Asks).Answer <- lab.Result{Err: test.err}
+				}
+				if test.asks == 20 {
+					require.False(t, w.returned())
+					cancel()
+				}
+				require.True(t, w.returned())
+				require.ErrorIs(t, w.err, test.err)
+			})
+		})
+	}
+}
+
+// A store without a queue is asked every 50 ms to TTL/3, and never twice at the same time.
+func TestBusyStoreIsPolled(t *testing.T) {
+	alone(t, true, func(t *testing.T, s *store, c *claimant) {
+		w := c.wait(t.Context())
+		var pauses []time.Duration
+		for range 50 {
+			(<-s.Asks).Answer <- lab.Result{Grant: driver.Grant{Status: driver.Busy, RetryAfter: time.Millisecond}}
+			require.False(t, w.returned())
+			before := time.Now()
+			next := <-s.Asks
+			pauses = append(pauses, time.Since(before))
+			next.Answer <- lab.Result{Grant: driver.Grant{Status: driver.Busy, RetryAfter: time.Hour}}
+			require.False(t, w.returned())
+		}
+		for _, pause := range pauses {
+			require.GreaterOrEqual(t, pause, 25*time.Millisecond)
+			require.Less(t, pause, 75*time.Millisecond)
+		}
+		last := <-s.Asks
+		last.Granted(1)
+		require.True(t, w.returned())
+	})
+}
+
+// Who is told busy and does not wait has nothing at the store, and so nothing to withdraw.
+func TestTryThatIsBusyLeavesNothingToWithdraw(t *testing.T) {
+	alone(t, false, func(t *testing.T, s *store, c *claimant) {
+		w := c.wait(t.Context())
+		(<-s.Asks).Answer <- lab.Result{Grant: driver.Grant{Status: driver.Busy}}
+		require.True(t, w.returned())
+		require.ErrorIs(t, w.err, claim.ErrLocked)
+		c.Withdraw(context.Background())
+		synctest.Wait()
+		require.Empty(t, s.Released())
+	})
+}
+
+// A mute store keeps nobody from giving up, neither by the context nor by Close. Three asks at
+// most are under way, and the token is withdrawn as unsettled.
+func TestMuteStoreKeepsNobodyFromGivingUp(t *testing.T) {
+	for _, closing := range []bool{false, true} {
+		alone(t, true, func(t *testing.T, s *store, c *claimant) {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			defer cancel(nil)
+			w := c.wait(ctx)
+			time.Sleep(10 * ttl)
+			require.False(t, w.returned())
+			require.Len(t, s.Asks, 3)
+			require.Contains(t, c.log.String(), "the store does not answer")
+			began, why := time.Now(), errors.New("had enough")
+			closed := make(chan bool, 1)
+			c.s.Grow() // for what is withdrawn below
+			if closing {
+				go func() { closed <- c.s.Close(func() {}) }()
+			} else {
+				cancel(why)
+			}
+			require.True(t, w.returned())
+			require.Zero(t, time.Since(began))
+			if closing {
+				require.ErrorIs(t, w.err, session.ErrClosed)
+			} else {
+				require.ErrorIs(t, w.err, why)
+			}
+			c.Withdraw(context.Background())
+			c.s.Done()
+			synctest.Wait()
+			require.True(t, s.Released()[0].Unsettled)
+			for range 3 {
+				(<-s.Asks).Answer <- lab.Result{Err: driver.ErrTransient}
+			}
+			if closing {
+				require.True(t, <-closed, "when the last ask was answered")
+				c.s = session.New(s) // for alone to close
+			}
+		})
+	}
+}
+
+// The context may end at the moment of the grant. It is not used then.
+func TestGrantToAContextThatHasEndedIsNotUsed(t *testing.T) {
+	alone(t, true, func(t *testing.T, s *store, c *claimant) {
+		ctx, cancel := context.WithCancel(t.Context())
+		w := c.wait(ctx)
+		ask := <-s.Asks
+		cancel()
+		require.True(t, w.returned())
+		ask.Granted(1)
+		synctest.Wait()
+		_, _, err := c.Wait(ctx) // finds the answer first
+		require.ErrorIs(t, err, context.Canceled)
+		c.s.Grow()
+		c.Withdraw(context.Background())
+		c.s.Done()
+		synctest.Wait()
+		require.Equal(t, c.Token, s.Released()[0].Token)
+	})
+}

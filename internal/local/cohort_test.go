@@ -1,0 +1,471 @@
+package local_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/memdriver"
+	"github.com/holdfast-go/holdfast/internal/behavior/lab"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+)
+
+// waits checks that none of them has returned.
+func waits(l *lab.Lab, ws ...*lab.Pending) {
+	l.T.Helper()
+	l.Settle()
+	for i, w := range ws {
+		select {
+		case <-w.Done:
+			l.T.Fatalf("number %d waits no more: %v", i, w.Err)
+		default:
+		}
+	}
+}
+
+func everything([]string) bool { return true }
+
+// known lets the store know a lock, and some time pass. One that it does not know has but one
+// fence to begin with.
+func known(l *lab.Lab, lease lab.Leasing) {
+	l.T.Helper()
+	require.NoError(l.T, l.Take(lease).Release(l.T.Context()))
+	time.Sleep(time.Millisecond)
+}
+
+func TestLockPassesWithoutCommands(t *testing.T) {
+	lab.InBubble(t, func(t *testing.T, l *lab.Lab) {
+		c := l.FarMates()
+		for what, lease := range map[string]lab.Leasing{"mutex": c.Mutex("x").Lease, "rwmutex": c.RWMutex("x").Lease} {
+			known(l, lease)
+			held := l.Take(lease)
+			ws := l.Queue(10, lease)
+			n := l.Count(everything)
+			first := held.Fence()
+			for i, w := range ws {
+				require.NoError(t, held.Release(t.Context()))
+				require.ErrorIs(t, held.Err(), holdfast.ErrNotHeld)
+				held = w.Granted(lab.Soon)
+				require.Equal(t, first+int64(i)+1, held.Fence(), "each has its own, in the order of arrival")
+				waits(l, ws[i+1:]...)
+			}
+			require.Zero(t, n.Load(), "commands: %s", what)
+			require.NoError(t, held.Release(t.Context()))
+		}
+		l.IsClean("mutex", "x")
+		l.IsClean("rwmutex", "x")
+		assert.Zero(t, lab.InUse(c))
+	})
+}
+
+// A hammer of one client goes on for ever with few commands, and each hold has its fence.
+func TestThrongOfOneClientNeedsFewCommands(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		l := lab.New(t, s)
+		c := l.FarMates()
+		l.Ready(c)
+		const goroutines, rounds = 16, 100
+		n := l.Count(l.On("mutex", "x"))
+		r := &lab.Referee{Limit: 1}
+		var last int64
+		var wg sync.WaitGroup
+		for i := range goroutines {
+			wg.Go(func() {
+				mu := c.Mutex("x")
+				if i%2 == 0 {
+					lab.Hammer(r, mu, 1, rounds)
+					return
+				}
+				for range rounds {
+					lease, err := mu.Lease(t.Context())
+					if !assert.NoError(t, err) {
+						return
+					}
+					r.Enter(1)
+					assert.Greater(t, lease.Fence(), last)
+					last = lease.Fence()
+					r.Leave(1)
+					assert.NoError(t, lease.Release(t.Context()))
+				}
+			})
+		}
+		lab.Promptly(t, 2*lab.Soon, func() error { wg.Wait(); return nil })
+		r.RequireFair(t, goroutines*rounds)
+		t.Logf("%d commands for %d holds", n.Load(), goroutines*rounds)
+		assert.Less(t, n.Load(), int64(goroutines*rounds/4))
+		assert.Greater(t, l.Free(l.Near(), "x"), last)
+	})
+}
+
+// turns passes the lock on until the other has it, and returns how many of ws had it before.
+func turns(l *lab.Lab, held *holdfast.Lease, ws []*lab.Pending, other *lab.Pending, hold time.Duration) int {
+	l.T.Helper()
+	for i, w := range ws {
+		time.Sleep(hold)
+		require.NoError(l.T, held.Release(l.T.Context()))
+		l.Settle()
+		select {
+		case <-other.Done:
+			waits(l, ws[i:]...)
+			return i
+		default:
+			held = w.Granted(lab.Soon)
+		}
+	}
+	l.T.Fatalf("the other got no turn while %d passed", len(ws))
+	return 0
+}
+
+func TestOthersGetTheirTurn(t *testing.T) {
+	for name, c := range map[string]struct {
+		before  int           // passes before the other comes
+		hold    time.Duration // how long each holds
+		atLeast int
+		atMost  int
+	}{
+		"after 32 passes":           {0, 0, 16, 32},
+		"when a further turn began": {20, 0, 16, 64},
+		"after a quarter of a TTL":  {0, lab.Ages / 16, 3, 4},
+		"at once after a long hold": {0, lab.Ages / 3, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			lab.InBubble(t, func(t *testing.T, l *lab.Lab) {
+				a, b := l.Mates(), l.Near()
+				held := l.Lease(a, "x")
+				ws := l.Queue(100, a.Mutex("x").Lease)
+				for _, w := range ws[:c.before] {
+					require.NoError(t, held.Release(t.Context()))
+					held = w.Granted(lab.Soon)
+					l.Settle() // the store has answered whether others wait
+				}
+				other := l.Wait(b, "x")
+				l.UntilQueue("x", 1)
+				n := turns(l, held, ws[c.before:], other, c.hold)
+				assert.GreaterOrEqual(t, n, c.atLeast)
+				assert.LessOrEqual(t, n, c.atMost)
+				// Then it is their turn again.
+				l.UntilQueue("x", 1)
+				require.NoError(t, other.Granted(lab.Soon).Release(t.Context()))
+				for _, w := range ws[c.before+n:] {
+					require.NoError(t, w.Granted(lab.Soon).Release(t.Context()))
+				}
+				l.Free(b, "x")
+			})
+		})
+	}
+}
+
+// While a slow store is asked whether others wait, the lock does not go round for longer than
+// a quick one would need to answer.
+func TestTurnIsNoLongerOnASlowStore(t *testing.T) {
+	lab.InBubble(t, func(t *testing.T, l *lab.Lab) {
+		mu := l.FarMates().Mutex("x")
+		mu.Lock()
+		var had atomic.Int64
+		for range 100 {
+			go func() {
+				mu.Lock()
+				had.Add(1)
+				time.Sleep(time.Millisecond)
+				mu.Unlock()
+			}()
+		}
+		l.Settle()
+		l.Link.Delay(lab.Ages / 10)
+		mu.Unlock()
+		time.Sleep(200 * time.Millisecond)
+		assert.GreaterOrEqual(t, had.Load(), int64(16))
+		assert.LessOrEqual(t, had.Load(), int64(32), "the store has said nothing yet")
+		l.Link.Delay(0)
+		l.Until("all have had it", func() bool { return had.Load() == 100 })
+	})
+}
+
+// Such a store cannot be asked whether others wait.
+func TestOthersGetTheirTurnOnAStoreThatCannotExtend(t *testing.T) {
+	lab.InBubble(t, func(t *testing.T, l *lab.Lab) {
+		store := memdriver.New()
+		c := holdfast.Open(lab.Bare{Driver: store}, holdfast.WithTTL(lab.Ages), holdfast.WithLinger(lab.Ages))
+		other := holdfast.Open(store, holdfast.WithTTL(lab.Ages))
+		defer c.Close()
+		defer other.Close()
+		c.Mutex("x").Lock()
+		var passed atomic.Int64
+		for range 100 {
+			go func() {
+				c.Mutex("x").Lock()
+				passed.Add(1)
+				c.Mutex("x").Unlock()
+			}()
+		}
+		l.Settle()
+		w := l.Queue(1, other.Mutex("x").Lease)[0]
+		c.Mutex("x").Unlock()
+		lease := w.Granted(lab.Soon)
+		assert.Positive(t, passed.Load())
+		assert.LessOrEqual(t, passed.Load(), int64(32))
+		require.NoError(t, lease.Release(t.Context()))
+		l.Until("all had the lock", func() bool { return passed.Load() == 100 })
+		// Nor would it tell that somebody waits for a lock that is kept.
+		l.Settle()
+		lease, err := other.Mutex("x").TryLease(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, lease.Release(t.Context()))
+	})
+}
+
+// A client with many goroutines is one among others.
+func TestManyGoroutinesKeepNoOtherClientWaiting(t *testing.T) {
+	lab.InBubble(t, func(t *testing.T, l *lab.Lab) {
+		var mu sync.Mutex
+		var turns []int
+		var stop atomic.Bool
+		var wg sync.WaitGroup
+		for i, goroutines := range []int{64, 1, 1, 1} {
+			c := l.Mates()
+			for range goroutines {
+				wg.Go(func() {
+					for !stop.Load() {
+						c.Mutex("x").Lock()
+						mu.Lock()
+						if len(turns) == 0 || turns[len(turns)-1] != i {
+							turns = append(turns, i)
+						}
+						mu.Unlock()
+						time.Sleep(time.Millisecond)
+						c.Mutex("x").Unlock()
+					}
+				})
+			}
+		}
+		l.Until("there were enough turns", func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return len(turns) > 100
+		})
+		stop.Store(true)
+		wg.Wait()
+		for window := range slices.Chunk(turns[8:len(turns)-len(turns)%4], 4) {
+			slices.Sort(window)
+			require.Equal(t, []int{0, 1, 2, 3}, window, "each has one turn in four")
+		}
+	})
+}
+
+func TestStrictFIFOIsTheOrderOfAll(t *testing.T) {
+	lab.InBubble(t, func(t *testing.T, l *lab.Lab) {
+		a, b := l.Mates(), l.Mates()
+		strict := holdfast.WithStrictFIFO()
+		held := l.Lease(a, "x", strict)
+		var ws []*lab.Pending
+		for i := range 6 {
+			ws = append(ws, l.Wait([]*holdfast.Client{a, b}[i%2], "x", strict))
+			l.UntilQueue("x", i+1)
+		}
+		for i, w := range ws {
+			require.NoError(t, held.Release(t.Context()))
+			held = w.Granted(lab.Soon)
+			waits(l, ws[i+1:]...)
+		}
+		require.NoError(t, held.Release(t.Context()))
+	})
+}
+
+func TestLeaseDoesNotPassToOneWhoAskedOtherwise(t *testing.T) {
+	for name, opt := range map[string]holdfast.LockOption{
+		"TTL":     holdfast.WithTTL(2 * lab.Ages),
+		"fixed":   holdfast.WithoutRenewal(),
+		"strict":  holdfast.WithStrictFIFO(),
+		"owner":   holdfast.WithOwner("me"),
+		"nesting": holdfast.WithReentrancy(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			lab.InBubble(t, func(t *testing.T, l *lab.Lab) {
+				c := l.Mates()
+				known(l, c.Mutex("x").Lease)
+				held := l.Lease(c, "x")
+				alike, other := l.Queue(1, c.Mutex("x").Lease)[0], l.Queue(1, c.Mutex("x", opt).Lease)[0]
+				require.NoError(t, held.Release(t.Context()))
+				first := alike.Granted(lab.Soon)
+				require.Equal(t, held.Fence()+1, first.Fence())
+				l.UntilQueue("x", 1)
+				require.NoError(t, first.Release(t.Context()))
+				lease := other.Granted(lab.Soon)
+				l.Holds(lease)
+				if name == "TTL" {
+					assert.Greater(t, time.Until(lease.Deadline()), lab.Ages)
+				}
+				require.NoError(t, lease.Release(t.Context()))
+			})
+		})
+	}
+}
+
+// Readers have each their own lease, and they and writers take turns at the store.
+func TestReadersDoNotPassTheirLeases(t *testing.T) {
+	lab.InBubble(t, func(t *testing.T, l *lab.Lab) {
+		c := l.Mates()
+		rw := c.RWMutex("x")
+		held := l.Take(rw.RLease)
+		writers := l.Queue(2, rw.Lease)
+		readers := l.Queue(2, rw.RLease)
+		waits(l, readers...)
+		require.NoError(t, held.Release(t.Context()))
+		first := writers[0].Granted(lab.Soon)
+		require.NoError(t, first.Release(t.Context()))
+		second := writers[1].Granted(lab.Soon)
+		assert.Equal(t, first.Fence()+1, second.Fence())
+		require.NoError(t, second.Release(t.Context()))
+		l.GiveBack(readers[0].Granted(lab.Soon), readers[1].Granted(lab.Soon))
+		l.IsClean("rwmutex", "x")
+	})
+}
+
+func TestTryLockIsBusyForAMateWithoutACommand(t *testing.T) {
+	lab.InBubble(t, func(t *testing.T, l *lab.Lab) {
+		c := l.FarMates()
+		mu := c.Mutex("x")
+		require.True(t, mu.TryLock())
+		n := l.Count(everything)
+		require.False(t, mu.TryLock())
+		_, err := mu.TryLease(t.Context())
+		require.ErrorIs(t, err, holdfast.ErrLocked)
+		assert.Zero(t, n.Load())
+		mu.Unlock()
+		require.True(t, mu.TryLock())
+		mu.Unlock()
+		l.Free(l.Near(), "x")
+	})
+}
+
+func TestNestedLeasesEndBeforeALeasePasses(t *testing.T) {
+	lab.InBubble(t, func(t *testing.T, l *lab.Lab) {
+		c := l.Mates(holdfast.WithReentrancy())
+		known(l, c.Mutex("x").Lease)
+		held := l.Lease(c, "x")
+		w := l.Queue(1, c.Mutex("x").Lease)[0]
+		nested, err := c.Mutex("x").Lease(held.Context())
+		require.NoError(t, err)
+		require.Equal(t, held.Fence(), nested.Fence())
+		require.NoError(t, held.Release(t.Context()))
+		waits(l, w)
+		require.NoError(t, nested.Release(t.Context()))
+		next := w.Granted(lab.Soon)
+		require.Equal(t, held.Fence()+1, next.Fence())
+		again, err := c.Mutex("x").Lease(next.Context())
+		require.NoError(t, err)
+		l.GiveBack(again, next)
+		l.Free(l.Near(), "x")
+	})
+}
+
+func TestClientForgetsLocksThatNobodyUses(t *testing.T) {
+	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
+		c := l.Mates(holdfast.WithLinger(10 * time.Millisecond))
+		for i := range 20 {
+			name := fmt.Sprint(i)
+			c.Mutex(name).Lock()
+			c.Mutex(name).Unlock()
+			lease := l.Lease(c, "leased "+name)
+			w := l.Wait(c, "leased "+name)
+			w.Cancel(nil)
+			require.Error(t, w.Failed(lab.Soon))
+			require.False(t, c.Mutex("leased "+name).TryLock())
+			require.NoError(t, lease.Release(t.Context()))
+		}
+		l.Until("the client knows of no lock", func() bool { return lab.InUse(c) == 0 })
+	})
+}
+
+// A lock that the store did not know comes with one fence. Nobody goes to the store's queue
+// for want of others: the first in ours waits for them, and the lock passes.
+func TestLockThatTheStoreDidNotKnowPassesInTheProcess(t *testing.T) {
+	lab.InBubble(t, func(t *testing.T, l *lab.Lab) {
+		c := l.Mates()
+		mu := c.Mutex("x")
+		held := l.Lease(c, "x")
+		for _, w := range l.Queue(10, mu.Lease) {
+			require.Empty(t, l.Look(mu).Queue)
+			require.NoError(t, held.Release(t.Context()))
+			next := w.Granted(lab.Soon)
+			require.Greater(t, next.Fence(), held.Fence())
+			held = next
+		}
+		require.NoError(t, held.Release(t.Context()))
+	})
+}
+
+// A turn ends when somebody else waits, however often the lock has gone round before.
+func TestTurnEndsHoweverManyPassesWereBefore(t *testing.T) {
+	for _, before := range []int{100, 40_000} {
+		t.Run(fmt.Sprint(before), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := memdriver.New()
+				a, b := holdfast.Open(store, holdfast.WithLinger(time.Hour), holdfast.WithTTL(24*time.Hour)), holdfast.Open(store)
+				mu := a.Mutex("x")
+				for range before {
+					mu.Lock()
+					mu.Unlock()
+				}
+				mu.Lock()
+				var passes atomic.Int64
+				var wanted, stop atomic.Bool
+				var wg sync.WaitGroup
+				for range 2 {
+					wg.Go(func() {
+						for !stop.Load() {
+							mu.Lock()
+							if wanted.Load() {
+								passes.Add(1)
+							}
+							time.Sleep(time.Millisecond)
+							mu.Unlock()
+						}
+					})
+				}
+				synctest.Wait()
+				wg.Go(func() {
+					lease, err := b.Mutex("x").Lease(context.Background())
+					stop.Store(true)
+					if assert.NoError(t, err) {
+						assert.LessOrEqual(t, passes.Load(), int64(40))
+						assert.NoError(t, lease.Release(context.Background()))
+					}
+				})
+				synctest.Wait()
+				wanted.Store(true)
+				mu.Unlock()
+				wg.Wait()
+				require.NoError(t, a.Close())
+				require.NoError(t, b.Close())
+			})
+		})
+	}
+}
+
+// single tells when a lock is wanted, but gives one number with each, and no more later.
+type single struct{ d *memdriver.Driver }
+
+func (s single) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, error) {
+	one := *r
+	one.Fences = 1
+	return s.d.Acquire(ctx, &one)
+}
+
+func (s single) Renew(ctx context.Context, l []driver.Lease) []error { return s.d.Renew(ctx, l) }
+
+func (s single) Release(ctx context.Context, l driver.Lease) error { return s.d.Release(ctx, l) }
+
+func (s single) Close() error { return s.d.Close() }
+
+func (s single) Notices() bool { return true }

@@ -1,0 +1,49 @@
+package redistest
+
+import (
+	"flag"
+	"os"
+	"os/exec"
+)
+
+// soak says that tests are to run at full length.
+func soak() bool { return os.Getenv("HOLDFAST_SOAK") == "1" }
+
+// Rounds is how often to repeat what finds a rare fault by chance: n times if
+// HOLDFAST_SOAK=1, a tenth of that otherwise.
+func Rounds(n int) int {
+	if soak() {
+		return n
+	}
+	return max(1, n/10)
+}
+
+// Again reports whether to test in more surroundings what was tested in others: if
+// HOLDFAST_SOAK=1, but not under the race detector, which would see nothing new.
+func Again() bool { return soak() && !raced }
+
+// Installed reports whether there is a redis-server for [Real].
+func Installed() bool {
+	_, err := exec.LookPath("redis-server")
+	return err == nil
+}
+
+// beside is how many tests of a package run at the same time. The default of the go command
+// is the number of processors, but what our tests do most is wait for leases to end. The
+// race detector makes them work, too.
+func beside() string {
+	if raced {
+		return "4"
+	}
+	return "8"
+}
+
+// setParallel leaves alone what the command line says.
+func setParallel() {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
+		_ = flag.Set("test.parallel", beside())
+	}
+}

@@ -1,0 +1,267 @@
+package holdfast_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/behavior/lab"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+)
+
+func TestNameThatIsTooShortOrTooLongIsRefused(t *testing.T) {
+	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
+		c := l.Near()
+		l.Ready(c) // a client that works panics, too
+		keys := l.Server.Keys(t, l.Server.Prefix())
+		for _, name := range []string{"", strings.Repeat("n", 513), strings.Repeat("n", 1<<20)} {
+			mu := c.Mutex(name)
+			for what, err := range lab.ErrorsOf(t, mu) {
+				require.ErrorIs(t, err, holdfast.ErrInvalidName, what)
+				var lockError *holdfast.LockError
+				require.ErrorAs(t, err, &lockError, what)
+				assert.Equal(t, "invalid_name", lockError.ErrorType(), what)
+				assert.Less(t, len(err.Error()), 200, what)
+			}
+			assert.Contains(t, lab.Panics(t, mu.Lock), "name")
+			assert.Contains(t, lab.Panics(t, func() { mu.TryLock() }), "name")
+			assert.Contains(t, lab.Panics(t, mu.Unlock), "unlock of unlocked mutex")
+		}
+		assert.Subset(t, keys, l.Server.Keys(t, l.Server.Prefix()))
+	})
+}
+
+func TestAnyNameWorks(t *testing.T) {
+	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
+		a, b := l.Near(), l.Near()
+		names := []string{
+			"{}", "{", "}", "}{", "{a}b", "a", "a\x00", "\x00", "\n", "a\nb", " ", "a b", "\xff\xfe", "\xc3",
+			"*", "?", "[", "%s", "-", "'\"\\", "1:mutex:a", "ü", "🔒", strings.Repeat("n", 512),
+		}
+		held := map[string]*holdfast.Lease{}
+		for _, name := range names {
+			held[name] = l.Lease(a, name) // so none is the same as another
+			assert.Equal(t, name, held[name].Name())
+		}
+		for _, name := range names {
+			w := l.Wait(b, name)
+			l.UntilQueue(name, 1)
+			info := l.Inspect(name)
+			assert.Equal(t, name, info.Name)
+			require.NoError(t, held[name].Renew(t.Context()))
+			require.NoError(t, held[name].Release(t.Context()))
+			next := w.Granted(lab.Soon)
+			l.Holds(next)
+			require.NoError(t, next.Release(t.Context()))
+			b.Mutex(name).Lock()
+			b.Mutex(name).Unlock()
+			l.Free(a, name)
+		}
+	})
+}
+
+func TestUnlockOfUnlockedMutexPanics(t *testing.T) {
+	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
+		mu := l.Near().Mutex("x")
+		assert.Contains(t, lab.Panics(t, mu.Unlock), "unlock of unlocked mutex")
+		mu.Lock()
+		mu.Unlock()
+		assert.Contains(t, lab.Panics(t, mu.Unlock), "unlock of unlocked mutex")
+		require.True(t, mu.TryLock())
+		mu.Unlock()
+		assert.Contains(t, lab.Panics(t, mu.Unlock), "unlock of unlocked mutex")
+		// What another client has locked is not locked here.
+		other := l.Near().Mutex("x")
+		other.Lock()
+		assert.Contains(t, lab.Panics(t, mu.Unlock), "unlock of unlocked mutex")
+		assert.False(t, mu.TryLock())
+		other.Unlock()
+	})
+}
+
+func TestUnlockNeverTouchesALease(t *testing.T) {
+	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
+		c := l.Near()
+		lease := l.Lease(c, "x")
+		assert.Contains(t, lab.Panics(t, c.Mutex("x").Unlock), "unlock of unlocked mutex")
+		l.Holds(lease)
+
+		// Neither one that was taken between a Lock that was lost and its Unlock.
+		require.NoError(t, lease.Release(t.Context()))
+		c.Mutex("x").Lock()
+		require.NoError(t, c.Mutex("x").ForceUnlock(t.Context()))
+		lease = l.Lease(c, "x")
+		c.Mutex("x").Unlock()
+		l.Holds(lease)
+		require.NoError(t, lease.Release(t.Context()))
+		l.Free(c, "x")
+	})
+}
+
+func TestDoReportsALoss(t *testing.T) {
+	t.Parallel()
+	lab.WithPatience(t, func(t *testing.T, l *lab.Lab) {
+		const ttl = 300 * time.Millisecond
+		c := l.Near(holdfast.WithTTL(ttl))
+		failed := errors.New("work failed")
+		for _, result := range []error{nil, failed} {
+			err := lab.Promptly(t, lab.Soon, func() error {
+				return c.Mutex("x").Do(t.Context(), func(ctx context.Context) error {
+					if err := l.Direct.Del(ctx, l.Key("x")).Err(); err != nil {
+						return err
+					}
+					select {
+					case <-ctx.Done():
+					case <-time.After(ttl + l.Slack):
+						t.Error("the context outlives the lock")
+					}
+					assert.ErrorIs(t, context.Cause(ctx), holdfast.ErrLost)
+					return result
+				})
+			})
+			require.ErrorIs(t, err, holdfast.ErrLost)
+			if result != nil {
+				require.ErrorIs(t, err, result)
+			}
+			l.Free(c, "x")
+
+			// Also if f is too fast to notice.
+			err = c.Mutex("x").Do(t.Context(), func(ctx context.Context) error {
+				if err := l.Direct.Del(ctx, l.Key("x")).Err(); err != nil {
+					return err
+				}
+				return result
+			})
+			require.ErrorIs(t, err, holdfast.ErrLost)
+		}
+	})
+}
+
+func TestDoReleasesWhateverHappens(t *testing.T) {
+	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
+		c := l.Near()
+		failed := errors.New("work failed")
+		require.NoError(t, c.Mutex("x").Do(t.Context(), func(context.Context) error { return nil }))
+		l.Free(c, "x")
+		require.Equal(t, failed, c.Mutex("x").Do(t.Context(), func(context.Context) error { return failed }))
+		l.Free(c, "x")
+		assert.PanicsWithValue(t, "work", func() {
+			_ = c.Mutex("x").Do(t.Context(), func(context.Context) error { panic("work") })
+		})
+		l.Free(c, "x")
+
+		// When ctx ends, so does the context of f, but not the lock.
+		ctx, cancel := context.WithCancelCause(t.Context())
+		err := lab.Promptly(t, lab.Soon, func() error {
+			return c.Mutex("x").Do(ctx, func(inner context.Context) error {
+				cancel(failed)
+				<-inner.Done()
+				assert.NotEmpty(t, l.Inspect("x").Holders)
+				return context.Cause(inner)
+			})
+		})
+		require.ErrorIs(t, err, failed)
+		require.NotErrorIs(t, err, holdfast.ErrLost)
+		l.Free(c, "x")
+
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_ = c.Mutex("x").Do(context.Background(), func(context.Context) error {
+				runtime.Goexit()
+				return nil
+			})
+		}()
+		lab.Promptly(t, lab.Soon, func() error { <-done; return nil })
+		l.Free(c, "x")
+	})
+}
+
+// calls is how often the server was called by name since before.
+func calls(after, before map[string]int64, names ...string) (sum int64) {
+	for _, name := range names {
+		sum += after[name] - before[name]
+	}
+	return sum
+}
+
+// What scripts call is counted as well, but they do not call these.
+var byClients = []string{
+	"eval", "script|load", "subscribe", "unsubscribe", "ping", "echo", "get", "set", "del", "multi", "exec",
+	"watch", "client|list", "client|id", "client|tracking", "psubscribe", "ssubscribe", "wait", "info",
+}
+
+func TestLockAndUnlockAreTwoCommands(t *testing.T) {
+	t.Parallel()
+	l := lab.New(t, redistest.Real(t))
+	c := l.Near()
+	l.Ready(c)
+	mu := c.Mutex("x")
+	mu.Lock()
+	mu.Unlock()
+	const rounds = 100
+	before := l.Server.CommandStats(t)
+	for range rounds {
+		mu.Lock()
+		mu.Unlock()
+	}
+	after := l.Server.CommandStats(t)
+	assert.EqualValues(t, 2*rounds, calls(after, before, "evalsha"))
+	assert.Zero(t, calls(after, before, "publish", "pubsub|numsub"))
+	assert.EqualValues(t, 1, calls(after, before, byClients...), "INFO of this test")
+
+	before = l.Server.CommandStats(t)
+	for range rounds {
+		lease, err := mu.Lease(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, lease.Release(t.Context()))
+	}
+	after = l.Server.CommandStats(t)
+	assert.EqualValues(t, 2*rounds, calls(after, before, "evalsha"))
+	assert.Zero(t, calls(after, before, "publish", "pubsub|numsub"))
+	assert.EqualValues(t, 1, calls(after, before, byClients...), "INFO of this test")
+}
+
+func TestHandOverIsOneCommand(t *testing.T) {
+	t.Parallel()
+	l := lab.New(t, redistest.Real(t))
+	side := [2]*holdfast.Client{l.Near(), l.Near()}
+	l.Ready(side[0])
+	held := l.Lease(side[0], "x")
+	pass := func(i int) {
+		t.Helper()
+		w := l.Wait(side[i], "x")
+		// Not with Inspect, which is a script.
+		l.Until("the other waits", func() bool {
+			return l.Direct.HExists(t.Context(), l.Key("x"), "head").Val()
+		})
+		require.NoError(t, held.Release(t.Context()))
+		held = w.Granted(lab.Soon)
+	}
+	for i := range 4 { // until both listen
+		pass((i + 1) % 2)
+	}
+	l.UntilListening(2)
+	const rounds = 100
+	began := time.Now()
+	before := l.Server.CommandStats(t)
+	for i := range rounds {
+		pass((i + 1) % 2)
+	}
+	after := l.Server.CommandStats(t)
+	pings := int64(time.Since(began)/time.Second) + 1
+	// One to wait and one to hand over. Who waits when the client hears that it is subscribed,
+	// which may be later than the server says so, asks once more.
+	assert.InDelta(t, 2*rounds+1, calls(after, before, "evalsha"), 1)
+	assert.GreaterOrEqual(t, calls(after, before, "publish"), int64(rounds))
+	assert.LessOrEqual(t, calls(after, before, "publish"), rounds+2*pings)
+	assert.EqualValues(t, 1, calls(after, before, byClients...), "INFO of this test")
+	require.NoError(t, held.Release(t.Context()))
+}
