@@ -22,11 +22,31 @@ func (d *Driver) Key(k driver.Kind, name string) string { return d.key(k, name) 
 // Channel returns what the wake channel of the driver's client is called.
 func (d *Driver) Channel() string { return d.wakes.prefix + d.wakes.id }
 
-// ScriptParts returns, for each script, the files it is made of.
-func ScriptParts() [][]string {
-	var parts [][]string
-	for _, s := range allScripts {
-		parts = append(parts, s.parts)
+// Script is what can be done to locks.
+type Script struct {
+	Verb      string
+	Text      string
+	Parts     []string // the files that it is made of
+	Arguments int      // for each of many locks, 0 if it is for one
+	Statuses  map[string]int
+}
+
+// Scripts returns all scripts, with the names that Go has for what they answer.
+func Scripts() []Script {
+	statuses := map[string]map[string]int{
+		"acquire": {"BURIED": acquireBuried, "BUSY": acquireBusy, "QUEUED": acquireQueued, "GRANTED": acquireGranted,
+			"EXCEEDED": acquireExceeded, "CONFLICT": acquireConflict},
+		"attach":    {"BURIED": acquireBuried, "GRANTED": acquireGranted},
+		"release":   {"NEITHER": statusNeither, "HELD": statusHeld, "WAITED": statusWaited},
+		"renew":     {"NEITHER": statusNeither, "HELD": statusHeld},
+		"extend":    {"NEITHER": statusNeither, "HELD": statusHeld, "WANTED": statusWanted},
+		"downgrade": {"NEITHER": statusNeither, "HELD": statusHeld, "OWNED": statusOwned},
+		"force":     {"NEITHER": statusNeither, "HELD": statusHeld},
+		"resize":    {"HELD": statusHeld},
 	}
-	return parts
+	var all []Script
+	for _, s := range allScripts {
+		all = append(all, Script{s.verb, source(s.parts), s.parts, s.arguments, statuses[s.verb]})
+	}
+	return all
 }

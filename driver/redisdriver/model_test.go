@@ -28,7 +28,8 @@ type model struct {
 	fence, reserved int64
 	known           bool
 
-	tail, birth int64           // last place given out, and the life of the key that it is of
+	tail, birth int64           // last place given out, and the numbering that it is of, 0 for none
+	born        func() int64    // what the next numbering is called
 	skip        int64           // who waits before this place was passed over
 	deaf        map[string]bool // clients whose subscription is broken
 
@@ -80,12 +81,15 @@ func newModel(k driver.Kind) *model {
 func (m *model) forget() {
 	m.holders, m.queue, m.tombs = nil, nil, map[string]int64{}
 	m.limit, m.resized = 0, false
-	m.tail, m.skip, m.birth = 0, 0, m.birth+1
-	m.over, m.holes, m.known = map[string]bool{}, false, false
+	m.over, m.known = map[string]bool{}, false
+	m.renumber()
 	if m.kind != driver.Semaphore {
 		m.limit = wholeLock
 	}
 }
+
+// renumber is what happens when the lock is thin, which has no places.
+func (m *model) renumber() { m.tail, m.skip, m.birth, m.holes = 0, 0, 0, false }
 
 // mayForget reports whether nothing is left that anybody counts on.
 func (m *model) mayForget() bool {
@@ -255,7 +259,10 @@ func (m *model) enter(r *modelAsk, ask uint64) *modelWait {
 		return w
 	}
 	w := &modelWait{modelAsk: r, alive: alive, ask: ask, vote: vote}
-	if seat := m.seats[r.token]; seat.place > 0 && seat.birth == m.birth {
+	if m.birth == 0 {
+		m.birth = m.born()
+	}
+	if seat := m.seats[r.token]; seat.place > 0 && seat.birth == m.birth && m.vacant(seat.place) {
 		w.place, m.holes = seat.place, true
 		if w.place < m.skip {
 			m.skip = 0
@@ -267,4 +274,9 @@ func (m *model) enter(r *modelAsk, ask uint64) *modelWait {
 	m.queue = append(m.queue, w)
 	slices.SortFunc(m.queue, func(a, b *modelWait) int { return cmp.Compare(a.place, b.place) })
 	return w
+}
+
+// vacant reports whether a place was given out, and nobody waits there.
+func (m *model) vacant(place int64) bool {
+	return place <= m.tail && !slices.ContainsFunc(m.queue, func(w *modelWait) bool { return w.place == place })
 }

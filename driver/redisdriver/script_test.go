@@ -1,10 +1,12 @@
 package redisdriver_test
 
 import (
+	"flag"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -14,17 +16,18 @@ import (
 )
 
 var (
-	argument = regexp.MustCompile(`\b(?:KEYS|ARGV)\[\d+\]`)
-	declared = regexp.MustCompile(`(?m)^-- ((?:KEYS|ARGV)\[\d+\])  `)
-	call     = regexp.MustCompile(`redis\.p?call\(([^)]*)`)
+	argument = regexp.MustCompile(`\b((?:KEYS|ARGV)\[(?:n|\d+)(?: \+ at)?\])`)
+	declared = regexp.MustCompile(`(?m)^-- ((?:KEYS|ARGV)\[(?:n|\d+)\])  `)
+	anyIndex = regexp.MustCompile(`\b(?:KEYS|ARGV)\[[^\]]*\]`)
+	call     = regexp.MustCompile(`(?:redis\.p?call\(|\bwrite\(\w+, )([^)]*)`)
+	constant = regexp.MustCompile(`(?m)^local ([A-Z_]+(?:, [A-Z_]+)*) = (\d+(?:, \d+)*)(?: --.*)?$`)
 )
+
+var update = flag.Bool("update", false, "write the golden files anew")
 
 // A header that does not fit its script misleads more than none.
 func TestScriptHeadersNameWhatTheirBodiesUse(t *testing.T) {
-	files, err := filepath.Glob("script/*.lua")
-	require.NoError(t, err)
-	require.NotEmpty(t, files)
-	for _, file := range files {
+	for _, file := range scriptFiles(t) {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			text, err := os.ReadFile(file)
 			require.NoError(t, err)
@@ -32,9 +35,8 @@ func TestScriptHeadersNameWhatTheirBodiesUse(t *testing.T) {
 			require.True(t, strings.HasPrefix(header, "-- "+filepath.Base(file)+": "), "says what it is")
 
 			names := unique(declared.FindAllStringSubmatch(header, -1))
-			require.Subset(t, names, unique(argument.FindAllStringSubmatch(body, -1)), "all it uses is declared")
-			used := append(unique(argument.FindAllStringSubmatch(body+theRest(t, file), -1)), "KEYS[1]")
-			require.Subset(t, used, names, "all it declares is used")
+			require.Subset(t, names, used(body), "all it uses is declared")
+			require.Subset(t, append(used(body+theRest(t, file)), "KEYS[n]", "KEYS[1]"), names, "all it declares is used")
 			if strings.Contains(body, "\nreturn {") {
 				require.Contains(t, header, "Returns ")
 			}
@@ -42,18 +44,30 @@ func TestScriptHeadersNameWhatTheirBodiesUse(t *testing.T) {
 	}
 }
 
+func scriptFiles(t *testing.T) []string {
+	files, err := filepath.Glob("script/*.lua")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	return files
+}
+
+// used are the keys and arguments that a body uses, those of each lock as those of the first.
+func used(body string) []string {
+	return unique(argument.FindAllStringSubmatch(strings.ReplaceAll(body, " + at]", "]"), -1))
+}
+
 // theRest is what comes after a file in scripts: the first part of a script declares
 // the arguments of the second, too.
 func theRest(t *testing.T, file string) string {
 	t.Helper()
 	name, text, used := strings.TrimSuffix(filepath.Base(file), ".lua"), "", false
-	for _, parts := range redisdriver.ScriptParts() {
-		i := slices.Index(parts, name)
+	for _, s := range redisdriver.Scripts() {
+		i := slices.Index(s.Parts, name)
 		if i < 0 {
 			continue
 		}
 		used = true
-		for _, part := range parts[i+1:] {
+		for _, part := range s.Parts[i+1:] {
 			more, err := os.ReadFile("script/" + part + ".lua")
 			require.NoError(t, err)
 			_, body := split(string(more))
@@ -65,27 +79,98 @@ func theRest(t *testing.T, file string) string {
 }
 
 // What servers other than Redis, and proxies in front of it, ask of scripts: the key
-// literally in the call, no library that is not everywhere, integers as integers.
+// literally in the call, no library that is not everywhere, integers as integers. The key of one
+// of many locks is KEYS[n], and its arguments begin at "at"; the Go side replaces n by 1 where a
+// script is for one lock.
 func TestScriptsUseOnlyWhatRunsEverywhere(t *testing.T) {
-	files, err := filepath.Glob("script/*.lua")
-	require.NoError(t, err)
-	for _, file := range files {
+	for _, file := range scriptFiles(t) {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			text, err := os.ReadFile(file)
 			require.NoError(t, err)
 			_, body := split(string(text))
 			for _, c := range call.FindAllStringSubmatch(body, -1) {
 				args := strings.Split(c[1], ", ")
-				if !slices.Contains([]string{"'TIME'", "'PUBSUB'", "'PUBLISH'"}, args[0]) {
+				if !slices.Contains([]string{"'TIME'", "'PUBSUB'", "'PUBLISH'", "..."}, args[0]) {
 					require.Greater(t, len(args), 1, c[0])
-					require.Equal(t, "KEYS[1]", args[1], c[0])
+					require.Contains(t, []string{"KEYS[n]", "KEYS[n])"}, args[1], c[0])
 				}
 			}
-			for _, word := range []string{"#!", "bit.", "struct.", "cmsgpack", "cjson", "tostring", "unpack", "loadstring", "os."} {
+			require.LessOrEqual(t, strings.Count(body, "call(...)"), 2, "only write has what it is given")
+
+			many := strings.Contains(body, "for i = 1, #KEYS do") || strings.Contains(body, "for n = 1, #KEYS do")
+			for _, index := range anyIndex.FindAllString(body, -1) {
+				switch {
+				case index == "KEYS[n]", index == "ARGV[1]", index == "ARGV[2]":
+				case many:
+					require.Regexp(t, `^ARGV\[([3-9]|\d\d) \+ at\]$`, index)
+				default:
+					require.Regexp(t, `^ARGV\[([3-9]|\d\d)\]$`, index)
+				}
+			}
+
+			const both = "local unpack = table.unpack or unpack\n" // Lua 5.4, or 5.1
+			if strings.Contains(body, "unpack") {
+				require.Equal(t, 1, strings.Count(body, both))
+				body = strings.Replace(body, both, "", 1)
+				require.Equal(t, strings.Count(body, "unpack("), strings.Count(body, "unpack"), "only to call it")
+			}
+			for _, word := range []string{"#!", "bit.", "struct.", "cmsgpack", "cjson", "tostring", "table.unpack", "loadstring", "os."} {
 				require.NotContains(t, body, word)
 			}
 		})
 	}
+}
+
+// What a script answers has one name, and one number, on both sides; and both sides know how
+// many arguments each lock has.
+func TestScriptsAndGoMeanTheSameByAStatus(t *testing.T) {
+	for _, s := range redisdriver.Scripts() {
+		t.Run(s.Verb, func(t *testing.T) {
+			found, arguments := map[string]int{}, 0
+			for _, line := range constant.FindAllStringSubmatch(s.Text, -1) {
+				names, values := strings.Split(line[1], ", "), strings.Split(line[2], ", ")
+				require.Len(t, values, len(names), line[0])
+				for i, name := range names {
+					n, err := strconv.Atoi(values[i])
+					require.NoError(t, err)
+					switch name {
+					case "ARGUMENTS":
+						arguments = n
+					case "LOOKED_AT", "ROOM":
+					default:
+						require.NotContains(t, found, name)
+						found[name] = n
+					}
+				}
+			}
+			require.Equal(t, s.Arguments, arguments)
+			require.Len(t, found, len(s.Statuses))
+			for name, n := range s.Statuses {
+				require.Equal(t, n, found[name], name)
+			}
+		})
+	}
+}
+
+// Each script as Redis gets it, so that it can be read whole. To write them anew:
+//
+//	go test -run Golden -update
+func TestGoldenFilesHaveTheScripts(t *testing.T) {
+	var files []string
+	for _, s := range redisdriver.Scripts() {
+		file := "testdata/scripts/" + s.Verb + ".lua"
+		files = append(files, file)
+		if *update {
+			require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
+			require.NoError(t, os.WriteFile(file, []byte(s.Text), 0o644))
+		}
+		golden, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.Equal(t, string(golden), s.Text, "%s is not what the files in script make", file)
+	}
+	found, err := filepath.Glob("testdata/scripts/*")
+	require.NoError(t, err)
+	require.ElementsMatch(t, files, found)
 }
 
 // split returns the comment at the top of a script, and the rest without comments.

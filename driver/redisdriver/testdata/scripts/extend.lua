@@ -1,0 +1,770 @@
+-- clock.lua: the time, how long things last, and the records that both forms of a lock have.
+--
+-- Begins every script. A script handles one lock after the other, KEYS[n]; all times are ms
+-- of the server's clock. The Go side replaces n by 1 where a script is for one lock, since
+-- some proxies want to see literally which key a command is for.
+--
+-- A lock that nobody waits for is a string, "thin", see thin_acquire.lua. As soon as there
+-- is more to remember it is a hash, "fat", see lock.lua.
+--
+-- ARGV[1]  wake channels are called this followed by the client's id
+-- ARGV[2]  retention: how long, in ms, the key outlives its last use
+
+local n = 1
+local retention = tonumber(ARGV[2])
+local clock = redis.call('TIME')
+local now_us = clock[1] * 1000000 + clock[2]
+local now = math.floor(now_us / 1000)
+
+local function int(number)
+  return string.format('%.0f', number)
+end
+
+-- The lease lasts longer on the server than the holder may believe in it.
+local function grace(ttl)
+  return math.min(500, math.max(5, math.floor(ttl / 20)))
+end
+
+-- Numbers for so many fences, or as many as there are, if high was the last one given: the
+-- first of them, and how many.
+--
+-- They lie beyond the last that was given, and not beyond the time in us. So nobody is given
+-- numbers faster than the clock gives new ones, and those that are given after the key was
+-- lost, by this server or another, are larger than all before. A key that does not know what
+-- was given before gives the time alone: what lies before it may have been given. If the
+-- clock was set back, numbers go on one at a time.
+--
+-- The wrong version has each grant reserve as many as were asked for, from the time on. Those
+-- of quick grants run ahead of the clock, and what another server grants after a failover is
+-- smaller.
+local function numbers_after(high, fences)
+  local first = math.max(high + 1, now_us + 1 - (high > 0 and fences or 1))
+  return first, math.max(1, now_us + 1 - first)
+end
+
+-- How long a key lives if what it is used for lasts ms, and high is the last fence. Fences must
+-- not repeat although the key is forgotten in the end: if the clock was set back, the key
+-- lives until it has caught up with them.
+local function lifetime(ms, high)
+  return retention + math.max(ms, math.floor(high / 1000) - now)
+end
+
+-- The record of a holder: "expires ttl weight fence numbers last since tag token client text".
+-- It was granted so many numbers from fence on, and given others up to last since. tag is what
+-- it says of itself to waiters, - for nothing, and client where to reach it, - for nowhere. If
+-- client ends in !, it wants to hear that somebody waits.
+local function holder_read(record)
+  local h = {}
+  h.expires, h.ttl, h.weight, h.fence, h.numbers, h.last, h.since, h.tag, h.token, h.client, h.text =
+    string.match(record, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (%S+) (%S+) (.*)$')
+  h.expires, h.ttl, h.weight, h.fence, h.numbers, h.last = tonumber(h.expires), tonumber(h.ttl), tonumber(h.weight),
+    tonumber(h.fence), tonumber(h.numbers), tonumber(h.last)
+  return h
+end
+
+local function holder_record(h)
+  return string.format('%.0f %.0f %.0f %.0f %.0f %.0f ', h.expires, h.ttl, h.weight, h.fence, h.numbers, h.last)
+    .. h.since .. ' ' .. h.tag .. ' ' .. h.token .. ' ' .. h.client .. ' ' .. h.text
+end
+
+-- The thin form, see thin_acquire.lua: the last fence, how much there is to hold, and the
+-- holder, if there is one. Nothing if it is not of that form.
+local function thin_read(record)
+  local high, token, limit, expires, ttl, weight, fence, since, tag, client, text = string.match(record,
+    '^(%d+) (%S+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (%S+) (.*)$')
+  if not high then
+    return tonumber((string.match(record, '^%d+$'))), 0, nil
+  end
+  high, fence = tonumber(high), tonumber(fence)
+  return high, tonumber(limit), { expires = tonumber(expires), ttl = tonumber(ttl), weight = tonumber(weight), fence = fence,
+    numbers = high - fence + 1, last = high, since = since, tag = tag, token = token, client = client, text = text }
+end
+
+local function thin_record(high, limit, h)
+  return int(high) .. ' ' .. h.token .. string.format(' %.0f %.0f %.0f %.0f %.0f ', limit, h.expires, h.ttl, h.weight, h.fence)
+    .. h.since .. ' ' .. h.tag .. ' ' .. h.client .. ' ' .. h.text
+end
+-- lock.lua: a lock in either form, loaded into one table and saved from it.
+--
+-- Between load() and save() a script changes nothing in Redis, and reads nothing but records of
+-- holders and waiters. So a script that fails before save() has changed nothing, nor has one
+-- whose save() is refused. What other clients are to be told is said last.
+--
+-- A thin lock is explained in thin_acquire.lua. A fat one is a hash with these fields, absent
+-- if 0 or nothing:
+--
+--   high       the last fence that was given
+--   limit      how much there is to hold; resized: 1 if resize has set it, so that it is no
+--              longer for requests to say
+--   owner      on whose behalf all holders hold it, see holders.lua
+--   head       first place that may have a waiter; absent when nobody waits
+--   tail       last place given out; never goes back while the lock is fat
+--   birth      tells this numbering from an earlier one
+--   skip       where the next grant starts to look: whoever waits before it was passed over
+--   dead       tombstones, "\ntoken until" each
+--   life       when the key ends
+--   shares     "count used earliest span" if more than one hold it, see load()
+--   h:<slot>   a holder; slots are numbered from 1 without a gap
+--   w:<place>  a waiter, see queue.lua
+--   t:<token>  "h<slot>" or "w<place>": where a token stands
+--
+-- A lock becomes fat when somebody waits, a second one holds it, or there is an owner, a
+-- tombstone or a limit that was set. It becomes thin again when it is free, and has none of
+-- these: not at every hand-over, for those who take turns would make and unmake it.
+--
+-- KEYS[n]  lock
+
+local lock    -- what is known of it
+local changed -- fields of the hash to write, false for those to delete
+
+local unpack = table.unpack or unpack -- Lua 5.4 or 5.1
+
+-- Change a number of the state, or delete it.
+local function set(field, value)
+  lock[field], changed[field] = value, value and value ~= 0 and int(value) or false
+end
+
+local function put_holder(h)
+  changed['h:' .. h.slot] = holder_record(h)
+end
+
+-- Give a holder a slot.
+local function seat_holder(h, slot)
+  h.slot, lock.holders[slot] = slot, h
+  put_holder(h)
+  changed['t:' .. h.token] = 'h' .. slot
+end
+
+local function holder_at(slot)
+  if not lock.holders[slot] then
+    local h = holder_read(redis.call('HGET', KEYS[n], 'h:' .. slot))
+    h.slot, lock.holders[slot] = slot, h
+  end
+  return lock.holders[slot]
+end
+
+-- The waiter in a place, see queue.lua; false if it has left.
+local function waiter_at(place)
+  if lock.waiters[place] == nil then
+    local record, w = redis.call('HGET', KEYS[n], 'w:' .. int(place)), false
+    if record then
+      w = { place = place }
+      w.token, w.ask, w.weight, w.ttl, w.fences, w.alive, w.vote, w.client, w.owner, w.text =
+        string.match(record, '^(%S+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d) (%S+) (%S+) (.*)$')
+      w.weight, w.ttl, w.alive = tonumber(w.weight), tonumber(w.ttl), tonumber(w.alive)
+    end
+    lock.waiters[place] = w
+  end
+  return lock.waiters[place]
+end
+
+-- Load the thin form, as one of its own or of none. Returns an error reply if it is none.
+local function load_thin(record)
+  local high, limit, h = thin_read(record)
+  if not high then
+    return { err = 'WRONGTYPE ' .. KEYS[n] .. ' is a string, but no lock' }
+  end
+  lock = { thin = record, count = 0, used = 0, earliest = 0, span = 0, tail = 0, life = 0, dead = '', holders = {}, waiters = {} }
+  set('high', high)
+  set('limit', limit)
+  if h then
+    lock.count, lock.used, lock.earliest, lock.span = 1, h.weight, h.expires, h.ttl + grace(h.ttl)
+    seat_holder(h, 1)
+  end
+end
+
+-- Load the fat form, or nothing. Returns an error reply if the key is something else.
+local function load_fat(token)
+  local v = redis.pcall('HMGET', KEYS[n], 'high', 'limit', 'resized', 'owner', 'head', 'tail', 'birth', 'skip', 'dead',
+    'life', 'shares', 'h:1', 't:' .. token)
+  if v.err then
+    return v
+  end
+  lock = { high = tonumber(v[1] or 0), limit = tonumber(v[2] or 0), resized = v[3], owner = v[4] or nil,
+    head = v[5] and tonumber(v[5]), tail = tonumber(v[6] or 0), birth = v[7] and tonumber(v[7]), skip = v[8] and tonumber(v[8]),
+    dead = v[9] or '', life = tonumber(v[10] or 0), count = 0, used = 0, earliest = 0, span = 0,
+    holders = {}, waiters = {}, stands = v[13] }
+  lock.informed = lock.skip or lock.head
+  if v[12] then
+    local h = holder_read(v[12])
+    h.slot, lock.holders[1] = 1, h
+    lock.count, lock.used, lock.earliest, lock.span = 1, h.weight, h.expires, h.ttl + grace(h.ttl)
+  end
+  if v[11] then
+    local count, used, earliest, span = string.match(v[11], '^(%d+) (%d+) (%d+) (%d+)$')
+    lock.count, lock.used, lock.earliest, lock.span = tonumber(count), tonumber(used), tonumber(earliest), tonumber(span)
+    lock.shares = v[11]
+  end
+end
+
+-- Load the lock, and where a token stands in it. record is the thin form if it was read before.
+-- Returns an error reply if the key is no lock. Beside its fields this leaves in lock:
+--
+--   count, used      how many hold it, and how much of it
+--   earliest, span   no lease ends before this time; no lease that ends then was longer
+--   told             what waiters are told of a holder, - for nothing
+--   informed         the place of the waiter that knows when the next lease ends
+--   mine, place      the holder that the token is; the place where it waits
+local function load(token, record)
+  changed = {}
+  record = record or redis.call('MGET', KEYS[n])[1]
+  local refused
+  if record then
+    refused = load_thin(record)
+  else
+    refused = load_fat(token)
+  end
+  if refused then
+    return refused
+  end
+  local first, stands = lock.holders[1], lock.stands
+  lock.told = first and first.tag or '-'
+  if first and first.token == token then
+    lock.mine = first
+  elseif stands then
+    local waits, number = string.byte(stands) == 119, tonumber(string.sub(stands, 2)) -- w
+    local seat = waits and waiter_at(number) or not waits and number <= lock.count and holder_at(number)
+    if not seat or seat.token ~= token then
+      changed['t:' .. token] = false -- a failover that lost writes can have given one place to two
+    elseif waits then
+      lock.place = number
+    else
+      lock.mine = seat
+    end
+  end
+end
+
+-- Let the key live for as long as something that lasts ms needs it.
+local function keep(ms)
+  lock.needed = math.max(lock.needed or 0, ms)
+end
+
+-- Run a command that writes. If it must succeed although memory is full: a script whose first
+-- write is one that needs no memory may write anything after it. Returns the error if not.
+local function write(must, ...)
+  local reply = redis.pcall(...)
+  if type(reply) == 'table' and reply.err and must and string.find(reply.err, 'OOM', 1, true) then
+    redis.call('PEXPIRE', KEYS[n], int(math.max(1, redis.call('PTTL', KEYS[n]))))
+    reply = redis.pcall(...)
+  end
+  return type(reply) == 'table' and reply.err and reply or nil
+end
+
+-- Returns when the key is to end, or nothing if that may stay as it is. The end moves only when
+-- it must; then that suffices for half the retention. It comes nearer only where it is known how
+-- long the last one goes on: somebody else may count on more.
+local function end_of_key()
+  local alone, ms = not lock.head and lock.count <= 1, lock.needed
+  if alone and lock.count == 1 then
+    ms = lock.holders[1].expires - now
+  elseif alone and next(changed) then
+    ms = 0
+  end
+  if ms then
+    local life = lifetime(ms, lock.high)
+    local least = (ms == 0 or lock.resized) and life or life - retention / 2
+    if lock.dead ~= '' then
+      least = math.max(least, retention)
+    end
+    if lock.life < now + least or alone and lock.life > now + life then
+      return now + life
+    end
+  end
+end
+
+-- Save the lock, although memory is full if it must be. Returns an error reply if that was
+-- refused; then nothing was changed.
+local function save(must)
+  if not (lock.head or lock.resized or lock.owner) and lock.dead == ''
+    and (lock.count == 0 or lock.count == 1 and lock.thin) then
+    local record = lock.count == 1 and thin_record(lock.high, lock.limit, lock.holders[1]) or int(lock.high)
+    if record ~= (lock.thin or '0') or lock.needed then
+      local ms = lock.count == 1 and lock.holders[1].expires - now or 0
+      return write(must, 'SET', KEYS[n], record, 'PX', int(lifetime(ms, lock.high)))
+    end
+    return nil
+  end
+  if lock.thin then -- its end is not noted
+    for slot = 1, lock.count do
+      keep(lock.holders[slot].expires - now)
+    end
+  end
+  local life = end_of_key()
+  if life then
+    set('life', life)
+  end
+  if lock.count > 1 then
+    local shares = string.format('%.0f %.0f %.0f %.0f', lock.count, lock.used, lock.earliest, lock.span)
+    changed.shares = shares ~= lock.shares and shares or nil
+  elseif lock.shares then
+    changed.shares = false
+  end
+  local fields, gone = {}, {}
+  for field, value in pairs(changed) do
+    if value then
+      fields[#fields + 1] = field
+      fields[#fields + 1] = value
+    else
+      gone[#gone + 1] = field
+    end
+  end
+  if lock.thin then
+    redis.call('DEL', KEYS[n])
+  elseif #gone > 0 then
+    redis.call('HDEL', KEYS[n], unpack(gone))
+  end
+  local refused = #fields > 0 and write(must, 'HSET', KEYS[n], unpack(fields)) or nil
+  if life and not refused then
+    redis.call('PEXPIRE', KEYS[n], int(life - now))
+  end
+  return refused
+end
+-- holders.lua: what it is to hold a lock, for how long, and with which fences.
+--
+-- All kinds of lock are one: so much of limit can be held. A mutex has 1, a reader holds 1
+-- and a writer everything, and of a semaphore each holds what it asked for. On behalf of an
+-- owner several tokens hold the same together: then all holders are that owner's, and what
+-- they hold counts once.
+
+-- Make a token a holder: w is what it asked for, a waiter or a request.
+local function hold(w)
+  local h = { token = w.token, client = w.client, text = w.text, weight = w.weight, ttl = w.ttl, since = int(now),
+    tag = '-', expires = now + w.ttl + grace(w.ttl) }
+  local owner = w.owner ~= '-' and w.owner or nil
+  if owner and owner == lock.owner then
+    local first = lock.holders[1]
+    h.fence, h.numbers, h.last = first.fence, 1, first.last -- they have one number, of all of them
+  else
+    h.fence, h.numbers = numbers_after(lock.high, owner and 1 or tonumber(w.fences))
+    h.last = h.fence + h.numbers - 1
+    set('high', h.last)
+    if owner then
+      lock.owner, changed.owner = owner, owner
+    end
+    lock.used = lock.used + h.weight
+  end
+  lock.count = lock.count + 1
+  if lock.count == 1 or h.expires < lock.earliest then
+    lock.earliest, lock.span = h.expires, h.expires - now
+  end
+  seat_holder(h, lock.count)
+  keep(h.expires - now)
+  return h
+end
+
+-- Make a holder none. The last one takes its slot.
+local function remove(h)
+  local last = holder_at(lock.count)
+  changed['t:' .. h.token], changed['h:' .. lock.count] = false, false
+  if last ~= h then
+    seat_holder(last, h.slot)
+  end
+  lock.holders[lock.count] = nil
+  lock.count = lock.count - 1
+  if lock.count == 0 then
+    lock.used, lock.earliest, lock.span = 0, 0, 0
+    if lock.owner then
+      lock.owner, changed.owner = nil, false
+    end
+  elseif not lock.owner then
+    lock.used = lock.used - h.weight
+  end
+  if lock.mine == h then
+    lock.mine = nil
+  end
+end
+
+-- The lease of the only holder is the earliest to end, and that of others may be.
+local function note_end(h)
+  if lock.count == 1 or h.expires < lock.earliest then
+    lock.earliest, lock.span = h.expires, h.ttl + grace(h.ttl)
+  end
+end
+
+-- Every "you hold it" gives the full TTL again, because the holder's trust starts from the
+-- ask that this answers. It takes nothing away: a late ask knows nothing of a renewal for
+-- longer.
+local function extend(h, ttl)
+  h.ttl = math.max(ttl, h.ttl)
+  h.expires = math.max(h.expires, now + h.ttl + grace(h.ttl))
+  put_holder(h)
+  note_end(h)
+  keep(h.expires - now)
+end
+
+-- A token that was released while one of its asks was still under way. That ask must not take
+-- the lock when it arrives: nobody would ever release it.
+local function has_tombstone(token)
+  return lock.dead ~= '' and string.find(lock.dead, '\n' .. token .. ' ', 1, true) ~= nil
+end
+-- rare.lua: what few calls need, defined when one does.
+--
+-- To define a function costs as much as to run a small one.
+
+local rare
+
+local function rarely()
+  if rare then
+    return rare
+  end
+  rare = {}
+
+  -- Look at every lease. None can have more time left than its whole length: if one has, the
+  -- server's clock was set back, and the lock must not stay blocked for as long as that.
+  function rare.expire()
+    local slot, first, span = 1, nil, 0
+    while slot <= lock.count do
+      local h = holder_at(slot)
+      local longest = now + h.ttl + grace(h.ttl)
+      if h.expires < now then
+        remove(h) -- and look at the one that takes its slot
+      else
+        if h.expires > longest then
+          h.expires = longest
+          put_holder(h)
+        end
+        if not first or h.expires < first then
+          first, span = h.expires, longest - now
+        end
+        slot = slot + 1
+      end
+    end
+    if first then
+      lock.earliest, lock.span = first, span
+    end
+  end
+
+  local function set_tombstones(dead)
+    if dead ~= lock.dead then
+      lock.dead = dead
+      changed.dead = dead ~= '' and dead
+    end
+  end
+
+  -- Throw away old tombstones. The oldest are the first.
+  function rare.clear_tombstones()
+    local from = 1
+    while true do
+      local _, last, till = string.find(lock.dead, '^\n%S+ (%d+)', from)
+      if not till or tonumber(till) > now then
+        break
+      end
+      from = last + 1
+    end
+    set_tombstones(string.sub(lock.dead, from))
+  end
+
+  -- The tombstone lasts as long as the key. A storm of cancellations must stay cheap, and every
+  -- script reads them all; so there is room for about 150. Without its tombstone a straggler may
+  -- be granted the lock, and its client gives it back when it hears of that, or it costs the
+  -- others a TTL.
+  function rare.bury(token)
+    rare.clear_tombstones()
+    local dead = lock.dead
+    local first, last = string.find(dead, '\n' .. token .. ' ', 1, true)
+    if first then
+      local next = string.find(dead, '\n', last, true)
+      dead = string.sub(dead, 1, first - 1) .. (next and string.sub(dead, next) or '')
+    end
+    dead = dead .. '\n' .. token .. ' ' .. int(now + retention)
+    while #dead > 8192 do
+      dead = string.gsub(dead, '^\n[^\n]+', '')
+    end
+    set_tombstones(dead)
+    keep(0) -- see end_of_key
+  end
+
+  return rare
+end
+
+-- End the leases whose time is over. To look at them all takes time, so there is a time before
+-- which none can be over. Renewals do not move it, but for a single holder; so there is one look
+-- in about 2/3 of the shortest TTL, however many they are.
+local function expire()
+  if lock.count > 0 and (lock.earliest < now or lock.earliest > now + lock.span) then
+    rarely().expire()
+  end
+end
+
+local function clear_tombstones()
+  if lock.dead ~= '' then
+    rarely().clear_tombstones()
+  end
+end
+
+local function bury(token)
+  rarely().bury(token)
+end
+-- queue.lua: those who wait for a lock, and how they come to hold it.
+--
+--   w:<place>  a waiter: "token ask weight ttl fences alive vote client owner text"
+--
+-- vote says what it means if nobody listens on the client's channel: 1 nothing (this node
+-- never saw anybody listen there), 2 that the client is gone, 3 nothing, and never again (it
+-- was passed over once, and turned out to be alive).
+--
+-- KEYS[n]  lock
+-- ARGV[1]  wake channels are called this followed by the client's id
+
+local LOOKED_AT = 64 -- places, at most, so that no call holds up the server for long
+
+local news = {} -- who is to be told what: { client, line }
+local listening = {} -- the number of subscribers on a client's channel, as this node sees it
+
+local function listeners(client)
+  if listening[client] == nil then
+    local reply = redis.pcall('PUBSUB', 'NUMSUB', ARGV[1] .. client)
+    listening[client] = not reply.err and tonumber(reply[2])
+  end
+  return listening[client]
+end
+
+-- A token that hears it from the answer need not be told.
+local function tell(client, line, token)
+  if client ~= '-' and not (token and token == lock.asker) then
+    news[#news + 1] = { client, line }
+  end
+end
+
+-- One message for each client, with a line for each piece of news. A PUBLISH can be refused by
+-- an ACL; that must not undo half of a grant. So it is the last thing a script does, and its
+-- result is of no interest: a waiter that hears nothing learns of its grant from its next
+-- heartbeat.
+local function publish()
+  local lines = {}
+  for i = 1, #news do
+    local client, line = news[i][1], news[i][2]
+    lines[client] = lines[client] and lines[client] .. '\n' .. line or line
+  end
+  for client, text in pairs(lines) do
+    redis.pcall('PUBLISH', ARGV[1] .. client, text)
+  end
+end
+
+-- Those who hold the lock and want to hear that somebody waits; a few suffice.
+local function notify()
+  for slot = 1, math.min(lock.count, 16) do
+    local h = holder_at(slot)
+    if string.byte(h.client, -1) == 33 then
+      tell(h.client, 'wanted ' .. h.token)
+    end
+  end
+end
+
+-- A waiter must ask again within this time or lose its place. A grant may be pushed until
+-- then, and still leaves it a third of its TTL to act on.
+local function patience(ttl)
+  return math.floor(ttl * 2 / 3)
+end
+
+local function put_waiter(w)
+  lock.waiters[w.place] = w
+  changed['w:' .. int(w.place)] = w.token .. ' ' .. w.ask .. ' ' .. int(w.weight) .. ' ' .. int(w.ttl) .. ' ' .. w.fences
+    .. ' ' .. int(w.alive) .. ' ' .. w.vote .. ' ' .. w.client .. ' ' .. w.owner .. ' ' .. w.text
+end
+
+local function drop_waiter(w)
+  lock.waiters[w.place] = false
+  changed['w:' .. int(w.place)], changed['t:' .. w.token] = false, false
+  if w.place == lock.place then
+    lock.place = nil
+  end
+end
+
+-- Join the queue, or say again that one is waiting: w is what is asked for. A waiter whose
+-- record was dropped while it was cut off comes back to its old place, if the numbering is
+-- still the one that gave the place out.
+local function enqueue(w, birth, place)
+  keep(patience(w.ttl))
+  w.alive, w.vote = now + patience(w.ttl), (listeners(w.client) or 0) > 0 and '2' or '1'
+  if lock.place then
+    local before = waiter_at(lock.place)
+    if tonumber(before.ask) > tonumber(w.ask) then
+      return
+    end
+    if lock.skip and lock.place < lock.skip then
+      w.vote = '3'
+      set('skip', nil)
+    elseif before.vote == '3' then
+      w.vote = '3'
+    end
+    w.place = lock.place
+    put_waiter(w)
+    return
+  end
+  if place > 0 and birth == lock.birth and place <= lock.tail and not waiter_at(place) then
+    if lock.skip and place < lock.skip then
+      set('skip', nil)
+    end
+  else
+    if not lock.birth then
+      set('birth', now_us)
+    end
+    set('tail', lock.tail + 1)
+    place = lock.tail
+  end
+  w.place, lock.place = place, place
+  put_waiter(w)
+  changed['t:' .. w.token] = 'w' .. int(place)
+  if not lock.head or place < lock.head then
+    set('head', place)
+  end
+end
+
+-- Whether nobody listens for a waiter whose client was known to listen.
+local function seems_gone(w)
+  return w.vote == '2' and w.token ~= lock.asker and listeners(w.client) == 0
+end
+
+-- The tokens of the owner that has just got the lock need not wait for each other. They come
+-- in when they ask, so they are told to.
+local function call_cotokens(owner, place, left)
+  for p = place, math.min(lock.tail, place + left) do
+    local w = waiter_at(p)
+    if w and w.owner == owner then
+      tell(w.client, 'ask ' .. w.token, w.token)
+    end
+  end
+end
+
+-- Nobody is told when a lease runs out. The waiter that is next looks again at that time,
+-- which the answer to its ask has named. A waiter that became next after its ask is told to
+-- ask once more, unless its next heartbeat comes before that time. If its client seems to
+-- have gone, so is the waiter behind it.
+--
+-- A script that has a lease end earlier than others were told forgets who is informed.
+local function inform()
+  local place, left = lock.skip or lock.head, LOOKED_AT
+  if lock.used == 0 or place == lock.informed then
+    return
+  end
+  while place and place <= lock.tail and left > 0 do
+    local w = waiter_at(place)
+    left = left - 1
+    if w and w.alive - patience(w.ttl) + w.ttl / 3 <= lock.earliest then
+      return
+    elseif w then
+      tell(w.client, 'ask ' .. w.token, w.token)
+      if not seems_gone(w) then
+        return
+      end
+    end
+    place = place + 1
+  end
+end
+
+-- Whether a waiter is next if those before it, at most a few, are passed over.
+local function is_next(place)
+  local first = lock.skip or lock.head
+  if place - first > 8 then
+    return false
+  end
+  for p = first, place - 1 do
+    local w = waiter_at(p)
+    if w and not seems_gone(w) then
+      return false
+    end
+  end
+  return true
+end
+
+-- Let in those who wait, from the head of the queue on, until the lock is full or the next one
+-- needs more than is left: nobody overtakes, so that who needs much is not starved by those
+-- who need little. This is the push: a waiter is made a holder here and now, and only told of
+-- it.
+--
+-- Waiters whose heartbeat is overdue are dropped. Those whose client seems to have gone are
+-- passed over, but keep their place until they are overdue too: a count of subscribers may be
+-- wrong, a missing heartbeat is not.
+--
+-- Returns 1 if there may be more to do. Every script that may have changed the head, how much
+-- is held, or the limit, ends with this, and answers with that: whoever runs it has to run
+-- release.lua then, with any token, until there is no more.
+local function grant()
+  local place, passed, left, granted = lock.head, nil, LOOKED_AT, false
+  while place and place <= lock.tail and left > 0 do
+    local w = waiter_at(place)
+    left = left - 1
+    if w and (w.alive < now or w.alive > now + patience(w.ttl)) then
+      -- Overdue; or written before the clock was set back, which nobody can tell from
+      -- overdue. Who is alive comes back to its place.
+      drop_waiter(w)
+    elseif w and lock.skip and place < lock.skip then
+      passed, place = place, lock.skip - 1
+    elseif w and lock.used >= lock.limit and w.weight <= lock.limit then
+      break
+    elseif w and seems_gone(w) then
+      passed = passed or place
+    elseif w and w.weight > lock.limit then
+      -- The limit was lowered. It would wait in vain, and the others behind it.
+      drop_waiter(w)
+      tell(w.client, 'ask ' .. w.token)
+    elseif w and w.weight > lock.limit - lock.used then
+      break
+    elseif w then
+      drop_waiter(w)
+      local h = hold(w)
+      granted = true
+      if w.token == lock.asker then
+        lock.mine = h
+      end
+      tell(w.client, 'granted ' .. w.token .. ' ' .. w.ask .. ' ' .. int(h.fence) .. ' ' .. int(h.numbers)
+        .. (lock.told ~= '-' and ' ' .. lock.told or ''), w.token)
+      if lock.used >= lock.limit then
+        place = place + 1
+        if w.owner ~= '-' then
+          call_cotokens(w.owner, place, left)
+        end
+        break
+      end
+    end
+    place = place + 1
+  end
+  local more = left == 0 and place and place <= lock.tail
+  local head, skip = passed or place and place <= lock.tail and place or nil, passed and place or nil
+  if head ~= lock.head then
+    set('head', head)
+  end
+  if skip ~= lock.skip then
+    set('skip', skip)
+  end
+  if granted and lock.head then
+    notify() -- who waits did so before, and has said it to another
+  end
+  inform()
+  return more and 1 or 0
+end
+-- extend.lua: let the lease last its whole length again, and have more fences for it.
+--
+-- KEYS[n]  lock
+-- ARGV[3]  token
+-- ARGV[4]  TTL in ms
+-- ARGV[5]  how many fences may be of use
+--
+-- Returns an error, or {status, fence, more, numbers}: status NEITHER the token does not hold it,
+-- HELD the lease has so many new fences from that on, WANTED the same, but somebody waits; more
+-- as release.lua.
+
+local NEITHER, HELD, WANTED = 0, 1, 2
+
+local refused = load(ARGV[3])
+if refused then
+  return refused
+end
+expire()
+local h = lock.mine
+if h then
+  extend(h, tonumber(ARGV[4]))
+end
+local more = grant() -- which also drops those who wait no more
+local status, first, numbers = NEITHER, 0, 0
+if h then
+  status = lock.head and WANTED or HELD
+  first, numbers = numbers_after(lock.high, tonumber(ARGV[5]))
+  set('high', first + numbers - 1)
+  h.last = lock.high
+  put_holder(h)
+end
+refused = save(true)
+publish()
+return refused or { status, first, more, numbers }

@@ -1,0 +1,94 @@
+-- clock.lua: the time, how long things last, and the records that both forms of a lock have.
+--
+-- Begins every script. A script handles one lock after the other, KEYS[n]; all times are ms
+-- of the server's clock. The Go side replaces n by 1 where a script is for one lock, since
+-- some proxies want to see literally which key a command is for.
+--
+-- A lock that nobody waits for is a string, "thin", see thin_acquire.lua. As soon as there
+-- is more to remember it is a hash, "fat", see lock.lua.
+--
+-- ARGV[1]  wake channels are called this followed by the client's id
+-- ARGV[2]  retention: how long, in ms, the key outlives its last use
+
+local n = 1
+local retention = tonumber(ARGV[2])
+local clock = redis.call('TIME')
+local now_us = clock[1] * 1000000 + clock[2]
+local now = math.floor(now_us / 1000)
+
+local function int(number)
+  return string.format('%.0f', number)
+end
+
+-- The lease lasts longer on the server than the holder may believe in it.
+local function grace(ttl)
+  return math.min(500, math.max(5, math.floor(ttl / 20)))
+end
+
+-- Numbers for so many fences, or as many as there are, if high was the last one given: the
+-- first of them, and how many.
+--
+-- They lie beyond the last that was given, and not beyond the time in us. So nobody is given
+-- numbers faster than the clock gives new ones, and those that are given after the key was
+-- lost, by this server or another, are larger than all before. A key that does not know what
+-- was given before gives the time alone: what lies before it may have been given. If the
+-- clock was set back, numbers go on one at a time.
+--
+-- The wrong version has each grant reserve as many as were asked for, from the time on. Those
+-- of quick grants run ahead of the clock, and what another server grants after a failover is
+-- smaller.
+local function numbers_after(high, fences)
+  local first = math.max(high + 1, now_us + 1 - (high > 0 and fences or 1))
+  return first, math.max(1, now_us + 1 - first)
+end
+
+-- How long a key lives if what it is used for lasts ms, and high is the last fence. Fences must
+-- not repeat although the key is forgotten in the end: if the clock was set back, the key
+-- lives until it has caught up with them.
+local function lifetime(ms, high)
+  return retention + math.max(ms, math.floor(high / 1000) - now)
+end
+
+-- The record of a holder: "expires ttl weight fence numbers last since tag token client text".
+-- It was granted so many numbers from fence on, and given others up to last since. tag is what
+-- it says of itself to waiters, - for nothing, and client where to reach it, - for nowhere. If
+-- client ends in !, it wants to hear that somebody waits.
+local function holder_read(record)
+  local h = {}
+  h.expires, h.ttl, h.weight, h.fence, h.numbers, h.last, h.since, h.tag, h.token, h.client, h.text =
+    string.match(record, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (%S+) (%S+) (.*)$')
+  h.expires, h.ttl, h.weight, h.fence, h.numbers, h.last = tonumber(h.expires), tonumber(h.ttl), tonumber(h.weight),
+    tonumber(h.fence), tonumber(h.numbers), tonumber(h.last)
+  return h
+end
+
+local function holder_record(h)
+  return string.format('%.0f %.0f %.0f %.0f %.0f %.0f ', h.expires, h.ttl, h.weight, h.fence, h.numbers, h.last)
+    .. h.since .. ' ' .. h.tag .. ' ' .. h.token .. ' ' .. h.client .. ' ' .. h.text
+end
+
+-- The thin form, see thin_acquire.lua: the last fence, how much there is to hold, and the
+-- holder, if there is one. Nothing if it is not of that form.
+local function thin_read(record)
+  local high, token, limit, expires, ttl, weight, fence, since, tag, client, text = string.match(record,
+    '^(%d+) (%S+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (%S+) (.*)$')
+  if not high then
+    return tonumber((string.match(record, '^%d+$'))), 0, nil
+  end
+  high, fence = tonumber(high), tonumber(fence)
+  return high, tonumber(limit), { expires = tonumber(expires), ttl = tonumber(ttl), weight = tonumber(weight), fence = fence,
+    numbers = high - fence + 1, last = high, since = since, tag = tag, token = token, client = client, text = text }
+end
+
+local function thin_record(high, limit, h)
+  return int(high) .. ' ' .. h.token .. string.format(' %.0f %.0f %.0f %.0f %.0f ', limit, h.expires, h.ttl, h.weight, h.fence)
+    .. h.since .. ' ' .. h.tag .. ' ' .. h.client .. ' ' .. h.text
+end
+-- inspect.lua: all there is to know. Writes nothing.
+--
+-- KEYS[n]  lock
+--
+-- Returns {now in us, thin form or nothing, {field, value, ...} of the fat form}.
+
+local record = redis.call('MGET', KEYS[n])[1]
+return { now_us, record, record and {} or redis.call('HGETALL', KEYS[n]) }
