@@ -106,8 +106,8 @@ func TestBadNameIsRefusedByAllKinds(t *testing.T) {
 			mustRefuse(t, fresh, name, holdfast.ErrInvalidName)
 			mustRefuse(t, works, name, holdfast.ErrInvalidName)
 		}
-		assert.Empty(t, l.Server.Keys(t, l.Server.Prefix()+":1:rwmutex"))
-		assert.Empty(t, l.Server.Keys(t, l.Server.Prefix()+":1:semaphore"))
+		assert.Empty(t, l.Server.Keys(t, l.Server.Prefix()+":2:rwmutex"))
+		assert.Empty(t, l.Server.Keys(t, l.Server.Prefix()+":2:semaphore"))
 	})
 }
 

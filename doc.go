@@ -123,8 +123,8 @@
 // The package needs Redis 6.2 or later, or Valkey. A user of Redis needs these rights,
 // where holdfast is the prefix of the keys:
 //
-//	~holdfast:* &holdfast:* +eval +evalsha +time +hmget +hget +hgetall +hset +hdel
-//	+pttl +pexpire +publish +subscribe +unsubscribe +pubsub|numsub
+//	~holdfast:* &holdfast:* +eval +evalsha +time +mget +exists +set +del +hmget +hget
+//	+hgetall +hset +hdel +pttl +pexpire +publish +subscribe +unsubscribe +pubsub|numsub
 //
 // Without the last four everything works, but waiters poll: they ask every 50 to 250 ms.
 // Waiters also poll where a script may not publish, or where messages do not arrive, as

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/behavior/lab"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
@@ -194,7 +195,7 @@ func calls(after, before map[string]int64, names ...string) (sum int64) {
 
 // What scripts call is counted as well, but they do not call these.
 var byClients = []string{
-	"eval", "script|load", "subscribe", "unsubscribe", "ping", "echo", "get", "set", "del", "multi", "exec",
+	"eval", "script|load", "subscribe", "unsubscribe", "ping", "echo", "get", "multi", "exec",
 	"watch", "client|list", "client|id", "client|tracking", "psubscribe", "ssubscribe", "wait", "info",
 }
 
@@ -240,7 +241,7 @@ func TestHandOverIsOneCommand(t *testing.T) {
 		w := l.Wait(side[i], "x")
 		// Not with Inspect, which is a script.
 		l.Until("the other waits", func() bool {
-			return l.Direct.HExists(t.Context(), l.Key("x"), "head").Val()
+			return l.Waits(driver.Mutex, "x")
 		})
 		require.NoError(t, held.Release(t.Context()))
 		held = w.Granted(lab.Soon)

@@ -186,7 +186,7 @@ func WithReplicas(n int, timeout time.Duration) LockOption {
 
 // WithPrefix sets what the keys in Redis begin with. Programs exclude each other only if
 // they use the same prefix. It has no effect on [Open]. WithPrefix panics if prefix is
-// empty, or contains what keys have between prefix and name, such as ":1:mutex:". The
+// empty, or contains what keys have between prefix and name, such as ":2:mutex:". The
 // default is "holdfast".
 func WithPrefix(prefix string) Option {
 	if prefix == "" {

@@ -201,7 +201,7 @@ func TestCommandThatDiesOfASignalPassedOn(t *testing.T) {
 // lose takes the lease of a command away behind its back.
 func lose(t *testing.T, s *redistest.Server, lock string) {
 	t.Helper()
-	n, err := s.Client(t).Del(t.Context(), s.Prefix()+":1:rwmutex:"+lock).Result()
+	n, err := s.Client(t).Del(t.Context(), s.Prefix()+":2:rwmutex:"+lock).Result()
 	require.NoError(t, err)
 	require.EqualValues(t, 1, n)
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/internal/redisscript"
 )
 
 // Inspect implements [driver.Inspector].
@@ -31,7 +32,12 @@ func (d *Driver) Inspect(ctx context.Context, k driver.Kind, name string) (drive
 	fields := map[string]string{}
 	limit, resized, owner := "", false, ""
 	if thin, ok := reply[1].(string); ok {
-		if p := strings.SplitN(thin, " ", 11); len(p) == 11 {
+		switch p := strings.SplitN(thin, " ", 11); len(p) {
+		case 1:
+			if _, err := strconv.ParseInt(thin, 10, 64); err != nil {
+				return info, redisscript.Refusal(fmt.Errorf("redisdriver: WRONGTYPE %q is a string, but no lock", d.key(k, name)))
+			}
+		case 11:
 			limit = p[2]
 			fields["h:1"] = strings.Join([]string{p[3], p[4], p[5], p[6], "0", p[0], p[7], p[8], p[1], p[9], p[10]}, " ")
 		}

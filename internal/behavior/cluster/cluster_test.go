@@ -31,7 +31,7 @@ func newCity(t *testing.T) *city {
 }
 
 func (c *city) key(k driver.Kind, name string) string {
-	return c.prefix + ":1:" + string(k) + ":" + name
+	return c.prefix + ":2:" + string(k) + ":" + name
 }
 
 // opened is a client on another driver.
@@ -141,7 +141,7 @@ func grantsCrossNodes(t *testing.T, c *city) {
 func TestClientOfOneNodeOfAClusterIsToldSo(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.NewCluster(t)
-	key := func(i int) string { return fmt.Sprintf("holdfast:1:mutex:%d", i) }
+	key := func(i int) string { return fmt.Sprintf("holdfast:2:mutex:%d", i) }
 	here, there := cluster.Owner(t, key(0)), 1
 	for cluster.Owner(t, key(there)).Addr() == here.Addr() {
 		there++

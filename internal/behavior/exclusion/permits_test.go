@@ -144,7 +144,7 @@ func TestReleasePrefersPermitsThatWereLost(t *testing.T) {
 		lab.Panics(t, func() { c.Semaphore("x", 6).Release(1) })
 		// Who releases what is lost does not wait for the store.
 		l.Until("the lost ones are given up in the store, too", func() bool {
-			return !l.Direct.HExists(t.Context(), l.KeyOf("semaphore", "x"), "used").Val()
+			return l.Used(other) == 0
 		})
 		l.IsClean("semaphore", "x")
 	})

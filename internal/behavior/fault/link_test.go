@@ -70,11 +70,9 @@ func TestHolderThatIsCutOffStopsBeforeTheStoreLetsAnotherIn(t *testing.T) {
 // leaseLeft is how long the lease still lasts on the server.
 func leaseLeft(l *lab.Lab, name string) time.Duration {
 	l.T.Helper()
-	expires, err := l.Direct.HGet(l.T.Context(), l.Key(name), "expires").Int64()
-	require.NoError(l.T, err)
-	now, err := l.Direct.Time(l.T.Context()).Result()
-	require.NoError(l.T, err)
-	return time.UnixMilli(expires).Sub(now)
+	holders := l.Look(l.Near().Mutex(name)).Holders
+	require.Len(l.T, holders, 1)
+	return holders[0].TimeLeft
 }
 
 func TestLossIsReportedThoughTheLinkIsDead(t *testing.T) {

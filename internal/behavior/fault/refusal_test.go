@@ -87,7 +87,7 @@ func TestRefusalOfTheServerIsToldAtOnce(t *testing.T) {
 		"may not run scripts":  {l.User("b", "~*", "&*", "+@all", "-evalsha", "-eval"), "NOPERM"},
 		"has no right to keys": {l.User("c", "~other:*", "&*", "+@all"), "NOPERM"},
 		// Redis 7.0 says it in other words if it is a script that may not.
-		"may not write in scripts": {l.User("d", "~*", "&*", "+@all", "-hset", "-hmset"), "can't run this command"},
+		"may not write in scripts": {l.User("d", "~*", "&*", "+@all", "-hset", "-hmset", "-set"), "can't run this command"},
 		"wrong password": {func(o *redis.Options) {
 			l.User("e", "~*", "&*", "+@all")(o)
 			o.Password = "guess"
@@ -141,7 +141,8 @@ func TestLockWaitsOutARefusalOfAClientThatWorkedOnce(t *testing.T) {
 // The least that a user needs. SUBSCRIBE, UNSUBSCRIBE, PUBSUB, PUBLISH and the channel
 // make it fast; all works without them.
 var leastRights = []any{
-	"+evalsha", "+eval", "+time", "+hmget", "+hget", "+hset", "+hdel", "+hgetall", "+pexpire", "+pttl",
+	"+evalsha", "+eval", "+time", "+mget", "+exists", "+set", "+del", "+hmget", "+hget", "+hset", "+hdel", "+hgetall",
+	"+pexpire", "+pttl",
 }
 
 func TestLeastRightsAreEnough(t *testing.T) {

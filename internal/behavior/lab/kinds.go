@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -89,18 +90,53 @@ func (l *Lab) Used(s *holdfast.Semaphore) (sum int64) {
 // IsClean checks that the key has neither holders nor waiters left.
 func (l *Lab) IsClean(kind driver.Kind, name string) {
 	l.T.Helper()
-	fields, err := l.Direct.HGetAll(l.T.Context(), l.KeyOf(kind, name)).Result()
-	require.NoError(l.T, err)
-	for field, value := range fields {
-		for _, prefix := range []string{"h:", "w:", "s:", "used", "head"} {
-			assert.False(l.T, strings.HasPrefix(field, prefix), "left behind: %s", strings.Split(value, " ")[0])
+	for field := range strings.Lines(l.Stored(kind, name)) {
+		for _, prefix := range []string{"h:", "w:", "t:", "shares", "head", "holder"} {
+			assert.False(l.T, strings.HasPrefix(field, prefix), "left behind: %s", field)
 		}
 	}
 }
 
+// Stored is all that the store has of a lock, in a line for each part. It is not read by
+// Inspect, which is a script.
+func (l *Lab) Stored(kind driver.Kind, name string) string {
+	l.T.Helper()
+	ctx, key := context.WithoutCancel(l.T.Context()), l.KeyOf(kind, name)
+	switch form := l.Direct.Type(ctx, key).Val(); form {
+	case "none":
+		return ""
+	case "string":
+		high, holder, held := strings.Cut(l.Direct.Get(ctx, key).Val(), " ")
+		if !held {
+			return "high " + high
+		}
+		return "high " + high + "\nholder " + holder
+	}
+	var lines []string
+	for field, value := range l.Direct.HGetAll(ctx, key).Val() {
+		lines = append(lines, field+" "+value)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Waits reports whether the store knows of a waiter.
+func (l *Lab) Waits(kind driver.Kind, name string) bool {
+	return strings.Contains("\n"+l.Stored(kind, name), "\nhead ")
+}
+
+// SetTag changes what the only holder, for whom nobody waits, says of itself.
+func (l *Lab) SetTag(kind driver.Kind, name, tag string) {
+	l.T.Helper()
+	key := l.KeyOf(kind, name)
+	parts := strings.SplitN(l.Direct.Get(l.T.Context(), key).Val(), " ", 10)
+	require.Len(l.T, parts, 10)
+	parts[8] = tag
+	require.NoError(l.T, l.Direct.Set(l.T.Context(), key, strings.Join(parts, " "), redis.KeepTTL).Err())
+}
+
 // KeyOf is the key of the lock in Redis.
 func (l *Lab) KeyOf(kind driver.Kind, name string) string {
-	return l.Server.Prefix() + ":1:" + string(kind) + ":" + name
+	return l.Server.Prefix() + ":2:" + string(kind) + ":" + name
 }
 
 // Nest acquires a lock with the context of a lease on it.

@@ -153,7 +153,7 @@ func (l *Lab) Ready(c *holdfast.Client) {
 }
 
 // Key is the key of a mutex in Redis.
-func (l *Lab) Key(name string) string { return l.Server.Prefix() + ":1:mutex:" + name }
+func (l *Lab) Key(name string) string { return l.Server.Prefix() + ":2:mutex:" + name }
 
 // Inspect returns what the store knows of a mutex.
 func (l *Lab) Inspect(name string) holdfast.Info {

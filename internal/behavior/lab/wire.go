@@ -12,7 +12,7 @@ import (
 
 // What the scripts look like on the wire:
 //
-//	EVALSHA sha 1 key token channels retention …
+//	EVALSHA sha 1 key channels retention token …
 //
 // Acquire goes on with the number of the ask.
 
