@@ -62,7 +62,8 @@ func TestNestedLeaseOnOneGrantIsOneFence(t *testing.T) {
 }
 
 func TestContextWithoutLeaseCostsNothing(t *testing.T) {
-	ctx := context.WithValue(t.Context(), struct{}{}, 1)
+	type key struct{}
+	ctx := context.WithValue(t.Context(), key{}, 1)
 	assert.Zero(t, testing.AllocsPerRun(100, func() {
 		if fences, err := fence.Of(ctx); fences != nil || err != nil {
 			t.Error(fences, err)
