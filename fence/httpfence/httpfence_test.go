@@ -31,7 +31,7 @@ type direct struct{ http.Handler }
 
 func (d direct) RoundTrip(r *http.Request) (*http.Response, error) {
 	w := httptest.NewRecorder()
-	d.ServeHTTP(w, r)
+	d.ServeHTTP(w, r.Clone(context.Background())) // no context travels
 	return w.Result(), nil
 }
 

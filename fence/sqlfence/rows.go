@@ -7,72 +7,50 @@ import (
 	"reflect"
 )
 
-// rows are those of a query that is alone: the last one ends its transaction. It has all the
-// optional methods, and answers what database/sql does where the driver's are missing.
+// rows are those of a query that is alone: to close them ends its transaction. database/sql does
+// so after the last one, and [database/sql.Rows.Err] tells if the commit has failed. They have all
+// the optional methods, and answer what database/sql does where the driver's are missing.
 type rows struct {
 	driver.Rows
 	conn *conn
 	ctx  context.Context
 	err  error // that the query has failed with
-	done bool
 }
 
-// Next commits before it says that there is no more: an error of Close would not be seen.
+// Next implements [driver.Rows].
 func (r *rows) Next(dest []driver.Value) error {
-	if r.done {
-		return io.EOF
-	}
 	err := r.Rows.Next(dest)
-	switch {
-	case err == nil:
-		return nil
-	case err != io.EOF:
-		r.err = err
-		return err
-	case r.HasNextResultSet():
-		return io.EOF
-	}
-	if err := r.end(nil); err != nil {
-		return err
-	}
-	return io.EOF
+	r.note(err)
+	return err
 }
 
-// Close commits if the query was closed early, unless its context has ended.
+// Close commits, also if the rows were not read to the end, but not if their context has ended.
 func (r *rows) Close() error {
-	if r.done {
-		return nil
-	}
-	if r.err == nil {
-		r.err = r.ctx.Err()
-	}
-	return r.end(r.err)
+	r.note(r.ctx.Err())
+	r.note(r.Rows.Close())
+	return r.conn.leave(r.err)
 }
 
-func (r *rows) end(err error) error {
-	r.done = true
-	if closed := r.Rows.Close(); err == nil {
-		err = closed
+func (r *rows) note(err error) {
+	if r.err == nil && err != io.EOF {
+		r.err = err
 	}
-	return r.conn.leave(err)
 }
 
 // HasNextResultSet implements [driver.RowsNextResultSet].
 func (r *rows) HasNextResultSet() bool {
 	n, ok := r.Rows.(driver.RowsNextResultSet)
-	return ok && !r.done && n.HasNextResultSet()
+	return ok && n.HasNextResultSet()
 }
 
 // NextResultSet implements [driver.RowsNextResultSet].
 func (r *rows) NextResultSet() error {
 	n, ok := r.Rows.(driver.RowsNextResultSet)
-	if !ok || r.done {
+	if !ok {
 		return io.EOF
 	}
 	err := n.NextResultSet()
-	if err != nil && err != io.EOF {
-		r.err = err
-	}
+	r.note(err)
 	return err
 }
 

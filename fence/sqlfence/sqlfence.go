@@ -47,8 +47,8 @@
 // transaction of its own: BEGIN, the check, the statement, COMMIT. What cannot run in
 // a transaction, such as VACUUM, needs a context without a lease. While the rows of such
 // a query are open its connection takes nothing else, which only a [database/sql.Conn]
-// notices. If one closes them after their context has ended, and before the last was read, the
-// statement is rolled back. In a transaction of one's own all of that costs only the check.
+// notices. The query is committed when its rows are closed, or rolled back if its context has
+// ended before. In a transaction of one's own all of that costs only the check.
 //
 // # Table
 //
