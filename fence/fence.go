@@ -19,8 +19,8 @@
 // of a Mutex, or a writer of an RWMutex. Readers that hold an RWMutex together have different
 // fences, and none of them is stale before a later writer was seen. So readers are checked,
 // but not remembered: a writer that is late is refused once a later writer was seen, not by
-// later readers. The holders of a Semaphore are all equal. Their fences are never stale; what
-// they do is refused only if their own process knows that the lease is over.
+// later readers. The holders of a Semaphore are all equal. Their fences are never stale: a write of
+// such a holder is refused only if its own process knows that the lease is over.
 //
 // Locks of different kinds with one name are different locks. Two locks that have one kind and
 // name in different stores, or under different prefixes, cannot be told apart here. They must
@@ -28,10 +28,10 @@
 //
 // # What guards cannot do
 //
-// A guard knows what it has seen. A late write is refused if the next holder has read or
-// written there under its own lease before, but not if the next holder has not come yet, when
-// nothing is overwritten. What is written to two places is guarded in each place for itself. A
-// write without the context of the lease is not guarded at all.
+// A guard knows only what it has seen. A late write is refused if a later holder has read or
+// written there under its own lease. If no later holder has come there yet, the late write lands;
+// it overwrites nothing of a later holder. Two places that are written to are guarded separately.
+// A write without the context of the lease is not guarded at all.
 //
 // [sqlfence]: https://pkg.go.dev/github.com/holdfast-go/holdfast/fence/sqlfence
 // [redisfence]: https://pkg.go.dev/github.com/holdfast-go/holdfast/fence/redisfence

@@ -13,21 +13,21 @@
 //
 // # What it closes
 //
-// A request that a holder sends, or that arrives, after a later holder's is refused before
-// the handler runs. But two requests that have passed may overtake each other in their handlers:
-// one can be paused there, too. So the context of the request has the fences, as if the leases
-// were held in the server: a store that is guarded by sqlfence or redisfence checks them at the
-// write, and closes that gap. A handler answers its error with [Refused]. With such a store the
-// middleware needs no memory of its own:
+// A request that arrives after the request of a later holder is refused before the handler runs.
+// But two requests that have passed may overtake each other in their handlers, because a server
+// can be paused, too. So the context of the request has the fences, as if the leases were held
+// in the server. A store that is guarded by sqlfence or redisfence checks them at the write,
+// which closes that gap. The handler answers an error of the store with [Refused]. With such a
+// store the handler needs no other memory:
 //
 //	mux.Handle("PUT /orders/{id}", httpfence.Handler(nil, update)) // update writes with r.Context()
 //
 // # What it cannot close
 //
-// A server believes what it is sent. Whoever may write there can shut others out with a
-// large fence, so let only those send fences who may do so. The header tells the names of locks
-// to whatever server the client asks, also after a redirect: use a client of its own for servers that
-// are to know them. Requests without the header pass.
+// A server believes the fences that it is sent. A client that sends a very large one shuts all
+// others out, so accept the header only from clients that you trust. The header tells the names
+// of locks to every server that the client asks, including after a redirect: use a separate
+// client for the servers that should know them. Requests without the header pass.
 //
 // # Header
 //
@@ -150,8 +150,8 @@ func problem(w http.ResponseWriter, status int, kind, title, detail string) {
 	}{kind, title, status, detail})
 }
 
-// Memory remembers fences in this process, for as long as it runs: after a restart nobody is
-// refused until the next holder comes. It has an entry for each lock that it was ever shown.
+// Memory remembers fences in this process, for as long as it runs: after a restart no request
+// is refused until one of a later holder has come. It keeps an entry for each lock that it has seen.
 // The zero value is ready for use.
 type Memory struct {
 	mu   sync.Mutex

@@ -19,12 +19,13 @@
 //
 // # What it cannot do
 //
-//   - Commands that wait, such as BLPOP, and scripts and functions cannot be run by a script. With
+//   - A script cannot run commands that wait, such as BLPOP, nor other scripts and functions. With
 //     a lease in the context they are refused; the error matches [errors.ErrUnsupported].
 //   - Integers above 2^53 in replies are not exact, and a command has at most some 8,000
 //     arguments. Replies are those of RESP2, which go-redis reads into the same values.
-//   - Fences are kept for a week after their last use. Whoever was paused for longer is not
-//     refused. Nor is anybody after the server has lost its data, until the next holder comes.
+//   - Fences are kept for a week after their last use. A process that was paused for longer is not
+//     refused. After the server has lost its data, no process is refused until a later holder
+//     has written or read there.
 //   - Commands that are combined by an AutoPipeline are sent with a context that is not theirs, and
 //     are not guarded.
 //   - Within Watch of a [redis.ClusterClient] only the hooks of the nodes are called; add it
@@ -32,10 +33,10 @@
 //
 // # Cluster
 //
-// The fence of a lock is in one slot, and what is written under the lock has to be in the same:
-// that of the hash tag in the lock's name, or of the name if that has none. With the lock
-// "order:42" the key {order:42}:state can be written, and with the lock "{order:42}:edit", too. The
-// server refuses all else, with CROSSSLOT or an error about keys that are not local.
+// The fence of a lock is in one slot, and all keys that are used under the lock must be in that
+// slot, too. It is the slot of the hash tag in the lock's name, or of the whole name if the name has
+// no tag. So the locks "order:42" and "{order:42}:edit" can both guard the key {order:42}:state.
+// The server refuses other keys, with CROSSSLOT or an error about keys that are not local.
 //
 // A user of Redis needs the rights +evalsha +eval +get +set, and ~holdfast:fence:*.
 package redisfence
@@ -266,7 +267,7 @@ func unfit(cmd redis.Cmder) error {
 }
 
 // firstKey returns the first key of a command, nil for none. If it is mistaken, a Cluster or an
-// ACL refuses what it need not refuse.
+// ACL refuses a command without need.
 func firstKey(cmd redis.Cmder) any {
 	at := 1
 	switch cmd.Name() {

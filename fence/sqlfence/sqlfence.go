@@ -22,13 +22,15 @@
 // The row with the fence stays locked until the transaction ends. So transactions of different
 // holders follow one another in the order of their fences: one that was paused in the middle
 // either commits before the next holder's begins, or is refused. That holds at all levels of
-// isolation. The price is that the next holder waits for a transaction that is under way,
-// even of a process that is paused in it, as it does for rows that both change. Bound that with
+// isolation; at the higher ones PostgreSQL may ask for the transaction to be repeated, as ever.
+// The price is that the next holder waits for a transaction that is under way, even if its
+// process is paused, as it does for a row that both change. Bound that wait with
 // idle_in_transaction_session_timeout in PostgreSQL, innodb_lock_wait_timeout in MySQL, and
 // the busy timeout in SQLite.
 //
-// Those who share an RWMutex for reading have their fences compared with those of its writers,
-// and do not wait for one another. The fence of a Semaphore is not checked. See package [fence].
+// Holders that share an RWMutex for reading do not wait for one another: their fences are
+// compared with those of its writers only. The fence of a Semaphore is not checked. See package
+// [fence].
 //
 // # What it cannot close
 //
@@ -53,9 +55,9 @@
 // # Table
 //
 // The user of the database needs the rights to SELECT, INSERT and UPDATE on holdfast_fence. It
-// has a row for each lock that was used, and never forgets one. Fences are, roughly,
-// microseconds since 1970, so that rows of old can be deleted by them: a row that is gone
-// refuses nobody until the next fence is recorded.
+// has a row for each lock that was used, and is never pruned. With the Redis driver fences are
+// about microseconds since 1970, so old rows can be found by them and deleted. Without its row
+// a lock refuses no holder until the next fence is recorded.
 package sqlfence
 
 import (
