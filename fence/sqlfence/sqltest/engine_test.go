@@ -24,44 +24,48 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 
 // engine is a database with a way to reach it.
 type engine struct {
-	driver, dsn string
-	dialect     sqlfence.Dialect
+	name, driver, dsn string
+	dialect           sqlfence.Dialect
 }
 
 // each runs a test with each driver, on an empty database with the table of fences.
-func each(t *testing.T, body func(t *testing.T, e engine)) {
-	t.Run("sqlite", func(t *testing.T) {
-		for _, mode := range []string{"delete", "wal"} {
-			t.Run(mode, func(t *testing.T) { body(t, fresh(t, sqlite(t, mode))) })
+func each(t *testing.T, body func(t *testing.T, e engine)) { with(t, 10, body) }
+
+// few runs a test with one driver for each database.
+func few(t *testing.T, body func(t *testing.T, e engine)) { with(t, 1, body) }
+
+func with(t *testing.T, most int, body func(t *testing.T, e engine)) {
+	run := func(t *testing.T, engines []engine) {
+		for _, e := range engines[:min(most, len(engines))] {
+			t.Run(e.name, func(t *testing.T) { body(t, fresh(t, e)) })
 		}
-	})
+	}
+	t.Run("sqlite", func(t *testing.T) { run(t, []engine{sqlite(t, "wal"), sqlite(t, "delete")}) })
 	t.Run("postgres", func(t *testing.T) {
-		server := pgtest.Start(t)
-		for _, driver := range []string{"pgx", "postgres"} {
-			t.Run(driver, func(t *testing.T) { body(t, fresh(t, engine{driver, server.DSN(), sqlfence.Postgres})) })
-		}
-		t.Run("pgx, simple protocol", func(t *testing.T) {
-			dsn := server.DSN() + " default_query_exec_mode=simple_protocol"
-			body(t, fresh(t, engine{"pgx", dsn, sqlfence.Postgres}))
+		dsn := pgtest.Start(t).DSN()
+		run(t, []engine{
+			{"pgx", "pgx", dsn, sqlfence.Postgres},
+			{"pgx, simple protocol", "pgx", dsn + " default_query_exec_mode=simple_protocol", sqlfence.Postgres},
+			{"pq", "postgres", dsn, sqlfence.Postgres},
 		})
 	})
 	t.Run("mariadb", func(t *testing.T) {
 		socket := mariadb(t)
 		// Whether rows count that stay as they are, whether arguments go into the text, and
 		// whether a number that does not fit its column is cut.
+		var engines []engine
 		for _, options := range []string{
 			"", "clientFoundRows=true", "interpolateParams=true", "interpolateParams=true&clientFoundRows=true&sql_mode=''",
 		} {
-			t.Run(options, func(t *testing.T) {
-				body(t, fresh(t, engine{"mysql", "root@unix(" + socket + ")/test?" + options, sqlfence.MySQL}))
-			})
+			engines = append(engines, engine{"mysql " + options, "mysql", "root@unix(" + socket + ")/test?" + options, sqlfence.MySQL})
 		}
+		run(t, engines)
 	})
 }
 
 func sqlite(t testing.TB, journal string) engine {
 	file := filepath.Join(t.TempDir(), "db")
-	return engine{"sqlite", "file:" + file + "?_pragma=busy_timeout(20000)&_pragma=synchronous(off)&_pragma=journal_mode(" + journal + ")", sqlfence.SQLite}
+	return engine{journal, "sqlite", "file:" + file + "?_pragma=busy_timeout(20000)&_pragma=synchronous(off)&_pragma=journal_mode(" + journal + ")", sqlfence.SQLite}
 }
 
 // fresh returns an engine whose database has an empty table of fences, and a table state with
