@@ -100,7 +100,7 @@ func (hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		fences, err := checkable(ctx)
 		switch {
-		case err == nil && fences == nil, exempt[cmd.Name()]:
+		case err == nil && fences == nil, passes(cmd):
 			return next(ctx, cmd)
 		case err == nil:
 			err = unfit(cmd)
@@ -132,7 +132,7 @@ func (hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPip
 		with, text := "eval", script // the first brings the script along, as a transaction cannot be repeated
 		for i, cmd := range cmds {
 			guarded[i] = cmd
-			if exempt[cmd.Name()] {
+			if passes(cmd) {
 				continue
 			}
 			if err == nil {
@@ -235,6 +235,13 @@ func stale(err error, fences []fence.Fence) error {
 		return fmt.Errorf("%w: %w", fence.ErrStale, err)
 	}
 	return fences[i-1].Check(seen)
+}
+
+// passes reports whether a command needs no check: none at all, or no second one in a node of a
+// Cluster.
+func passes(cmd redis.Cmder) bool {
+	_, done := cmd.(guarded)
+	return done || exempt[cmd.Name()]
 }
 
 // exempt are commands that neither read nor write keys.

@@ -377,6 +377,24 @@ func TestColumnsOfAQueryAreThoseOfTheDriver(t *testing.T) {
 	})
 }
 
+func TestConnectionOfTheDriverCanBeReached(t *testing.T) {
+	each(t, func(t *testing.T, e engine) {
+		raw := func(db *sql.DB) (kind string) {
+			c, err := db.Conn(t.Context())
+			require.NoError(t, err)
+			require.NoError(t, c.Raw(func(dc any) error {
+				kind = fmt.Sprintf("%T", sqlfence.Unwrap(dc))
+				return nil
+			}))
+			require.NoError(t, c.Close())
+			return kind
+		}
+		db, plain := e.guarded(t), e.plain(t)
+		assert.Equal(t, raw(plain), raw(db))
+		assert.IsType(t, plain.Driver(), db.Driver())
+	})
+}
+
 func TestCheckOfADatabaseWithoutAGuardIsRefused(t *testing.T) {
 	each(t, func(t *testing.T, e engine) {
 		assert.ErrorIs(t, sqlfence.Check(holder(t, 1), e.plain(t)), errors.ErrUnsupported)
