@@ -359,7 +359,7 @@ func verb(op *AcquireOp) string {
 // So a holder that was paused for too long does not write when it wakes up, without
 // looking at [Lease.Err] before each command. It looks at the clock just before the
 // command is sent; a pause between that and the arrival at the server it cannot see. Only
-// a fence helps there. A command that is under way when the lease ends may fail like any
+// a fence helps there, see package fence/redisfence. A command that is under way when the lease ends may fail like any
 // whose context ends; [context.Cause] says why.
 //
 // On a [redis.ClusterClient] commands within Watch pass only through the hooks of the

@@ -39,6 +39,8 @@
 //   - A read-only transaction is checked, but not recorded, and locks nothing.
 //   - Transactions have to be begun with BeginTx. One that is begun by a statement of its own,
 //     such as BEGIN, is not seen, and a statement with a lease in it breaks it up or fails.
+//   - What must be the first statement of a transaction, such as SET TRANSACTION, comes too late
+//     after the check. Use [sql.TxOptions].
 //   - Of a prepared statement the execution is checked, not the preparation.
 //   - What the driver connection does by itself, in [database/sql.Conn.Raw], is not checked.
 //     Raw gets the connection of this package; [Unwrap] returns the driver's.
@@ -50,7 +52,8 @@
 // a transaction, such as VACUUM, needs a context without a lease. While the rows of such
 // a query are open its connection takes nothing else, which only a [database/sql.Conn]
 // notices. The query is committed when its rows are closed, or rolled back if its context has
-// ended before. In a transaction of one's own all of that costs only the check.
+// ended before. Functions that tell of the statement before, such as ROW_COUNT() or changes(), tell
+// of the check. In a transaction of one's own all of that costs only the check.
 //
 // # Table
 //

@@ -56,7 +56,10 @@ func (t *tx) checkOne(ctx context.Context, f fence.Fence) error {
 		if _, err := c.exec(ctx, c.sql.seed, f.Key()); err != nil {
 			return err
 		}
-		_, err = c.compare(ctx, c.sql.share, f)
+		found, err = c.compare(ctx, c.sql.share, f)
+		if err == nil && !found { // it was deleted, or cannot be seen
+			err = errors.New("there is no row to lock")
+		}
 		return err
 	}
 	args := []driver.Value{f.Key()}
