@@ -377,6 +377,35 @@ func TestColumnsOfAQueryAreThoseOfTheDriver(t *testing.T) {
 	})
 }
 
+func TestStatementThatWasCancelledLeavesNothing(t *testing.T) {
+	slow := map[sqlfence.Dialect]string{
+		sqlfence.Postgres: "SELECT pg_sleep(3)",
+		sqlfence.MySQL:    "DO SLEEP(3)",
+		sqlfence.SQLite:   "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n+1 FROM c WHERE n < 1e9) INSERT INTO state SELECT n+1, '' FROM c",
+	}
+	few(t, func(t *testing.T, e engine) {
+		db, plain := e.guarded(t), e.plain(t)
+		for _, inTransaction := range []bool{false, true} {
+			ctx, cancel := context.WithTimeout(holder(t, 5), 100*time.Millisecond)
+			var err error
+			if inTransaction {
+				tx, begun := db.BeginTx(ctx, nil)
+				require.NoError(t, begun)
+				_, err = tx.ExecContext(ctx, slow[e.dialect])
+				_ = tx.Rollback() // database/sql may have done so
+			} else {
+				_, err = db.ExecContext(ctx, slow[e.dialect])
+			}
+			cancel()
+			require.Error(t, err)
+			assert.Zero(t, recorded(t, e, plain, exclusive("x", 0)))
+			// The server may notice only when the statement is through, and keep the row until then.
+			require.NoError(t, writes[0].run(holder(t, 4), e, db, "an earlier one"))
+			do(t, plain, "DELETE FROM holdfast_fence")
+		}
+	})
+}
+
 func TestConnectionOfTheDriverCanBeReached(t *testing.T) {
 	each(t, func(t *testing.T, e engine) {
 		raw := func(db *sql.DB) (kind string) {
