@@ -45,6 +45,9 @@
 //	db.ExecContext(lease.Context(), `UPDATE orders SET state = $1, fence = $2
 //		WHERE id = 42 AND fence <= $2`, state, lease.Fence())
 //
+// The packages fence/sqlfence, fence/redisfence and fence/httpfence do that for databases, for
+// Redis and for requests, by the context alone.
+//
 // # Promises
 //
 //  1. At most one holder trusts its lease at a time. For an RWMutex, that is one writer

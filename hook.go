@@ -360,8 +360,8 @@ func verb(op *AcquireOp) string {
 // So a holder that was paused for too long does not write when it wakes up, and need not
 // look at [Lease.Err] before each command. The hook looks at the clock just before the
 // command is sent. It cannot see a pause between that and the arrival at the server. Only a
-// fence helps there. A command that is under way when the lease ends may fail like any
-// command whose context ends; [context.Cause] says why.
+// fence helps there, see package fence/redisfence. A command that is under way when the
+// lease ends may fail like any command whose context ends; [context.Cause] says why.
 //
 // On a [redis.ClusterClient], commands within Watch pass only through the hooks of the
 // nodes, so also add the hook there, with OnNewNode. An AutoPipeline sends commands with a

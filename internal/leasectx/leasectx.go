@@ -2,12 +2,23 @@
 // and have the values of another.
 package leasectx
 
-import "context"
+import (
+	"context"
 
-// Lease is what a context knows of a lease.
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// Lease is what a context knows of a lease, and package fence of what guards check.
 type Lease interface {
+	Kind() driver.Kind
+	Name() string
+	Fence() int64
+	// Exclusive reports whether nobody else may hold the lock.
+	Exclusive() bool
 	// Err returns nil while the lease is held.
 	Err() error
+	// Over is Err, except that it tells of a release as of a loss.
+	Over() error
 	// Same reports whether both leases count on the same grant of the store: an outer one
 	// can end before an inner one does then.
 	Same(Lease) bool

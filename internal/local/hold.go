@@ -130,6 +130,29 @@ func (h *Hold) Ended() error {
 	return h.end
 }
 
+// Over returns nil while the lease is held. Else what is done for it must be refused, and the
+// error matches ErrLost, also after a release.
+func (h *Hold) Over() error {
+	err := h.Err()
+	if err == ErrNotHeld {
+		return fmt.Errorf("%w: the lease on %s %q was released", ErrLost, h.Kind(), h.Name())
+	}
+	return err
+}
+
+// Exclusive reports whether nobody else may hold the lock. A writer that is being downgraded
+// must not rely on that.
+func (h *Hold) Exclusive() bool {
+	l := h.grant.lock
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.id.Kind != driver.Semaphore && !h.grant.Shared && !h.grant.lowered
+}
+
+// Kind and Name are those of the lock.
+func (h *Hold) Kind() driver.Kind { return h.grant.lock.id.Kind }
+func (h *Hold) Name() string      { return h.grant.lock.id.Name }
+
 // Same implements [leasectx.Lease].
 func (h *Hold) Same(other leasectx.Lease) bool {
 	o, ok := other.(*Hold)

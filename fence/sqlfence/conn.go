@@ -1,0 +1,227 @@
+package sqlfence
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+
+	holdfast "github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/fence"
+)
+
+// conn checks what is done on a connection of the driver. database/sql calls its methods one
+// at a time.
+type conn struct {
+	driver.Conn
+	sql      *statements
+	tx       tx                     // the transaction under way
+	prepared map[string]driver.Stmt // statements of checks, if the driver runs no others
+	skips    bool                   // the driver wants statements with arguments to be prepared
+	broken   bool                   // a transaction of ours could not be ended
+}
+
+// guarded is what the connections of this package have in common.
+type guarded interface{ unwrap() driver.Conn }
+
+func (c *conn) unwrap() driver.Conn { return c.Conn }
+
+// enter checks what a statement's context says, and reports whether the statement is alone: in
+// a transaction of its own, which leave ends.
+func (c *conn) enter(ctx context.Context) (alone bool, err error) {
+	switch {
+	case c.tx.failed != nil:
+		return false, c.tx.failed
+	case c.tx.alone:
+		return false, errors.New("sqlfence: rows of a query with a lease are open on this connection; use a transaction")
+	}
+	fences, err := checkable(ctx)
+	switch {
+	case err != nil:
+		c.tx.fail(err)
+		return false, err
+	case fences == nil:
+		return false, nil
+	case c.tx.Tx != nil:
+		return false, c.tx.check(ctx, fences)
+	}
+	if _, err := c.begin(ctx, driver.TxOptions{}, fences); err != nil {
+		return false, err
+	}
+	c.tx.alone = true
+	return true, nil
+}
+
+// leave ends the transaction of a statement that is alone.
+func (c *conn) leave(err error) error {
+	if err != nil {
+		c.abort()
+		return err
+	}
+	if err = c.tx.Commit(); errors.Is(err, driver.ErrBadConn) {
+		// database/sql would repeat the statement, which may have been carried out.
+		err = fmt.Errorf("sqlfence: commit: %v", err)
+	}
+	return err
+}
+
+// abort rolls back a transaction that nobody else will end.
+func (c *conn) abort() {
+	if c.tx.Rollback() != nil {
+		c.broken = true // or the next statements of somebody would be in it
+	}
+}
+
+// checkable returns the fences of a context that are worth a statement.
+func checkable(ctx context.Context) ([]fence.Fence, error) {
+	fences, err := fence.Of(ctx)
+	n := 0
+	for _, f := range fences {
+		if f.Kind != holdfast.Semaphore {
+			fences[n] = f
+			n++
+		}
+	}
+	if n == 0 {
+		return nil, err
+	}
+	return fences[:n], err
+}
+
+// BeginTx begins a transaction, and checks the leases of ctx in it.
+func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
+	if c.tx.Tx != nil {
+		return nil, errors.New("sqlfence: a transaction is under way on this connection")
+	}
+	fences, err := checkable(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return c.begin(ctx, opts, fences)
+}
+
+func (c *conn) begin(ctx context.Context, opts driver.TxOptions, fences []fence.Fence) (driver.Tx, error) {
+	under, err := beginTx(ctx, c.Conn, opts)
+	if err != nil {
+		return nil, err
+	}
+	c.tx = tx{Tx: under, conn: c, readOnly: opts.ReadOnly}
+	if fences != nil {
+		if err := c.tx.check(ctx, fences); err != nil {
+			c.abort()
+			return nil, err
+		}
+		c.tx.checked = fences
+	}
+	return &c.tx, nil
+}
+
+// Begin is BeginTx for callers that have no context.
+func (c *conn) Begin() (driver.Tx, error) {
+	return c.BeginTx(context.Background(), driver.TxOptions{})
+}
+
+// Prepare is PrepareContext for callers that have no context.
+func (c *conn) Prepare(query string) (driver.Stmt, error) {
+	return c.PrepareContext(context.Background(), query)
+}
+
+// PrepareContext prepares a statement whose executions are checked.
+func (c *conn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
+	under, err := prepare(ctx, c.Conn, query)
+	if err != nil {
+		return nil, err
+	}
+	return newStmt(under, c), nil
+}
+
+// Close closes the connection.
+func (c *conn) Close() error {
+	for _, s := range c.prepared {
+		_ = s.Close() // it goes with the connection
+	}
+	return c.Conn.Close()
+}
+
+// Ping implements [driver.Pinger].
+func (c *conn) Ping(ctx context.Context) error {
+	if p, ok := c.Conn.(driver.Pinger); ok {
+		return p.Ping(ctx)
+	}
+	return nil
+}
+
+// ResetSession implements [driver.SessionResetter].
+func (c *conn) ResetSession(ctx context.Context) error {
+	if r, ok := c.Conn.(driver.SessionResetter); ok {
+		return r.ResetSession(ctx)
+	}
+	return nil
+}
+
+// IsValid implements [driver.Validator].
+func (c *conn) IsValid() bool {
+	v, ok := c.Conn.(driver.Validator)
+	return !c.broken && (!ok || v.IsValid())
+}
+
+// CheckNamedValue implements [driver.NamedValueChecker].
+func (c *conn) CheckNamedValue(v *driver.NamedValue) error {
+	if n, ok := c.Conn.(driver.NamedValueChecker); ok {
+		return n.CheckNamedValue(v)
+	}
+	return driver.ErrSkip
+}
+
+type execer struct{ conn *conn }
+
+// ExecContext implements [driver.ExecerContext].
+func (e execer) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	c := e.conn
+	if c.detour(ctx, args) {
+		return nil, driver.ErrSkip
+	}
+	alone, err := c.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	result, err := exec(ctx, c.Conn, query, args)
+	if alone {
+		c.skips = c.skips || err == driver.ErrSkip
+		err = c.leave(err)
+	}
+	return result, err
+}
+
+type queryer struct{ conn *conn }
+
+// QueryContext implements [driver.QueryerContext].
+func (q queryer) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	c := q.conn
+	if c.detour(ctx, args) {
+		return nil, driver.ErrSkip
+	}
+	alone, err := c.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	under, err := query1(ctx, c.Conn, query, args)
+	switch {
+	case !alone:
+		return under, err
+	case err != nil:
+		c.skips = c.skips || err == driver.ErrSkip
+		return nil, c.leave(err)
+	}
+	return &rows{Rows: under, conn: c, ctx: ctx}, nil
+}
+
+// detour reports whether a statement would be skipped by the driver after its transaction was
+// begun, so that it would have to be begun again for the prepared statement.
+func (c *conn) detour(ctx context.Context, args []driver.NamedValue) bool {
+	if !c.skips || len(args) == 0 || c.tx.Tx != nil {
+		return false
+	}
+	fences, err := checkable(ctx)
+	return err == nil && fences != nil
+}
