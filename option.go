@@ -45,7 +45,8 @@ func (lockOption) lockOption()       {}
 // after its holder crashed, and how long a holder can be cut off from Redis before it
 // loses the lock. It is renewed every third of that. A suspension of the machine, or a jump
 // of its wall clock, by 2/3 of that can cost the lease. It panics if d is below 10 ms or
-// above 24 h. The default is 10 s.
+// above 24 h. Some stores need a longer TTL, see [driver.Granular]; there a lock with a shorter
+// one cannot be acquired, and the error matches [errors.ErrUnsupported]. The default is 10 s.
 func WithTTL(d time.Duration) LockOption {
 	if d < driver.MinTTL || d > driver.MaxTTL {
 		panic(fmt.Sprintf("holdfast: TTL of %v, must be %v to %v", d, driver.MinTTL, driver.MaxTTL))

@@ -102,7 +102,7 @@ var semaphoreCases = []Case{
 		gone.queue()
 		small.queue()
 		hasty.busy()
-		pass(t, 3*short)
+		t.silence(4 * short)
 		hasty.lock() // after the small one, for whom the store has a look, too
 		small.lock()
 		t.permits(5, 1)[0].busy()
