@@ -1,0 +1,370 @@
+package etcddriver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+const (
+	// leastTTL is the shortest lease of an etcd with its usual election timeout of a second.
+	leastTTL = 2 * time.Second
+
+	// over is how much longer than its TTL a lease lasts at most: it is rounded up to a
+	// second, the leader looks for expired ones every half a second, and revokes them by
+	// consensus.
+	over = 2 * time.Second
+
+	// retention is for how long it is remembered that a token was given up.
+	retention = time.Minute
+
+	// timeout bounds a request, which etcd itself gives up after 7 s.
+	timeout = 7 * time.Second
+
+	// tries bounds how often a step is repeated because others were faster.
+	tries = 20
+)
+
+// Driver keeps locks in etcd.
+type Driver struct {
+	client *clientv3.Client
+	leases pb.LeaseClient
+	prefix string
+
+	ctx   context.Context // of what goes on between two calls
+	end   context.CancelFunc
+	tasks sync.WaitGroup
+
+	mu        sync.Mutex // guards what follows, and is held while Wake is called
+	tokens    map[string]*token
+	listening bool
+}
+
+// token is what is known here of a token. The truth is in the store.
+type token struct {
+	asks     int              // under way
+	released bool             // so nobody wants to hear of it
+	lease    clientv3.LeaseID // 0 if it is not known
+	granted  bool
+	ask      uint64 // the last that the store is known to have handled
+	wake     func(driver.Grant)
+	unfollow context.CancelFunc // nil if nobody watches those before it
+}
+
+// Option changes a [Driver].
+type Option func(*Driver)
+
+// WithPrefix sets what all keys begin with, followed by a slash. The default is "holdfast".
+func WithPrefix(prefix string) Option { return func(d *Driver) { d.prefix = prefix } }
+
+// New returns a driver that keeps locks in the etcd behind client, which it does not close.
+// It panics if client is nil.
+//
+// Set DialKeepAliveTime and DialKeepAliveTimeout of the client to less than half of the
+// shortest TTL, or it does not notice for minutes that a server has gone without a word.
+func New(client *clientv3.Client, opts ...Option) *Driver {
+	if client == nil {
+		panic("etcddriver: nil client")
+	}
+	d := &Driver{client: client, leases: clientv3.RetryLeaseClient(client), prefix: "holdfast", tokens: map[string]*token{}}
+	for _, o := range opts {
+		o(d)
+	}
+	d.ctx, d.end = context.WithCancel(clientv3.WithRequireLeader(context.Background()))
+	return d
+}
+
+// Granularity implements [driver.Granular].
+func (d *Driver) Granularity() (least, more time.Duration) { return leastTTL, over }
+
+// Acquire implements [driver.Driver].
+func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, error) {
+	if err := valid(ctx, r); err != nil {
+		return driver.Grant{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	l := d.lock(r.Kind, r.Name)
+	t, lease := d.begin(l, r)
+	g, err := d.acquire(ctx, l, r, t, lease)
+	d.done(l, r, t, g)
+	return g, d.failure(err)
+}
+
+// acquire finds the claim of the token and refreshes its lease, or makes the claim. The lease
+// is that of the claim as far as is known here.
+func (d *Driver) acquire(ctx context.Context, l lock, r *driver.Request, t *token, lease clientv3.LeaseID) (driver.Grant, error) {
+	var own lifetime // of the lease, since this ask was sent
+	var fresh clientv3.LeaseID
+	var q *queue
+	defer func() { d.discard(fresh) }()
+	blind := r.Ask == 1 && r.Wait && weightOf(r) <= limitOf(r) // nothing to find, and nothing to refuse
+	for range tries {
+		if lease != 0 {
+			var err error
+			if own, err = d.keepAlive(ctx, lease); err != nil {
+				return driver.Grant{}, err
+			}
+		}
+		switch {
+		case blind:
+			q, blind = &queue{}, false
+		default:
+			var err error
+			if q, err = d.look(ctx, l, r.Token); err != nil {
+				return driver.Grant{}, err
+			}
+		}
+		if q.dead {
+			return driver.Grant{}, fmt.Errorf("%w: the token was released before", driver.ErrNotHeld)
+		}
+		if c := q.find(r.Token); c != nil {
+			switch {
+			case c.lease != lease || !own.in(q):
+				lease = c.lease // and renew it, again if another leader has been elected
+			case own.ttl < r.TTL:
+				if err := d.lengthen(ctx, c, r.TTL); err != nil {
+					return driver.Grant{}, err
+				}
+			default:
+				return d.answer(ctx, l, q, c, r, t)
+			}
+			continue
+		}
+		lease = 0
+		if err := q.admit(r); err != nil {
+			return driver.Grant{}, err
+		}
+		if !r.Wait && !q.fits(r) {
+			return driver.Grant{Status: driver.Busy}, nil
+		}
+		if fresh == 0 {
+			var err error
+			if fresh, err = d.grant(ctx, r.TTL); err != nil {
+				return driver.Grant{}, err
+			}
+		}
+		entered, err := d.enter(ctx, l, r, q, fresh)
+		if err != nil {
+			fresh = 0 // The claim may be there, and if so it keeps its place.
+			return driver.Grant{}, err
+		}
+		if c := entered.find(r.Token); c != nil && c.lease == fresh {
+			fresh = 0
+			return d.answer(ctx, l, entered, c, r, t)
+		}
+	}
+	return driver.Grant{}, errCrowded
+}
+
+// answer tells the token of its claim, whose lease was refreshed since it asked.
+func (d *Driver) answer(ctx context.Context, l lock, q *queue, c *claim, r *driver.Request, t *token) (driver.Grant, error) {
+	held := q.holds(c)
+	if !held && !r.Wait { // It was a waiter that does not want to wait any more.
+		if err := d.revoke(ctx, c.lease); err != nil && !errors.Is(err, driver.ErrNotHeld) {
+			return driver.Grant{}, err
+		}
+		return driver.Grant{Status: driver.Busy}, nil
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	t.lease, t.granted, t.ask, t.wake = c.lease, held, max(t.ask, r.Ask), r.Wake
+	if r.Wake != nil && !t.released {
+		d.listen(q.revision)
+	}
+	if held {
+		t.ignore()
+		return c.granted(r.Ask), nil
+	}
+	if r.Wake != nil && !t.released && t.unfollow == nil {
+		d.follow(l, q, c, t)
+	}
+	return driver.Grant{Status: driver.Queued}, nil
+}
+
+// begin notes that the token asks, and returns the lease of its claim, if that is known.
+func (d *Driver) begin(l lock, r *driver.Request) (*token, clientv3.LeaseID) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	t := d.tokens[l.id(r.Token)]
+	if t == nil {
+		t = &token{}
+		d.tokens[l.id(r.Token)] = t
+	}
+	t.asks++
+	return t, t.lease
+}
+
+// done notes that an ask was answered. What is known of a token that has nothing is forgotten.
+func (d *Driver) done(l lock, r *driver.Request, t *token, g driver.Grant) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	t.asks--
+	if nothing := g.Status == driver.Busy || t.lease == 0; nothing && t.asks == 0 {
+		d.forget(l, r.Token, t)
+	}
+}
+
+// forget forgets a token. The caller holds mu.
+func (d *Driver) forget(l lock, name string, t *token) {
+	t.ignore()
+	if d.tokens[l.id(name)] == t {
+		delete(d.tokens, l.id(name))
+	}
+}
+
+// ignore ends the watch on those before a token.
+func (t *token) ignore() {
+	if t.unfollow != nil {
+		t.unfollow()
+		t.unfollow = nil
+	}
+}
+
+// Renew implements [driver.Driver]. Leases that are known to be granted here are renewed
+// together; of the others it has to look who holds the lock.
+func (d *Driver) Renew(ctx context.Context, leases []driver.Lease) []error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	errs := make([]error, len(leases))
+	var known []int
+	var ids []clientv3.LeaseID
+	d.mu.Lock()
+	for i, l := range leases {
+		if t := d.tokens[d.lock(l.Kind, l.Name).id(l.Token)]; t != nil && t.granted {
+			known, ids = append(known, i), append(ids, t.lease)
+		} else {
+			errs[i] = errUnknown
+		}
+	}
+	d.mu.Unlock()
+	lifetimes, err := d.keepAllAlive(ctx, ids)
+	for n, i := range known {
+		switch {
+		case err != nil:
+			errs[i] = d.failure(err)
+		case lifetimes[n].ttl < leases[i].TTL: // also if there is no such lease
+			errs[i] = errUnknown
+		}
+	}
+	for i := range errs {
+		if errs[i] == errUnknown {
+			errs[i] = d.failure(d.renew(ctx, leases[i]))
+		}
+	}
+	return errs
+}
+
+// renew renews a lease of which this driver knows nothing, or nothing good.
+func (d *Driver) renew(ctx context.Context, lease driver.Lease) error {
+	l := d.lock(lease.Kind, lease.Name)
+	var renewed clientv3.LeaseID
+	var own lifetime
+	for range tries {
+		q, err := d.look(ctx, l, lease.Token)
+		if err != nil {
+			return err
+		}
+		c := q.find(lease.Token)
+		switch {
+		case c == nil || !q.holds(c):
+			d.mu.Lock()
+			if t := d.tokens[l.id(lease.Token)]; c == nil && t != nil && t.asks == 0 {
+				d.forget(l, lease.Token, t)
+			}
+			d.mu.Unlock()
+			return driver.ErrNotHeld
+		case c.lease != renewed || !own.in(q):
+			renewed = c.lease
+			own, err = d.keepAlive(ctx, renewed)
+		case own.ttl < lease.TTL:
+			err = d.lengthen(ctx, c, lease.TTL)
+		default:
+			d.mu.Lock()
+			if t := d.tokens[l.id(lease.Token)]; t != nil {
+				t.lease, t.granted = renewed, true
+			}
+			d.mu.Unlock()
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return errCrowded
+}
+
+// Release implements [driver.Driver].
+func (d *Driver) Release(ctx context.Context, lease driver.Lease) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	l := d.lock(lease.Kind, lease.Name)
+	var known clientv3.LeaseID
+	d.mu.Lock()
+	if t := d.tokens[l.id(lease.Token)]; t != nil {
+		known = t.lease
+		t.released = true
+		d.forget(l, lease.Token, t)
+	}
+	d.mu.Unlock()
+	return d.failure(d.release(ctx, l, lease, known))
+}
+
+// release ends the lease of a claim, and the claim with it. A straggler must not make the claim
+// once more after we have looked, so the tombstone comes first.
+func (d *Driver) release(ctx context.Context, l lock, lease driver.Lease, known clientv3.LeaseID) error {
+	if lease.Unsettled {
+		if err := d.bury(ctx, l, lease.Token, false); err != nil {
+			return err
+		}
+	}
+	if known != 0 {
+		if err := d.revoke(ctx, known); !errors.Is(err, driver.ErrNotHeld) {
+			return err
+		}
+	}
+	q, err := d.look(ctx, l, lease.Token)
+	if err != nil {
+		return err
+	}
+	if c := q.find(lease.Token); c != nil {
+		return d.revoke(ctx, c.lease)
+	}
+	return driver.ErrNotHeld
+}
+
+// Close implements [driver.Driver].
+func (d *Driver) Close() error {
+	d.end()
+	d.tasks.Wait()
+	return nil
+}
+
+// valid refuses what nobody can serve, and a caller that has given up already.
+func valid(ctx context.Context, r *driver.Request) error {
+	switch {
+	case r.Kind != driver.Mutex && r.Kind != driver.RWMutex && r.Kind != driver.Semaphore:
+		return refusal("locks of kind %q: %w", r.Kind, errors.ErrUnsupported)
+	case r.Owner != "":
+		return refusal("locks with an owner: %w", errors.ErrUnsupported)
+	case r.Name == "" || len(r.Name) > driver.MaxName:
+		return refusal("a name of %d bytes", len(r.Name))
+	case r.Token == "" || strings.ContainsFunc(r.Token, func(c rune) bool { return c <= ' ' }):
+		return refusal("a token with spaces, or none")
+	case r.TTL < leastTTL || r.TTL > driver.MaxTTL:
+		return refusal("a TTL of %v, must be %v to %v", r.TTL, leastTTL, driver.MaxTTL)
+	case r.Kind == driver.Semaphore && (r.Limit < 1 || r.Limit > driver.MaxLimit || r.Weight < 1):
+		return refusal("a weight of %d and a limit of %d", r.Weight, r.Limit)
+	case ctx.Err() != nil:
+		return refusal("%w", ctx.Err())
+	}
+	return nil
+}
