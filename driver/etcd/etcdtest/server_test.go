@@ -1,6 +1,7 @@
 package etcdtest
 
 import (
+	"flag"
 	"net/url"
 	"testing"
 	"time"
@@ -13,7 +14,12 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
-func TestMain(m *testing.M) { redistest.Main(m) }
+// Most of the time of these tests is waiting for leases to end, so many run at a time.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	_ = flag.Set("test.parallel", "16")
+	redistest.Main(m)
+}
 
 // embedded starts a cluster of one member in this process, which ends with the test.
 func embedded(tb testing.TB) (endpoint string) {
