@@ -74,7 +74,10 @@ func New(client *clientv3.Client, opts ...Option) *Driver {
 	if client == nil {
 		panic("etcddriver: nil client")
 	}
-	d := &Driver{client: client, leases: clientv3.RetryLeaseClient(client), prefix: "holdfast", tokens: map[string]*token{}}
+	// Its own lease client repeats a revocation whose answer was lost, and says then that there
+	// was no such lease: a clean release would look like a lost lock.
+	leases := pb.NewLeaseClient(client.ActiveConnection())
+	d := &Driver{client: client, leases: leases, prefix: "holdfast", tokens: map[string]*token{}}
 	for _, o := range opts {
 		o(d)
 	}

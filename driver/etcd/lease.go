@@ -26,7 +26,8 @@ func seconds(ttl time.Duration) int64 { return int64((ttl + time.Second - 1) / t
 
 // revoke ends a lease, and the claim with it.
 func (d *Driver) revoke(ctx context.Context, lease clientv3.LeaseID) error {
-	_, err := d.client.Revoke(ctx, lease)
+	_, err := d.leases.LeaseRevoke(ctx, &pb.LeaseRevokeRequest{ID: int64(lease)})
+	err = clientv3.ContextError(ctx, err)
 	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
 		return driver.ErrNotHeld
 	}

@@ -10,8 +10,8 @@ import (
 )
 
 // inspector returns a look at the lock that contenders contend for.
-func inspector(tb testing.TB, kind string, endpoints ...string) func() holdfast.Info {
-	locks := holdfast.Open(etcddriver.New(connect(tb, endpoints...)))
+func inspector(tb testing.TB, kind string, endpoint string) func() holdfast.Info {
+	locks := holdfast.Open(etcddriver.New(connect(tb, endpoint)))
 	tb.Cleanup(func() { require.NoError(tb, locks.Close()) })
 	return func() holdfast.Info {
 		var info holdfast.Info

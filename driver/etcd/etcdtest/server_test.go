@@ -10,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
@@ -41,11 +42,11 @@ func embedded(tb testing.TB) (endpoint string) {
 	return e.Clients[0].Addr().String()
 }
 
-// connect returns a client of those members, which ends with the test.
-func connect(tb testing.TB, endpoints ...string) *clientv3.Client {
+// connect returns a client of a member, which ends with the test.
+func connect(tb testing.TB, endpoint string, opts ...grpc.DialOption) *clientv3.Client {
 	tb.Helper()
 	c, err := clientv3.New(clientv3.Config{
-		Endpoints: endpoints, Logger: zap.NewNop(), DialTimeout: 5 * time.Second,
+		Endpoints: []string{endpoint}, DialOptions: opts, Logger: zap.NewNop(), DialTimeout: 5 * time.Second,
 		DialKeepAliveTime: 2 * time.Second, DialKeepAliveTimeout: time.Second,
 	})
 	require.NoError(tb, err)
