@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
@@ -15,7 +16,7 @@ import (
 var (
 	errUnknown  = errors.New("etcddriver: a lease of which nothing is known here")
 	errElection = fmt.Errorf("etcddriver: a leader was elected meanwhile: %w", driver.ErrTransient)
-	errCrowded  = fmt.Errorf("etcddriver: others were faster %d times: %w", tries, driver.ErrTransient)
+	errCrowded  = fmt.Errorf("etcddriver: the lock or the leader has changed %d times meanwhile: %w", tries, driver.ErrTransient)
 )
 
 func refusal(format string, args ...any) error {
@@ -36,7 +37,7 @@ func (d *Driver) failure(err error) error {
 		code = e.Code()
 	}
 	switch {
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, io.EOF):
 		return fmt.Errorf("%w: %w", driver.ErrTransient, err)
 	case errors.Is(err, rpctypes.ErrLeaseNotFound): // It ended between two steps, such as in a pause.
 		return fmt.Errorf("%w: %w", driver.ErrTransient, err)
@@ -44,10 +45,10 @@ func (d *Driver) failure(err error) error {
 	switch code {
 	case codes.ResourceExhausted: // too many requests, or no space until somebody makes some
 		return fmt.Errorf("%w: %w: %w", driver.ErrTransient, driver.ErrNotExecuted, err)
-	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Aborted, codes.Internal, codes.Unknown:
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Aborted, codes.Internal:
 		return fmt.Errorf("%w: %w", driver.ErrTransient, err)
 	case codes.PermissionDenied, codes.Unauthenticated, codes.InvalidArgument, codes.FailedPrecondition, codes.Unimplemented:
 		return refusal("%w", err)
 	}
-	return fmt.Errorf("etcddriver: %w", err)
+	return err
 }

@@ -99,7 +99,8 @@ func (d *Driver) await(ctx context.Context, l lock, q *queue, c *claim) error {
 			}
 			sum -= weight - r.Weight
 		}
-		if err := resp.Err(); err != nil || sum <= c.limit || key != l.claims && len(resp.Events) > 0 {
+		fits := key == l.claims && sum <= c.limit
+		if err := resp.Err(); err != nil || fits || key != l.claims && len(resp.Events) > 0 {
 			return err
 		}
 	}
