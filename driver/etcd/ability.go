@@ -32,7 +32,9 @@ func (d *Driver) Inspect(ctx context.Context, k driver.Kind, name string) (drive
 			weight, info.Limit = c.Weight, c.limit
 		}
 		if i >= len(holders) {
-			info.Queue = append(info.Queue, driver.Waiter{Holder: c.Holder, Shared: c.Shared, Weight: weight})
+			info.Queue = append(info.Queue, driver.Waiter{
+				Holder: c.Holder, Shared: c.Shared, Weight: weight, Owner: string(c.Owner),
+			})
 			continue
 		}
 		left, err := d.client.TimeToLive(ctx, c.lease)
@@ -43,8 +45,8 @@ func (d *Driver) Inspect(ctx context.Context, k driver.Kind, name string) (drive
 			continue // It has just ended.
 		}
 		info.Holders = append(info.Holders, driver.Holder{
-			Holder: c.Holder, Shared: c.Shared, Weight: weight, Since: c.Since, Fence: c.fence(), LastFence: c.fence() + c.Fences - 1,
-			TimeLeft: time.Duration(left.TTL) * time.Second,
+			Holder: c.Holder, Shared: c.Shared, Weight: weight, Owner: string(c.Owner), Since: c.Since,
+			Fence: c.fence(), LastFence: c.fence() + c.Fences - 1, TimeLeft: time.Duration(left.TTL) * time.Second,
 		})
 	}
 	return info, nil
@@ -95,6 +97,9 @@ func (d *Driver) Downgrade(ctx context.Context, lease driver.Lease, weight int64
 		c := q.find(lease.Token)
 		if c == nil || !q.holds(c) {
 			return driver.ErrNotHeld
+		}
+		if len(c.Owner) > 0 {
+			return refusal("the owner may count on all of it: %w", errors.ErrUnsupported)
 		}
 		if c.Weight <= weight {
 			return nil

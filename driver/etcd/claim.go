@@ -54,7 +54,7 @@ type claim struct {
 	token   string
 	limit   int64
 	lease   clientv3.LeaseID
-	came    int64 // the revision that made it, which is its place in the queue and its fence
+	came    int64 // the revision that made it
 	changed int64 // the revision that last wrote it
 }
 
@@ -65,6 +65,19 @@ type record struct {
 	Weight int64     `json:"weight"`
 	Fences int64     `json:"fences"`
 	Since  time.Time `json:"since"` // on the clock of the client
+	Owner  []byte    `json:"owner,omitempty"`
+
+	// Place is the place in the queue, which is the fence, too: that of the claim of the same
+	// owner beside which this one holds the lock. 0 means the revision that made the claim.
+	Place int64 `json:"place,omitempty"`
+}
+
+func recordOf(r *driver.Request) record {
+	c := record{Holder: r.Holder, Shared: r.Shared, Weight: weightOf(r), Since: time.Now(), Owner: []byte(r.Owner)}
+	if c.Fences = min(max(r.Fences, 1), block); r.Owner != "" {
+		c.Fences = 1 // which they share
+	}
+	return c
 }
 
 func weightOf(r *driver.Request) int64 {
@@ -92,7 +105,9 @@ func (c *claim) granted(ask uint64) driver.Grant {
 	return driver.Grant{Status: driver.Granted, Ask: ask, Fence: c.fence(), Fences: c.Fences}
 }
 
-func (c *claim) fence() int64 { return c.came * block }
+func (c *claim) fence() int64 { return c.place() * block }
+
+func (c *claim) place() int64 { return cmp.Or(c.Place, c.came) }
 
 // queue is the claims on a lock at one revision, in the order in which they came. Those that
 // hold the lock are the first ones, as many as fit: whoever holds it goes on to, since claims
@@ -116,15 +131,29 @@ func (q *queue) find(token string) *claim {
 // holders returns those that hold the lock, and how much is left of it for others.
 func (q *queue) holders() (holders []claim, left int64) {
 	for i, c := range q.claims {
-		if i == 0 {
-			left = c.limit
-		}
-		if c.Weight > left {
+		switch {
+		case i == 0:
+			left = c.limit - c.Weight
+		case c.place() == q.claims[0].place(): // It holds what the first holds, for the same owner.
+		case c.Weight > left:
 			return q.claims[:i], left
+		default:
+			left -= c.Weight
 		}
-		left -= c.Weight
 	}
 	return q.claims, left
+}
+
+// kin is a claim that lets another hold the lock beside it: one of the same owner that holds it
+// alone.
+func (q *queue) kin(r record) *claim {
+	for i := range q.claims {
+		c := &q.claims[i]
+		if c.place() == q.claims[0].place() && len(r.Owner) > 0 && slices.Equal(c.Owner, r.Owner) && c.Weight == c.limit && r.Weight == c.limit {
+			return c
+		}
+	}
+	return nil
 }
 
 func (q *queue) holds(c *claim) bool {
@@ -176,7 +205,7 @@ func (l lock) seen(resp *clientv3.TxnResponse) (*queue, error) {
 		}
 		q.claims = append(q.claims, c)
 	}
-	slices.SortFunc(q.claims, func(a, b claim) int { return cmp.Compare(a.came, b.came) })
+	slices.SortFunc(q.claims, func(a, b claim) int { return cmp.Or(cmp.Compare(a.place(), b.place()), cmp.Compare(a.came, b.came)) })
 	return q, nil
 }
 
@@ -199,16 +228,18 @@ func (l lock) claim(kv *mvccpb.KeyValue) (claim, error) {
 func (d *Driver) enter(ctx context.Context, l lock, r *driver.Request, q *queue, lease clientv3.LeaseID) (*queue, error) {
 	key := l.key(limitOf(r), r.Token)
 	free := []clientv3.Cmp{absent(key), absent(l.dead + r.Token)}
-	if !r.Wait { // All that has happened since, if anything, is that some have left.
+	own := recordOf(r)
+	if kin := q.kin(own); kin != nil {
+		own.Place = kin.place()
+		free = append(free, kin.there())
+	} else if !r.Wait { // All that has happened since, if anything, is that some have left.
 		free = append(free, clientv3.Compare(clientv3.ModRevision(l.claims).WithPrefix(), "<", q.revision+1))
 	}
 	if r.Kind == driver.Semaphore { // Nobody is there with another limit.
 		same := l.key(r.Limit, "")
 		free = append(free, absent(l.claims).WithRange(same), absent(clientv3.GetPrefixRangeEnd(same)).WithRange(clientv3.GetPrefixRangeEnd(l.claims)))
 	}
-	put := clientv3.OpPut(key, record{
-		Holder: r.Holder, Shared: r.Shared, Weight: weightOf(r), Fences: min(max(r.Fences, 1), block), Since: time.Now(),
-	}.String(), clientv3.WithLease(lease))
+	put := clientv3.OpPut(key, own.String(), clientv3.WithLease(lease))
 	look := l.look(r.Token)
 	resp, err := d.client.Txn(ctx).If(free...).Then(append([]clientv3.Op{put}, look...)...).Else(look...).Commit()
 	if err != nil {
@@ -219,6 +250,11 @@ func (d *Driver) enter(ctx context.Context, l lock, r *driver.Request, q *queue,
 
 func absent(key string) clientv3.Cmp { return clientv3.Compare(clientv3.CreateRevision(key), "=", 0) }
 
+// there is a condition: that the claim is still there.
+func (c *claim) there() clientv3.Cmp {
+	return clientv3.Compare(clientv3.CreateRevision(c.key), "=", c.came)
+}
+
 // String is the record as it is stored.
 func (r record) String() string {
 	text, _ := json.Marshal(r) // which cannot fail
@@ -226,10 +262,10 @@ func (r record) String() string {
 }
 
 // rewrite stores a claim that has changed, with that lease, and reports false if somebody else
-// has changed it.
-func (d *Driver) rewrite(ctx context.Context, c *claim, lease clientv3.LeaseID) (bool, error) {
+// has changed it, or a condition does not hold.
+func (d *Driver) rewrite(ctx context.Context, c *claim, lease clientv3.LeaseID, also ...clientv3.Cmp) (bool, error) {
 	resp, err := d.client.Txn(ctx).
-		If(clientv3.Compare(clientv3.ModRevision(c.key), "=", c.changed)).
+		If(append(also, clientv3.Compare(clientv3.ModRevision(c.key), "=", c.changed))...).
 		Then(clientv3.OpPut(c.key, c.record.String(), clientv3.WithLease(lease))).Commit()
 	return err == nil && resp.Succeeded, err
 }

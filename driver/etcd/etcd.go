@@ -109,7 +109,7 @@ func (d *Driver) acquire(ctx context.Context, l lock, r *driver.Request, t *toke
 	var fresh clientv3.LeaseID
 	var q *queue
 	defer func() { d.discard(fresh) }()
-	blind := r.Ask == 1 && r.Wait && weightOf(r) <= limitOf(r) // nothing to find, and nothing to refuse
+	blind := r.Ask == 1 && r.Wait && r.Owner == "" && weightOf(r) <= limitOf(r) // nothing to find, nor to refuse
 	for range tries {
 		if lease != 0 {
 			var err error
@@ -129,12 +129,18 @@ func (d *Driver) acquire(ctx context.Context, l lock, r *driver.Request, t *toke
 		if q.dead {
 			return driver.Grant{}, fmt.Errorf("%w: the token was released before", driver.ErrNotHeld)
 		}
+		kin := q.kin(recordOf(r))
 		if c := q.find(r.Token); c != nil {
 			switch {
 			case c.lease != lease || !own.in(q):
 				lease = c.lease // and renew it, again if another leader has been elected
 			case own.ttl < r.TTL:
 				if err := d.lengthen(ctx, c, r.TTL); err != nil {
+					return driver.Grant{}, err
+				}
+			case !q.holds(c) && kin != nil:
+				c.Place = kin.place()
+				if _, err := d.rewrite(ctx, c, c.lease, kin.there()); err != nil {
 					return driver.Grant{}, err
 				}
 			default:
@@ -146,7 +152,7 @@ func (d *Driver) acquire(ctx context.Context, l lock, r *driver.Request, t *toke
 		if err := q.admit(r); err != nil {
 			return driver.Grant{}, err
 		}
-		if !r.Wait && !q.fits(r) {
+		if !r.Wait && !q.fits(r) && kin == nil {
 			return driver.Grant{Status: driver.Busy}, nil
 		}
 		if fresh == 0 {
@@ -356,12 +362,12 @@ func valid(ctx context.Context, r *driver.Request) error {
 	switch {
 	case r.Kind != driver.Mutex && r.Kind != driver.RWMutex && r.Kind != driver.Semaphore:
 		return refusal("locks of kind %q: %w", r.Kind, errors.ErrUnsupported)
-	case r.Owner != "":
-		return refusal("locks with an owner: %w", errors.ErrUnsupported)
 	case r.Name == "" || len(r.Name) > driver.MaxName:
 		return refusal("a name of %d bytes", len(r.Name))
 	case r.Token == "" || strings.ContainsFunc(r.Token, func(c rune) bool { return c <= ' ' }):
 		return refusal("a token with spaces, or none")
+	case len(r.Owner) > driver.MaxOwner:
+		return refusal("an owner of %d bytes", len(r.Owner))
 	case r.TTL < leastTTL || r.TTL > driver.MaxTTL:
 		return refusal("a TTL of %v, must be %v to %v", r.TTL, leastTTL, driver.MaxTTL)
 	case r.Kind == driver.Semaphore && (r.Limit < 1 || r.Limit > driver.MaxLimit || r.Weight < 1):

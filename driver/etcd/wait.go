@@ -22,8 +22,8 @@ func (d *Driver) follow(l lock, q *queue, c *claim, t *token) {
 	d.tasks.Go(func() {
 		defer cancel()
 		for pause := time.Duration(0); ctx.Err() == nil; {
-			if c == nil || q.holds(c) {
-				d.followed(ctx, c, t)
+			if c == nil || q.holds(c) || q.kin(c.record) != nil {
+				d.followed(ctx, q, c, t)
 				return
 			}
 			failed := d.await(ctx, l, q, c)
@@ -46,17 +46,18 @@ func (d *Driver) follow(l lock, q *queue, c *claim, t *token) {
 	})
 }
 
-// followed tells a token that it holds the lock, or that it has lost its place. ctx has ended if
-// somebody else has told it, or nobody wants to know.
-func (d *Driver) followed(ctx context.Context, c *claim, t *token) {
+// followed tells a token that it holds the lock; or that it is to ask again, because it has lost
+// its place, or its owner holds the lock. ctx has ended if somebody else has told it, or nobody
+// wants to know.
+func (d *Driver) followed(ctx context.Context, q *queue, c *claim, t *token) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if ctx.Err() != nil {
 		return
 	}
 	t.ignore()
-	if c == nil {
-		t.wake(driver.Grant{Status: driver.Queued}) // It is to ask again.
+	if c == nil || !q.holds(c) {
+		t.wake(driver.Grant{Status: driver.Queued})
 		return
 	}
 	t.lease, t.granted = c.lease, true
@@ -77,7 +78,7 @@ func (d *Driver) await(ctx context.Context, l lock, q *queue, c *claim) error {
 		}
 		ahead[a.key] = a.Weight
 		sum += a.Weight
-		if a.Weight+c.Weight > c.limit {
+		if a.Weight+c.Weight > c.limit && len(c.Owner) == 0 { // else another of the owner may get it first
 			key = a.key // the last of these
 		}
 	}
@@ -99,8 +100,8 @@ func (d *Driver) await(ctx context.Context, l lock, q *queue, c *claim) error {
 			}
 			sum -= weight - r.Weight
 		}
-		fits := key == l.claims && sum <= c.limit
-		if err := resp.Err(); err != nil || fits || key != l.claims && len(resp.Events) > 0 {
+		change := len(resp.Events) > 0 && (key != l.claims || len(c.Owner) > 0)
+		if err := resp.Err(); err != nil || change || key == l.claims && sum <= c.limit {
 			return err
 		}
 	}
