@@ -50,12 +50,17 @@ func (l lock) key(limit int64, token string) string {
 // claim is a key that says that a token holds the lock, or waits for it.
 type claim struct {
 	record
-	key     string
+	tie
 	token   string
 	limit   int64
-	lease   clientv3.LeaseID
 	came    int64 // the revision that made it
 	changed int64 // the revision that last wrote it
+}
+
+// tie is what makes a claim end.
+type tie struct {
+	key   string
+	lease clientv3.LeaseID
 }
 
 // record is what a claim says of itself.
@@ -67,9 +72,11 @@ type record struct {
 	Since  time.Time `json:"since"` // on the clock of the client
 	Owner  []byte    `json:"owner,omitempty"`
 
-	// Place is the place in the queue, which is the fence, too: that of the claim of the same
-	// owner beside which this one holds the lock. 0 means the revision that made the claim.
+	// Place is the place in the queue: that of the claim of the same owner beside which this one
+	// holds the lock, or of the one whose hold it has taken over. 0 means the revision that made
+	// the claim. First is its first fence among those of the place.
 	Place int64 `json:"place,omitempty"`
+	First int64 `json:"first,omitempty"`
 }
 
 func recordOf(r *driver.Request) record {
@@ -105,7 +112,7 @@ func (c *claim) granted(ask uint64) driver.Grant {
 	return driver.Grant{Status: driver.Granted, Ask: ask, Fence: c.fence(), Fences: c.Fences}
 }
 
-func (c *claim) fence() int64 { return c.place() * block }
+func (c *claim) fence() int64 { return c.place()*block + c.First }
 
 func (c *claim) place() int64 { return cmp.Or(c.Place, c.came) }
 
@@ -210,7 +217,7 @@ func (l lock) seen(resp *clientv3.TxnResponse) (*queue, error) {
 }
 
 func (l lock) claim(kv *mvccpb.KeyValue) (claim, error) {
-	c := claim{key: string(kv.Key), lease: clientv3.LeaseID(kv.Lease), came: kv.CreateRevision, changed: kv.ModRevision}
+	c := claim{tie: tie{string(kv.Key), clientv3.LeaseID(kv.Lease)}, came: kv.CreateRevision, changed: kv.ModRevision}
 	limit, token, _ := strings.Cut(strings.TrimPrefix(c.key, l.claims), "/")
 	var err error
 	if c.limit, err = strconv.ParseInt(limit, 10, 64); err == nil {
@@ -230,7 +237,7 @@ func (d *Driver) enter(ctx context.Context, l lock, r *driver.Request, q *queue,
 	free := []clientv3.Cmp{absent(key), absent(l.dead + r.Token)}
 	own := recordOf(r)
 	if kin := q.kin(own); kin != nil {
-		own.Place = kin.place()
+		own.Place, own.First = kin.place(), kin.First
 		free = append(free, kin.there())
 	} else if !r.Wait { // All that has happened since, if anything, is that some have left.
 		free = append(free, clientv3.Compare(clientv3.ModRevision(l.claims).WithPrefix(), "<", q.revision+1))

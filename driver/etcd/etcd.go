@@ -50,9 +50,9 @@ type Driver struct {
 
 // token is what is known here of a token. The truth is in the store.
 type token struct {
-	asks     int              // under way
-	released bool             // so nobody wants to hear of it
-	lease    clientv3.LeaseID // 0 if it is not known
+	asks     int  // under way
+	released bool // so nobody wants to hear of it
+	tie           // of its claim; zero if that is not known
 	granted  bool
 	ask      uint64 // the last that the store is known to have handled
 	wake     func(driver.Grant)
@@ -105,24 +105,14 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 // acquire finds the claim of the token and refreshes its lease, or makes the claim. The lease
 // is that of the claim as far as is known here.
 func (d *Driver) acquire(ctx context.Context, l lock, r *driver.Request, t *token, lease clientv3.LeaseID) (driver.Grant, error) {
-	var own lifetime // of the lease, since this ask was sent
 	var fresh clientv3.LeaseID
-	var q *queue
 	defer func() { d.discard(fresh) }()
+	q, c := &queue{}, (*claim)(nil)
 	blind := r.Ask == 1 && r.Wait && r.Owner == "" && weightOf(r) <= limitOf(r) // nothing to find, nor to refuse
-	for range tries {
-		if lease != 0 {
+	for try := range tries {
+		if !blind || try > 0 {
 			var err error
-			if own, err = d.keepAlive(ctx, lease); err != nil {
-				return driver.Grant{}, err
-			}
-		}
-		switch {
-		case blind:
-			q, blind = &queue{}, false
-		default:
-			var err error
-			if q, err = d.look(ctx, l, r.Token); err != nil {
+			if q, c, err = d.confirm(ctx, l, r.Token, r.TTL, lease); err != nil {
 				return driver.Grant{}, err
 			}
 		}
@@ -130,25 +120,16 @@ func (d *Driver) acquire(ctx context.Context, l lock, r *driver.Request, t *toke
 			return driver.Grant{}, fmt.Errorf("%w: the token was released before", driver.ErrNotHeld)
 		}
 		kin := q.kin(recordOf(r))
-		if c := q.find(r.Token); c != nil {
-			switch {
-			case c.lease != lease || !own.in(q):
-				lease = c.lease // and renew it, again if another leader has been elected
-			case own.ttl < r.TTL:
-				if err := d.lengthen(ctx, c, r.TTL); err != nil {
-					return driver.Grant{}, err
-				}
-			case !q.holds(c) && kin != nil:
-				c.Place = kin.place()
-				if _, err := d.rewrite(ctx, c, c.lease, kin.there()); err != nil {
-					return driver.Grant{}, err
-				}
-			default:
+		if c != nil {
+			if q.holds(c) || kin == nil {
 				return d.answer(ctx, l, q, c, r, t)
+			}
+			lease, c.Place, c.First = c.lease, kin.place(), kin.First
+			if _, err := d.rewrite(ctx, c, c.lease, kin.there()); err != nil {
+				return driver.Grant{}, err
 			}
 			continue
 		}
-		lease = 0
 		if err := q.admit(r); err != nil {
 			return driver.Grant{}, err
 		}
@@ -174,6 +155,38 @@ func (d *Driver) acquire(ctx context.Context, l lock, r *driver.Request, t *toke
 	return driver.Grant{}, errCrowded
 }
 
+// confirm looks for the claim of a token until it finds none, or one whose lease has been renewed
+// since confirm was called, for that TTL. The lease is the one that the claim may have.
+func (d *Driver) confirm(ctx context.Context, l lock, token string, ttl time.Duration, lease clientv3.LeaseID) (*queue, *claim, error) {
+	for range tries {
+		var own lifetime
+		var err error
+		if lease != 0 {
+			if own, err = d.keepAlive(ctx, lease); err != nil {
+				return nil, nil, err
+			}
+		}
+		q, err := d.look(ctx, l, token)
+		if err != nil {
+			return nil, nil, err
+		}
+		c := q.find(token)
+		switch {
+		case c == nil:
+			return q, nil, nil
+		case c.lease != lease || !own.in(q): // again if another leader was elected
+			lease = c.lease
+		case own.ttl >= ttl:
+			return q, c, nil
+		default:
+			if err := d.lengthen(ctx, c, ttl); err != nil {
+				return nil, nil, err
+			}
+		}
+	}
+	return nil, nil, errCrowded
+}
+
 // answer tells the token of its claim, whose lease was refreshed since it asked.
 func (d *Driver) answer(ctx context.Context, l lock, q *queue, c *claim, r *driver.Request, t *token) (driver.Grant, error) {
 	held := q.holds(c)
@@ -185,7 +198,7 @@ func (d *Driver) answer(ctx context.Context, l lock, q *queue, c *claim, r *driv
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	t.lease, t.granted, t.ask, t.wake = c.lease, held, max(t.ask, r.Ask), r.Wake
+	t.tie, t.granted, t.ask, t.wake = c.tie, held, max(t.ask, r.Ask), r.Wake
 	if r.Wake != nil && !t.released {
 		d.listen(q.revision)
 	}
@@ -245,22 +258,22 @@ func (d *Driver) Renew(ctx context.Context, leases []driver.Lease) []error {
 	defer cancel()
 	errs := make([]error, len(leases))
 	var known []int
-	var ids []clientv3.LeaseID
+	var held []tie
 	d.mu.Lock()
 	for i, l := range leases {
 		if t := d.tokens[d.lock(l.Kind, l.Name).id(l.Token)]; t != nil && t.granted {
-			known, ids = append(known, i), append(ids, t.lease)
+			known, held = append(known, i), append(held, t.tie)
 		} else {
 			errs[i] = errUnknown
 		}
 	}
 	d.mu.Unlock()
-	lifetimes, err := d.keepAllAlive(ctx, ids)
+	ttls, err := d.keepAllAlive(ctx, held)
 	for n, i := range known {
 		switch {
 		case err != nil:
 			errs[i] = d.failure(err)
-		case lifetimes[n].ttl < leases[i].TTL: // also if there is no such lease
+		case ttls[n] < leases[i].TTL: // also if there is no such lease
 			errs[i] = errUnknown
 		}
 	}
@@ -275,40 +288,23 @@ func (d *Driver) Renew(ctx context.Context, leases []driver.Lease) []error {
 // renew renews a lease of which this driver knows nothing, or nothing good.
 func (d *Driver) renew(ctx context.Context, lease driver.Lease) error {
 	l := d.lock(lease.Kind, lease.Name)
-	var renewed clientv3.LeaseID
-	var own lifetime
-	for range tries {
-		q, err := d.look(ctx, l, lease.Token)
-		if err != nil {
-			return err
-		}
-		c := q.find(lease.Token)
-		switch {
-		case c == nil || !q.holds(c):
-			d.mu.Lock()
-			if t := d.tokens[l.id(lease.Token)]; c == nil && t != nil && t.asks == 0 {
-				d.forget(l, lease.Token, t)
-			}
-			d.mu.Unlock()
-			return driver.ErrNotHeld
-		case c.lease != renewed || !own.in(q):
-			renewed = c.lease
-			own, err = d.keepAlive(ctx, renewed)
-		case own.ttl < lease.TTL:
-			err = d.lengthen(ctx, c, lease.TTL)
-		default:
-			d.mu.Lock()
-			if t := d.tokens[l.id(lease.Token)]; t != nil {
-				t.lease, t.granted = renewed, true
-			}
-			d.mu.Unlock()
-			return nil
-		}
-		if err != nil {
-			return err
-		}
+	q, c, err := d.confirm(ctx, l, lease.Token, lease.TTL, 0)
+	if err != nil {
+		return err
 	}
-	return errCrowded
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	t := d.tokens[l.id(lease.Token)]
+	switch {
+	case c != nil && q.holds(c):
+		if t != nil {
+			t.tie, t.granted = c.tie, true
+		}
+		return nil
+	case c == nil && t != nil && t.asks == 0:
+		d.forget(l, lease.Token, t)
+	}
+	return driver.ErrNotHeld
 }
 
 // Release implements [driver.Driver].

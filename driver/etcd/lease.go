@@ -3,6 +3,7 @@ package etcddriver
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -70,26 +71,46 @@ func (d *Driver) keepAlive(ctx context.Context, lease clientv3.LeaseID) (lifetim
 	return all[0], nil
 }
 
-// keepAllAlive renews leases, and makes sure that the renewals count.
-func (d *Driver) keepAllAlive(ctx context.Context, leases []clientv3.LeaseID) ([]lifetime, error) {
-	if len(leases) == 0 {
+// keepAllAlive renews the leases of claims, and makes sure that the renewals count, and that the
+// claims are there. The TTL is 0 if one is not, or no more on that lease.
+func (d *Driver) keepAllAlive(ctx context.Context, ties []tie) ([]time.Duration, error) {
+	if len(ties) == 0 {
 		return nil, nil
+	}
+	leases := make([]clientv3.LeaseID, len(ties))
+	for i, t := range ties {
+		leases[i] = t.lease
 	}
 	all, err := d.send(ctx, leases)
 	if err != nil {
 		return nil, err
 	}
-	resp, err := d.client.Get(ctx, d.prefix+"/term", clientv3.WithCountOnly()) // any linearizable read
-	if err != nil {
-		return nil, err
-	}
-	for _, l := range all {
-		if l.term != resp.Header.RaftTerm {
-			return nil, errElection
+	var ttls []time.Duration
+	for part := range slices.Chunk(ties, maxOps) {
+		var reads []clientv3.Op
+		for _, t := range part {
+			reads = append(reads, clientv3.OpGet(t.key, clientv3.WithKeysOnly()))
+		}
+		resp, err := d.client.Txn(ctx).Then(reads...).Commit()
+		if err != nil {
+			return nil, err
+		}
+		for i, r := range resp.Responses {
+			own, ttl := all[len(ttls)], time.Duration(0)
+			if own.term != resp.Header.RaftTerm {
+				return nil, errElection
+			}
+			if kvs := r.GetResponseRange().Kvs; len(kvs) == 1 && clientv3.LeaseID(kvs[0].Lease) == part[i].lease {
+				ttl = own.ttl
+			}
+			ttls = append(ttls, ttl)
 		}
 	}
-	return all, nil
+	return ttls, nil
 }
+
+// maxOps is how many operations a transaction may have; etcd allows 128 by default.
+const maxOps = 100
 
 // send renews leases on one stream: the client's KeepAliveOnce has one for each.
 func (d *Driver) send(ctx context.Context, leases []clientv3.LeaseID) ([]lifetime, error) {

@@ -60,7 +60,7 @@ func (d *Driver) followed(ctx context.Context, q *queue, c *claim, t *token) {
 		t.wake(driver.Grant{Status: driver.Queued})
 		return
 	}
-	t.lease, t.granted = c.lease, true
+	t.tie, t.granted = c.tie, true
 	t.wake(c.granted(t.ask))
 }
 
@@ -142,7 +142,7 @@ func (d *Driver) lost(id string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if t := d.tokens[id]; t != nil && t.granted {
-		t.granted, t.lease = false, 0
+		t.granted, t.tie = false, tie{}
 		if t.wake != nil {
 			t.wake(driver.Grant{Status: driver.Lost})
 		}
