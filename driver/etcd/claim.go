@@ -20,8 +20,12 @@ import (
 // everything is how much there is to hold of an RWMutex: a writer holds it all, a reader 1.
 const everything = 1 << 30
 
-// block is how many fences there are between two revisions of etcd.
-const block = 1 << 16
+// block is how many fences there are between two revisions of etcd, and most is how many of
+// these one request gets.
+const (
+	block = 1 << 20
+	most  = 1 << 12
+)
 
 // lock is where the claims on one lock are.
 type lock struct {
@@ -81,7 +85,7 @@ type record struct {
 
 func recordOf(r *driver.Request) record {
 	c := record{Holder: r.Holder, Shared: r.Shared, Weight: weightOf(r), Since: time.Now(), Owner: []byte(r.Owner)}
-	if c.Fences = min(max(r.Fences, 1), block); r.Owner != "" {
+	if c.Fences = min(max(r.Fences, 1), most); r.Owner != "" {
 		c.Fences = 1 // which they share
 	}
 	return c

@@ -33,6 +33,10 @@
 // revokes the lease. If an ask of the token may still be under way, the release first leaves a
 // tombstone. A request that does not wait and cannot have the lock writes nothing.
 //
+// A claim that enters beside another of its owner, or takes over the hold of another token, has
+// the place of that one in the queue. This happens in one transaction, which finds that the
+// other is still there.
+//
 // A waiter watches one claim: the last of those before it beside which it does not fit. When
 // that claim has gone the waiter reads the queue once more, since others may be ahead still,
 // and its own claim may have ended meanwhile. The mutex of etcd's package concurrency once left
@@ -71,17 +75,18 @@
 //   - The TTL is at least 2 s, and is rounded up to a second. An etcd with a longer election
 //     timeout has a longer least TTL, 3/2 of that timeout, and keeps leases for so long.
 //   - A waiter that crashed can keep its place for its TTL and up to 2 s, instead of 2/3 TTL.
-//   - A fence is the revision of the claim times 65,536; the numbers up to the next revision
-//     are for the hands through which one hold passes within a process.
+//   - A fence is the revision of the claim times 1,048,576. The numbers up to the next revision
+//     are for the hands through which one hold passes, within a process or by Client.Attach.
+//     The new fence of a reader, or of permits, that were attached to is larger than the old
+//     one, but not than those of others that hold the lock at that time.
 //   - Each cycle is three writes by consensus. Each waiter and each heartbeat reads the claims
 //     on the lock, some 250 bytes each. That is for hundreds of processes on one lock.
 //   - Inspect shows when a holder came, by the clock of its machine, and the time left in
 //     whole seconds.
 //
-// These are refused, with an error that matches [errors.ErrUnsupported]: WithOwner, since the
-// place of a claim is that of its revision; Client.Attach, for the same reason;
-// Semaphore.Resize, since the limit is that of the claims; WithReplicas, which etcd has no need
-// of. WithLinger has no effect: no holder hears that somebody waits.
+// These are refused, with an error that matches [errors.ErrUnsupported]: Semaphore.Resize, since
+// the limit is that of the claims that are there; and WithReplicas, for which etcd has no need.
+// Nor is the driver one for package redlock: it does not raise fences.
 //
 // [Mutex]: https://pkg.go.dev/github.com/holdfast-go/holdfast#Mutex
 // [Semaphore]: https://pkg.go.dev/github.com/holdfast-go/holdfast#Semaphore

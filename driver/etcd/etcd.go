@@ -54,9 +54,11 @@ type token struct {
 	released bool // so nobody wants to hear of it
 	tie           // of its claim; zero if that is not known
 	granted  bool
+	notice   bool   // tell it when somebody waits for what it holds
+	wanted   bool   // somebody has
 	ask      uint64 // the last that the store is known to have handled
 	wake     func(driver.Grant)
-	unfollow context.CancelFunc // nil if nobody watches those before it
+	unfollow context.CancelFunc // nil if nobody watches the others
 }
 
 // Option changes a [Driver].
@@ -198,12 +200,15 @@ func (d *Driver) answer(ctx context.Context, l lock, q *queue, c *claim, r *driv
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	t.tie, t.granted, t.ask, t.wake = c.tie, held, max(t.ask, r.Ask), r.Wake
+	t.tie, t.granted, t.ask, t.wake, t.notice = c.tie, held, max(t.ask, r.Ask), r.Wake, r.Notice
 	if r.Wake != nil && !t.released {
 		d.listen(q.revision)
 	}
 	if held {
 		t.ignore()
+		if r.Wake != nil && !t.released && r.Notice {
+			d.heed(l, q, c, t)
+		}
 		return c.granted(r.Ask), nil
 	}
 	if r.Wake != nil && !t.released && t.unfollow == nil {
@@ -243,7 +248,7 @@ func (d *Driver) forget(l lock, name string, t *token) {
 	}
 }
 
-// ignore ends the watch on those before a token.
+// ignore ends the watch on the others.
 func (t *token) ignore() {
 	if t.unfollow != nil {
 		t.unfollow()
@@ -277,9 +282,12 @@ func (d *Driver) Renew(ctx context.Context, leases []driver.Lease) []error {
 			errs[i] = errUnknown
 		}
 	}
-	for i := range errs {
+	for i, l := range leases {
 		if errs[i] == errUnknown {
-			errs[i] = d.failure(d.renew(ctx, leases[i]))
+			errs[i] = d.failure(d.renew(ctx, l))
+		}
+		if errs[i] == nil {
+			d.remind(d.lock(l.Kind, l.Name).id(l.Token))
 		}
 	}
 	return errs

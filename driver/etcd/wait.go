@@ -23,7 +23,7 @@ func (d *Driver) follow(l lock, q *queue, c *claim, t *token) {
 		defer cancel()
 		for pause := time.Duration(0); ctx.Err() == nil; {
 			if c == nil || q.holds(c) || q.kin(c.record) != nil {
-				d.followed(ctx, q, c, t)
+				d.followed(ctx, l, q, c, t)
 				return
 			}
 			failed := d.await(ctx, l, q, c)
@@ -49,7 +49,7 @@ func (d *Driver) follow(l lock, q *queue, c *claim, t *token) {
 // followed tells a token that it holds the lock; or that it is to ask again, because it has lost
 // its place, or its owner holds the lock. ctx has ended if somebody else has told it, or nobody
 // wants to know.
-func (d *Driver) followed(ctx context.Context, q *queue, c *claim, t *token) {
+func (d *Driver) followed(ctx context.Context, l lock, q *queue, c *claim, t *token) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if ctx.Err() != nil {
@@ -62,6 +62,9 @@ func (d *Driver) followed(ctx context.Context, q *queue, c *claim, t *token) {
 	}
 	t.tie, t.granted = c.tie, true
 	t.wake(c.granted(t.ask))
+	if t.notice {
+		d.heed(l, q, c, t)
+	}
 }
 
 // await returns when so much has changed since q that c might hold the lock, or with an error

@@ -11,7 +11,7 @@ import (
 // abilities are what the suite must not skip.
 var abilities = []drivertest.Ability{
 	drivertest.Queue, drivertest.Push, drivertest.Fences, drivertest.Inspect, drivertest.Force,
-	drivertest.RWMutex, drivertest.Semaphore, drivertest.Downgrade, drivertest.Owner, drivertest.Attach,
+	drivertest.RWMutex, drivertest.Semaphore, drivertest.Downgrade, drivertest.Owner, drivertest.Attach, drivertest.Extend,
 }
 
 func TestConformance(t *testing.T) {
