@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -20,6 +21,21 @@ type waiting struct {
 	r        driver.Request
 	news     chan driver.Grant
 	requests atomic.Int64
+	events   atomic.Int64 // that the server has told it of
+}
+
+// watched is a stream that counts events.
+type watched struct {
+	grpc.ClientStream
+	w *waiting
+}
+
+func (s watched) RecvMsg(m any) error {
+	err := s.ClientStream.RecvMsg(m)
+	if resp, ok := m.(*pb.WatchResponse); ok && err == nil {
+		s.w.events.Add(int64(len(resp.Events)))
+	}
+	return err
 }
 
 // line has a holder and n waiters of different clients, all of which want that much of three.
@@ -33,7 +49,11 @@ func line(t *testing.T, n int, weight int64) []*waiting {
 			w.requests.Add(1)
 			return invoke(ctx, method, req, reply, cc, opts...)
 		})
-		w.d = etcddriver.New(connect(t, e, count))
+		watch := grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, stream grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+			s, err := stream(ctx, desc, cc, method, opts...)
+			return watched{s, w}, err
+		})
+		w.d = etcddriver.New(connect(t, e, count, watch))
 		t.Cleanup(func() { require.NoError(t, w.d.Close()) })
 		w.r = driver.Request{
 			Kind: driver.Semaphore, Name: "s", Token: fmt.Sprint("t", i), Ask: 1, TTL: time.Hour,
@@ -74,8 +94,10 @@ func TestReleaseIsNewsForTheNextWaiterOnly(t *testing.T) {
 			all[i].release(t)
 			w.granted(t)
 			require.EqualValues(t, 1, w.requests.Load())
+			require.EqualValues(t, 1, w.events.Load())
 			for _, later := range all[i+2:] {
 				require.Zero(t, later.requests.Load(), "%s asked although it is not its turn", later.r.Token)
+				require.Zero(t, later.events.Load(), "%s heard of it although it is not its turn", later.r.Token)
 			}
 		}
 	}
