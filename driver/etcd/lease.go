@@ -89,7 +89,7 @@ func (d *Driver) keepAllAlive(ctx context.Context, ties []tie) ([]time.Duration,
 	for part := range slices.Chunk(ties, maxOps) {
 		var reads []clientv3.Op
 		for _, t := range part {
-			reads = append(reads, clientv3.OpGet(t.key, clientv3.WithKeysOnly()))
+			reads = append(reads, clientv3.OpGet(t.key)) // WithKeysOnly leaves the lease out
 		}
 		resp, err := d.client.Txn(ctx).Then(reads...).Commit()
 		if err != nil {
