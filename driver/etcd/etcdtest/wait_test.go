@@ -108,6 +108,11 @@ func TestWaiterBehindOneThatLeftIsServed(t *testing.T) {
 	t.Parallel()
 	all := line(t, 3, 3)
 	all[2].release(t)
+	require.Eventually(t, func() bool { return all[3].requests.Load() > 0 }, patience, time.Millisecond)
+	all[3].r.Ask++
+	g, err := all[3].d.Acquire(t.Context(), &all[3].r)
+	require.NoError(t, err)
+	require.Equal(t, driver.Queued, g.Status)
 	all[0].release(t)
 	all[1].granted(t)
 	require.Empty(t, all[3].news)
