@@ -48,24 +48,16 @@ type Driver struct {
 	listening bool
 }
 
-// token is what is known here of a token. The truth is in the store.
-type token struct {
-	asks     int  // under way
-	released bool // so nobody wants to hear of it
-	tie           // of its claim; zero if that is not known
-	granted  bool
-	notice   bool   // tell it when somebody waits for what it holds
-	wanted   bool   // somebody has
-	ask      uint64 // the last that the store is known to have handled
-	wake     func(driver.Grant)
-	unfollow context.CancelFunc // nil if nobody watches the others
-}
-
 // Option changes a [Driver].
-type Option func(*Driver)
+type Option interface{ apply(*Driver) }
 
-// WithPrefix sets what all keys begin with, followed by a slash. The default is "holdfast".
-func WithPrefix(prefix string) Option { return func(d *Driver) { d.prefix = prefix } }
+type optionFunc func(*Driver)
+
+func (f optionFunc) apply(d *Driver) { f(d) }
+
+// WithPrefix sets what all keys begin with, followed by a slash. Programs exclude each other only
+// if they use the same prefix. The default is "holdfast".
+func WithPrefix(prefix string) Option { return optionFunc(func(d *Driver) { d.prefix = prefix }) }
 
 // New returns a driver that keeps locks in the etcd behind client, which it does not close.
 // It panics if client is nil.
@@ -81,7 +73,7 @@ func New(client *clientv3.Client, opts ...Option) *Driver {
 	leases := pb.NewLeaseClient(client.ActiveConnection())
 	d := &Driver{client: client, leases: leases, prefix: "holdfast", tokens: map[string]*token{}}
 	for _, o := range opts {
-		o(d)
+		o.apply(d)
 	}
 	d.ctx, d.end = context.WithCancel(clientv3.WithRequireLeader(context.Background()))
 	return d
@@ -201,118 +193,24 @@ func (d *Driver) answer(ctx context.Context, l lock, q *queue, c *claim, r *driv
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	t.tie, t.granted, t.ask, t.wake, t.notice = c.tie, held, max(t.ask, r.Ask), r.Wake, r.Notice
-	if r.Wake != nil && !t.released {
-		d.listen(q.revision)
-	}
+	g := driver.Grant{Status: driver.Queued}
 	if held {
-		t.ignore()
-		if r.Wake != nil && !t.released && r.Notice {
-			d.heed(l, q, c, t)
-		}
-		return c.granted(r.Ask), nil
+		g = c.granted(r.Ask)
 	}
-	if r.Wake != nil && !t.released && t.unfollow == nil {
+	if held || r.Wake == nil {
+		t.ignore()
+	}
+	if r.Wake == nil || t.released {
+		return g, nil
+	}
+	d.listen(q.revision)
+	switch {
+	case held && r.Notice:
+		d.heed(l, q, c, t)
+	case !held && t.unfollow == nil:
 		d.follow(l, q, c, t)
 	}
-	return driver.Grant{Status: driver.Queued}, nil
-}
-
-// begin notes that the token asks, and returns the lease of its claim, if that is known.
-func (d *Driver) begin(l lock, r *driver.Request) (*token, clientv3.LeaseID) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	t := d.tokens[l.id(r.Token)]
-	if t == nil {
-		t = &token{}
-		d.tokens[l.id(r.Token)] = t
-	}
-	t.asks++
-	return t, t.lease
-}
-
-// done notes that an ask was answered. What is known of a token that has nothing is forgotten.
-func (d *Driver) done(l lock, r *driver.Request, t *token, g driver.Grant) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	t.asks--
-	if nothing := g.Status == driver.Busy || t.lease == 0; nothing && t.asks == 0 {
-		d.forget(l, r.Token, t)
-	}
-}
-
-// forget forgets a token. The caller holds mu.
-func (d *Driver) forget(l lock, name string, t *token) {
-	t.ignore()
-	if d.tokens[l.id(name)] == t {
-		delete(d.tokens, l.id(name))
-	}
-}
-
-// ignore ends the watch on the others.
-func (t *token) ignore() {
-	if t.unfollow != nil {
-		t.unfollow()
-		t.unfollow = nil
-	}
-}
-
-// Renew implements [driver.Driver]. Leases that are known to be granted here are renewed
-// together; of the others it has to look who holds the lock.
-func (d *Driver) Renew(ctx context.Context, leases []driver.Lease) []error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	errs := make([]error, len(leases))
-	var known []int
-	var held []tie
-	d.mu.Lock()
-	for i, l := range leases {
-		if t := d.tokens[d.lock(l.Kind, l.Name).id(l.Token)]; t != nil && t.granted {
-			known, held = append(known, i), append(held, t.tie)
-		} else {
-			errs[i] = errUnknown
-		}
-	}
-	d.mu.Unlock()
-	ttls, err := d.keepAllAlive(ctx, held)
-	for n, i := range known {
-		switch {
-		case err != nil:
-			errs[i] = d.failure(err)
-		case ttls[n] < leases[i].TTL: // also if there is no such lease
-			errs[i] = errUnknown
-		}
-	}
-	for i, l := range leases {
-		if errs[i] == errUnknown {
-			errs[i] = d.failure(d.renew(ctx, l))
-		}
-		if errs[i] == nil {
-			d.remind(d.lock(l.Kind, l.Name).id(l.Token))
-		}
-	}
-	return errs
-}
-
-// renew renews a lease of which this driver knows nothing, or nothing good.
-func (d *Driver) renew(ctx context.Context, lease driver.Lease) error {
-	l := d.lock(lease.Kind, lease.Name)
-	q, c, err := d.confirm(ctx, l, lease.Token, lease.TTL, 0)
-	if err != nil {
-		return err
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	t := d.tokens[l.id(lease.Token)]
-	switch {
-	case c != nil && q.holds(c):
-		if t != nil {
-			t.tie, t.granted = c.tie, true
-		}
-		return nil
-	case c == nil && t != nil && t.asks == 0:
-		d.forget(l, lease.Token, t)
-	}
-	return driver.ErrNotHeld
+	return g, nil
 }
 
 // Release implements [driver.Driver].
