@@ -10,7 +10,7 @@
 //	locks := holdfast.Open(etcddriver.New(client))
 //
 // It takes etcd 3.5.13 or later, or 3.4.31. In earlier ones a leader that was replaced can
-// revoke leases that are alive ([etcd #15247]). With authentication the user needs the right
+// revoke leases that are alive ([etcd #15247]). It is tested with 3.7. With authentication the user needs the right
 // to read and write all keys that begin with the prefix.
 //
 // # Protocol

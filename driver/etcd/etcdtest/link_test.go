@@ -182,7 +182,7 @@ func TestRenewalByADeposedLeaderDoesNotCount(t *testing.T) {
 	d, other := etcddriver.New(client), etcddriver.New(client)
 	defer d.Close()
 	defer other.Close()
-	r := driver.Request{Kind: driver.Mutex, Name: "m", Token: "t", Ask: 1, TTL: ttl}
+	r := driver.Request{Kind: driver.Mutex, Name: "m", Token: "t", Ask: 1, TTL: time.Hour}
 	g, err := d.Acquire(t.Context(), &r)
 	require.NoError(t, err)
 	require.Equal(t, driver.Granted, g.Status)

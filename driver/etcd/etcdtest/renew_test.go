@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
@@ -31,7 +32,7 @@ func TestLeasesAreRenewedTogether(t *testing.T) {
 	var leases []driver.Lease
 	for i := range 150 {
 		r := request
-		r.Name = fmt.Sprint("m", i)
+		r.Name, r.TTL = fmt.Sprint("m", i), time.Hour
 		_, err := d.Acquire(t.Context(), &r)
 		require.NoError(t, err)
 		leases = append(leases, driver.Lease{Kind: r.Kind, Name: r.Name, Token: r.Token, TTL: r.TTL})
