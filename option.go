@@ -45,7 +45,9 @@ func (lockOption) lockOption()       {}
 // is how soon the lock is free after its holder crashed. It is also how long a holder can
 // be cut off from Redis before it loses the lock. If the machine is suspended for 2/3 of d,
 // or its wall clock jumps by as much, the lease can be lost. WithTTL panics if d is below
-// 10 ms or above 24 h. The default is 10 s.
+// 10 ms or above 24 h. Some stores need a longer TTL, see [driver.Granular]. There a lock with
+// a shorter one cannot be acquired: the error matches [errors.ErrUnsupported]. The default is
+// 10 s.
 func WithTTL(d time.Duration) LockOption {
 	if d < driver.MinTTL || d > driver.MaxTTL {
 		panic(fmt.Sprintf("holdfast: TTL of %v, must be %v to %v", d, driver.MinTTL, driver.MaxTTL))
