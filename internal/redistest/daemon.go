@@ -14,6 +14,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/tied"
 )
 
 // daemon is a redis-server process that can be started more than once, at the
@@ -81,7 +83,7 @@ func (d *daemon) start() error {
 	}, d.args)...)
 	cmd.Env = append(os.Environ(), d.env...)
 	cmd.Stdout, cmd.Stderr = logFile, logFile
-	if err := startProcess(cmd); err != nil {
+	if err := tied.Start(cmd, syscall.SIGKILL); err != nil {
 		return err
 	}
 	d.cmd, d.exited = cmd, make(chan struct{})

@@ -43,7 +43,7 @@ func RequireNoLeaks(tb testing.TB) {
 func own() []goleak.Option {
 	const pkg = "github.com/holdfast-go/holdfast/internal/redistest."
 	return []goleak.Option{
-		goleak.IgnoreAnyFunction(pkg + "starter"),
+		goleak.IgnoreAnyFunction("github.com/holdfast-go/holdfast/internal/tied.starter"),
 		goleak.IgnoreAnyFunction(pkg + "waitFor"),
 	}
 }

@@ -7,7 +7,10 @@ import (
 	"os"
 	"os/exec"
 	"sync"
+	"syscall"
 	"testing"
+
+	"github.com/holdfast-go/holdfast/internal/tied"
 )
 
 // childVar names the function that a process started by Child runs.
@@ -80,7 +83,7 @@ func Child(tb testing.TB, name string, env ...string) *Process {
 	if err1 != nil || err2 != nil {
 		tb.Fatal(err1, err2)
 	}
-	if err := startProcess(p.cmd); err != nil {
+	if err := tied.Start(p.cmd, syscall.SIGKILL); err != nil {
 		tb.Fatalf("redistest: child %s: %v", name, err)
 	}
 	go p.follow(stdout)

@@ -1,9 +1,12 @@
 //go:build !linux
 
-package redistest
+package tied
 
-import "os/exec"
+import (
+	"os/exec"
+	"syscall"
+)
 
 // tieToParent does nothing: elsewhere a test binary that is killed leaves its
 // processes behind.
-func tieToParent(*exec.Cmd) {}
+func tieToParent(*exec.Cmd, syscall.Signal) {}

@@ -1,20 +1,22 @@
-package redistest
+// Package tied starts processes that end with this one, for tests.
+package tied
 
 import (
 	"os/exec"
 	"runtime"
 	"sync"
+	"syscall"
 )
 
-// startProcess starts cmd so that it dies with this process, whatever ends it:
-// a test binary that was killed, or panicked in a timeout, runs no cleanup.
+// Start starts cmd so that it gets the signal end when this process is gone, whatever ends
+// it: a test binary that was killed, or panicked in a timeout, runs no cleanup.
 //
 // On Linux the kernel does that (see tieToParent), but by "parent" it means the
 // thread that forked, and Go ends threads when it likes. So all processes are
 // started by one goroutine that keeps its thread until the end of the process.
-func startProcess(cmd *exec.Cmd) error {
+func Start(cmd *exec.Cmd, end syscall.Signal) error {
 	startStarter()
-	tieToParent(cmd)
+	tieToParent(cmd, end)
 	result := make(chan error)
 	starts <- start{cmd, result}
 	return <-result

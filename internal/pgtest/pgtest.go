@@ -1,0 +1,176 @@
+// Package pgtest starts a PostgreSQL for a test.
+//
+// With HOLDFAST_REQUIRE_POSTGRES=1 in the environment, what cannot run because PostgreSQL is
+// missing fails instead of being skipped. Set it in CI.
+package pgtest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/tied"
+)
+
+// patience is how long a server may take to start or stop.
+const patience = 30 * time.Second
+
+// Server is a PostgreSQL for one test alone, which may hurt it.
+type Server struct {
+	tb     testing.TB
+	bin    string // where its programs are
+	dir    string // of the data and the socket
+	args   []string
+	cmd    *exec.Cmd
+	exited chan struct{}
+}
+
+// Start starts a server that listens on a unix socket only, and lets everybody in. args are
+// further arguments of postgres, such as "-c", "max_connections=500", and win over the ones
+// that it has. What is committed survives a [Server.Kill], but not a crash of the machine.
+// The server is stopped and deleted when the test ends.
+func Start(tb testing.TB, args ...string) *Server {
+	tb.Helper()
+	bin, ok := find()
+	if !ok {
+		const missing = "pgtest: initdb is neither in the PATH nor in /usr/lib/postgresql/*/bin: install postgresql"
+		if os.Getenv("HOLDFAST_REQUIRE_POSTGRES") == "1" {
+			tb.Fatal(missing)
+		}
+		tb.Skip(missing)
+	}
+	// Not tb.TempDir, whose parent is closed to other users, and whose name may be too long
+	// for a socket.
+	dir, err := os.MkdirTemp("", "holdfast-pg-")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	s := &Server{tb: tb, bin: bin, dir: dir, args: args}
+	tb.Cleanup(func() {
+		s.Kill()
+		_ = os.RemoveAll(dir)
+	})
+	if err := own(dir); err != nil {
+		tb.Fatalf("pgtest: %v", err)
+	}
+	initdb := s.command("initdb", "-D", s.data(), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync")
+	if out, err := initdb.CombinedOutput(); err != nil {
+		tb.Fatalf("pgtest: initdb: %v\n%s", err, out)
+	}
+	s.start()
+	return s
+}
+
+// find returns the folder with the programs of the newest PostgreSQL.
+func find() (string, bool) {
+	if initdb, err := exec.LookPath("initdb"); err == nil {
+		if initdb, err = filepath.EvalSymlinks(initdb); err == nil { // the others may not be linked
+			return filepath.Dir(initdb), true
+		}
+	}
+	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
+	if len(found) == 0 {
+		return "", false
+	}
+	return filepath.Dir(slices.Max(found)), true
+}
+
+// DSN returns how to connect, as key=value pairs that libpq, pgx and lib/pq understand. It
+// stays the same over a restart.
+func (s *Server) DSN() string {
+	return "host=" + s.dir + " port=5432 user=postgres dbname=postgres sslmode=disable"
+}
+
+// Program returns the path of a program of this PostgreSQL, such as "psql" or "pgbench".
+func (s *Server) Program(name string) string { return filepath.Join(s.bin, name) }
+
+// Stop shuts the server down in good order, and returns when it is gone: its connections are
+// closed, and what is not committed is rolled back.
+func (s *Server) Stop() { s.end(syscall.SIGINT) }
+
+// Kill is Stop without the good order, as if the server had crashed.
+func (s *Server) Kill() { s.end(syscall.SIGQUIT) }
+
+// Restart starts the server again with its data, after a Stop if it still runs.
+func (s *Server) Restart() {
+	s.tb.Helper()
+	s.Stop()
+	s.start()
+}
+
+// command is a program of PostgreSQL, which refuses to be run by root.
+func (s *Server) command(name string, args ...string) *exec.Cmd {
+	cmd := exec.Command(s.Program(name), args...)
+	cmd.Dir = s.dir
+	cmd.SysProcAttr = unprivileged()
+	return cmd
+}
+
+func (s *Server) data() string { return filepath.Join(s.dir, "data") }
+
+func (s *Server) start() {
+	s.tb.Helper()
+	log, err := os.Create(filepath.Join(s.dir, "log"))
+	if err != nil {
+		s.tb.Fatal(err)
+	}
+	defer func() { _ = log.Close() }()
+	cmd := s.command("postgres", append([]string{
+		"-D", s.data(), "-k", s.dir, "-c", "listen_addresses=", "-c", "fsync=off", "-c", "shared_buffers=16MB",
+	}, s.args...)...)
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := tied.Start(cmd, syscall.SIGQUIT); err != nil {
+		s.tb.Fatalf("pgtest: %v", err)
+	}
+	exited := make(chan struct{})
+	go func() {
+		_ = cmd.Wait() // the log says why it ended
+		close(exited)
+	}()
+	s.cmd, s.exited = cmd, exited
+	if err := s.awaitReady(); err != nil {
+		text, _ := os.ReadFile(log.Name())
+		s.tb.Fatalf("pgtest: %v\n%s", err, text)
+	}
+}
+
+// awaitReady reads the file in which the server says how far it is.
+func (s *Server) awaitReady() error {
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		select {
+		case <-s.exited:
+			return errors.New("postgres did not start")
+		default:
+		}
+		status, _ := os.ReadFile(filepath.Join(s.data(), "postmaster.pid"))
+		lines := bytes.Split(status, []byte("\n"))
+		// That of a server which was killed stays behind until the next one writes its own.
+		ours := strings.TrimSpace(string(lines[0])) == fmt.Sprint(s.cmd.Process.Pid)
+		if ours && len(lines) > 7 && string(bytes.TrimSpace(lines[7])) == "ready" {
+			return nil
+		}
+	}
+	return fmt.Errorf("postgres is not ready after %v", patience)
+}
+
+func (s *Server) end(sig syscall.Signal) {
+	if s.cmd == nil {
+		return
+	}
+	_ = s.cmd.Process.Signal(sig)
+	select {
+	case <-s.exited:
+	case <-time.After(patience):
+		_ = s.cmd.Process.Kill()
+		<-s.exited
+	}
+	s.cmd = nil
+}
