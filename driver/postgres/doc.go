@@ -1,0 +1,2 @@
+// Package pgdriver keeps locks in PostgreSQL.
+package pgdriver
