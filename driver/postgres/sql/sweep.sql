@@ -9,13 +9,13 @@ LANGUAGE plpgsql AS $$
 DECLARE
     l      holdfast.lock;
     s      holdfast.state;
-    _now   timestamptz;
+    _now   timestamptz := clock_timestamp();
     unused boolean;
     n      integer := 0;
 BEGIN
-    FOR l IN SELECT * FROM holdfast.lock k WHERE k.look <= clock_timestamp() ORDER BY k.look LIMIT 100 FOR UPDATE SKIP LOCKED LOOP
+    FOR l IN SELECT * FROM holdfast.lock k WHERE k.look <= _now ORDER BY k.look LIMIT 100 FOR UPDATE SKIP LOCKED LOOP
         n := n + 1;
-        _now := clock_timestamp();
+        _now := clock_timestamp(); -- The row is ours only now.
         s := holdfast.serve(l, _now, NULL, NULL);
         DELETE FROM holdfast.claim c WHERE c.lock = l.id AND NOT c.held AND c.until <= _now;
         DELETE FROM holdfast.tombstone t WHERE t.lock = l.id AND t.until <= _now;
