@@ -1,4 +1,4 @@
-// Package pgdriver keeps locks in PostgreSQL 12 or later, behind the same face as on Redis:
+// Package pgdriver keeps locks in PostgreSQL 14 or later, behind the same face as on Redis:
 //
 //	err := pgdriver.Migrate(ctx, pool) // once, where your tables are migrated
 //	locks := holdfast.Open(pgdriver.New(pool))
@@ -45,7 +45,7 @@
 //	GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA holdfast TO app;
 //	GRANT USAGE ON ALL SEQUENCES IN SCHEMA holdfast TO app;
 //
-// Within some three minutes of its last use a lock leaves nothing there, as long as any client
+// Within some five minutes of its last use a lock leaves nothing there, as long as any client
 // is open.
 //
 // Connections must have the isolation level READ COMMITTED, which is the default of
@@ -54,9 +54,9 @@
 //
 // # Poolers
 //
-// No lock is tied to a session, so the pool may connect to a PgBouncer in any mode. LISTEN needs
-// a session: in transaction mode give the driver a direct connection with [WithListenConfig], or
-// waiters ask every 50 to 250 ms instead.
+// No lock is tied to a session, so the pool may connect to a PgBouncer in any mode, with a
+// [pgx.QueryExecMode] that it allows. LISTEN needs a session: in transaction mode give the driver a
+// direct connection with [WithListenConfig], or waiters ask every 50 to 250 ms instead.
 //
 // # Fencing
 //

@@ -122,6 +122,17 @@ func TestClockThatWasSetBackBlocksNobodyForLongAndRepeatsNoFence(t *testing.T) {
 	require.Equal(t, 1, s.count(t, "lock"), "its fence is ahead of the clock")
 }
 
+func TestLeaseOfADayIsTold(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	a := s.asker(t)
+	a.granted(request("a", driver.MaxTTL))
+	require.Greater(t, a.busy(request("b", long)).RetryAfter, driver.MaxTTL-time.Minute)
+	info, err := a.Inspect(t.Context(), driver.Mutex, "l")
+	require.NoError(t, err)
+	require.Greater(t, info.Holders[0].TimeLeft, driver.MaxTTL-time.Minute)
+}
+
 // Two batches that have the same leases in opposite orders must not wait for each other.
 func TestBatchesOfRenewalsDoNotDeadlock(t *testing.T) {
 	t.Parallel()
