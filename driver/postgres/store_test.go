@@ -133,6 +133,92 @@ func TestLeaseOfADayIsTold(t *testing.T) {
 	require.Greater(t, info.Holders[0].TimeLeft, driver.MaxTTL-time.Minute)
 }
 
+// An ask may have to wait for the row of its lock. The lease begins after that.
+func TestLeaseBeginsWhenTheRowOfTheLockIsFree(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	a := s.asker(t)
+	a.granted(request("before", long))
+	a.release("before")
+	tx, err := s.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `SELECT FROM holdfast.lock FOR UPDATE`)
+	require.NoError(t, err)
+	asked := make(chan driver.Grant)
+	go func() {
+		g, err := a.Acquire(context.Background(), request("a", long))
+		assert.NoError(t, err)
+		asked <- g
+	}()
+	require.Eventually(t, func() bool { // It waits.
+		var n int
+		err := s.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'`).Scan(&n)
+		return err == nil && n == 1
+	}, patience, time.Millisecond)
+	time.Sleep(time.Second)
+	var before, until time.Time
+	require.NoError(t, tx.QueryRow(t.Context(), `SELECT clock_timestamp()`).Scan(&before))
+	require.NoError(t, tx.Commit(t.Context()))
+	require.Equal(t, driver.Granted, (<-asked).Status)
+	require.NoError(t, s.QueryRow(t.Context(), `SELECT until FROM holdfast.claim`).Scan(&until))
+	require.GreaterOrEqual(t, until.Sub(before), long)
+}
+
+func TestGrantsAndRenewalsSurviveACrashOfTheServer(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	a := s.asker(t)
+	first := a.granted(request("a", time.Hour))
+	s.Kill()
+	s.Restart()
+	require.Eventually(t, func() bool { return s.Ping(t.Context()) == nil }, patience, 10*time.Millisecond)
+	info, err := a.Inspect(t.Context(), driver.Mutex, "l")
+	require.NoError(t, err)
+	require.Len(t, info.Holders, 1)
+	require.Equal(t, first, info.Holders[0].Fence)
+
+	require.NoError(t, a.Renew(t.Context(), []driver.Lease{lease("a", 2*time.Hour)})[0])
+	waiter := request("waiter", time.Hour)
+	waiter.Wait = true
+	require.Equal(t, driver.Queued, a.ask(waiter).Status)
+	s.Kill()
+	s.Restart()
+	require.Eventually(t, func() bool { return s.Ping(t.Context()) == nil }, patience, 10*time.Millisecond)
+	info, err = a.Inspect(t.Context(), driver.Mutex, "l")
+	require.NoError(t, err)
+	require.Len(t, info.Holders, 1)
+	require.Greater(t, info.Holders[0].TimeLeft, time.Hour+time.Minute)
+
+	require.Equal(t, driver.Queued, a.ask(waiter).Status)
+	require.NoError(t, a.Release(t.Context(), lease("a", time.Hour)))
+	s.Kill() // The grant that went with the release
+	s.Restart()
+	require.Eventually(t, func() bool { return s.Ping(t.Context()) == nil }, patience, 10*time.Millisecond)
+	require.Greater(t, a.granted(waiter), first) // is there.
+	info, err = a.Inspect(t.Context(), driver.Mutex, "l")
+	require.NoError(t, err)
+	require.Len(t, info.Holders, 1)
+}
+
+func TestWaiterThatWasDroppedReturnsToItsPlace(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	a := s.asker(t)
+	a.granted(request("holder", long))
+	first, second := request("first", short), request("second", long)
+	for _, r := range []*driver.Request{first, second} {
+		r.Wait, r.Holder = true, r.Token
+		require.Equal(t, driver.Queued, a.ask(r).Status)
+	}
+	time.Sleep(short)
+	a.busy(request("hasty", long)) // drops the one that is silent
+	require.Equal(t, 2, s.count(t, "claim"))
+	require.Equal(t, driver.Queued, a.ask(first).Status)
+	info, err := a.Inspect(t.Context(), driver.Mutex, "l")
+	require.NoError(t, err)
+	require.Equal(t, []driver.Waiter{{Holder: "first"}, {Holder: "second"}}, info.Queue)
+}
+
 // Two batches that have the same leases in opposite orders must not wait for each other.
 func TestBatchesOfRenewalsDoNotDeadlock(t *testing.T) {
 	t.Parallel()
