@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	short = 300 * time.Millisecond
+	short = time.Second
 	long  = time.Minute
 )
 

@@ -117,6 +117,7 @@ func TestClockThatWasSetBackBlocksNobodyForLongAndRepeatsNoFence(t *testing.T) {
 	require.Less(t, time.Since(began), 10*time.Second)
 	a.release("next")
 	require.Equal(t, last+2, a.granted(request("later", long)))
+	a.release("later")
 	s.sweep(t)
 	s.sweep(t)
 	require.Equal(t, 1, s.count(t, "lock"), "its fence is ahead of the clock")
@@ -419,7 +420,6 @@ func TestListenIsMadeAgain(t *testing.T) {
 	ask := driver.Grant{Status: driver.Queued, Reconnect: true}
 	expect(ask) // It is gone,
 	require.Equal(t, "error", <-reasons)
-	require.LessOrEqual(t, d.ask(waiter).RetryAfter, 250*time.Millisecond)
 	expect(ask) // and there again.
 	require.Greater(t, d.ask(waiter).RetryAfter, time.Second)
 	require.NoError(t, d.Release(t.Context(), lease("holder", long)))
