@@ -35,8 +35,8 @@ func BenchmarkStores(b *testing.B) {
 	var queries counter
 	postgres := func(args ...string) func(testing.TB) *holdfast.Client {
 		s := start(b, append(args, "-c", "max_connections=300")...)
-		return func(testing.TB) *holdfast.Client {
-			pool := s.pool(b, func(c *pgxpool.Config) {
+		return func(t testing.TB) *holdfast.Client {
+			pool := s.pool(t, func(c *pgxpool.Config) {
 				c.MaxConns = 2
 				c.ConnConfig.Tracer = &queries
 			})
