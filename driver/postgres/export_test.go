@@ -9,6 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// Parts are the files of the schema, in their order.
+var Parts = parts
+
 // Rights returns what the package documentation says that a user called app needs.
 func Rights(t *testing.T) string {
 	t.Helper()

@@ -146,3 +146,18 @@ func TestLeaseThatATransactionCountsOnIsRenewed(t *testing.T) {
 	a.busy(request("b", short))
 	require.NoError(t, tx.Commit(t.Context()))
 }
+
+// Others of its owner may come in beside a holder, but not once its lease is over.
+func TestOwnerOfALeaseThatIsOverWaitsForItsTransaction(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	a := s.asker(t)
+	first, second := request("first", short), request("second", long)
+	first.Owner, second.Owner = "o", "o"
+	fence := a.granted(first)
+	tx := s.fenced(t, fence)
+	time.Sleep(2 * short)
+	a.busy(second)
+	require.NoError(t, tx.Commit(t.Context()))
+	require.Greater(t, a.granted(second), fence)
+}

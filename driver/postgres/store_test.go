@@ -3,7 +3,10 @@ package pgdriver_test
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -244,6 +247,17 @@ func TestBatchesOfRenewalsDoNotDeadlock(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+func TestEveryFileOfTheSchemaIsRunAndSaysWhatItIs(t *testing.T) {
+	found, err := filepath.Glob("sql/*.sql")
+	require.NoError(t, err)
+	require.Len(t, pgdriver.Parts, len(found))
+	for _, part := range pgdriver.Parts {
+		text, err := os.ReadFile("sql/" + part + ".sql")
+		require.NoError(t, err)
+		require.True(t, strings.HasPrefix(string(text), "-- "+part+".sql: "), part)
+	}
 }
 
 func TestMigrateMayBeRunAtAnyTimeByMany(t *testing.T) {

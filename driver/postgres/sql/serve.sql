@@ -22,7 +22,8 @@ LANGUAGE plpgsql AS $$
 DECLARE
     s holdfast.state;
 BEGIN
-    SELECT coalesce(sum(c.weight), 0), min(c.until), max(c.tag), (array_agg(c.owner))[1], max(c.fence), max(c.last),
+    SELECT coalesce(sum(c.weight), 0), min(c.until), max(c.tag),
+           (array_agg(c.owner) FILTER (WHERE c.until > _now))[1], max(c.fence), max(c.last),
            bool_or(c.until <= _now OR c.until > holdfast.until(_now, c.ttl))
       INTO s.used, s.ends, s.tag, s.owner, s.fence, s.last, s.stale
       FROM holdfast.claim c WHERE c.lock = _lock.id AND c.held;
