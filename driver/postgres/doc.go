@@ -11,7 +11,7 @@
 // A lock that was granted is on disk, and with synchronous replication on a standby, before its
 // holder hears of it: a crash or a failover loses no lock. And a transaction in the same
 // database can count on a lock until its commit, see Fencing. Choose Redis for speed: it is 5 to
-// 15 times faster, see the README, and many clients that wait cost it less.
+// 20 times faster, see the README, and many clients that wait cost it less.
 //
 // # What it costs
 //
