@@ -1,9 +1,5 @@
 // The tests against servers are in etcdtest, a module of its own: what an etcd server requires
 // would otherwise raise the versions of everybody who imports this driver.
-module has no replace directive, which nobody who imports it would heed. In a clone
-// go.work has the library beside it, which is required here as it will be tagged. The tests
-// against servers are in etcdtest, a module of its own: what an etcd server requires would
-// otherwise raise the versions of everybody who imports this driver.
 module github.com/holdfast-go/holdfast/driver/etcd
 
 go 1.26.0
