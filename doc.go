@@ -133,6 +133,8 @@
 // Waiters also poll where a script may not publish, or where messages do not arrive, as
 // with some hosted servers. The log says so once. [WithReplicas] also needs +wait.
 //
+// Behind a proxy that spreads keys over several servers, use [WithPipelining](false).
+//
 // On a Cluster, a lock is served again as soon as a replica has replaced a dead master, or
 // another node owns the slot. A waiter whose client still listens at the node that the lock
 // has left can be passed over, until it asks again within TTL/3.

@@ -80,8 +80,15 @@ func (g *group) run(ctx context.Context, s *script, k driver.Kind, key string, a
 	n := g.busy.Add(1)
 	defer g.busy.Add(-1)
 	if n > crowd && g.on() && time.Since(start)-time.Duration(g.last.Load()) < fresh {
-		return g.join(ctx, s, &seat{kind: k, key: key, args: args, done: make(chan struct{})})
+		if reply, err, taken := g.join(ctx, s, &seat{kind: k, key: key, args: args, done: make(chan struct{})}); taken {
+			return reply, err
+		}
 	}
+	return g.alone(ctx, s, k, key, args)
+}
+
+// alone makes a call for one lock.
+func (g *group) alone(ctx context.Context, s *script, k driver.Kind, key string, args []any) (any, error) {
 	replies, err := g.answers(ctx, s.one.Call(string(k), 2+len(args), key).With(g.d.channels, g.d.keeps).With(args...), 1)
 	if err != nil {
 		return nil, err
@@ -89,8 +96,9 @@ func (g *group) run(ctx context.Context, s *script, k driver.Kind, key string, a
 	return replies[0], nil
 }
 
-// join waits for a call that takes the seat along.
-func (g *group) join(ctx context.Context, s *script, c *seat) (any, error) {
+// join waits for a call that takes the seat along. It reports false if none did for a while:
+// all that are under way may hang, though the server answers others.
+func (g *group) join(ctx context.Context, s *script, c *seat) (reply any, err error, taken bool) {
 	g.mu.Lock()
 	l := g.queue[s]
 	if l == nil {
@@ -104,18 +112,29 @@ func (g *group) join(ctx context.Context, s *script, c *seat) (any, error) {
 	}
 	g.mu.Unlock()
 
-	select {
-	case <-c.done:
-		return c.reply, c.err
-	case <-ctx.Done():
+	late := time.NewTimer(fresh)
+	defer late.Stop()
+	for {
+		select {
+		case <-c.done:
+			return c.reply, c.err, true
+		case <-late.C:
+		case <-ctx.Done():
+		}
+		over := ctx.Err()
+		g.mu.Lock()
+		sent := c.sent
+		c.left = !sent || over != nil
+		g.mu.Unlock()
+		switch {
+		case over != nil && sent:
+			return nil, redisscript.Classify(over), true // nobody knows what comes of it
+		case over != nil:
+			return nil, redisscript.Unsent(over), true
+		case !sent:
+			return nil, nil, false
+		}
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	c.left = true
-	if c.sent {
-		return nil, redisscript.Classify(ctx.Err()) // nobody knows what comes of it
-	}
-	return nil, redisscript.Unsent(ctx.Err())
 }
 
 // send makes calls for as long as anybody waits for one.
@@ -144,6 +163,14 @@ func (g *group) send(s *script, l *line) {
 			call = call.With(c.args...)
 		}
 		replies, err := g.answers(context.Background(), call, len(batch))
+		if redis.HasErrorPrefix(err, "CROSSSLOT") { // and nothing was done: it is no single server
+			g.off.Store(true)
+			for _, c := range batch { // also for one that has left: its release finds what came of it
+				c.reply, c.err = g.alone(context.Background(), s, c.kind, c.key, c.args)
+				close(c.done)
+			}
+			continue
+		}
 		var again []*seat
 		for i, c := range batch {
 			if err == nil && replies[i] == nil {

@@ -115,6 +115,9 @@ func (d *Driver) Confirm(ctx context.Context, l driver.Lease, replicas int, time
 	more := false
 	read := func(c *redisscript.Command) (err error) {
 		replies, _ := c.Val().([]any)
+		if len(replies) != 1 {
+			return fmt.Errorf("redisdriver: a script answered with %v", c.Val())
+		}
 		more, err = d.renewed(l, replies[0])
 		return err
 	}

@@ -45,6 +45,9 @@ local function join(w)
     drop_waiter(waiter_at(lock.place))
   end
   lock.mine = hold(w)
+  if lock.head then
+    notify() -- who waits said so to another
+  end
   return true
 end
 
@@ -126,7 +129,11 @@ for i = 1, #KEYS do
     local w = { token = ARGV[3 + at], ask = ARGV[4 + at], ttl = tonumber(ARGV[5 + at]),
       fences = ARGV[6 + at], client = ARGV[8 + at], text = ARGV[9 + at], weight = tonumber(ARGV[12 + at]),
       owner = ARGV[14 + at] }
-    replies[i] = load(w.token, records[i])
+    local record -- of several locks some may be the same, and be changed by now
+    if #KEYS == 1 then
+      record = records[i]
+    end
+    replies[i] = load(w.token, record)
     if not replies[i] then
       lock.asker = w.token
       local known = lock.mine or lock.place

@@ -51,6 +51,9 @@ elseif old and lock.holders[old.slot] == old then -- it has not just expired
   end
 end
 local more = grant()
+if lock.mine and lock.head then
+  notify() -- who waits said so to another
+end
 refused = save(false)
 publish()
 local h = lock.mine

@@ -32,6 +32,7 @@ local lock    -- what is known of it
 local changed -- fields of the hash to write, false for those to delete
 
 local unpack = table.unpack or unpack -- Lua 5.4 or 5.1
+local AT_ONCE = 1000 -- arguments of a command, an even number; Lua cannot unpack more than 8,000
 
 -- Change a number of the state, or delete it.
 local function set(field, value)
@@ -102,6 +103,9 @@ local function load_fat(token)
   lock.informed = lock.skip or lock.head
   if v[12] then
     local h = holder_read(v[12])
+    if not h.text then
+      return { err = 'WRONGTYPE ' .. KEYS[n] .. ' is a hash, but no lock' }
+    end
     h.slot, lock.holders[1] = 1, h
     lock.count, lock.used, lock.earliest, lock.span = 1, h.weight, h.expires, h.ttl + grace(h.ttl)
   end
@@ -162,7 +166,12 @@ end
 local function write(must, ...)
   local reply = redis.pcall(...)
   if type(reply) == 'table' and reply.err and must and string.find(reply.err, 'OOM', 1, true) then
-    redis.call('PEXPIRE', KEYS[n], int(math.max(1, redis.call('PTTL', KEYS[n]))))
+    local ttl = redis.call('PTTL', KEYS[n])
+    if ttl > 0 then
+      redis.call('PEXPIRE', KEYS[n], int(ttl))
+    else
+      redis.call('PERSIST', KEYS[n])
+    end
     reply = redis.pcall(...)
   end
   return type(reply) == 'table' and reply.err and reply or nil
@@ -222,16 +231,21 @@ local function save(must)
     if value then
       fields[#fields + 1] = field
       fields[#fields + 1] = value
-    else
+    elseif not lock.thin then
       gone[#gone + 1] = field
     end
   end
   if lock.thin then
     redis.call('DEL', KEYS[n])
-  elseif #gone > 0 then
-    redis.call('HDEL', KEYS[n], unpack(gone))
   end
-  local refused = #fields > 0 and write(must, 'HSET', KEYS[n], unpack(fields)) or nil
+  for from = 1, #gone, AT_ONCE do
+    redis.call('HDEL', KEYS[n], unpack(gone, from, math.min(from + AT_ONCE - 1, #gone)))
+  end
+  local refused
+  for from = 1, #fields, AT_ONCE do
+    -- Only the first can be refused.
+    refused = refused or write(must, 'HSET', KEYS[n], unpack(fields, from, math.min(from + AT_ONCE - 1, #fields)))
+  end
   if life and not refused then
     redis.call('PEXPIRE', KEYS[n], int(life - now))
   end

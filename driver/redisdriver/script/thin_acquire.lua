@@ -36,9 +36,9 @@ for n = 1, #KEYS do
   if not record and redis.call('EXISTS', KEYS[n]) == 0 then
     record = '0'
   end
-  local high = record and tonumber(record) -- nothing if somebody holds it
+  local high = record and string.match(record, '^%d+$') -- nothing if somebody holds it
   if high and ARGV[14 + at] == '-' and tonumber(ARGV[12 + at]) <= tonumber(ARGV[13 + at]) then
-    local first, numbers = numbers_after(high, tonumber(ARGV[6 + at]))
+    local first, numbers = numbers_after(tonumber(high), tonumber(ARGV[6 + at]))
     local last, ttl = first + numbers - 1, tonumber(ARGV[5 + at])
     local length = ttl + grace(ttl)
     local last_text = last == now_us and now_us_text or int(last)

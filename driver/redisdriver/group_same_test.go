@@ -1,0 +1,129 @@
+package redisdriver_test
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/redisdriver"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+)
+
+// busy has others under way all the time, so that calls are shared.
+func busy(t *testing.T, d *redisdriver.Driver) {
+	var all sync.WaitGroup
+	for i := range 24 {
+		all.Go(func() {
+			for j := 0; t.Context().Err() == nil; j++ {
+				r := driver.Request{Kind: driver.Mutex, Name: fmt.Sprint("busy", i), Token: fmt.Sprintf("busy%d-%d", i, j), Ask: 1, TTL: ttl}
+				_, _ = d.Acquire(t.Context(), &r)
+				_ = d.Release(t.Context(), driver.Lease{Kind: r.Kind, Name: r.Name, Token: r.Token})
+			}
+		})
+	}
+	t.Cleanup(all.Wait) // the context ends before
+}
+
+// asks has n callers ask for the same at a time. It returns the tokens that were granted it.
+func asks(t *testing.T, d *redisdriver.Driver, n int, r driver.Request) (granted []string) {
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	for i := range n {
+		r := r
+		r.Token = fmt.Sprint(r.Name, "-", i)
+		all.Go(func() {
+			g, err := d.Acquire(t.Context(), &r)
+			mu.Lock()
+			defer mu.Unlock()
+			if err == nil && g.Status == driver.Granted {
+				granted = append(granted, r.Token)
+			} else if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	return granted
+}
+
+// One call may have the same lock several times. Each has to find what those before it have
+// left, not what the call read first.
+func TestOneLockSeveralTimesInASharedCall(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		d := open(t, s.Client(t), s)
+		busy(t, d)
+		rounds := redistest.Rounds(10)
+		for i := range rounds {
+			readers := driver.Request{Kind: driver.RWMutex, Name: fmt.Sprint("readers", i), Ask: 1, TTL: ttl, Shared: true}
+			in := asks(t, d, 40, readers)
+			info, err := d.Inspect(t.Context(), readers.Kind, readers.Name)
+			require.NoError(t, err)
+			require.Len(t, in, 40)
+			require.Len(t, info.Holders, 40)
+			var all sync.WaitGroup
+			for j, token := range in {
+				l := driver.Lease{Kind: readers.Kind, Name: readers.Name, Token: token, Unsettled: j%2 == 0}
+				all.Go(func() {
+					if err := d.Release(t.Context(), l); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			all.Wait()
+			info, err = d.Inspect(t.Context(), readers.Kind, readers.Name)
+			require.NoError(t, err)
+			require.Empty(t, info.Holders)
+
+			mutex := driver.Request{Kind: driver.Mutex, Name: fmt.Sprint("expired", i), Token: "crashed", Ask: 1, TTL: 10 * time.Millisecond}
+			_, err = d.Acquire(t.Context(), &mutex)
+			require.NoError(t, err)
+			time.Sleep(30 * time.Millisecond)
+			mutex.TTL = ttl
+			require.Len(t, asks(t, d, 40, mutex), 1)
+
+			mutex.Wait, mutex.Ask = true, 2
+			mutex.Wake = func(driver.Grant) {}
+			require.Len(t, asks(t, d, 40, mutex), 1, "who holds it")
+			info, err = d.Inspect(t.Context(), mutex.Kind, mutex.Name)
+			require.NoError(t, err)
+			require.Len(t, info.Queue, 39)
+		}
+	})
+}
+
+// Lua can hand over a few thousand arguments.
+func TestThousandsOfHoldersMayEndTogether(t *testing.T) {
+	s := redistest.Real(t)
+	rdb := s.Client(t)
+	d := open(t, rdb, s)
+	const crowd = 4500
+	for _, end := range []func(){
+		func() { require.NoError(t, d.ForceRelease(t.Context(), driver.Semaphore, "crowd")) },
+		func() { time.Sleep(4 * time.Second) },
+	} {
+		var all sync.WaitGroup
+		for w := range 16 {
+			all.Go(func() {
+				for i := range crowd / 16 {
+					r := driver.Request{Kind: driver.Semaphore, Name: "crowd", Token: fmt.Sprintf("t%d-%d-%d", w, i, time.Now().UnixNano()), Ask: 1,
+						TTL: 3 * time.Second, Weight: 1, Limit: 10_000}
+					if g, err := d.Acquire(t.Context(), &r); err != nil || g.Status != driver.Granted {
+						t.Error(g.Status, err)
+					}
+				}
+			})
+		}
+		all.Wait()
+		end()
+		r := driver.Request{Kind: driver.Semaphore, Name: "crowd", Token: fmt.Sprint("all", time.Now().UnixNano()), Ask: 1, TTL: time.Second, Weight: 10_000, Limit: 10_000}
+		g, err := d.Acquire(t.Context(), &r)
+		require.NoError(t, err)
+		require.Equal(t, driver.Granted, g.Status)
+		requireConsistent(t, rdb, driver.Semaphore, s.Prefix()+":2:semaphore:crowd")
+		require.NoError(t, d.Release(t.Context(), driver.Lease{Kind: r.Kind, Name: r.Name, Token: r.Token}))
+	}
+}
