@@ -35,12 +35,12 @@ func (g *guard) run(ctx context.Context) error {
 	notify(signals, passedOn...)
 	waiting, end := endOnSignal(ctx, signals)
 	defer end()
-	rdb, err := connect(waiting, g.url)
+	s, err := g.address.open(waiting)
 	if err != nil {
-		return g.refusal(waiting, err)
+		return g.refusal(waiting, s, err)
 	}
-	defer func() { _ = rdb.Close() }()
-	locks := holdfast.New(rdb, holdfast.WithPrefix(g.prefix), holdfast.WithTTL(g.ttl), holdfast.WithLogger(warnings()))
+	defer s.close()
+	locks := holdfast.Open(s.driver, holdfast.WithTTL(g.ttl), holdfast.WithLogger(warnings()))
 	defer closeLocks(locks)
 	defer signal.Stop(signals) // from then on they end us, should Redis not answer
 
@@ -53,7 +53,7 @@ func (g *guard) run(ctx context.Context) error {
 		}
 		g.release(lease)
 	}
-	return g.refusal(waiting, err)
+	return g.refusal(waiting, s, err)
 }
 
 // closeLocks returns when everything is gone that waiters which gave up have left in the
@@ -136,7 +136,7 @@ func (g *guard) acquire(ctx context.Context, l *lock) (lease *holdfast.Lease, er
 }
 
 // refusal says why there is no lease.
-func (g *guard) refusal(waiting context.Context, err error) error {
+func (g *guard) refusal(waiting context.Context, s *store, err error) error {
 	if by, ok := errors.AsType[interrupted](context.Cause(waiting)); ok {
 		return &failure{exitSignal + int(by.sig), by}
 	}
@@ -146,7 +146,7 @@ func (g *guard) refusal(waiting context.Context, err error) error {
 	if _, ok := errors.AsType[*failure](err); ok {
 		return err
 	}
-	return &failure{exitUnavailable, err}
+	return s.unavailable(err)
 }
 
 // hold runs the command while it holds the lease.

@@ -60,8 +60,9 @@ func root(command []string) *cli.Command {
 			}
 			return cli.ShowRootCommandHelp(cmd)
 		},
-		OnUsageError: onUsageError,
-		Commands:     []*cli.Command{demoCommand(), runCommand(command)},
+		OnUsageError:          onUsageError,
+		Commands:              []*cli.Command{demoCommand(), runCommand(command), inspectCommand(), unlockCommand()},
+		EnableShellCompletion: true,
 	}
 }
 

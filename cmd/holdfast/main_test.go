@@ -60,7 +60,7 @@ func command(t *testing.T, s *redistest.Server, args ...string) *process {
 	// With -race each process would sleep for a second before it exits.
 	p.cmd.Env = append(os.Environ(), roleEnv+"=holdfast", "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE"))
 	if s != nil {
-		p.cmd.Env = append(p.cmd.Env, redisEnv+"="+urlOf(s), prefixEnv+"="+s.Prefix())
+		p.cmd.Env = append(p.cmd.Env, storeEnv+"="+urlOf(s), prefixEnv+"="+s.Prefix())
 	}
 	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
 	// What it starts may keep the pipes open after it.
@@ -181,6 +181,18 @@ func TestWrongCommandLinesEndWith64(t *testing.T) {
 		{"demo", "--kind", "semaphore", "--limit", "10"},
 		{"demo", "--duration", "-1s"},
 		{"demo", "--redis", "http://localhost"},
+		{"demo", "--store", "frob://localhost"},
+		{"inspect"},
+		{"inspect", "a", "b"},
+		{"inspect", "a", "--kind", "sonnet"},
+		{"inspect", "a", "--store", "redis+sentinel://127.0.0.1:1"}, // which master?
+		{"inspect", "a", "--cacert", "/dev/null"},                   // without TLS
+		{"inspect", "a", "--store", "rediss://127.0.0.1:1", "--cacert", "/dev/null"},
+		{"inspect", "a", "--store", "rediss://127.0.0.1:1", "--cert", "/dev/null"},
+		{"inspect", "a", "--password-file", "/nonexistent"},
+		{"inspect", "a", "--password-file", "/dev/null"},
+		{"inspect", "a", "--prefix", "a:2:mutex"},
+		{"unlock", "--force"},
 		{"run", "--", "true"},
 		{"run", "--lock", "a"},
 		{"run", "--lock", "a", "--"},

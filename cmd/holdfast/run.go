@@ -59,8 +59,7 @@ type guard struct {
 	shared  bool
 	limit   int64 // of the semaphore; 0 if it is none
 	permits int64
-	url     string
-	prefix  string
+	address *address
 	ttl     time.Duration
 	timeout time.Duration // of the waiting; 0 waits for ever
 	noWait  bool
@@ -78,7 +77,7 @@ func runCommand(command []string) *cli.Command {
 		OnUsageError:    onUsageError,
 		// -sn, as with flock.
 		UseShortOptionHandling: true,
-		Flags: []cli.Flag{
+		Flags: append([]cli.Flag{
 			&cli.StringFlag{Name: "lock", Usage: "`NAME` of the lock", Required: true, Local: true},
 			&cli.BoolFlag{Name: "shared", Aliases: []string{"s"}, Usage: "run together with others that are --shared", Local: true},
 			&cli.BoolFlag{Name: "exclusive", Aliases: []string{"x", "e"}, Usage: "run alone, which is the default", Local: true},
@@ -88,17 +87,14 @@ func runCommand(command []string) *cli.Command {
 			&cli.DurationFlag{Name: "timeout", Usage: "longest `TIME` to wait for the lock; 0 waits for ever", Local: true, Validator: notNegative},
 			&cli.BoolFlag{Name: "no-wait", Aliases: []string{"n"}, Usage: "fail at once instead of waiting", Local: true},
 			&cli.DurationFlag{Name: "grace", Value: 5 * time.Second, Usage: "`TIME` between TERM and KILL when the lease is lost", Local: true, Validator: notNegative},
-			&cli.StringFlag{Name: "redis", Value: "redis://127.0.0.1:6379", Usage: "`URL` of Redis", Sources: cli.EnvVars(redisEnv), Local: true},
-			prefixFlag(),
-		},
+		}, storeFlags()...),
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			g := &guard{
 				lock:    cmd.String("lock"),
 				shared:  cmd.Bool("shared"),
 				limit:   cmd.Int64("limit"),
 				permits: cmd.Int64("permits"),
-				url:     cmd.String("redis"),
-				prefix:  cmd.String("prefix"),
+				address: addressOf(cmd),
 				ttl:     cmd.Duration("ttl"),
 				timeout: cmd.Duration("timeout"),
 				noWait:  cmd.Bool("no-wait"),
