@@ -31,6 +31,7 @@ type Client struct {
 	locks   *local.Registry
 	config  config
 	notices bool                  // the store tells a holder that it is wanted
+	least   time.Duration         // the shortest TTL that the store can keep
 	hooks   atomic.Pointer[hooks] // nil if there are none
 	adding  sync.Mutex            // held while a hook is added
 	mute    atomic.Bool           // said in the log
@@ -68,6 +69,9 @@ func open(d driver.Driver, cfg config) *Client {
 	c := &Client{session: session.New(d), config: cfg}
 	if n, able := driver.As[driver.Notifier](d); able {
 		c.notices = n.Notices()
+	}
+	if g, able := driver.As[driver.Granular](d); able {
+		c.least, _ = g.Granularity()
 	}
 	c.config.hold = c.options(cfg)
 	if b, able := driver.As[driver.Batcher](d); able && cfg.batch != nil {

@@ -3,6 +3,7 @@ package holdfast
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -169,8 +170,8 @@ func (h *handle) fail(op string, err error) error {
 // for others, and for outages of the store to pass; without, it reports false if others
 // have it.
 func (h *handle) lock(shared, wait bool) bool {
-	if !validName(h.name) {
-		h.misuse(ErrInvalidName)
+	if err := h.invalid(); err != nil {
+		h.misuse(err)
 	}
 	ctx := context.Background()
 	if !wait {
@@ -236,10 +237,21 @@ func (h *handle) unlock(shared bool) bool {
 	return true
 }
 
+// invalid is why nobody can lock this, whatever the state of the store.
+func (h *handle) invalid() error {
+	if !validName(h.name) {
+		return ErrInvalidName
+	}
+	if ttl := h.config.hold.TTL; ttl < h.c.least {
+		return fmt.Errorf("a TTL of %v: on this store leases last at least %v: %w", ttl, h.c.least, errors.ErrUnsupported)
+	}
+	return nil
+}
+
 // lease gets a lease.
 func (h *handle) lease(ctx context.Context, w local.Want, verb string) (*Lease, error) {
-	if !validName(h.name) {
-		return nil, h.fail(verb, ErrInvalidName)
+	if err := h.invalid(); err != nil {
+		return nil, h.fail(verb, err)
 	}
 	w.Options, w.Patience = h.config.hold, h.config.wait
 	lock := h.c.locks.Ref(h.id(w.Shared || w.From != nil))

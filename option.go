@@ -45,7 +45,9 @@ func (lockOption) lockOption()       {}
 // is how soon the lock is free after its holder crashed. It is also how long a holder can
 // be cut off from Redis before it loses the lock. If the machine is suspended for 2/3 of d,
 // or its wall clock jumps by as much, the lease can be lost. WithTTL panics if d is below
-// 10 ms or above 24 h. The default is 10 s.
+// 10 ms or above 24 h. Some stores need a longer TTL, see [driver.Granular]. There a lock with
+// a shorter one cannot be acquired: the error matches [errors.ErrUnsupported]. The default is
+// 10 s.
 func WithTTL(d time.Duration) LockOption {
 	if d < driver.MinTTL || d > driver.MaxTTL {
 		panic(fmt.Sprintf("holdfast: TTL of %v, must be %v to %v", d, driver.MinTTL, driver.MaxTTL))
@@ -196,15 +198,13 @@ func WithPrefix(prefix string) Option {
 	return option(func(c *config) { c.prefix = prefix })
 }
 
-// WithPipelining says whether commands of many goroutines are sent to Redis together, in
-// pipelines of go-redis' AutoPipeline. That happens while at least 16 commands are under
-// way, and doubles how many locks a client can take per second. It is for a [redis.Client]
-// or a failover client, not for a Cluster. Up to three pipelines are under way at a time,
-// unless the AutoPipelineOptions or an earlier call of AutoPipeline say otherwise. Other
-// users of that AutoPipeline get the same.
+// WithPipelining says whether locks of many goroutines are acquired and released together: up
+// to 32 in one call of a script, each handled by itself, and up to three calls at a time.
+// That happens while more than 8 calls are under way. A caller on its own waits for nobody.
+// It is for a [redis.Client] or a failover client, not for a Cluster.
 //
-// To hooks of the Redis client such commands are a pipeline, whose context belongs to none
-// of them. So a span has no parent, and [GuardHook] cannot tell whose the commands are,
+// To hooks of the Redis client such a call is one command, whose context belongs to none of
+// the callers. So a span has no parent, and [GuardHook] cannot tell whose the command is,
 // though it need not guard those of this library. The default is true, but false from the
 // time on that a hook of [NewTracingHook] is added.
 func WithPipelining(on bool) Option {

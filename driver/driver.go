@@ -17,7 +17,8 @@
 //
 // A lease lasts at least its TTL and at most half a second longer. The holder counts from
 // an earlier moment. So it stops trusting the lease before the store gives the lock away.
-// Nothing revives a lease that has expired, neither a renewal nor a repeat.
+// Nothing revives a lease that has expired, neither a renewal nor a repeat. A store with
+// coarser leases says so, see [Granular].
 //
 // A driver with a queue serves it first in, first out. Nobody overtakes a token that waits
 // and keeps asking: no other waiter, no request that does not wait, and none that needs
@@ -397,6 +398,16 @@ type Uptimer interface {
 	// answered, or told with Wake, before the call came from that run of the store or from
 	// an earlier one.
 	Uptime(ctx context.Context) (sure, said time.Duration, err error)
+}
+
+// Granular is the ability to tell that leases of a store are coarser than MinTTL and half a
+// second.
+type Granular interface {
+	// Granularity returns the shortest TTL that the store can keep, and how much longer than
+	// its TTL a lease lasts at most while the store is well. A request with a shorter TTL is
+	// refused. A waiter that is silent may then keep its place until its TTL and that much
+	// longer have passed since it last asked.
+	Granularity() (least, over time.Duration)
 }
 
 // Router is the ability to tell which node keeps a lock. Renewals that go to different

@@ -171,7 +171,7 @@ func (t *test) listens(d driver.Driver) bool {
 			return false // It does not even have a queue.
 		}
 		holder.release()
-		_, ok := waiter.woken(driver.Granted, 50*time.Millisecond)
+		_, ok := waiter.woken(driver.Granted, t.real(50*time.Millisecond))
 		waiter.release()
 		if ok {
 			return true

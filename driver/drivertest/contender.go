@@ -85,6 +85,7 @@ func (c *contender) ask(ctx context.Context) (driver.Grant, error) {
 
 func (c *contender) asking(send func(*driver.Request) (driver.Grant, error)) (driver.Grant, error) {
 	r := c.req // Drivers may keep the request.
+	r.TTL = c.ttl()
 	c.sent = append(c.sent, time.Now())
 	r.Ask = uint64(len(c.sent))
 	g, err := send(&r)
@@ -108,10 +109,19 @@ func (c *contender) granted(g driver.Grant) error {
 		return fmt.Errorf("rests on an ask that was never sent, of %d: %+v", len(c.sent), g)
 	}
 	c.grant = g
-	c.trusted = c.sent[g.Ask-1].Add(c.req.TTL)
-	c.overdue = time.Now().Add(c.req.TTL + grace)
+	c.lasts(c.sent[g.Ask-1])
 	return nil
 }
+
+// lasts takes note of a lease that a request has given, which was sent then and has just been
+// answered.
+func (c *contender) lasts(sent time.Time) {
+	c.trusted = sent.Add(c.ttl())
+	c.overdue = time.Now().Add(c.ttl() + c.t.grace())
+}
+
+// ttl is how long a lease of the token lasts. In req it is a time of the suite.
+func (c *contender) ttl() time.Duration { return c.t.real(c.req.TTL) }
 
 // askOnce asks and has the answer, whatever it is.
 func (c *contender) askOnce() driver.Grant {
@@ -181,7 +191,7 @@ func (c *contender) unwoken() {
 }
 
 func (c *contender) lease() driver.Lease {
-	return driver.Lease{Kind: c.req.Kind, Name: c.req.Name, Token: c.req.Token, TTL: c.req.TTL, Owner: c.req.Owner}
+	return driver.Lease{Kind: c.req.Kind, Name: c.req.Name, Token: c.req.Token, TTL: c.ttl(), Owner: c.req.Owner}
 }
 
 // releaseOnce gives up what the token has.
@@ -215,8 +225,7 @@ func (c *contender) renew() error {
 	errs := c.d.Renew(ctx, []driver.Lease{c.lease()})
 	require.Len(c.t, errs, 1, "Renew returns one error per lease")
 	if errs[0] == nil {
-		c.trusted = sent.Add(c.req.TTL)
-		c.overdue = time.Now().Add(c.req.TTL + grace)
+		c.lasts(sent)
 	}
 	return errs[0]
 }
@@ -233,7 +242,7 @@ func (c *contender) outlast(other *contender) driver.Grant {
 			return g
 		}
 		require.False(c.t, c.sent[len(c.sent)-1].After(other.overdue),
-			"%v after its TTL a silent holder still has the lock", grace)
+			"%v after its TTL a silent holder still has the lock", c.t.grace())
 		pass(c.t, 10*time.Millisecond)
 	}
 }

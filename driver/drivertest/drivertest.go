@@ -14,6 +14,10 @@
 // about their end. Most of them last a fraction of a second. Bounds follow the times at
 // which requests were sent and answered. So a machine that stalls for a moment fails no
 // test unless it stalls for about as long as a lease.
+//
+// If a store is [driver.Granular], each time in the suite is as many times longer as its
+// shortest lease is longer than [short]. That takes minutes, mostly of waiting: run the
+// cases of [Cases] in parallel.
 package drivertest
 
 import (
@@ -151,8 +155,8 @@ const (
 	// long is the TTL of leases that must not end during a test.
 	long = 6 * time.Second
 
-	// grace is how much longer than its TTL a store may keep a lease. Stores add
-	// some of it so that a holder stops before they free the lock.
+	// grace is how much longer than its TTL a store may keep a lease, see also test.grace.
+	// Stores add some of it so that a holder stops before they free the lock.
 	grace = 500 * time.Millisecond
 
 	// patience bounds the wait for what should happen at once.
@@ -180,7 +184,8 @@ type test struct {
 	open Open
 	must []Ability
 	name string // of the lock of this case
-	push bool   // needs drivers that hear of grants from the first one on
+	coarse
+	push bool // needs drivers that hear of grants from the first one on
 
 	shape func(*driver.Request) // the form of the lock of this case
 }
@@ -226,7 +231,7 @@ func (t *test) Skipf(format string, args ...any) {
 
 // took notes how long something took that should have taken so long.
 func (t *test) took(began time.Time, should time.Duration) {
-	if time.Since(began)-should > tooLate {
+	if time.Since(began)-should > t.real(tooLate) {
 		t.late.Store(true)
 	}
 }
@@ -259,6 +264,9 @@ func (t *test) driver() driver.Driver {
 	t.Helper()
 	opened := t.open(t.T)
 	require.NotNil(t, opened, "open returned no driver")
+	if g, ok := driver.As[driver.Granular](opened); ok {
+		t.least, t.over = g.Granularity()
+	}
 	t.Cleanup(func() {
 		if err := opened.Close(); err != nil {
 			t.T.Errorf("Close: %v", err)
@@ -282,10 +290,38 @@ func (t *test) bounded() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(t.Context(), patience)
 }
 
-// pass lets time pass on the store's clock. It is for the one thing that cannot
+// coarse is what a store says that is [driver.Granular], else nothing.
+type coarse struct{ least, over time.Duration }
+
+// real is how long a time of the suite is for this store.
+func (c coarse) real(d time.Duration) time.Duration {
+	switch {
+	case c.least == 0 || d <= 0 || d >= driver.MaxTTL:
+		return d
+	case d == driver.MinTTL:
+		return c.least
+	}
+	return time.Duration(float64(d) * float64(c.least) / float64(short))
+}
+
+// grace is how much longer than its TTL this store may keep a lease.
+func (c coarse) grace() time.Duration { return max(c.over, grace) }
+
+// pass lets time of the suite pass on the store's clock. It is for the one thing that cannot
 // be waited for in another way: a store tells nobody that a lease, or the patience
 // with a silent waiter, has come to its end.
 func pass(t *test, d time.Duration) {
+	t.Helper()
+	t.sleep(t.real(d))
+}
+
+// silence lasts until a waiter with that TTL that says nothing may have lost its place.
+func (t *test) silence(ttl time.Duration) {
+	t.Helper()
+	t.sleep(t.real(ttl) + t.over)
+}
+
+func (t *test) sleep(d time.Duration) {
 	t.Helper()
 	defer t.took(time.Now(), d)
 	time.Sleep(d)

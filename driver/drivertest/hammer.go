@@ -160,7 +160,7 @@ func (c *contender) pause(g driver.Grant) time.Duration {
 		// Nobody will wake it. RetryAfter is the end of the lease, much too far.
 		return rand.N(3*time.Millisecond) + 1
 	}
-	heartbeat := c.req.TTL / 3
+	heartbeat := c.ttl() / 3
 	if g.RetryAfter > 0 {
 		heartbeat = min(heartbeat, g.RetryAfter)
 	}

@@ -32,7 +32,7 @@ var inspectCases = []property{
 			require.Equal(t, text, info.Holders[0].Holder)
 			require.Equal(t, g.Fence, info.Holders[0].Fence)
 			require.Positive(t, info.Holders[0].TimeLeft)
-			require.LessOrEqual(t, info.Holders[0].TimeLeft, long+grace)
+			require.LessOrEqual(t, info.Holders[0].TimeLeft, t.real(long)+t.grace())
 			require.False(t, info.Holders[0].Since.IsZero())
 			require.Empty(t, info.Queue)
 		}
@@ -74,7 +74,7 @@ var inspectCases = []property{
 		after := t.inspect(a)
 		require.NotEmpty(t, before.Holders)
 		require.NotEmpty(t, after.Holders)
-		require.Greater(t, after.Holders[0].TimeLeft, 4*short+grace)
+		require.Greater(t, after.Holders[0].TimeLeft, t.real(4*short)+t.grace())
 		require.True(t, after.Holders[0].Since.Equal(before.Holders[0].Since), "a renewal is no new hold")
 	}},
 	{"InspectShowsNoExpiredHolder", func(t *test) {

@@ -60,7 +60,7 @@ var pushCases = []property{
 		c.toldToAsk()
 		after := c.queue().RetryAfter
 		require.Positive(t, after)
-		require.LessOrEqual(t, after, long/2+grace)
+		require.LessOrEqual(t, after, t.real(long/2)+t.grace())
 	}},
 	{"WaiterThatBecomesNextInAHandOverIsToldToAsk", func(t *test) {
 		t.needs(Push, Hint)

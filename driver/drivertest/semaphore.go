@@ -102,7 +102,7 @@ var semaphoreCases = []property{
 		gone.queue()
 		small.queue()
 		hasty.busy()
-		pass(t, 3*short)
+		t.silence(4 * short)
 		hasty.lock() // after the small one, for which the store also has a look
 		small.lock()
 		t.permits(5, 1)[0].busy()

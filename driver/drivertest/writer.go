@@ -175,7 +175,7 @@ var writerCases = []property{
 		b.busy()
 		c.queue()
 		e.queue()
-		pass(t, 3*short) // A waiter counts as alive for 2/3 TTL after each ask.
+		t.silence(4 * short)
 		c.lock()
 		if t.push {
 			e.pushed()
@@ -195,7 +195,7 @@ var writerCases = []property{
 		gone := t.contender(t.driver(), waiting, lasting(short))
 		a.lock()
 		gone.queue()
-		pass(t, short)
+		t.silence(short)
 		b.lock()
 		a.release()
 		b.release()
@@ -212,7 +212,7 @@ var writerCases = []property{
 		for _, r := range readers {
 			r.queue()
 		}
-		pass(t, short)
+		t.silence(short)
 		a.release()
 		for _, r := range readers {
 			r.pushed()
@@ -270,7 +270,7 @@ var writerCases = []property{
 			require.Positive(t, g.RetryAfter)
 			require.False(t, time.Now().Add(g.RetryAfter).After(b.overdue),
 				"RetryAfter %v leads beyond the end of the lease", g.RetryAfter)
-			pass(t, g.RetryAfter)
+			t.sleep(g.RetryAfter)
 		}
 	}},
 }

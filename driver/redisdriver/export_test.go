@@ -50,3 +50,13 @@ func Scripts() []Script {
 	}
 	return all
 }
+
+// Waiting returns how many callers wait for a call that takes them along.
+func (d *Driver) Waiting() (n int) {
+	d.group.mu.Lock()
+	defer d.group.mu.Unlock()
+	for _, l := range d.group.queue {
+		n += len(l.waiting)
+	}
+	return n
+}

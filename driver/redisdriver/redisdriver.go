@@ -1,12 +1,26 @@
 // Package redisdriver keeps locks on one Redis deployment: a server, a Sentinel
 // group or a Cluster, Redis 6.2 or later, or Valkey.
 //
-// A lock is one hash, <prefix>:2:<kind>:<name>, so it needs no hash tag on a
-// Cluster and keeps working while its slot moves. HGETALL shows an operator the
-// whole lock; script/lock.lua, queue.lua, mutex.lua and shared.lua explain its fields.
-// Every change is one Lua script that uses the server's clock. Channels are called
+// A lock is one key, <prefix>:2:<kind>:<name>, so it needs no hash tag on a Cluster and keeps
+// working while its slot moves. The key has two forms, as the locks of monitors have (Bacon,
+// Konuru, Murthy, Serrano: Thin Locks, 1998):
+//
+//   - thin, a string, while nobody waits and nothing else must be remembered. To take it and
+//     to give it up are one read and one write each. script/thin_acquire.lua explains it.
+//   - fat, a hash, from the moment that somebody waits, several hold it, or there is an owner,
+//     a tombstone or a limit that was set. It becomes thin again when it is free. HGETALL
+//     shows an operator all of it; script/lock.lua explains its fields.
+//
+// Every change is one Lua script that uses the server's clock. It loads the lock into a
+// table, changes that, and saves what has changed. Channels are called
 // <prefix>:2:wake:<client>, as are the keys, never written to, that say from where a client
-// pings itself.
+// pings itself. Programs of format 1 would not see these locks. An upgrade of a fleet that
+// had it would take the locks of both formats for a while, 1 before 2.
+//
+// While many callers are under way, locks on a single server are taken, given up and renewed
+// many in one call, see [holdfast.WithPipelining].
+//
+// [holdfast.WithPipelining]: https://pkg.go.dev/github.com/holdfast-go/holdfast#WithPipelining
 //
 // # How long a lock stays
 //
@@ -74,10 +88,10 @@
 //  7. A script writes first and publishes last, and ignores a PUBLISH that is refused. A
 //     waiter whose client nobody hears is passed over, and keeps its place.
 //  8. Every script that changes the head of the queue, the weight in use or the limit grants
-//     what can be granted then, to 256 waiters at most, and says whether there is more.
+//     what can be granted then, to 64 waiters at most, and says whether there is more.
 //  9. An attempt that does not wait serves the queue first, and leaves no record.
-//  10. A place is a number of one life of the key. Numbers never go back in that life, and a
-//     waiter that was dropped returns to its place.
+//  10. A place is a number of one fat life of the lock. Numbers never go back in that life, and
+//     a waiter that was dropped returns to its place.
 //
 // The key:
 //
@@ -146,8 +160,8 @@ func (f optionFunc) apply(d *Driver) { f(d) }
 
 // WithPrefix sets what all keys and channels begin with. Programs exclude each
 // other only if they use the same prefix. It panics if prefix is empty, or could be taken
-// for the beginning of a key of another prefix, as "a:1:mutex" could: its lock "x" would have
-// the key of the lock "1:mutex:x" of the prefix "a". The default is "holdfast".
+// for the beginning of a key of another prefix, as "a:2:mutex" could: its lock "x" would have
+// the key of the lock "2:mutex:x" of the prefix "a". The default is "holdfast".
 func WithPrefix(prefix string) Option {
 	if prefix == "" {
 		panic("redisdriver: empty prefix")

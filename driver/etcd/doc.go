@@ -1,0 +1,96 @@
+// Package etcddriver keeps locks in etcd, for locks whose loss would do damage: etcd does not
+// forget what it has granted, whichever of its members fails, as long as a majority lives.
+//
+//	client, err := clientv3.New(clientv3.Config{
+//		Endpoints:            []string{"a:2379", "b:2379", "c:2379"},
+//		DialKeepAliveTime:    3 * time.Second,
+//		DialKeepAliveTimeout: time.Second,
+//	})
+//	…
+//	locks := holdfast.Open(etcddriver.New(client))
+//
+// It takes etcd 3.5.13 or later, or 3.4.31. In earlier ones a leader that was replaced can
+// revoke leases that are alive ([etcd #15247]). It is tested with 3.7. With authentication the user needs the right
+// to read and write all keys that begin with the prefix.
+//
+// # Protocol
+//
+// Each acquisition, known by its token, has a lease of etcd and a claim: a key attached to that
+// lease.
+//
+//	holdfast/lock/<kind>/<name>/<limit>/<token>   a claim: who, shared or not, how much
+//	holdfast/dead/<kind>/<name>/<token>           a token that was given up, for a minute
+//	holdfast/forced/<kind>/<name>/<token>         one that ForceUnlock has ended, for a minute
+//
+// Nobody grants. The claims on a lock form a queue, ordered by the revisions that created them.
+// Those hold the lock that came first, as many as fit within the limit: one for a [Mutex], a
+// writer or any number of readers, permits of a [Semaphore]. A claim that holds the lock goes on
+// to, since others only come behind it, leave, or become smaller. So a claim that disappears is
+// all that a release, a crash and a hand-over consist of.
+//
+// An acquisition is a lease and one transaction, which makes the claim unless it exists or its
+// token is dead, and reads all claims. A repeat finds the claim, with the same fence. A release
+// revokes the lease. If an ask of the token may still be under way, the release first leaves a
+// tombstone. A request that does not wait and cannot have the lock writes nothing.
+//
+// A claim that enters beside another of its owner, or takes over the hold of another token, has
+// the place of that one in the queue. This happens in one transaction, which finds that the
+// other is still there.
+//
+// A waiter watches one claim: the last of those before it beside which it does not fit. When
+// that claim has gone the waiter reads the queue once more, since others may be ahead still,
+// and its own claim may have ended meanwhile. The mutex of etcd's package concurrency once left
+// that out ([etcd #11456]). So a release is news for one waiter, or for all readers that it
+// lets in. Only a small request for a semaphore must watch all claims. The heartbeat of a
+// waiter finds what a broken watch has missed.
+//
+// The package concurrency has one lease for each session, and releases by the name of a key:
+// a repeated release can end the next hold of that session ([etcd #22082]). Here nothing is
+// shared between two acquisitions. A request of an earlier acquisition that arrives late finds
+// its lease gone, and each has a TTL and an end of its own, as the contract wants.
+//
+// # Trust
+//
+// The client counts its trust from before it sent a request; etcd counts the lease from when
+// the leader carried the request out. So the lease lasts longer than the trust: up to a second
+// by rounding up, half a second until the leader notices that it has expired, and one round of
+// consensus. While there is no leader no lease ends, and a new leader gives each lease its
+// whole TTL again, and the election timeout. So a lease can outlive a dead holder by the time
+// of an election and another TTL.
+//
+// A lease that is granted is subject to consensus, but a renewal is not: the leader does it in
+// memory. A leader that was paused, or cut off, could answer a renewal that its successor does
+// not know of. Here a renewal counts only if a linearizable read that follows it has the same
+// term: a majority then still followed that leader. If not, the renewal is repeated.
+//
+// No clock is compared with another: neither the wall clocks of clients nor those of members
+// matter to who holds a lock. All must advance at the same rate within 1 %.
+//
+// Two holders are possible only if etcd loses data: members that lose their disks, or a backup
+// that is restored. Restore it with etcdutl snapshot restore --bump-revision --mark-compacted,
+// so that fences increase.
+//
+// # Limits
+//
+//   - The TTL is at least 2 s, and is rounded up to a second. An etcd with a longer election
+//     timeout has a longer least TTL, 3/2 of that timeout, and keeps leases for so long.
+//   - A waiter that crashed can keep its place for its TTL and up to 2 s, instead of 2/3 TTL.
+//   - A fence is the revision of the claim times 1,048,576. The numbers up to the next revision
+//     are for the hands through which one hold passes, within a process or by Client.Attach.
+//     The new fence of a reader, or of permits, that were attached to is larger than the old
+//     one, but not than those of others that hold the lock at that time.
+//   - Each cycle is three writes by consensus. Each waiter and each heartbeat reads the claims
+//     on the lock, some 250 bytes each. That is for hundreds of processes on one lock.
+//   - Inspect shows when a holder came, by the clock of its machine, and the time left in
+//     whole seconds.
+//
+// These are refused, with an error that matches [errors.ErrUnsupported]: Semaphore.Resize, since
+// the limit is that of the claims that are there; and WithReplicas, for which etcd has no need.
+// Nor is the driver one for package redlock: it does not raise fences.
+//
+// [Mutex]: https://pkg.go.dev/github.com/holdfast-go/holdfast#Mutex
+// [Semaphore]: https://pkg.go.dev/github.com/holdfast-go/holdfast#Semaphore
+// [etcd #11456]: https://github.com/etcd-io/etcd/issues/11456
+// [etcd #15247]: https://github.com/etcd-io/etcd/issues/15247
+// [etcd #22082]: https://github.com/etcd-io/etcd/issues/22082
+package etcddriver

@@ -1,0 +1,281 @@
+package etcddriver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+const (
+	// leastTTL is the shortest lease of an etcd with its usual election timeout of a second.
+	leastTTL = 2 * time.Second
+
+	// over is how much longer than its TTL a lease lasts at most: it is rounded up to a
+	// second, the leader looks for expired ones every half a second, and revokes them by
+	// consensus.
+	over = 2 * time.Second
+
+	// retention is for how long it is remembered that a token was given up.
+	retention = time.Minute
+
+	// timeout bounds a request, which etcd itself gives up after 7 s.
+	timeout = 7 * time.Second
+
+	// tries bounds how often a step is repeated because others were faster.
+	tries = 20
+)
+
+// Driver keeps locks in etcd.
+type Driver struct {
+	client *clientv3.Client
+	leases pb.LeaseClient
+	prefix string
+
+	ctx   context.Context // of what goes on between two calls
+	end   context.CancelFunc
+	tasks sync.WaitGroup
+
+	mu        sync.Mutex // guards what follows, and is held while Wake is called
+	tokens    map[string]*token
+	listening bool
+}
+
+// Option changes a [Driver].
+type Option interface{ apply(*Driver) }
+
+type optionFunc func(*Driver)
+
+func (f optionFunc) apply(d *Driver) { f(d) }
+
+// WithPrefix sets what all keys begin with, followed by a slash. Programs exclude each other only
+// if they use the same prefix. The default is "holdfast".
+func WithPrefix(prefix string) Option { return optionFunc(func(d *Driver) { d.prefix = prefix }) }
+
+// New returns a driver that keeps locks in the etcd behind client, which it does not close.
+// It panics if client is nil.
+//
+// Set DialKeepAliveTime and DialKeepAliveTimeout of the client to less than half of the
+// shortest TTL, or it does not notice for minutes that a server has gone without a word.
+func New(client *clientv3.Client, opts ...Option) *Driver {
+	if client == nil {
+		panic("etcddriver: nil client")
+	}
+	// Its own lease client repeats a revocation whose answer was lost, and says then that there
+	// was no such lease: a clean release would look like a lost lock.
+	leases := pb.NewLeaseClient(client.ActiveConnection())
+	d := &Driver{client: client, leases: leases, prefix: "holdfast", tokens: map[string]*token{}}
+	for _, o := range opts {
+		o.apply(d)
+	}
+	d.ctx, d.end = context.WithCancel(clientv3.WithRequireLeader(context.Background()))
+	return d
+}
+
+// Granularity implements [driver.Granular].
+func (d *Driver) Granularity() (least, more time.Duration) { return leastTTL, over }
+
+// Acquire implements [driver.Driver].
+func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, error) {
+	if err := valid(ctx, r); err != nil {
+		return driver.Grant{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	l := d.lock(r.Kind, r.Name)
+	t, lease := d.begin(l, r)
+	g, err := d.acquire(ctx, l, r, t, lease)
+	d.done(l, r, t, g)
+	return g, d.failure(err)
+}
+
+// acquire finds the claim of the token and refreshes its lease, or makes the claim. The lease
+// is that of the claim as far as is known here.
+func (d *Driver) acquire(ctx context.Context, l lock, r *driver.Request, t *token, lease clientv3.LeaseID) (driver.Grant, error) {
+	var fresh clientv3.LeaseID
+	defer func() { d.discard(fresh) }()
+	q, c := &queue{}, (*claim)(nil)
+	blind := r.Ask == 1 && r.Wait && r.Owner == "" && weightOf(r) <= limitOf(r) // nothing to find, nor to refuse
+	for try := range tries {
+		if !blind || try > 0 {
+			var err error
+			if q, c, err = d.confirm(ctx, l, r.Token, r.TTL, lease); err != nil {
+				return driver.Grant{}, err
+			}
+		}
+		if q.dead {
+			return driver.Grant{}, fmt.Errorf("%w: the token was released before", driver.ErrNotHeld)
+		}
+		kin := q.kin(recordOf(r))
+		if c != nil {
+			if q.holds(c) || kin == nil {
+				return d.answer(ctx, l, q, c, r, t)
+			}
+			lease, c.Place, c.First = c.lease, kin.place(), kin.First
+			if _, err := d.rewrite(ctx, c, c.lease, kin.there()); err != nil {
+				return driver.Grant{}, err
+			}
+			continue
+		}
+		if err := q.admit(r); err != nil {
+			return driver.Grant{}, err
+		}
+		if !r.Wait && !q.fits(r) && kin == nil {
+			return driver.Grant{Status: driver.Busy}, nil
+		}
+		if fresh == 0 {
+			var err error
+			if fresh, err = d.grant(ctx, r.TTL); err != nil {
+				return driver.Grant{}, err
+			}
+		}
+		entered, err := d.enter(ctx, l, r, q, fresh)
+		if err != nil {
+			fresh = 0 // The claim may be there, and if so it keeps its place.
+			return driver.Grant{}, err
+		}
+		if c := entered.find(r.Token); c != nil && c.lease == fresh {
+			fresh = 0
+			return d.answer(ctx, l, entered, c, r, t)
+		}
+	}
+	return driver.Grant{}, errCrowded
+}
+
+// confirm looks for the claim of a token until it finds none, or one whose lease has been renewed
+// since confirm was called, for that TTL. The lease is the one that the claim may have.
+func (d *Driver) confirm(ctx context.Context, l lock, token string, ttl time.Duration, lease clientv3.LeaseID) (*queue, *claim, error) {
+	for range tries {
+		var own lifetime
+		var err error
+		if lease != 0 {
+			if own, err = d.keepAlive(ctx, lease); err != nil {
+				return nil, nil, err
+			}
+		}
+		q, err := d.look(ctx, l, token)
+		if err != nil {
+			return nil, nil, err
+		}
+		c := q.find(token)
+		switch {
+		case c == nil:
+			return q, nil, nil
+		case c.lease != lease || !own.in(q): // again if another leader was elected
+			lease = c.lease
+		case own.ttl >= ttl:
+			return q, c, nil
+		default:
+			if err := d.lengthen(ctx, c, ttl); err != nil {
+				return nil, nil, err
+			}
+		}
+	}
+	return nil, nil, errCrowded
+}
+
+// answer tells the token of its claim, whose lease was refreshed since it asked.
+func (d *Driver) answer(ctx context.Context, l lock, q *queue, c *claim, r *driver.Request, t *token) (driver.Grant, error) {
+	held := q.holds(c)
+	if !held && !r.Wait { // It was a waiter that does not want to wait any more.
+		if err := d.revoke(ctx, c.lease); err != nil && !errors.Is(err, driver.ErrNotHeld) {
+			return driver.Grant{}, err
+		}
+		return driver.Grant{Status: driver.Busy}, nil
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	t.tie, t.granted, t.ask, t.wake, t.notice = c.tie, held, max(t.ask, r.Ask), r.Wake, r.Notice
+	g := driver.Grant{Status: driver.Queued}
+	if held {
+		g = c.granted(r.Ask)
+	}
+	if held || r.Wake == nil {
+		t.ignore()
+	}
+	if r.Wake == nil || t.released {
+		return g, nil
+	}
+	d.listen(q.revision)
+	switch {
+	case held && r.Notice:
+		d.heed(l, q, c, t)
+	case !held && t.unfollow == nil:
+		d.follow(l, q, c, t)
+	}
+	return g, nil
+}
+
+// Release implements [driver.Driver].
+func (d *Driver) Release(ctx context.Context, lease driver.Lease) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	l := d.lock(lease.Kind, lease.Name)
+	var known clientv3.LeaseID
+	d.mu.Lock()
+	if t := d.tokens[l.id(lease.Token)]; t != nil {
+		known = t.lease
+		t.released = true
+		d.forget(l, lease.Token, t)
+	}
+	d.mu.Unlock()
+	return d.failure(d.release(ctx, l, lease, known))
+}
+
+// release ends the lease of a claim, and the claim with it. A straggler must not make the claim
+// once more after we have looked, so the tombstone comes first.
+func (d *Driver) release(ctx context.Context, l lock, lease driver.Lease, known clientv3.LeaseID) error {
+	if lease.Unsettled {
+		if err := d.bury(ctx, l, lease.Token, false); err != nil {
+			return err
+		}
+	}
+	if known != 0 {
+		if err := d.revoke(ctx, known); !errors.Is(err, driver.ErrNotHeld) {
+			return err
+		}
+	}
+	q, err := d.look(ctx, l, lease.Token)
+	if err != nil {
+		return err
+	}
+	if c := q.find(lease.Token); c != nil {
+		return d.revoke(ctx, c.lease)
+	}
+	return driver.ErrNotHeld
+}
+
+// Close implements [driver.Driver].
+func (d *Driver) Close() error {
+	d.end()
+	d.tasks.Wait()
+	return nil
+}
+
+// valid refuses what nobody can serve, and a caller that has given up already.
+func valid(ctx context.Context, r *driver.Request) error {
+	switch {
+	case r.Kind != driver.Mutex && r.Kind != driver.RWMutex && r.Kind != driver.Semaphore:
+		return refusal("locks of kind %q: %w", r.Kind, errors.ErrUnsupported)
+	case r.Name == "" || len(r.Name) > driver.MaxName:
+		return refusal("a name of %d bytes", len(r.Name))
+	case r.Token == "" || strings.ContainsFunc(r.Token, func(c rune) bool { return c <= ' ' }):
+		return refusal("a token with spaces, or none")
+	case len(r.Owner) > driver.MaxOwner:
+		return refusal("an owner of %d bytes", len(r.Owner))
+	case r.TTL < leastTTL || r.TTL > driver.MaxTTL:
+		return refusal("a TTL of %v, must be %v to %v", r.TTL, leastTTL, driver.MaxTTL)
+	case r.Kind == driver.Semaphore && (r.Limit < 1 || r.Limit > driver.MaxLimit || r.Weight < 1):
+		return refusal("a weight of %d and a limit of %d", r.Weight, r.Limit)
+	case ctx.Err() != nil:
+		return refusal("%w", ctx.Err())
+	}
+	return nil
+}

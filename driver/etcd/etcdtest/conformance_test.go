@@ -1,0 +1,28 @@
+package etcdtest
+
+import (
+	"testing"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/drivertest"
+	etcddriver "github.com/holdfast-go/holdfast/driver/etcd"
+)
+
+// abilities are what the suite must not skip.
+var abilities = []drivertest.Ability{
+	drivertest.Queue, drivertest.Push, drivertest.Fences, drivertest.Inspect, drivertest.Force,
+	drivertest.RWMutex, drivertest.Semaphore, drivertest.Downgrade, drivertest.Owner, drivertest.Attach, drivertest.Extend,
+}
+
+func TestConformance(t *testing.T) {
+	endpoint := embedded(t)
+	t.Run("", func(t *testing.T) { // so that the server outlives the parallel cases
+		for _, c := range drivertest.Cases() {
+			t.Run(c.Name, func(t *testing.T) {
+				t.Parallel()
+				client := connect(t, endpoint)
+				c.Run(t, func(*testing.T) driver.Driver { return etcddriver.New(client) }, abilities...)
+			})
+		}
+	})
+}

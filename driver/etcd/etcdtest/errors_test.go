@@ -1,0 +1,86 @@
+package etcdtest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/driver"
+	etcddriver "github.com/holdfast-go/holdfast/driver/etcd"
+)
+
+var request = driver.Request{Kind: driver.Mutex, Name: "m", Token: "t", Ask: 1, TTL: ttl}
+
+// What does not pass by itself is not to be tried again for ever, and what may is.
+func TestErrorsTellWhetherTheyPass(t *testing.T) {
+	t.Parallel()
+	e := embedded(t)
+	t.Run("closed client", func(t *testing.T) {
+		client := connect(t, e)
+		d := etcddriver.New(client)
+		require.NoError(t, client.Close())
+		_, err := d.Acquire(t.Context(), &request)
+		require.ErrorIs(t, err, driver.ErrNotExecuted)
+		require.NotErrorIs(t, err, driver.ErrTransient)
+		require.NoError(t, d.Close())
+	})
+	t.Run("no server", func(t *testing.T) {
+		d := etcddriver.New(connect(t, free(t)))
+		began := time.Now()
+		_, err := d.Acquire(t.Context(), &request)
+		require.ErrorIs(t, err, driver.ErrTransient)
+		err = d.Renew(t.Context(), []driver.Lease{{Kind: request.Kind, Name: "m", Token: "t", TTL: ttl}})[0]
+		require.ErrorIs(t, err, driver.ErrTransient)
+		require.NotErrorIs(t, err, driver.ErrNotHeld)
+		require.Less(t, time.Since(began), patience)
+		require.NoError(t, d.Close())
+	})
+	t.Run("key of another program", func(t *testing.T) {
+		client := connect(t, e)
+		d := etcddriver.New(client, etcddriver.WithPrefix("shared"))
+		_, err := client.Put(t.Context(), "shared/lock/mutex/m/config", "x")
+		require.NoError(t, err)
+		_, err = d.Acquire(t.Context(), &request)
+		require.ErrorContains(t, err, `another program keeps something at "shared/lock/mutex/m/config"`)
+		require.NotErrorIs(t, err, driver.ErrTransient)
+		require.NoError(t, d.Close())
+	})
+}
+
+// Drivers with different prefixes have different locks.
+func TestPrefixesDoNotMeet(t *testing.T) {
+	t.Parallel()
+	client := connect(t, embedded(t))
+	for _, prefix := range []string{"a", "b", "a/lock"} {
+		d := etcddriver.New(client, etcddriver.WithPrefix(prefix))
+		g, err := d.Acquire(t.Context(), &request)
+		require.NoError(t, err)
+		require.Equal(t, driver.Granted, g.Status, prefix)
+		require.NoError(t, d.Close())
+	}
+}
+
+// A lock that was released leaves nothing in etcd, and a tombstone goes after a minute.
+func TestReleaseLeavesNothing(t *testing.T) {
+	t.Parallel()
+	client := connect(t, embedded(t))
+	d := etcddriver.New(client)
+	lease := driver.Lease{Kind: request.Kind, Name: request.Name, Token: request.Token, TTL: ttl}
+	_, err := d.Acquire(t.Context(), &request)
+	require.NoError(t, err)
+	require.NoError(t, d.Release(t.Context(), lease))
+	leases, err := client.Leases(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, leases.Leases)
+
+	lease.Unsettled = true
+	require.ErrorIs(t, d.Release(t.Context(), lease), driver.ErrNotHeld)
+	leases, err = client.Leases(t.Context())
+	require.NoError(t, err)
+	require.Len(t, leases.Leases, 1)
+	left, err := client.TimeToLive(t.Context(), leases.Leases[0].ID)
+	require.NoError(t, err)
+	require.LessOrEqual(t, left.GrantedTTL, int64(60))
+	require.NoError(t, d.Close())
+}

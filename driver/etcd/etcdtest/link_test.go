@@ -1,0 +1,223 @@
+package etcdtest
+
+import (
+	"context"
+	"io"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
+	etcddriver "github.com/holdfast-go/holdfast/driver/etcd"
+)
+
+// What etcd has done although nobody heard of it is done once, and leaves nobody in the queue.
+func TestLostAnswersMakeNoSecondHolderAndNoGhost(t *testing.T) {
+	t.Parallel()
+	e := embedded(t)
+	var lost atomic.Int64
+	forgetful := grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		err := invoke(ctx, method, req, reply, cc, opts...)
+		if err == nil && rand.IntN(4) == 0 {
+			lost.Add(1)
+			return status.Error(codes.Unavailable, "the answer was lost")
+		}
+		return err
+	})
+	hammer(t, func() *clientv3.Client { return connect(t, e, forgetful) })
+	require.Greater(t, lost.Load(), int64(50))
+	requireNothingLeft(t, e)
+}
+
+// A connection that ends may have carried a request to the server, or an answer half-way.
+func TestCutConnectionsMakeNoSecondHolderAndNoGhost(t *testing.T) {
+	t.Parallel()
+	e := embedded(t)
+	p := newProxy(t, e)
+	done := make(chan struct{})
+	var cutting sync.WaitGroup
+	cutting.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			case <-time.After(20*time.Millisecond + rand.N(100*time.Millisecond)):
+				p.cut()
+			}
+		}
+	})
+	hammer(t, func() *clientv3.Client { return connect(t, p.Addr().String()) })
+	close(done)
+	cutting.Wait()
+	require.Greater(t, p.cuts.Load(), int64(5))
+	requireNothingLeft(t, e)
+}
+
+// hammer has four clients lock for a hundred times in all, and requires that one is alone when it
+// holds the lock, and has a larger fence than all before it.
+func hammer(t *testing.T, open func() *clientv3.Client) {
+	t.Helper()
+	var inside, fence, cycles atomic.Int64
+	var crew sync.WaitGroup
+	for range 4 {
+		locks := holdfast.Open(etcddriver.New(open()), holdfast.WithTTL(30*time.Second))
+		crew.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+			defer cancel()
+			for cycles.Add(1) <= 100 {
+				l, err := locks.Mutex("contended").Lease(ctx)
+				if err != nil {
+					t.Errorf("lease: %v", err)
+					break
+				}
+				if inside.Add(1) != 1 {
+					t.Error("another holds the lock")
+				}
+				if last := fence.Swap(l.Fence()); last >= l.Fence() {
+					t.Errorf("fence %d after %d", l.Fence(), last)
+				}
+				inside.Add(-1)
+				if err := l.Release(ctx); err != nil {
+					t.Errorf("release: %v", err)
+				}
+			}
+			if err := locks.Close(); err != nil {
+				t.Errorf("close: %v", err)
+			}
+		})
+	}
+	crew.Wait()
+}
+
+// requireNothingLeft requires that nobody holds the lock, or waits.
+func requireNothingLeft(t *testing.T, endpoint string) {
+	t.Helper()
+	info := inspector(t, kinds[0], endpoint)()
+	require.Empty(t, info.Holders)
+	require.Empty(t, info.Queue)
+}
+
+// proxy is a connection that can be cut.
+type proxy struct {
+	net.Listener
+	cuts atomic.Int64
+
+	mu    sync.Mutex
+	conns map[net.Conn]bool
+}
+
+func newProxy(t *testing.T, to string) *proxy {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	p := &proxy{Listener: l, conns: map[net.Conn]bool{}}
+	var tasks sync.WaitGroup
+	tasks.Go(func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			server, err := net.Dial("tcp", to)
+			if err != nil {
+				_ = client.Close()
+				continue
+			}
+			p.mu.Lock()
+			p.conns[client], p.conns[server] = true, true
+			p.mu.Unlock()
+			tasks.Go(func() { p.carry(client, server) })
+			tasks.Go(func() { p.carry(server, client) })
+		}
+	})
+	t.Cleanup(func() {
+		_ = l.Close()
+		p.cut()
+		tasks.Wait()
+	})
+	return p
+}
+
+func (p *proxy) carry(to, from net.Conn) {
+	_, _ = io.Copy(to, from)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range []net.Conn{to, from} {
+		_ = c.Close()
+		delete(p.conns, c)
+	}
+}
+
+// cut ends the connections there are.
+func (p *proxy) cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.conns {
+		p.cuts.Add(1)
+		_ = c.Close()
+	}
+}
+
+// A leader that has been replaced, and has not heard of it, answers a renewal that its successor
+// does not know of. Here an answer is made to come from an earlier term.
+func TestRenewalByADeposedLeaderDoesNotCount(t *testing.T) {
+	t.Parallel()
+	e := embedded(t)
+	var deposed atomic.Bool
+	client := connect(t, e, grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, stream grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+		s, err := stream(ctx, desc, cc, method, opts...)
+		return earlier{s, &deposed}, err
+	}))
+	d, other := etcddriver.New(client), etcddriver.New(client)
+	defer d.Close()
+	defer other.Close()
+	r := driver.Request{Kind: driver.Mutex, Name: "m", Token: "t", Ask: 1, TTL: time.Hour}
+	g, err := d.Acquire(t.Context(), &r)
+	require.NoError(t, err)
+	require.Equal(t, driver.Granted, g.Status)
+	lease := []driver.Lease{{Kind: r.Kind, Name: r.Name, Token: r.Token, TTL: r.TTL}}
+
+	deposed.Store(true)
+	for _, d := range []driver.Driver{d, other} { // which know the lease, and have to look
+		err = d.Renew(t.Context(), lease)[0]
+		require.ErrorIs(t, err, driver.ErrTransient)
+		require.NotErrorIs(t, err, driver.ErrNotHeld)
+		r.Ask++
+		_, err = d.Acquire(t.Context(), &r)
+		require.ErrorIs(t, err, driver.ErrTransient)
+	}
+	deposed.Store(false)
+	for _, d := range []driver.Driver{d, other} {
+		require.NoError(t, d.Renew(t.Context(), lease)[0])
+		r.Ask++
+		again, err := d.Acquire(t.Context(), &r)
+		require.NoError(t, err)
+		require.Equal(t, g.Fence, again.Fence)
+		require.Equal(t, r.Ask, again.Ask)
+	}
+}
+
+// earlier is a stream whose renewals are of an earlier term.
+type earlier struct {
+	grpc.ClientStream
+	on *atomic.Bool
+}
+
+func (s earlier) RecvMsg(m any) error {
+	err := s.ClientStream.RecvMsg(m)
+	if resp, ok := m.(*pb.LeaseKeepAliveResponse); ok && err == nil && s.on.Load() {
+		resp.Header.RaftTerm--
+	}
+	return err
+}

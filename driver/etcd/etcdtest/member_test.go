@@ -1,0 +1,131 @@
+package etcdtest
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/internal/redistest"
+)
+
+func init() { redistest.RegisterChild("member", runMember) }
+
+// runMember is a member of a cluster, in a process of its own so that it can be killed and
+// paused.
+func runMember() {
+	cfg := embed.NewConfig()
+	cfg.Name, cfg.Dir = os.Getenv("MEMBER"), os.Getenv("MEMBER_DIR")
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
+	client, peer := []url.URL{{Scheme: "http", Host: os.Getenv("MEMBER_CLIENT")}}, []url.URL{{Scheme: "http", Host: os.Getenv("MEMBER_PEER")}}
+	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = client, client
+	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = peer, peer
+	cfg.InitialCluster = os.Getenv("MEMBERS")
+	e, err := embed.StartEtcd(cfg)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	<-e.Server.ReadyNotify()
+	fmt.Println("ready")
+	_, _ = io.Copy(io.Discard, os.Stdin) // until the test ends
+	os.Exit(0)
+}
+
+// member is one of a cluster. It can be killed and started again.
+type member struct {
+	*redistest.Process
+	tb       testing.TB
+	env      []string
+	endpoint string
+}
+
+// cluster starts n members.
+func cluster(tb testing.TB, n int) []*member {
+	tb.Helper()
+	dir := tb.TempDir()
+	members := make([]*member, n)
+	var all []string
+	for i := range members {
+		name, client, peer := fmt.Sprint("m", i), free(tb), free(tb)
+		members[i] = &member{tb: tb, endpoint: client, env: []string{
+			"MEMBER=" + name, "MEMBER_DIR=" + filepath.Join(dir, name), "MEMBER_CLIENT=" + client, "MEMBER_PEER=" + peer,
+		}}
+		all = append(all, name+"=http://"+peer)
+	}
+	for _, m := range members {
+		m.env = append(m.env, "MEMBERS="+strings.Join(all, ","))
+		m.Process = redistest.Child(tb, "member", m.env...)
+	}
+	for _, m := range members {
+		m.ready()
+	}
+	return members
+}
+
+func free(tb testing.TB) string {
+	tb.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(tb, err)
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func (m *member) ready() {
+	m.tb.Helper()
+	select {
+	case line, ok := <-m.Lines():
+		require.True(m.tb, ok, "the member has ended: %s", line)
+	case <-time.After(time.Minute):
+		m.tb.Fatal("the member does not start")
+	}
+}
+
+// restart starts a member that was killed.
+func (m *member) restart() {
+	m.tb.Helper()
+	m.Process = redistest.Child(m.tb, "member", m.env...)
+	m.ready()
+}
+
+func (m *member) pause()  { require.NoError(m.tb, m.Signal(syscall.SIGSTOP)) }
+func (m *member) resume() { require.NoError(m.tb, m.Signal(syscall.SIGCONT)) }
+
+func endpoints(members []*member) (all []string) {
+	for _, m := range members {
+		all = append(all, m.endpoint)
+	}
+	return all
+}
+
+// leader finds the leader among members of which one at least answers.
+func leader(tb testing.TB, members []*member) *member {
+	tb.Helper()
+	var found *member
+	require.Eventually(tb, func() bool {
+		for _, m := range members {
+			client := connect(tb, m.endpoint)
+			ctx, cancel := context.WithTimeout(tb.Context(), time.Second)
+			s, err := client.Status(ctx, m.endpoint)
+			cancel()
+			_ = client.Close()
+			if err == nil && s.Leader == s.Header.MemberId {
+				found = m
+				return true
+			}
+		}
+		return false
+	}, patience, 100*time.Millisecond)
+	return found
+}

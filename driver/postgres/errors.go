@@ -1,0 +1,91 @@
+package pgdriver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/puddle/v2"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// refusal is an error of the driver itself, which has sent nothing.
+func refusal(format string, args ...any) error {
+	return fmt.Errorf("pgdriver: "+format+": %w", append(args, driver.ErrNotExecuted)...)
+}
+
+// storeError adds to an error the sentinels that it matches.
+type storeError struct {
+	err                    error
+	transient, notExecuted bool
+	advice                 string // what to do about it, empty for nothing in particular
+}
+
+func (e *storeError) Error() string {
+	if e.advice == "" {
+		return "pgdriver: " + e.err.Error()
+	}
+	return "pgdriver: " + e.err.Error() + " (" + e.advice + ")"
+}
+
+func (e *storeError) Unwrap() error { return e.err }
+
+func (e *storeError) Is(target error) bool {
+	return target == driver.ErrTransient && e.transient || target == driver.ErrNotExecuted && e.notExecuted
+}
+
+// unsent is the error of a connection that could not be had.
+func unsent(err error) error {
+	e := classify(err)
+	e.notExecuted = true
+	return e
+}
+
+// classify says of an error of pgx whether it may pass, and whether the function that was
+// called has surely had no effect.
+func classify(err error) *storeError {
+	e := &storeError{err: err, notExecuted: pgconn.SafeToRetry(err)}
+	var answer *pgconn.PgError
+	var connect *pgconn.ConnectError
+	var network net.Error
+	switch {
+	case errors.As(err, &answer):
+		e.transient = passes(answer.Code)
+		e.advice = advices[answer.Code]
+		// A function that fails is undone. But one that was told to stop may have been done
+		// already, and only waiting for a replica.
+		e.notExecuted = e.notExecuted || answer.Code[:2] != "57" && answer.Code[:2] != "08"
+	case errors.Is(err, puddle.ErrClosedPool):
+		e.notExecuted = true
+	case errors.As(err, &connect), errors.As(err, &network), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
+		errors.Is(err, net.ErrClosed), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), e.notExecuted:
+		e.transient = true
+	}
+	return e
+}
+
+// passes reports whether a server that answers with this SQLSTATE may do what was asked if it
+// is asked again. The first two characters are the class.
+func passes(code string) bool {
+	switch code[:2] {
+	case "08", // connection exception
+		"40", // transaction rollback: a deadlock, or a failover
+		"53", // insufficient resources
+		"57", // operator intervention: shut down, starting up, cancelled
+		"58": // system error
+		return true
+	}
+	return code == "55P03" || // lock not available, if there is a lock_timeout
+		code == "25006" // read-only transaction: this is a standby, for now
+}
+
+// advices say what to do about answers that do not pass by themselves.
+var advices = map[string]string{
+	"3F000": "run pgdriver.Migrate once", // invalid schema name
+	"42883": "run pgdriver.Migrate once", // undefined function
+	"42501": "grant the user the rights that the documentation of package pgdriver lists",
+}

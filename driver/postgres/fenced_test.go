@@ -1,0 +1,163 @@
+package pgdriver_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/driver"
+	pgdriver "github.com/holdfast-go/holdfast/driver/postgres"
+)
+
+const (
+	short = time.Second
+	long  = time.Minute
+)
+
+// asker asks one driver for the lock l.
+type asker struct {
+	*testing.T
+	*pgdriver.Driver
+}
+
+func (s store) asker(t *testing.T, opts ...pgdriver.Option) asker {
+	d := pgdriver.New(s.Pool, opts...)
+	t.Cleanup(func() { require.NoError(t, d.Close()) })
+	return asker{t, d}
+}
+
+func request(token string, ttl time.Duration) *driver.Request {
+	return &driver.Request{Kind: driver.Mutex, Name: "l", Token: token, Ask: 1, TTL: ttl, Wake: func(driver.Grant) {}}
+}
+
+func lease(token string, ttl time.Duration) driver.Lease {
+	return driver.Lease{Kind: driver.Mutex, Name: "l", Token: token, TTL: ttl}
+}
+
+func (a asker) ask(r *driver.Request) driver.Grant {
+	a.Helper()
+	g, err := a.Acquire(a.Context(), r)
+	require.NoError(a, err)
+	r.Ask++
+	return g
+}
+
+func (a asker) granted(r *driver.Request) int64 {
+	a.Helper()
+	g := a.ask(r)
+	require.Equal(a, driver.Granted, g.Status)
+	return g.Fence
+}
+
+func (a asker) busy(r *driver.Request) driver.Grant {
+	a.Helper()
+	g := a.ask(r)
+	require.Equal(a, driver.Busy, g.Status)
+	return g
+}
+
+func (a asker) release(token string) {
+	a.Helper()
+	require.NoError(a, a.Release(a.Context(), lease(token, long)))
+}
+
+// fenced begins a transaction that counts on the lease with that fence.
+func (s store) fenced(t *testing.T, fence int64) pgx.Tx {
+	t.Helper()
+	tx, err := s.Begin(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = tx.Rollback(t.Context()) })
+	_, err = tx.Exec(t.Context(), `SELECT holdfast.fenced('l', $1)`, fence)
+	require.NoError(t, err)
+	return tx
+}
+
+func TestTransactionIsRefusedTheFenceOfALeaseThatIsOver(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	a := s.asker(t)
+	check := func(fence int64) error {
+		_, err := s.Exec(t.Context(), `SELECT holdfast.fenced('l', $1)`, fence)
+		return err
+	}
+	require.Error(t, check(1))
+	first := a.granted(request("a", short))
+	require.NoError(t, check(first))
+	require.Error(t, check(first-1))
+	time.Sleep(2 * short)
+	require.Error(t, check(first), "it is over, though nobody else has noticed")
+	second := a.granted(request("b", long))
+	require.NoError(t, check(second))
+	var answer *pgconn.PgError
+	require.ErrorAs(t, check(first), &answer)
+	require.Equal(t, "55000", answer.Code)
+	a.release("b")
+	require.Error(t, check(second))
+}
+
+// A lease ends while the transaction of its holder is about to commit: as if it had been paused
+// between the check and the commit.
+func TestNobodyGetsTheLockBeforeTheTransactionThatCountsOnItHasEnded(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(asker) error{
+		"expiry":  func(asker) error { return nil },
+		"release": func(a asker) error { return a.Release(a.Context(), lease("a", short)) },
+		"late release": func(a asker) error {
+			l := lease("a", short)
+			l.Unsettled = true
+			return a.Release(a.Context(), l)
+		},
+		"force": func(a asker) error { return a.ForceRelease(a.Context(), driver.Mutex, "l") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := start(t)
+			a := s.asker(t)
+			tx := s.fenced(t, a.granted(request("a", short)))
+			require.NoError(t, end(a))
+			time.Sleep(2 * short)
+			g := a.busy(request("hasty", long))
+			require.Less(t, g.RetryAfter, time.Second, "nobody will tell")
+			waiter := request("waiter", long)
+			waiter.Wait = true
+			g = a.ask(waiter)
+			require.Equal(t, driver.Queued, g.Status)
+			require.NotZero(t, g.RetryAfter)
+			require.ErrorIs(t, a.Renew(t.Context(), []driver.Lease{lease("a", long)})[0], driver.ErrNotHeld)
+			require.NoError(t, tx.Commit(t.Context()))
+			a.granted(waiter)
+		})
+	}
+}
+
+func TestLeaseThatATransactionCountsOnIsRenewed(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	a := s.asker(t)
+	fence := a.granted(request("a", short))
+	tx := s.fenced(t, fence)
+	for range 4 {
+		time.Sleep(short / 2)
+		require.NoError(t, a.Renew(t.Context(), []driver.Lease{lease("a", short)})[0])
+	}
+	require.Equal(t, fence, a.granted(request("a", short)), "a repeat")
+	a.busy(request("b", short))
+	require.NoError(t, tx.Commit(t.Context()))
+}
+
+// Others of its owner may come in beside a holder, but not once its lease is over.
+func TestOwnerOfALeaseThatIsOverWaitsForItsTransaction(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	a := s.asker(t)
+	first, second := request("first", short), request("second", long)
+	first.Owner, second.Owner = "o", "o"
+	fence := a.granted(first)
+	tx := s.fenced(t, fence)
+	time.Sleep(2 * short)
+	a.busy(second)
+	require.NoError(t, tx.Commit(t.Context()))
+	require.Greater(t, a.granted(second), fence)
+}

@@ -1,0 +1,58 @@
+package pgdriver
+
+import (
+	"context"
+	"embed"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// version is that of the schema in sql. A change of any file there needs another one.
+const version = 1
+
+//go:embed sql/*.sql
+var files embed.FS
+
+// parts are the files in sql in an order in which they can be run.
+var parts = []string{
+	"schema", "time", "open", "tell", "serve",
+	"acquire", "release", "renew", "extend", "attach", "downgrade", "resize", "force", "raise",
+	"inspect", "sweep", "fenced",
+}
+
+// Migrate makes the schema holdfast in the database that conn leads to: its tables, and a
+// function for each operation. Run it where you migrate your own tables, as a user that may
+// create a schema. In a transaction it takes effect with that. If the schema is there it does
+// nothing, so it may be run at every start, and by many at a time.
+//
+// conn is a [pgx.Conn], a [pgx.Tx] or a pool.
+func Migrate(ctx context.Context, conn interface {
+	Begin(context.Context) (pgx.Tx, error)
+}) error {
+	err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		// One at a time. The lock ends with the transaction.
+		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtext('holdfast'))`); err != nil {
+			return err
+		}
+		var there bool
+		if err := tx.QueryRow(ctx, `SELECT to_regclass('holdfast.version') IS NOT NULL`).Scan(&there); err != nil || there {
+			return err
+		}
+		for _, part := range parts {
+			text, err := files.ReadFile("sql/" + part + ".sql")
+			if err != nil {
+				return err
+			}
+			if _, err := tx.Exec(ctx, string(text)); err != nil {
+				return fmt.Errorf("%s.sql: %w", part, err)
+			}
+		}
+		_, err := tx.Exec(ctx, `INSERT INTO holdfast.version VALUES ($1)`, version)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("pgdriver: migrate: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,446 @@
+package pgdriver_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/drivertest"
+	pgdriver "github.com/holdfast-go/holdfast/driver/postgres"
+)
+
+func (s store) count(t *testing.T, table string) (n int) {
+	t.Helper()
+	require.NoError(t, s.QueryRow(t.Context(), `SELECT count(*) FROM holdfast.`+table).Scan(&n))
+	return n
+}
+
+// sweep has everything looked at, as if it were time.
+func (s store) sweep(t *testing.T) {
+	t.Helper()
+	_, err := s.Exec(t.Context(), `UPDATE holdfast.lock SET look = '-infinity'`)
+	require.NoError(t, err)
+	_, err = s.Exec(t.Context(), `SELECT holdfast.sweep()`)
+	require.NoError(t, err)
+}
+
+// age makes all that is in the store older.
+func (s store) age(t *testing.T, by time.Duration) {
+	t.Helper()
+	for _, sql := range []string{
+		`UPDATE holdfast.lock SET fence = fence - $1::bigint / 1000, idle = idle - $1::bigint / 1000`,
+		`UPDATE holdfast.claim SET until = until - make_interval(secs => $1::bigint / 1e9), asks = asks - make_interval(secs => $1::bigint / 1e9)`,
+		`UPDATE holdfast.tombstone SET until = until - make_interval(secs => $1::bigint / 1e9)`,
+	} {
+		_, err := s.Exec(t.Context(), sql, int64(by))
+		require.NoError(t, err)
+	}
+}
+
+func TestWhatNobodyUsesIsSweptAfterAMinute(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	a := s.asker(t)
+	last := a.granted(request("a", short))
+	waiter := request("waiter", short)
+	waiter.Wait = true
+	require.Equal(t, driver.Queued, a.ask(waiter).Status)
+	given := lease("straggler", long)
+	given.Unsettled = true
+	require.ErrorIs(t, a.Release(t.Context(), given), driver.ErrNotHeld)
+	for range 3 {
+		s.sweep(t)
+		require.Equal(t, 1, s.count(t, "lock"), "it is in use")
+	}
+	time.Sleep(2 * short)
+	s.sweep(t) // Both have crashed.
+	require.Zero(t, s.count(t, "claim"))
+	_, err := a.Acquire(t.Context(), request("straggler", long))
+	require.ErrorIs(t, err, driver.ErrNotHeld, "that is remembered")
+	for range 3 {
+		s.age(t, 50*time.Second)
+		s.sweep(t)
+	}
+	require.Zero(t, s.count(t, "tombstone"))
+	require.Zero(t, s.count(t, "lock"))
+	require.Greater(t, a.granted(request("b", long)), last)
+}
+
+func TestSweepForgetsNoLockThatWasUsedSinceItsLastLook(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	a := s.asker(t)
+	for i := range 4 {
+		token := fmt.Sprint("t", i)
+		a.granted(request(token, long))
+		a.release(token)
+		s.age(t, 2*time.Minute)
+		s.sweep(t)
+		require.Equal(t, 1, s.count(t, "lock"))
+	}
+	s.sweep(t)
+	require.Zero(t, s.count(t, "lock"))
+}
+
+func TestClockThatWasSetBackBlocksNobodyForLongAndRepeatsNoFence(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	a := s.asker(t)
+	last := a.granted(request("crashed", short))
+	waiter := request("waiter", short)
+	waiter.Wait = true
+	require.Equal(t, driver.Queued, a.ask(waiter).Status)
+	const step = time.Hour
+	s.age(t, -step)
+	last += step.Microseconds()
+	began := time.Now()
+	next := request("next", long)
+	next.Wait = true
+	require.Eventually(t, func() bool {
+		g := a.ask(next)
+		if g.Status != driver.Granted {
+			return false
+		}
+		require.Equal(t, last+1, g.Fence)
+		return true
+	}, patience, 10*time.Millisecond)
+	require.Less(t, time.Since(began), 10*time.Second)
+	a.release("next")
+	require.Equal(t, last+2, a.granted(request("later", long)))
+	a.release("later")
+	s.sweep(t)
+	s.sweep(t)
+	require.Equal(t, 1, s.count(t, "lock"), "its fence is ahead of the clock")
+}
+
+func TestLeaseOfADayIsTold(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	a := s.asker(t)
+	a.granted(request("a", driver.MaxTTL))
+	require.Greater(t, a.busy(request("b", long)).RetryAfter, driver.MaxTTL-time.Minute)
+	info, err := a.Inspect(t.Context(), driver.Mutex, "l")
+	require.NoError(t, err)
+	require.Greater(t, info.Holders[0].TimeLeft, driver.MaxTTL-time.Minute)
+}
+
+// An ask may have to wait for the row of its lock. The lease begins after that.
+func TestLeaseBeginsWhenTheRowOfTheLockIsFree(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	a := s.asker(t)
+	a.granted(request("before", long))
+	a.release("before")
+	tx, err := s.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `SELECT FROM holdfast.lock FOR UPDATE`)
+	require.NoError(t, err)
+	asked := make(chan driver.Grant)
+	go func() {
+		g, err := a.Acquire(context.Background(), request("a", long))
+		assert.NoError(t, err)
+		asked <- g
+	}()
+	require.Eventually(t, func() bool { // It waits.
+		var n int
+		err := s.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'`).Scan(&n)
+		return err == nil && n == 1
+	}, patience, time.Millisecond)
+	time.Sleep(time.Second)
+	var before, until time.Time
+	require.NoError(t, tx.QueryRow(t.Context(), `SELECT clock_timestamp()`).Scan(&before))
+	require.NoError(t, tx.Commit(t.Context()))
+	require.Equal(t, driver.Granted, (<-asked).Status)
+	require.NoError(t, s.QueryRow(t.Context(), `SELECT until FROM holdfast.claim`).Scan(&until))
+	require.GreaterOrEqual(t, until.Sub(before), long)
+}
+
+func TestGrantsAndRenewalsSurviveACrashOfTheServer(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	a := s.asker(t)
+	first := a.granted(request("a", time.Hour))
+	s.Kill()
+	s.Restart()
+	require.Eventually(t, func() bool { return s.Ping(t.Context()) == nil }, patience, 10*time.Millisecond)
+	info, err := a.Inspect(t.Context(), driver.Mutex, "l")
+	require.NoError(t, err)
+	require.Len(t, info.Holders, 1)
+	require.Equal(t, first, info.Holders[0].Fence)
+
+	require.NoError(t, a.Renew(t.Context(), []driver.Lease{lease("a", 2*time.Hour)})[0])
+	waiter := request("waiter", time.Hour)
+	waiter.Wait = true
+	require.Equal(t, driver.Queued, a.ask(waiter).Status)
+	s.Kill()
+	s.Restart()
+	require.Eventually(t, func() bool { return s.Ping(t.Context()) == nil }, patience, 10*time.Millisecond)
+	info, err = a.Inspect(t.Context(), driver.Mutex, "l")
+	require.NoError(t, err)
+	require.Len(t, info.Holders, 1)
+	require.Greater(t, info.Holders[0].TimeLeft, time.Hour+time.Minute)
+
+	require.Equal(t, driver.Queued, a.ask(waiter).Status)
+	require.NoError(t, a.Release(t.Context(), lease("a", time.Hour)))
+	s.Kill() // The grant that went with the release
+	s.Restart()
+	require.Eventually(t, func() bool { return s.Ping(t.Context()) == nil }, patience, 10*time.Millisecond)
+	require.Greater(t, a.granted(waiter), first) // is there.
+	info, err = a.Inspect(t.Context(), driver.Mutex, "l")
+	require.NoError(t, err)
+	require.Len(t, info.Holders, 1)
+}
+
+func TestWaiterThatWasDroppedReturnsToItsPlace(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	a := s.asker(t)
+	a.granted(request("holder", long))
+	first, second := request("first", short), request("second", long)
+	for _, r := range []*driver.Request{first, second} {
+		r.Wait, r.Holder = true, r.Token
+		require.Equal(t, driver.Queued, a.ask(r).Status)
+	}
+	time.Sleep(short)
+	a.busy(request("hasty", long)) // drops the one that is silent
+	require.Equal(t, 2, s.count(t, "claim"))
+	require.Equal(t, driver.Queued, a.ask(first).Status)
+	info, err := a.Inspect(t.Context(), driver.Mutex, "l")
+	require.NoError(t, err)
+	require.Equal(t, []driver.Waiter{{Holder: "first"}, {Holder: "second"}}, info.Queue)
+}
+
+// Two batches that have the same leases in opposite orders must not wait for each other.
+func TestBatchesOfRenewalsDoNotDeadlock(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	a := s.asker(t)
+	var there, back []driver.Lease
+	for i := range 50 {
+		r := request("t", long)
+		r.Name = fmt.Sprint("lock ", i)
+		a.granted(r)
+		l := driver.Lease{Kind: r.Kind, Name: r.Name, Token: r.Token, TTL: long}
+		there, back = append(there, l), append([]driver.Lease{l}, back...)
+	}
+	var wg sync.WaitGroup
+	for _, batch := range [][]driver.Lease{there, back, there, back} {
+		wg.Go(func() {
+			for range 30 {
+				for _, err := range a.Renew(context.Background(), batch) {
+					assert.NoError(t, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestEveryFileOfTheSchemaIsRunAndSaysWhatItIs(t *testing.T) {
+	found, err := filepath.Glob("sql/*.sql")
+	require.NoError(t, err)
+	require.Len(t, pgdriver.Parts, len(found))
+	for _, part := range pgdriver.Parts {
+		text, err := os.ReadFile("sql/" + part + ".sql")
+		require.NoError(t, err)
+		require.True(t, strings.HasPrefix(string(text), "-- "+part+".sql: "), part)
+	}
+}
+
+func TestMigrateMayBeRunAtAnyTimeByMany(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	_, err := s.Exec(t.Context(), `DROP SCHEMA holdfast CASCADE`)
+	require.NoError(t, err)
+	d := s.asker(t)
+	_, err = d.Acquire(t.Context(), request("a", long))
+	require.ErrorContains(t, err, "pgdriver.Migrate")
+	require.NotErrorIs(t, err, driver.ErrTransient)
+	require.ErrorIs(t, err, driver.ErrNotExecuted)
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() { assert.NoError(t, pgdriver.Migrate(context.Background(), s.Pool)) })
+	}
+	wg.Wait()
+	d.granted(request("a", long))
+	require.NoError(t, pgdriver.Migrate(t.Context(), s.Pool))
+	d.busy(request("b", long))
+}
+
+func TestOtherIsolationLevelsAreRefused(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	for _, level := range []string{"repeatable read", "serializable"} {
+		s.Pool = s.pool(t, func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["default_transaction_isolation"] = level })
+		_, err := s.asker(t).Acquire(t.Context(), request("a", long))
+		require.ErrorContains(t, err, "READ COMMITTED")
+		require.NotErrorIs(t, err, driver.ErrTransient)
+	}
+}
+
+// What the package documentation says that a user needs.
+func TestUserWithTheDocumentedRightsCanDoAll(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	_, err := s.Exec(t.Context(), `CREATE USER app;`+pgdriver.Rights(t))
+	require.NoError(t, err)
+	s.Pool = s.pool(t, func(c *pgxpool.Config) { c.ConnConfig.User = "app" })
+	s.conform(t, "ForceTellsAHolderThatWaited", "ExtendGivesFencesBeyondAll", "RaisedFenceIsThatOfTheLease",
+		"AttachTakesTheLeaseOver", "ResizeUpLetsWaitersIn", "DowngradeLetsTheReadersAtTheHeadIn", "InspectShowsTheQueueInOrder",
+		"StragglerOfATokenNeverSeenAcquiresNothing", "RenewExtendsEachLeaseOfABatch")
+	a := s.asker(t)
+	s.fenced(t, a.granted(request("a", long)))
+	_, err = s.Exec(t.Context(), `SELECT holdfast.sweep()`)
+	require.NoError(t, err)
+}
+
+// Poolers allow some ways to send a query and forbid others.
+func TestAllModesOfSendingQueriesWork(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	for _, mode := range []pgx.QueryExecMode{
+		pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
+	} {
+		t.Run(mode.String(), func(t *testing.T) {
+			s.Pool = s.pool(t, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
+			s.conform(t, "OwnersOfAnyBytes", "NamesOfAnyBytes", "ForceTellsAHolderThatWaited", "ExtendGivesFencesBeyondAll",
+				"RaisedFenceIsThatOfTheLease", "ResizeUpLetsWaitersIn", "InspectShowsOwnersThatWait", "AttachTakesTheLeaseOver",
+				"DowngradeLetsTheReadersAtTheHeadIn", "RenewExtendsEachLeaseOfABatch")
+		})
+	}
+}
+
+// conform holds drivers on the pool to some of the properties that all drivers have.
+func (s store) conform(t *testing.T, names ...string) {
+	open := func(*testing.T) driver.Driver { return pgdriver.New(s.Pool) }
+	left := len(names)
+	for _, c := range drivertest.Cases() {
+		if slices.Contains(names, c.Name) {
+			t.Run(c.Name, func(t *testing.T) { c.Run(t, open, abilities...) })
+			left--
+		}
+	}
+	require.Zero(t, left, "properties that are not known")
+}
+
+// clients returns two clients of the store with drivers of their own.
+func (s store) clients(t *testing.T, opts ...pgdriver.Option) (a, b *holdfast.Client) {
+	t.Helper()
+	for _, c := range []**holdfast.Client{&a, &b} {
+		*c = holdfast.Open(pgdriver.New(s.Pool, opts...), holdfast.WithTTL(long))
+		t.Cleanup(func() { assert.NoError(t, (*c).Close()) })
+	}
+	return a, b
+}
+
+// handOver has b wait for a lock that a releases, and returns how long that takes.
+func handOver(t *testing.T, a, b *holdfast.Client) time.Duration {
+	t.Helper()
+	held, err := a.Mutex("l").Lease(t.Context())
+	require.NoError(t, err)
+	got := make(chan *holdfast.Lease, 1)
+	go func() {
+		next, err := b.Mutex("l").Lease(t.Context())
+		assert.NoError(t, err)
+		got <- next
+	}()
+	require.Eventually(t, func() bool {
+		info, err := a.Mutex("l").Inspect(t.Context())
+		return err == nil && len(info.Queue) == 1
+	}, patience, time.Millisecond)
+	released := time.Now()
+	require.NoError(t, held.Release(t.Context()))
+	next := <-got
+	took := time.Since(released)
+	require.Greater(t, next.Fence(), held.Fence())
+	require.NoError(t, next.Release(t.Context()))
+	return took
+}
+
+// The subscription is made in another database, where nobody is told anything. So it is behind
+// a PgBouncer in transaction mode: LISTEN works, and nothing is heard.
+func TestWaitersPollWhereNoNewsComesIn(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	_, err := s.Exec(t.Context(), `CREATE DATABASE elsewhere`)
+	require.NoError(t, err)
+	c, err := pgx.ParseConfig(s.DSN() + " dbname=elsewhere")
+	require.NoError(t, err)
+	a, b := s.clients(t, pgdriver.WithListenConfig(c))
+	for range 5 {
+		require.Less(t, handOver(t, a, b), 5*time.Second, "a heartbeat would take 20 s")
+	}
+
+	reasons := make(chan string, 10)
+	d := s.asker(t, pgdriver.WithListenConfig(c))
+	d.OnReconnect(func(reason string) { reasons <- reason })
+	holder, waiter := request("holder", long), request("waiter", long)
+	d.granted(holder)
+	waiter.Wait = true
+	for range 200 {
+		g := d.ask(waiter)
+		require.Equal(t, driver.Queued, g.Status)
+		require.LessOrEqual(t, g.RetryAfter, 250*time.Millisecond)
+		select {
+		case reason := <-reasons:
+			require.Equal(t, "mute", reason)
+			return
+		case <-time.After(g.RetryAfter):
+		}
+	}
+	require.Fail(t, "it was not told that no news comes in")
+}
+
+func TestListenIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	d := s.asker(t)
+	reasons := make(chan string, 10)
+	d.OnReconnect(func(reason string) { reasons <- reason })
+	news := make(chan driver.Grant, 10)
+	waiter := request("waiter", long)
+	waiter.Wait, waiter.Wake = true, func(g driver.Grant) { news <- g }
+	d.granted(request("holder", long))
+	for d.ask(waiter).RetryAfter < time.Second { // until it is listening
+		time.Sleep(10 * time.Millisecond)
+	}
+	for len(news) > 0 {
+		<-news
+	}
+	_, err := s.Exec(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'SELECT pg_backend_pid%'`)
+	require.NoError(t, err)
+	expect := func(want driver.Grant) {
+		t.Helper()
+		select {
+		case g := <-news:
+			require.Equal(t, want, g)
+		case <-time.After(patience):
+			require.Fail(t, "no news")
+		}
+	}
+	ask := driver.Grant{Status: driver.Queued, Reconnect: true}
+	expect(ask) // It is gone,
+	require.Equal(t, "error", <-reasons)
+	expect(ask) // and there again.
+	require.Greater(t, d.ask(waiter).RetryAfter, time.Second)
+	require.NoError(t, d.Release(t.Context(), lease("holder", long)))
+	select {
+	case g := <-news:
+		require.Equal(t, driver.Granted, g.Status)
+	case <-time.After(patience):
+		require.Fail(t, "no news")
+	}
+}

@@ -1,0 +1,368 @@
+package redisdriver_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/redisdriver"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+)
+
+// run is a run of a script, as it goes to the server.
+type run struct {
+	script any
+	keys   []string
+}
+
+// wire sees what goes to the server. Each call takes some ms, as over a network, and as long as
+// there is a gate, those that it is for stay before it.
+type wire struct {
+	mu     sync.Mutex
+	runs   []run
+	piped  int // in pipelines
+	gate   chan struct{}
+	behind func(n int, r run) bool // n before it
+}
+
+func (w *wire) DialHook(next redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
+}
+
+func (w *wire) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() == "evalsha" {
+			args := cmd.Args()
+			r := run{script: args[1]}
+			for _, key := range args[3 : 3+args[2].(int)] {
+				r.keys = append(r.keys, key.(string))
+			}
+			w.mu.Lock()
+			stays := w.gate != nil && w.behind(len(w.runs), r)
+			w.runs = append(w.runs, r)
+			gate := w.gate
+			w.mu.Unlock()
+			if stays {
+				<-gate
+			}
+			time.Sleep(2 * time.Millisecond)
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (w *wire) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		w.mu.Lock()
+		w.piped += len(cmds)
+		w.mu.Unlock()
+		return next(ctx, cmds)
+	}
+}
+
+// shut shuts a gate before what goes by from now on.
+func (w *wire) shut(behind func(n int, r run) bool) (open func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.runs, w.gate, w.behind = nil, make(chan struct{}), behind
+	return sync.OnceFunc(func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		close(w.gate)
+		w.gate = nil
+	})
+}
+
+func (w *wire) seen() []run {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.runs)
+}
+
+// locksIn is how many locks runs are for, most is that of the one for most.
+func locksIn(runs []run) (all, most int) {
+	for _, r := range runs {
+		all, most = all+len(r.keys), max(most, len(r.keys))
+	}
+	return all, most
+}
+
+// watched is a driver on a wire. Its connections do not run out.
+func watched(t *testing.T, s *redistest.Server) (*redisdriver.Driver, *redis.Client, *wire) {
+	rdb, w := s.Client(t, func(o *redis.Options) { o.PoolSize = 300 }), &wire{}
+	rdb.AddHook(w)
+	return open(t, rdb, s), rdb, w
+}
+
+func askFor(name string) *driver.Request {
+	return &driver.Request{Kind: driver.Mutex, Name: name, Token: "t-" + name, Ask: 1, TTL: time.Minute}
+}
+
+// few is how many callers go alone, however many locks they ask for.
+const few = 8
+
+// crowd has n callers ask for a lock each. The first few are kept at a gate until the others have
+// their answers, so there are always many. It returns the errors.
+func (w *wire) crowd(t *testing.T, d *redisdriver.Driver, prefix string, n int) []error {
+	t.Helper()
+	_, err := d.Acquire(t.Context(), askFor(prefix+"warm")) // an answer, and the script is known
+	require.NoError(t, err)
+	open := w.shut(func(n int, _ run) bool { return n < few })
+	defer open()
+	errs := make([]error, n)
+	ask := func(wg *sync.WaitGroup, i int) {
+		wg.Go(func() {
+			g, err := d.Acquire(context.Background(), askFor(fmt.Sprint(prefix, i)))
+			if errs[i] = err; err == nil && g.Status != driver.Granted {
+				errs[i] = fmt.Errorf("answered %+v", g)
+			}
+		})
+	}
+	var first, others sync.WaitGroup
+	for i := range min(few, n) {
+		ask(&first, i)
+	}
+	require.Eventually(t, func() bool { return len(w.seen()) == min(few, n) }, 10*time.Second, time.Millisecond)
+	for i := few; i < n; i++ {
+		ask(&others, i)
+	}
+	others.Wait()
+	open()
+	first.Wait()
+	return errs
+}
+
+func requireNone(t *testing.T, errs []error) {
+	t.Helper()
+	for i, err := range errs {
+		require.NoError(t, err, "caller %d", i)
+	}
+}
+
+func TestManyCallersShareCalls(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		d, _, w := watched(t, s)
+		requireNone(t, w.crowd(t, d, "many", 200))
+		all, most := locksIn(w.seen())
+		require.Equal(t, 200, all, "each is asked for once")
+		require.Less(t, len(w.seen()), 100)
+		require.LessOrEqual(t, most, 32, "for no longer may a call hold up the server")
+	})
+}
+
+func TestFewCallersGoAlone(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		d, _, w := watched(t, s)
+		requireNone(t, w.crowd(t, d, "few", few))
+		require.Len(t, w.seen(), few)
+	})
+}
+
+func TestWhoDoesNotWantSharedCallsGetsNone(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		d, _, w := watched(t, s)
+		d.Batch(false)
+		requireNone(t, w.crowd(t, d, "off", 60))
+		require.Len(t, w.seen(), 60)
+	})
+}
+
+// One connection that hangs must not take those along who come later.
+func TestNobodyJoinsACallOfAServerThatDoesNotAnswer(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		d, _, w := watched(t, s)
+		open := w.shut(func(int, run) bool { return true }) // nothing was ever answered
+		var wg sync.WaitGroup
+		for i := range 40 {
+			wg.Go(func() { _, _ = d.Acquire(context.Background(), askFor(fmt.Sprint("hangs", i))) })
+		}
+		require.Eventually(t, func() bool { return len(w.seen()) == 40 }, 10*time.Second, time.Millisecond)
+		open()
+		wg.Wait()
+		_, most := locksIn(w.seen())
+		require.Equal(t, 1, most)
+	})
+}
+
+// shares reports whether a lock was in a call with others.
+func (w *wire) shares(key string) bool {
+	return slices.ContainsFunc(w.seen(), func(r run) bool { return len(r.keys) > 1 && slices.Contains(r.keys, key) })
+}
+
+// A key that another program has fails alone, and takes nobody along.
+func TestBadKeyInASharedCallFailsAlone(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		d, rdb, w := watched(t, s)
+		const n, bad = 100, 70
+		for round := range 20 { // until it has shared a call
+			prefix := fmt.Sprint("bad", round, "-")
+			key := d.Key(driver.Mutex, fmt.Sprint(prefix, bad))
+			require.NoError(t, rdb.RPush(t.Context(), key, "no lock").Err())
+			errs := w.crowd(t, d, prefix, n)
+			require.ErrorContains(t, errs[bad], "WRONGTYPE")
+			require.ErrorIs(t, errs[bad], driver.ErrNotExecuted)
+			requireNone(t, slices.Delete(errs, bad, bad+1))
+			if w.shares(key) {
+				return
+			}
+		}
+		require.Fail(t, "it never shared a call")
+	})
+}
+
+// A call handles some fat locks, and leaves the others out: they are asked for again.
+func TestLocksThatASharedCallLeavesOutAreAskedForAgain(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		d, _, w := watched(t, s)
+		const n = 150
+		for i := range n {
+			l := driver.Lease{Kind: driver.Mutex, Name: fmt.Sprint("fat", i), Token: "dead", TTL: time.Minute, Unsettled: true}
+			require.ErrorIs(t, d.Release(t.Context(), l), driver.ErrNotHeld)
+		}
+		requireNone(t, w.crowd(t, d, "fat", n))
+		all, most := locksIn(w.seen())
+		require.Greater(t, most, 8)
+		require.Greater(t, all, n, "some were in more than one call")
+		require.Less(t, len(w.seen()), n)
+	})
+}
+
+// A caller that does not want to wait any more leaves at once, wherever its ask is.
+func TestCallerWhoseContextEndsLeavesASharedCall(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		d, _, w := watched(t, s)
+		first, err := d.Acquire(t.Context(), askFor("warm"))
+		require.NoError(t, err)
+		require.Equal(t, driver.Granted, first.Status)
+		release := d.Key(driver.Mutex, "answered")
+		openGate := w.shut(func(_ int, r run) bool { return r.keys[0] != release })
+		defer openGate()
+
+		// All calls stay at the gate, until somebody waits because no more may be under way.
+		answered := func() {
+			l := driver.Lease{Kind: driver.Mutex, Name: "answered", Token: "nobody", TTL: time.Minute, Unsettled: true}
+			require.ErrorIs(t, d.Release(t.Context(), l), driver.ErrNotHeld)
+		}
+		type caller struct {
+			cancel func()
+			err    chan error
+		}
+		callers := map[string]caller{}
+		last := ""
+		var shared []string // what is asked for in calls for many
+		asks := func() (n int) {
+			shared = nil
+			var alone any
+			for _, r := range w.seen() {
+				switch {
+				case r.keys[0] == release:
+					continue
+				case alone == nil:
+					alone = r.script
+				case r.script != alone:
+					shared = append(shared, r.keys...)
+				}
+				n += len(r.keys)
+			}
+			return n
+		}
+		const lanes = 3 // so many calls may be under way
+		full := func() bool { return asks() > 0 && len(shared) == lanes && d.Waiting() == 1 }
+		for i := 0; !full(); i++ {
+			require.Less(t, i, 100)
+			answered() // so that the last answer is new
+			last = fmt.Sprint("ctx", i)
+			ctx, cancel := context.WithCancel(t.Context())
+			c := caller{cancel, make(chan error, 1)}
+			callers[d.Key(driver.Mutex, last)] = c
+			r := askFor(last)
+			go func() {
+				_, err := d.Acquire(ctx, r)
+				c.err <- err
+			}()
+			require.Eventually(t, func() bool { return asks() == i+1 || full() }, 10*time.Second, time.Millisecond)
+		}
+		leaves := func(key string) error {
+			callers[key].cancel()
+			select {
+			case err := <-callers[key].err:
+				return err
+			case <-time.After(10 * time.Second):
+				require.FailNow(t, "it waits for the server")
+				return nil
+			}
+		}
+
+		unsent := leaves(d.Key(driver.Mutex, last))
+		require.ErrorIs(t, unsent, context.Canceled)
+		require.ErrorIs(t, unsent, driver.ErrNotExecuted)
+
+		sent := shared[0]
+		unknown := leaves(sent)
+		require.ErrorIs(t, unknown, context.Canceled)
+		require.NotErrorIs(t, unknown, driver.ErrNotExecuted)
+
+		openGate()
+		for key, c := range callers {
+			if key != sent && key != d.Key(driver.Mutex, last) {
+				require.NoError(t, <-c.err)
+			}
+		}
+		for _, r := range w.seen() {
+			require.NotContains(t, r.keys, d.Key(driver.Mutex, last), "it was never sent")
+		}
+		require.Eventually(t, func() bool {
+			info, err := d.Inspect(t.Context(), driver.Mutex, sent[len(d.Key(driver.Mutex, "")):])
+			return err == nil && len(info.Holders) == 1
+		}, 10*time.Second, time.Millisecond, "nobody took back what was sent")
+	})
+}
+
+func hundredLeases(t *testing.T, d *redisdriver.Driver) (leases []driver.Lease) {
+	for i := range 100 {
+		r := askFor(fmt.Sprint("lease", i))
+		_, err := d.Acquire(t.Context(), r)
+		require.NoError(t, err)
+		leases = append(leases, driver.Lease{Kind: r.Kind, Name: r.Name, Token: r.Token, TTL: r.TTL})
+	}
+	for _, err := range d.Renew(t.Context(), leases[:1]) {
+		require.NoError(t, err) // the script is known
+	}
+	for _, err := range d.Renew(t.Context(), leases) {
+		require.NoError(t, err)
+	}
+	return leases
+}
+
+func TestRenewalsShareCommandsOnOneServer(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		d, _, w := watched(t, s)
+		leases := hundredLeases(t, d)
+		w.piped = 0
+		requireNone(t, d.Renew(t.Context(), leases))
+		require.Equal(t, 4, w.piped)
+
+		d.Batch(false)
+		w.piped = 0
+		requireNone(t, d.Renew(t.Context(), leases))
+		require.Equal(t, 100, w.piped)
+	})
+}
+
+func TestRenewalsShareNoCommandsOnACluster(t *testing.T) {
+	rdb, w := redistest.NewCluster(t).Client(t), &wire{}
+	d := redisdriver.New(rdb)
+	t.Cleanup(func() { require.NoError(t, d.Close()) })
+	leases := hundredLeases(t, d)
+	rdb.AddHook(w)
+	requireNone(t, d.Renew(t.Context(), leases))
+	require.Equal(t, 100, w.piped)
+}
