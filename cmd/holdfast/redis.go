@@ -17,7 +17,12 @@ import (
 )
 
 // openRedis connects to a Redis, a Sentinel group or a Cluster.
-func (a *address) openRedis(ctx context.Context, u *url.URL, password string) (*store, error) {
+func (a *address) openRedis(ctx context.Context, password string) (*store, error) {
+	u, err := url.Parse(a.url)
+	if err != nil {
+		// The error quotes the URL, and with it the password.
+		return nil, usage(fmt.Errorf("--store is not a URL; want %s, for example", defaultStore))
+	}
 	// It logs each failed attempt. The error says it once.
 	redis.SetLogger(&silence{})
 	scheme, form, _ := strings.Cut(u.Scheme, "+")
@@ -115,8 +120,10 @@ func explain(name string, err error) error {
 		return fmt.Errorf("%s wants a password: write it in the URL, as in redis://user:password@host, or in a file for --password-file (NOAUTH)", name)
 	case redis.HasErrorPrefix(err, "WRONGPASS"):
 		return fmt.Errorf("%s refuses the user or the password: check the URL and --password-file (WRONGPASS)", name)
-	case redis.HasErrorPrefix(err, "NOPERM"), strings.Contains(text, "NOPERM"):
+	case strings.Contains(text, "NOPERM"):
 		return fmt.Errorf("%s: the user lacks a right; holdfast doctor says which: %s", name, quoted(text, "NOPERM"))
+	case strings.Contains(text, "can't run this command"): // what Redis 7 says from within a script
+		return fmt.Errorf("%s: the user lacks a right; holdfast doctor says which: NOPERM in a script", name)
 	case strings.Contains(text, "MOVED "):
 		return fmt.Errorf("%s: %w (%s)", name, errCluster, quoted(text, "MOVED"))
 	case errors.As(err, &certificate):
@@ -126,7 +133,7 @@ func explain(name string, err error) error {
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("%s does not answer: %w", name, err)
 	case errors.Is(err, io.EOF):
-		return fmt.Errorf("%s closes the connection, perhaps because it wants TLS: then use rediss://: %w", name, err)
+		return fmt.Errorf("%s closes the connection; perhaps one side wants TLS and the other does not: rediss:// is with TLS, redis:// without", name)
 	}
 	if _, answered := errors.AsType[redis.Error](err); answered {
 		return fmt.Errorf("%s: %s", name, text)

@@ -5,13 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/url"
 	"os"
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
 	"github.com/urfave/cli/v3"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/redisdriver"
@@ -40,6 +41,10 @@ const storesHelp = `Stores, for --store:
                                             &password= are for the master
    redis+cluster://host:6379?addr=host2:6379
                                             a Redis Cluster; rediss+cluster://
+   postgres://user:password@host:5432/database
+                                            PostgreSQL, with the schema of
+                                            pgdriver.Migrate; no --prefix
+   etcd://host:2379,host2:2379              etcd; etcds:// with TLS
 A password is not seen by others if it is in a file for --password-file, or in
 the environment variable HOLDFAST_STORE or REDIS_URL instead of the command line.`
 
@@ -67,7 +72,7 @@ func storeFlags() []cli.Flag {
 		file("cert", "HOLDFAST_CERT", "`FILE` with the certificate of this client"),
 		file("key", "HOLDFAST_KEY", "`FILE` with the key of that certificate"),
 		&cli.StringFlag{
-			Name: "prefix", Value: "holdfast", Usage: "`TEXT` that keys in Redis begin with, as in holdfast.WithPrefix",
+			Name: "prefix", Value: "holdfast", Usage: "`TEXT` that keys begin with, as in holdfast.WithPrefix",
 			Sources: cli.EnvVars(prefixEnv), Local: true, Category: category, Validator: isPrefix,
 		},
 	}
@@ -104,7 +109,10 @@ type store struct {
 	driver driver.Driver
 	name   string // for people, without a password
 	close  func()
-	redis  redis.UniversalClient // nil if it is no Redis
+	// One of these is not nil.
+	redis    redis.UniversalClient
+	postgres *pgxpool.Pool
+	etcd     *clientv3.Client
 }
 
 // open returns the store at the address, once it has answered. Its errors carry an exit
@@ -116,17 +124,18 @@ func (a *address) open(ctx context.Context) (*store, error) {
 	if err != nil {
 		return nil, usage(err)
 	}
-	u, err := url.Parse(a.url)
-	if err != nil {
-		// The error quotes the URL, and with it the password.
-		return nil, usage(fmt.Errorf("--store is not a URL; want %s, for example", defaultStore))
-	}
-	switch u.Scheme {
+	switch scheme, _, _ := strings.Cut(a.url, "://"); scheme {
 	case "redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster":
-		return a.openRedis(ctx, u, password)
+		return a.openRedis(ctx, password)
+	case "postgres", "postgresql":
+		return a.openPostgres(ctx, password)
+	case "etcd", "etcds":
+		return a.openEtcd(ctx, password)
+	default:
+		// Not the whole URL, for its password.
+		return nil, usage(errors.New("--store: want a URL that begins with redis://, rediss://, unix://, redis+sentinel://, " +
+			"redis+cluster://, postgres:// or etcd://"))
 	}
-	return nil, usage(fmt.Errorf("--store: there is no store %q; want redis, rediss, unix, redis+sentinel or redis+cluster, as in %s",
-		u.Scheme+"://", defaultStore))
 }
 
 // password returns what the password file has, or nothing.
@@ -147,6 +156,9 @@ func (a *address) password() (string, error) {
 
 // unavailable is the failure of a question to a store.
 func (s *store) unavailable(err error) error {
+	if s.postgres != nil {
+		return &failure{exitUnavailable, explainPostgres(s.name, err)}
+	}
 	return &failure{exitUnavailable, explain(s.name, err)}
 }
 

@@ -20,8 +20,6 @@
 // While many callers are under way, locks on a single server are taken, given up and renewed
 // many in one call, see [holdfast.WithPipelining].
 //
-// [holdfast.WithPipelining]: https://pkg.go.dev/github.com/holdfast-go/holdfast#WithPipelining
-//
 // # How long a lock stays
 //
 // One minute after its last use a lock leaves nothing in Redis; see [WithRetention]. A holder
@@ -108,6 +106,8 @@
 //     comes in, waiters ask every 50 to 250 ms.
 //  14. A waiter that gives up says so with a context of its own, and Close withdraws all
 //     waiters before it unsubscribes.
+//
+// [holdfast.WithPipelining]: https://pkg.go.dev/github.com/holdfast-go/holdfast#WithPipelining
 package redisdriver
 
 import (
