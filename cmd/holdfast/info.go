@@ -123,10 +123,10 @@ func whole(d time.Duration) string { return max(d, 0).Truncate(time.Second).Stri
 // remaining is the time that a lease has.
 func remaining(d time.Duration) string { return fmt.Sprintf("%.1fs", d.Seconds()) }
 
-// fence is the fence of a holder, or all that it may use.
+// fence is the fence of a holder, and how many more it may use.
 func fence(h holdfast.Holder) string {
 	if h.LastFence > h.Fence {
-		return fmt.Sprintf("%d to %d", h.Fence, h.LastFence)
+		return fmt.Sprintf("%d (+%d)", h.Fence, h.LastFence-h.Fence)
 	}
 	return strconv.FormatInt(h.Fence, 10)
 }

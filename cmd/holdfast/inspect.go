@@ -21,8 +21,8 @@ import (
 
 const inspectHelp = `Shows who holds a lock and who waits for it, in the order in which they will be
 served. LEFT is the time after which the lease ends unless it is renewed, and
-FENCE is the fencing token; a client that passes a lock on among its goroutines
-has several.
+FENCE is the fencing token; (+31) is how many more a client may use that passes
+the lock on among its goroutines.
 
 The three kinds of lock do not meet: "nightly" may be a mutex, an rwmutex and a
 semaphore at the same time. Without --kind those are shown that are in use.

@@ -61,7 +61,7 @@ func root(command []string) *cli.Command {
 			return cli.ShowRootCommandHelp(cmd)
 		},
 		OnUsageError:          onUsageError,
-		Commands:              []*cli.Command{demoCommand(), runCommand(command), listCommand(), inspectCommand(), unlockCommand()},
+		Commands:              []*cli.Command{demoCommand(), runCommand(command), listCommand(), inspectCommand(), unlockCommand(), doctorCommand()},
 		EnableShellCompletion: true,
 	}
 }

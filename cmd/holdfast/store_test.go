@@ -60,6 +60,11 @@ func requireLocks(t *testing.T, store string) {
 	require.Equal(t, 0, in("unlock", "a b", "--force", "--yes").run())
 	assert.Equal(t, exitLost, holder.wait())
 	require.Equal(t, 1, in("inspect", "a b").run())
+
+	p = in("doctor")
+	assert.Equal(t, 0, p.run())
+	assert.Regexp(t, `(?m)^ok    lock +taken in .*, handed over in `, p.stdout.String())
+	assert.Contains(t, p.stdout.String(), "\n0 failures, ")
 }
 
 func TestLocksInSentinelGroup(t *testing.T) {
@@ -76,7 +81,7 @@ func TestLocksInSentinelGroup(t *testing.T) {
 
 func TestLocksInPostgreSQL(t *testing.T) {
 	t.Parallel()
-	server := pgtest.Start(t)
+	server := pgtest.Start(t, "-c", "fsync=on") // the doctor looks
 	dir := strings.TrimPrefix(strings.Fields(server.DSN())[0], "host=")
 	store := "postgres:///postgres?" + url.Values{"host": {dir}, "user": {"postgres"}, "sslmode": {"disable"}}.Encode()
 
