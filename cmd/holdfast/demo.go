@@ -20,21 +20,25 @@ import (
 const demoHelp = `Starts processes that contend for one lock and shows who holds it and who
 waits.
 
-  mutex      One process holds it at a time, and adds 1 to a counter in a file
-             in a way that needs a lock: it reads, takes its time, and writes.
+  mutex      One process holds it at a time, and adds 1 to a counter in a
+             file in a way that needs a lock: it reads, takes its time, and
+             writes.
   rwmutex    Most turns are for reading, and any number of them go together.
-             They read the counter twice, with a pause. Every fifth or so is for
-             writing, as above, and alone.
+             They read the counter twice, with a pause. Every fifth or so is
+             for writing, as above, and alone.
   semaphore  There are --limit permits. Most turns take one, some take more.
 
 At the end stands what was measured, and the number of violations: turns that
 overlap in time though they must not, or that have more permits together than
 there are; fencing tokens that did not increase; increments that were lost;
-readers that saw the counter change. None of that is asked of the lock library.
-With any of them, the exit code is 70.
+readers that saw the counter change. None of that is asked of the lock
+library. With any of them, the exit code is 70.
 
 Without --store the demo has a small Redis of its own (miniredis). On a real
-one its keys vanish by themselves a minute after the end.`
+one its keys vanish by themselves a minute after the end.
+
+Example:
+   holdfast demo --kind rwmutex --workers 8`
 
 // maxWorkers is how many processes a demo has at most, so that they fit a screen.
 const maxWorkers = 32

@@ -21,15 +21,16 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-const doctorHelp = `Judges a store: whether locks on it work, how fast, and what could make them be
-lost. Each line begins with
+const doctorHelp = `Judges a store: whether locks on it work, how fast, and what could make them
+be lost. Each line begins with
 
    ok     as it should be
    warn   locks work, but more slowly, or can be lost in a case that is named
    fail   locks do not work, or will be lost
 
-Below a warn or fail stands what to do. It takes a lock of its own, twice, and
-writes keys of its own below the prefix, which vanish within a minute or so.
+Below a warn or fail stands what to do. It takes a lock of its own, twice,
+and writes keys of its own below the prefix, which vanish within a minute or
+so.
 
 The rights of the user of Redis are tried one by one. To see all, the doctor
 itself also needs +info and +config|get; locks do not.
@@ -43,9 +44,7 @@ Example:
 
 Exit codes: 0 if nothing fails; 1 if something does;
    64   wrong command line
-   69   no answer from the store, or a refusal
-
-` + storesHelp
+   69   no answer from the store, or a refusal`
 
 // level is how bad a finding is.
 type level string

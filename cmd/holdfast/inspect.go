@@ -19,13 +19,13 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-const inspectHelp = `Shows who holds a lock and who waits for it, in the order in which they will be
-served. LEFT is the time after which the lease ends unless it is renewed, and
-FENCE is the fencing token; (+31) is how many more a client may use that passes
-the lock on among its goroutines.
+const inspectHelp = `Shows who holds a lock and who waits for it, in the order in which they will
+be served. LEFT is the time after which the lease ends unless it is renewed,
+and FENCE is the fencing token; (+31) is how many more a client may use that
+passes the lock on among its goroutines.
 
-The three kinds of lock do not meet: "nightly" may be a mutex, an rwmutex and a
-semaphore at the same time. Without --kind those are shown that are in use.
+The three kinds of lock do not meet: "nightly" may be a mutex, an rwmutex and
+a semaphore at the same time. Without --kind those are shown that are in use.
 holdfast run takes the rwmutex of a name, and with --limit the semaphore.
 
 With --watch it goes on until Ctrl-C. On a terminal it draws again and again;
@@ -42,9 +42,7 @@ Example:
 
 Exit codes: 0 if somebody holds the lock or waits for it; 1 if nobody does;
    64   wrong command line
-   69   no answer from the store, or a refusal
-
-` + storesHelp
+   69   no answer from the store, or a refusal`
 
 // allKinds are the kinds of lock that a name can stand for.
 var allKinds = []driver.Kind{driver.Mutex, driver.RWMutex, driver.Semaphore}

@@ -19,15 +19,16 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-const listHelp = `Lists the locks that somebody holds or waits for, one line for each holder; 2/5
-is a holder of 2 of 5 permits. HELD is for how long the holder has had the lock,
-LEFT the time after which the lease ends unless it is renewed, FENCE the fencing
-token, and WAIT how many wait for the lock. PREFIX is what the names of the
-locks begin with.
+const listHelp = `Lists the locks that somebody holds or waits for, one line for each holder;
+2/5 is a holder of 2 of 5 permits. HELD is for how long the holder has had
+the lock, LEFT the time after which the lease ends unless it is renewed,
+FENCE the fencing token, and WAIT how many wait for the lock. PREFIX is what
+the names of the locks begin with.
 
-It looks at all keys of a Redis, and of all masters of a Cluster, by SCAN. That
-takes about a second for a million keys, and holds up nobody. The user needs the
-right +scan. Locks that are taken or given back meanwhile may be missing.
+It looks at all keys of a Redis, and of all masters of a Cluster, by SCAN.
+That takes about a second for a million keys, and holds up nobody. The user
+needs the right +scan. Locks that are taken or given back meanwhile may be
+missing.
 
 With --json each lock is one line, in the form that holdfast inspect --help
 shows.
@@ -39,9 +40,7 @@ Examples:
 Exit codes: 0, even if there are none;
    64   wrong command line
    69   no answer from the store, or a refusal, such as from a store that
-        cannot list its locks
-
-` + storesHelp
+        cannot list its locks`
 
 // lookers is how many locks are looked at at a time.
 const lookers = 16

@@ -34,8 +34,8 @@ func (g *guard) open(locks *holdfast.Client) *lock {
 	return &lock{rw.Lease, rw.TryLease, rw.Inspect}
 }
 
-// busy says who has the lock.
-func (g *guard) busy(ctx context.Context, l *lock) error {
+// describe says who has the lock.
+func (g *guard) describe(ctx context.Context, l *lock) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	info, err := l.inspect(ctx)
@@ -43,4 +43,35 @@ func (g *guard) busy(ctx context.Context, l *lock) error {
 		info = holdfast.Info{}
 	}
 	return fmt.Errorf("%q is %s", g.lock, describe(info, g.noWait))
+}
+
+// tellEvery is the pause before each look at a lock that is waited for.
+const tellEvery = time.Second
+
+// tell says who has the lock, and again when that changes, until done is called.
+func (g *guard) tell(ctx context.Context, l *lock) (done func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		told := ""
+		for {
+			pause(ctx, tellEvery)
+			info, err := l.inspect(ctx)
+			if ctx.Err() != nil {
+				return
+			}
+			if err != nil || len(info.Holders) == 0 {
+				continue // the library says what is wrong with the store; a lock that is free is on its way to us
+			}
+			if who := describe(info, false); who != told {
+				told = who
+				say(fmt.Errorf("waiting for %q, %s", g.lock, who))
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		<-stopped
+	}
 }

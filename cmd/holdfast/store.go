@@ -14,6 +14,7 @@ import (
 	"github.com/urfave/cli/v3"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/redisdriver"
 )
@@ -30,23 +31,26 @@ const connectTimeout = 5 * time.Second
 
 const defaultStore = "redis://127.0.0.1:6379"
 
-// storesHelp is for the end of the help of each command that uses a store.
+// storesHelp says what all commands have in common.
 const storesHelp = `Stores, for --store:
-   redis://user:password@host:6379/0        a Redis server; rediss:// with TLS
-   unix:///run/redis.sock                   a Redis server on this machine
+   redis://user:password@host:6379/0   a Redis server; rediss:// with TLS
+   unix:///run/redis.sock              a Redis server on this machine
    redis+sentinel://host:26379?master_name=NAME&addr=host2:26379
-                                            the master that Sentinels know; the
-                                            user and password in front are for
-                                            the Sentinels, &username= and
-                                            &password= are for the master
-   redis+cluster://host:6379?addr=host2:6379
-                                            a Redis Cluster; rediss+cluster://
-   postgres://user:password@host:5432/database
-                                            PostgreSQL, with the schema of
-                                            pgdriver.Migrate; no --prefix
-   etcd://host:2379,host2:2379              etcd; etcds:// with TLS
-A password is not seen by others if it is in a file for --password-file, or in
-the environment variable HOLDFAST_STORE or REDIS_URL instead of the command line.`
+                                       the master that Sentinels know; a user
+                                       and password in front are for the
+                                       Sentinels, &username= and &password=
+                                       for the master
+   redis+cluster://host:6379           a Redis Cluster; rediss+cluster://
+   postgres://user:password@host/db    PostgreSQL, with the schema that
+                                       pgdriver.Migrate makes; no --prefix
+   etcd://host:2379,host2:2379         etcd; etcds:// with TLS
+
+Everybody on the machine can see a command line. A password is better off in
+a file for --password-file, or in the environment: the URL of the store is
+that of --store, or else of HOLDFAST_STORE, HOLDFAST_REDIS or REDIS_URL.
+
+For completion in your shell:
+   source <(holdfast completion bash)      # or zsh; fish: ... | source`
 
 // address says which store to use, and how to reach it.
 type address struct {
@@ -63,8 +67,8 @@ func storeFlags() []cli.Flag {
 	}
 	return []cli.Flag{
 		&cli.StringFlag{
-			Name: "store", Aliases: []string{"redis"}, Value: defaultStore, Usage: "`URL` of the store, see above", Local: true, Category: category,
-			// What another Redis client of the program uses comes last.
+			Name: "store", Aliases: []string{"redis"}, Value: defaultStore, Usage: "`URL` of the store, see holdfast --help", Local: true, Category: category,
+			// What other programs use comes last.
 			Sources: cli.EnvVars(storeEnv, "HOLDFAST_REDIS", "REDIS_URL"),
 		},
 		file("password-file", "HOLDFAST_PASSWORD_FILE", "`FILE` with the password of the store"),
@@ -165,4 +169,22 @@ func (s *store) unavailable(err error) error {
 // warnings is the logger given to the library.
 func warnings() *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+}
+
+// releaseTimeout bounds the last words to a Redis that does not answer: the lease
+// ends by itself then, and the command's exit code should not have to wait for it.
+const releaseTimeout = 3 * time.Second
+
+// closeLocks returns when everything is gone that waiters which gave up have left in the
+// queue, if Redis answers.
+func closeLocks(locks *holdfast.Client) {
+	closed := make(chan struct{})
+	go func() {
+		_ = locks.Close()
+		close(closed)
+	}()
+	select {
+	case <-closed:
+	case <-time.After(releaseTimeout):
+	}
 }

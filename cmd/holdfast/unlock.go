@@ -23,22 +23,20 @@ A holder that is alive does not stop at once: it finds out when it renews its
 lease, within a third of its TTL, and until then there may be two. Only the
 fencing token tells what it writes from what the next holder writes.
 
-It shows who holds the lock and asks before it does anything. With --yes it does
-not ask; it has to be given where there is no terminal.
+It shows who holds the lock and asks before it does anything. With --yes it
+does not ask; it has to be given where there is no terminal.
 
-Without --kind it takes the lock of that name that is held. If several kinds of
-it are, say which. holdfast run takes the rwmutex of a name, and with --limit
-the semaphore.
+Without --kind it takes the lock of that name that is held. If several kinds
+of it are, say which. holdfast run takes the rwmutex of a name, and with
+--limit the semaphore.
 
 Example:
    holdfast unlock nightly --force --yes
 
-Exit codes: 0 if the lock was taken from somebody; 1 if nobody held it, or the
-   answer was no;
+Exit codes: 0 if the lock was taken from somebody; 1 if nobody held it, or
+   the answer was no;
    64   wrong command line
-   69   no answer from the store, or a refusal
-
-` + storesHelp
+   69   no answer from the store, or a refusal`
 
 func unlockCommand() *cli.Command {
 	return &cli.Command{
