@@ -198,7 +198,8 @@ func (s *store) watch(ctx context.Context, kind, name string, show func(io.Write
 			}
 		}
 		text := b.String()
-		if terminal {
+		if _, height, ok := sizeOf(os.Stdout); ok && terminal {
+			text = fitted(text, height)
 			text, lines = redrawn(text, lines), strings.Count(text, "\n")
 		}
 		if _, err := os.Stdout.WriteString(text); err != nil {
@@ -206,6 +207,17 @@ func (s *store) watch(ctx context.Context, kind, name string, show func(io.Write
 		}
 		pause(ctx, watchEvery)
 	}
+}
+
+// fitted returns what of text a terminal shows, with a line left for the cursor: what has
+// scrolled away cannot be drawn again.
+func fitted(text string, height int) string {
+	lines := strings.SplitAfter(text, "\n") // and an empty one at the end
+	room := max(height-2, 1)
+	if len(lines)-1 <= room+1 {
+		return text
+	}
+	return strings.Join(lines[:room], "") + fmt.Sprintf("... and %s\n", plural(len(lines)-1-room, "more line", "more lines"))
 }
 
 // redrawn returns text that replaces the lines that the last one had.

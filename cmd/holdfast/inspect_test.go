@@ -123,3 +123,13 @@ func TestTextOfAHolderCannotControlATerminal(t *testing.T) {
 	assert.Equal(t, `"\x1b[2Jvm"`, printable("\x1b[2Jvm"))
 	assert.Equal(t, `""`, printable(""))
 }
+
+// What has scrolled away would be drawn again and again.
+func TestWatchedQueueFitsTheTerminal(t *testing.T) {
+	text := strings.Repeat("line\n", 23)
+	assert.Equal(t, text, fitted(text, 24))
+	cut := fitted(text+"line\n", 24)
+	assert.Equal(t, 23, strings.Count(cut, "\n"))
+	assert.True(t, strings.HasSuffix(cut, "line\n... and 2 more lines\n"), cut)
+	assert.Equal(t, "line\n... and 22 more lines\n", fitted(text, 1), "at least something")
+}

@@ -37,7 +37,7 @@ func (a *address) openRedis(ctx context.Context, password string) (*store, error
 	case "sentinel":
 		o, err := redis.ParseFailoverURL(plain.String())
 		if err == nil && o.MasterName == "" {
-			err = errors.New("Sentinels need the name of the master, as in redis+sentinel://host:26379?master_name=mymaster")
+			err = errors.New("want the name of the master that the Sentinels know, as in redis+sentinel://host:26379?master_name=mymaster")
 		}
 		if err == nil {
 			o.TLSConfig, err = a.files.load(o.TLSConfig)

@@ -55,7 +55,7 @@ Examples:
    holdfast run --lock nightly -w 60 -- ./nightly.sh --all
    holdfast run --lock nightly -n -E 0 -c './nightly.sh > log'
 
-Exit codes: that of the command, or 128+n if signal n ended it or the waiting;
+Exit codes: that of the command; 128+n if signal n ended it or the waiting;
    64   wrong command line
    69   no answer from the store, or a refusal, such as for another --limit
    75   the lock was not acquired: within --timeout, or at once with -n;
