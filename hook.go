@@ -184,7 +184,7 @@ type ReconnectHook interface {
 }
 
 // SpanHook is for a [Hook] that makes spans. Then commands of several callers are not sent
-// together, unless [WithPipelining] says so, for a pipeline has no parent.
+// together, unless [WithPipelining] says so, for a span has one parent.
 type SpanHook interface{ MakesSpans() }
 
 // hooks is the chain, from the outermost to the function that does the work.

@@ -32,7 +32,7 @@ const (
 )
 
 func init() {
-	redistest.RegisterChild("contender", contend)
+	redistest.RegisterChild("pg contender", contend)
 	redistest.RegisterChild("worker", work)
 }
 
@@ -148,7 +148,7 @@ func (a *arena) children(name string, n int) []*redistest.Process {
 
 func (a *arena) contenders(n int) []*redistest.Process {
 	a.Helper()
-	ps := a.children("contender", n)
+	ps := a.children("pg contender", n)
 	for _, p := range ps {
 		a.expect(p, "ready")
 	}

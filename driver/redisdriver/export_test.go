@@ -60,3 +60,10 @@ func (d *Driver) Waiting() (n int) {
 	}
 	return n
 }
+
+// Hears reports whether the driver has a subscription, as far as it knows.
+func (d *Driver) Hears() bool {
+	d.wakes.mu.Lock()
+	defer d.wakes.mu.Unlock()
+	return d.wakes.live
+}

@@ -62,7 +62,7 @@ func TestWaiterWhoseAnswerIsUnderWayIsNotForgottenByAResubscription(t *testing.T
 		go func() { answer <- w.ask() }()
 		<-late.handled
 		e.mend()
-		subscribed(t, direct, s, 1)
+		require.Eventually(t, w.d.Hears, 10*time.Second, time.Millisecond) // the server knows of it earlier
 		close(late.goOn)
 		after := (<-answer).RetryAfter
 		require.Positive(t, after)

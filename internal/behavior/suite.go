@@ -23,8 +23,8 @@ type Open func(t testing.TB, opts ...holdfast.Option) *holdfast.Client
 // Run holds a store to the promises of package holdfast, as far as that takes no fault of
 // the store or of its network. It is for drivers, beside driver/drivertest, which holds
 // them to the contract of package driver. A test is skipped if it needs a kind of lock or a
-// queue that the store does not have. The tests are parallel. That Close leaves no goroutine behind is for the
-// TestMain of the driver to see.
+// queue that the store does not have. The tests are parallel. That Close leaves no goroutine
+// behind is for the TestMain of the driver to see.
 func Run(t *testing.T, open Open) {
 	for name, test := range map[string]func(*suite){
 		"GoroutinesOfManyClientsExcludeEachOther":  (*suite).excludes,
@@ -197,7 +197,7 @@ func (s *suite) servesInOrder() {
 
 // loses is what a holder that is paused, or cut off, looks like to the others.
 func (s *suite) loses() {
-	const ttl = time.Second
+	const ttl = 2 * time.Second // which etcd can keep
 	holder := s.take(s.client(holdfast.WithTTL(ttl), holdfast.WithoutRenewal()).Mutex(s.lock).Lease)
 	next := s.client().Mutex(s.lock)
 	var before error
@@ -215,7 +215,7 @@ func (s *suite) loses() {
 }
 
 func (s *suite) keeps() {
-	const ttl = time.Second
+	const ttl = 2 * time.Second // which etcd can keep
 	lease := s.take(s.client(holdfast.WithTTL(ttl)).Mutex(s.lock).Lease)
 	select {
 	case <-lease.Done():

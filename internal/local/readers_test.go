@@ -61,7 +61,8 @@ func TestReadersOfOneClientNeedFewCommands(t *testing.T) {
 			in.Go(c.RWMutex("x").RLock)
 		}
 		lab.Promptly(t, lab.Soon, func() error { in.Wait(); return nil })
-		assert.Len(t, l.Look(other).Holders, 1)
+		// A turn is for 32 of them at least, and for all that come within a millisecond.
+		assert.LessOrEqual(t, len(l.Look(other).Holders), readers/32)
 		for i := range readers - 1 {
 			rw.RUnlock()
 			require.False(t, other.TryLock(), "%d are gone", i+1)

@@ -29,7 +29,7 @@ const (
 	patience = time.Minute
 )
 
-func init() { redistest.RegisterChild("contender", runContender) }
+func init() { redistest.RegisterChild("etcd contender", runContender) }
 
 // runContender does what it reads, one command a line, and prints what became of it:
 //
@@ -147,7 +147,7 @@ func newReferee(tb testing.TB) *referee { return &referee{TB: tb, spells: map[in
 
 func (r *referee) contender(kind string, endpoints ...string) *contender {
 	r.Helper()
-	p := redistest.Child(r, "contender", "KIND="+kind, "ENDPOINTS="+strings.Join(endpoints, ","))
+	p := redistest.Child(r, "etcd contender", "KIND="+kind, "ENDPOINTS="+strings.Join(endpoints, ","))
 	c := &contender{p, r, make(chan string, 100_000)}
 	go c.hear()
 	return c

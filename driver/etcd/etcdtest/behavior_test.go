@@ -1,0 +1,18 @@
+package etcdtest
+
+import (
+	"testing"
+
+	"github.com/holdfast-go/holdfast"
+	etcddriver "github.com/holdfast-go/holdfast/driver/etcd"
+	"github.com/holdfast-go/holdfast/internal/behavior"
+)
+
+func TestBehavior(t *testing.T) {
+	endpoint := embedded(t)
+	t.Run("", func(t *testing.T) { // so that the server outlives the parallel tests
+		behavior.Run(t, func(t testing.TB, opts ...holdfast.Option) *holdfast.Client {
+			return holdfast.Open(etcddriver.New(connect(t, endpoint)), opts...)
+		})
+	})
+}
