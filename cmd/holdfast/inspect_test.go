@@ -107,6 +107,8 @@ func TestWatchWritesEachChangeUntilCtrlC(t *testing.T) {
 	s := redistest.Mini(t)
 	p := command(t, s, "inspect", "--watch", "watched").start()
 	p.awaitOutput(`nobody holds "watched"`)
+	looked := s.Mini().CommandCount()
+	eventually(t, func() bool { return s.Mini().CommandCount() >= looked+2*len(allKinds) }, "it looks again")
 	locks := locksOf(t, s)
 	lease, err := locks.Mutex("watched").TryLease(t.Context())
 	require.NoError(t, err)

@@ -237,17 +237,19 @@ func TestLostLeaseEndsTheCommand(t *testing.T) {
 			awaitGroupGone(t, group)
 		})
 		t.Run("unless it is to go on", func(t *testing.T) {
+			late := filepath.Join(t.TempDir(), "late")
 			p := under(t, s, "lost", "--ttl", "1s", "--on-lost", "ignore", "--", "sh", "-c",
-				`trap 'echo got TERM; exit 0' TERM; echo ready; read line; echo done`)
+				`trap 'echo got TERM; exit 0' TERM; (sleep 3; touch "$0") > /dev/null 2>&1 & echo group $$; read line; echo done`, late)
 			stdin, err := p.cmd.StdinPipe()
 			require.NoError(t, err)
-			p.start().awaitOutput("ready")
+			group := groupOf(t, p.start())
 			lose(t, s, "lost")
 			eventually(t, func() bool { return strings.Contains(p.stderr.String(), "goes on without the lock") }, "the loss is told")
 			_, err = stdin.Write([]byte("\n"))
 			require.NoError(t, err)
 			assert.Equal(t, exitLost, p.wait(), "although nothing was done about it")
-			assert.Equal(t, "ready\ndone\n", p.stdout.String())
+			assert.Equal(t, fmt.Sprintf("group %d\ndone\n", group), p.stdout.String())
+			eventually(t, func() bool { _, err := os.Stat(late); return err == nil }, "what it left in the background goes on, too")
 		})
 		t.Run("and what it left in its group", func(t *testing.T) {
 			p := under(t, s, "lost", "--ttl", "1s", "--grace", "200ms", "--", "sh", "-c",
@@ -345,8 +347,12 @@ func TestVerboseSaysWhomItWaitsForAndWhenThatChanges(t *testing.T) {
 		p := under(t, s, "told", "--verbose", "--", "true").start()
 		waiting := `waiting for "told", held by ` + inspected(t, m).Holders[0].Holder
 		eventually(t, func() bool { return strings.Contains(p.stderr.String(), waiting) }, "it says %s", waiting)
+		// When another one has looked, the first has looked twice.
+		other := under(t, s, "told", "--verbose", "-s", "--", "true").start()
+		eventually(t, func() bool { return strings.Contains(other.stderr.String(), waiting) }, "the other says %s", waiting)
 		require.NoError(t, first.Release(t.Context()))
 		require.Equal(t, 0, p.wait())
+		require.Equal(t, 0, other.wait())
 		assert.Contains(t, p.stderr.String(), `got "told" after `)
 		assert.Equal(t, 2, strings.Count(p.stderr.String(), "\n"), "only changes are told")
 	})

@@ -165,6 +165,7 @@ func TestRedisURLOfTheEnvironmentIsUsed(t *testing.T) {
 func TestTLSNeedsATrustedCertificate(t *testing.T) {
 	t.Parallel()
 	certificate, ca := selfSigned(t)
+	_, other := selfSigned(t)
 	m := miniredis.NewMiniRedis()
 	require.NoError(t, m.StartTLS(&tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12}))
 	t.Cleanup(m.Close)
@@ -176,6 +177,7 @@ func TestTLSNeedsATrustedCertificate(t *testing.T) {
 		want string
 	}{
 		{[]string{"--store", "rediss://" + m.Addr(), "--cacert", ca}, 0, ""},
+		{[]string{"--store", "rediss://" + m.Addr(), "--cacert", other}, exitUnavailable, "its certificate is not trusted"},
 		{[]string{"--store", "rediss://" + m.Addr()}, exitUnavailable, "give its authority with --cacert"},
 		{[]string{"--store", "rediss://" + plain.Addr()}, exitUnavailable, "perhaps one side wants TLS"},
 	} {
