@@ -236,7 +236,8 @@ local function load_fat(token)
     return v
   end
   lock = { high = tonumber(v[1] or 0), limit = tonumber(v[2] or 0), resized = v[3], owner = v[4] or nil,
-    head = v[5] and tonumber(v[5]), tail = tonumber(v[6] or 0), birth = v[7] and tonumber(v[7]), skip = v[8] and tonumber(v[8]),
+    head = v[5] and tonumber(v[5]) or nil, tail = tonumber(v[6] or 0), birth = v[7] and tonumber(v[7]),
+    skip = v[8] and tonumber(v[8]) or nil,
     dead = v[9] or '', life = tonumber(v[10] or 0), count = 0, used = 0, earliest = 0, span = 0,
     holders = {}, waiters = {}, stands = v[13] }
   lock.informed = lock.skip or lock.head
@@ -252,8 +253,9 @@ local function load_fat(token)
   end
 end
 
--- Load the lock, and where a token stands in it. record is the thin form if it was read before.
--- Returns an error reply if the key is no lock. Beside its fields this leaves in lock:
+-- Load the lock, and where a token stands in it. record is the thin form, or false for none, if
+-- that was read before. Returns an error reply if the key is no lock. Beside its fields this
+-- leaves in lock:
 --
 --   count, used      how many hold it, and how much of it
 --   earliest, span   no lease ends before this time; no lease that ends then was longer
@@ -262,7 +264,9 @@ end
 --   mine, place      the holder that the token is; the place where it waits
 local function load(token, record)
   changed = {}
-  record = record or redis.call('MGET', KEYS[n])[1]
+  if record == nil then
+    record = redis.call('MGET', KEYS[n])[1]
+  end
   local refused
   if record then
     refused = load_thin(record)
