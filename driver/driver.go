@@ -294,6 +294,15 @@ type Inspector interface {
 	Inspect(ctx context.Context, k Kind, name string) (Info, error)
 }
 
+// Lister is the ability to name the locks in a store.
+type Lister interface {
+	// List calls f once with each lock that somebody holds or waits for, if its name
+	// begins with prefix, in no particular order and one call at a time. It may also call f
+	// with locks that were in use lately. Locks that are taken or released meanwhile may be
+	// missing. List stops at the first error of f, and returns it.
+	List(ctx context.Context, prefix string, f func(k Kind, name string) error) error
+}
+
 // Forcer is the ability to take a lock from its holder.
 type Forcer interface {
 	// ForceRelease ends the leases of all holders of the lock, and lets the next waiter

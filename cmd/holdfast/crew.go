@@ -61,7 +61,7 @@ func (d *demo) worker(self string, id int, counter string) *exec.Cmd {
 		args = append(args, "--no-lock")
 	}
 	cmd := exec.Command(self, args...)
-	cmd.Env = append(os.Environ(), redisEnv+"="+d.url, prefixEnv+"="+d.prefix)
+	cmd.Env = append(os.Environ(), d.address.environ()...)
 	return cmd
 }
 

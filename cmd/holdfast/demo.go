@@ -14,28 +14,31 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/go-redis/v9"
 	"github.com/urfave/cli/v3"
 )
 
 const demoHelp = `Starts processes that contend for one lock and shows who holds it and who
 waits.
 
-  mutex      One process holds it at a time, and adds 1 to a counter in a file
-             in a way that needs a lock: it reads, takes its time, and writes.
+  mutex      One process holds it at a time, and adds 1 to a counter in a
+             file in a way that needs a lock: it reads, takes its time, and
+             writes.
   rwmutex    Most turns are for reading, and any number of them go together.
-             They read the counter twice, with a pause. Every fifth or so is for
-             writing, as above, and alone.
+             They read the counter twice, with a pause. Every fifth or so is
+             for writing, as above, and alone.
   semaphore  There are --limit permits. Most turns take one, some take more.
 
 At the end stands what was measured, and the number of violations: turns that
 overlap in time though they must not, or that have more permits together than
 there are; fencing tokens that did not increase; increments that were lost;
-readers that saw the counter change. None of that is asked of the lock library.
-With any of them, the exit code is 70.
+readers that saw the counter change. None of that is asked of the lock
+library. With any of them, the exit code is 70.
 
-Without --redis the demo has a small Redis of its own (miniredis). On a real
-one its keys vanish by themselves a minute after the end.`
+Without --store the demo has a small Redis of its own (miniredis). On a real
+one its keys vanish by themselves a minute after the end.
+
+Example:
+   holdfast demo --kind rwmutex --workers 8`
 
 // maxWorkers is how many processes a demo has at most, so that they fit a screen.
 const maxWorkers = 32
@@ -45,9 +48,8 @@ type demo struct {
 	kind     *kind
 	limit    int64 // see kind
 	lock     string
-	url      string // of Redis, for the workers
-	server   string // the same for people, without its password
-	prefix   string
+	address  *address // of the store, for the workers
+	server   string   // the same for people, without its password
 	duration time.Duration
 	workers  int
 	unlocked bool
@@ -62,23 +64,20 @@ func demoCommand() *cli.Command {
 		OnUsageError:    onUsageError,
 		ArgValidator:    noArguments,
 		Commands:        []*cli.Command{workerCommand()},
-		Flags: []cli.Flag{
+		Flags: append([]cli.Flag{
 			&cli.StringFlag{Name: "kind", Value: "mutex", Usage: "`KIND` of lock: " + strings.Join(kindNames(), ", "), Local: true, Validator: oneOf(kindNames()...)},
 			&cli.Int64Flag{Name: "limit", Usage: "`NUMBER` of permits of the semaphore, 1 to 9 (default: half of the processes, and 1)", Local: true, Validator: between[int64](1, maxPermits), HideDefault: true},
-			&cli.StringFlag{Name: "redis", Usage: "`URL` of a Redis, such as redis://127.0.0.1:6379 (default: an embedded one)", Local: true},
 			&cli.DurationFlag{Name: "duration", Value: 5 * time.Second, Usage: "`TIME` until it ends", Local: true, Validator: positive},
 			&cli.IntFlag{Name: "workers", Value: 4, Usage: "`NUMBER` of processes, 1 to 32", Local: true, Validator: between(1, maxWorkers)},
 			&cli.StringFlag{Name: "name", Usage: "`NAME` of the lock (default: a new one)", Local: true},
-			prefixFlag(),
 			&cli.BoolFlag{Name: "no-lock", Hidden: true, Usage: "let everybody in, to see violations", Local: true},
-		},
+		}, demoStoreFlags()...),
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			d := &demo{
 				kind:     kindNamed(cmd.String("kind")),
 				limit:    cmd.Int64("limit"),
 				lock:     cmd.String("name"),
-				url:      cmd.String("redis"),
-				prefix:   cmd.String("prefix"),
+				address:  addressOf(cmd),
 				duration: cmd.Duration("duration"),
 				workers:  cmd.Int("workers"),
 				unlocked: cmd.Bool("no-lock"),
@@ -94,6 +93,16 @@ func demoCommand() *cli.Command {
 			return d.run(ctx)
 		},
 	}
+}
+
+// demoStoreFlags are those of all commands, but a demo has a store of its own unless the
+// command line says otherwise.
+func demoStoreFlags() []cli.Flag {
+	flags := storeFlags()
+	store := flags[0].(*cli.StringFlag)
+	store.Value, store.Sources = "", cli.ValueSourceChain{}
+	store.Usage = "`URL` of a store, such as " + defaultStore + " (default: an embedded Redis)"
+	return flags
 }
 
 func oneOf(words ...string) func(string) error {
@@ -128,11 +137,11 @@ func (d *demo) run(ctx context.Context) error {
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second Ctrl-C ends us at once
 
-	closeRedis, err := d.openRedis(ctx)
+	closeStore, err := d.openStore(ctx)
 	if err != nil {
 		return err
 	}
-	defer closeRedis()
+	defer closeStore()
 	dir, err := os.MkdirTemp("", "holdfast-demo-")
 	if err != nil {
 		return &failure{exitFailure, err}
@@ -159,32 +168,26 @@ func (d *demo) run(ctx context.Context) error {
 	return s.failure()
 }
 
-// openRedis starts the embedded Redis, or asks the given one whether it is there.
-func (d *demo) openRedis(ctx context.Context) (closeRedis func(), err error) {
-	if d.url == "" {
+// openStore starts the embedded Redis, or asks the given store whether it is there.
+func (d *demo) openStore(ctx context.Context) (closeStore func(), err error) {
+	if d.address.url == "" {
 		m := miniredis.NewMiniRedis()
 		m.ClockTTL(true)
 		if err := m.Start(); err != nil {
 			return nil, &failure{exitFailure, fmt.Errorf("embedded Redis: %w", err)}
 		}
-		d.url = "redis://" + m.Addr()
+		d.address = &address{url: "redis://" + m.Addr(), prefix: d.address.prefix}
 		d.server = "embedded Redis, " + m.Addr()
 		return m.Close, nil
 	}
-	rdb, err := connect(ctx, d.url)
+	s, err := d.address.open(ctx)
 	if err != nil {
 		return nil, err
 	}
-	d.server = "Redis at " + rdb.Options().Addr
+	d.server = s.name
 	// The workers have connections of their own; this one has served its purpose.
-	return func() {}, closeClient(rdb)
-}
-
-func closeClient(rdb *redis.Client) error {
-	if err := rdb.Close(); err != nil {
-		return &failure{exitFailure, err}
-	}
-	return nil
+	s.close()
+	return func() {}, nil
 }
 
 // watch follows the workers until the time is over or ctx ends, and then until

@@ -18,10 +18,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// releaseTimeout bounds the last words to a Redis that does not answer: the lease
-// ends by itself then, and the command's exit code should not have to wait for it.
-const releaseTimeout = 3 * time.Second
-
 // passedOn are the signals that go to the command. The first four end the waiting
 // if they come before there is one.
 var passedOn = []os.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2}
@@ -35,12 +31,12 @@ func (g *guard) run(ctx context.Context) error {
 	notify(signals, passedOn...)
 	waiting, end := endOnSignal(ctx, signals)
 	defer end()
-	rdb, err := connect(waiting, g.url)
+	s, err := g.address.open(waiting)
 	if err != nil {
-		return g.refusal(waiting, err)
+		return g.refusal(waiting, s, err)
 	}
-	defer func() { _ = rdb.Close() }()
-	locks := holdfast.New(rdb, holdfast.WithPrefix(g.prefix), holdfast.WithTTL(g.ttl), holdfast.WithLogger(warnings()))
+	defer s.close()
+	locks := holdfast.Open(s.driver, holdfast.WithTTL(g.ttl), holdfast.WithLogger(warnings()))
 	defer closeLocks(locks)
 	defer signal.Stop(signals) // from then on they end us, should Redis not answer
 
@@ -53,21 +49,7 @@ func (g *guard) run(ctx context.Context) error {
 		}
 		g.release(lease)
 	}
-	return g.refusal(waiting, err)
-}
-
-// closeLocks returns when everything is gone that waiters which gave up have left in the
-// queue, if Redis answers.
-func closeLocks(locks *holdfast.Client) {
-	closed := make(chan struct{})
-	go func() {
-		_ = locks.Close()
-		close(closed)
-	}()
-	select {
-	case <-closed:
-	case <-time.After(releaseTimeout):
-	}
+	return g.refusal(waiting, s, err)
 }
 
 // notify is signal.Notify without the signals that we were started to ignore, as nohup
@@ -115,6 +97,15 @@ var errTimeout = errors.New("--timeout is over")
 
 // acquire waits for the lock as the command line says.
 func (g *guard) acquire(ctx context.Context, l *lock) (lease *holdfast.Lease, err error) {
+	if g.verbose {
+		start, done := time.Now(), g.tell(ctx, l)
+		defer func() {
+			done()
+			if waited := time.Since(start); err == nil && waited > tellEvery {
+				say(fmt.Errorf("got %q after %s", g.lock, whole(waited)))
+			}
+		}()
+	}
 	switch {
 	case g.noWait:
 		ctx, cancel := context.WithTimeout(ctx, connectTimeout)
@@ -130,13 +121,13 @@ func (g *guard) acquire(ctx context.Context, l *lock) (lease *holdfast.Lease, er
 	// Time can also run out while Redis is away; then the error tells of that.
 	busy := errors.Is(err, errTimeout) && !errors.Is(err, driver.ErrTransient)
 	if busy || errors.Is(err, holdfast.ErrLocked) {
-		err = &failure{exitNotAcquired, g.busy(ctx, l)}
+		err = &failure{g.busy, g.describe(ctx, l)}
 	}
 	return lease, err
 }
 
 // refusal says why there is no lease.
-func (g *guard) refusal(waiting context.Context, err error) error {
+func (g *guard) refusal(waiting context.Context, s *store, err error) error {
 	if by, ok := errors.AsType[interrupted](context.Cause(waiting)); ok {
 		return &failure{exitSignal + int(by.sig), by}
 	}
@@ -146,7 +137,7 @@ func (g *guard) refusal(waiting context.Context, err error) error {
 	if _, ok := errors.AsType[*failure](err); ok {
 		return err
 	}
-	return &failure{exitUnavailable, err}
+	return s.unavailable(err)
 }
 
 // hold runs the command while it holds the lease.
@@ -181,6 +172,9 @@ func (g *guard) release(lease *holdfast.Lease) bool {
 	err := lease.Release(ctx)
 	if errors.Is(err, holdfast.ErrLost) || errors.Is(err, holdfast.ErrNotHeld) {
 		return false
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = errors.New("the store does not answer")
 	}
 	if err != nil {
 		// The command has done its work under the lock; only the next one has to wait.

@@ -19,6 +19,7 @@ import (
 type job struct {
 	group    int // the process group, and the process that leads it: the command
 	terminal *terminal
+	carryOn  bool // although the lease is lost
 	signals  chan os.Signal
 	resumed  chan os.Signal       // SIGCONT
 	states   chan unix.WaitStatus // of the command: stopped any number of times, then ended
@@ -92,6 +93,7 @@ func (j *job) supervise(l lease, g *guard, signals chan os.Signal) (_ unix.WaitS
 	notify(j.resumed, unix.SIGCONT)
 	defer signal.Stop(j.resumed)
 
+	j.carryOn = g.onLost == "ignore"
 	gone := l.Done()
 	var killAt time.Time
 	var kill <-chan time.Time
@@ -99,7 +101,7 @@ func (j *job) supervise(l lease, g *guard, signals chan os.Signal) (_ unix.WaitS
 		select {
 		case status := <-j.states:
 			if !status.Stopped() {
-				if gone == nil {
+				if gone == nil && !j.carryOn {
 					j.sweep(killAt)
 				}
 				return status, gone == nil
@@ -110,10 +112,19 @@ func (j *job) supervise(l lease, g *guard, signals chan os.Signal) (_ unix.WaitS
 		case <-j.resumed:
 			j.resume(l)
 		case <-gone:
-			say(fmt.Errorf("the lease on %q was lost; the command gets TERM, and after %v KILL", g.lock, g.grace))
-			j.signal(unix.SIGTERM)
-			j.signal(unix.SIGCONT) // one that is stopped would not see it
-			gone, killAt, kill = nil, time.Now().Add(g.grace), time.After(g.grace)
+			gone = nil
+			switch g.onLost {
+			case "ignore":
+				say(fmt.Errorf("the lease on %q was lost; the command goes on without the lock", g.lock))
+			case "kill":
+				say(fmt.Errorf("the lease on %q was lost; the command gets KILL", g.lock))
+				j.signal(unix.SIGKILL)
+			default:
+				say(fmt.Errorf("the lease on %q was lost; the command gets TERM, and after %v KILL", g.lock, g.grace))
+				j.signal(unix.SIGTERM)
+				j.signal(unix.SIGCONT) // one that is stopped would not see it
+				killAt, kill = time.Now().Add(g.grace), time.After(g.grace)
+			}
 		case <-kill:
 			j.signal(unix.SIGKILL)
 		}

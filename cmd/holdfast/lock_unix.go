@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/holdfast-go/holdfast"
@@ -35,8 +34,8 @@ func (g *guard) open(locks *holdfast.Client) *lock {
 	return &lock{rw.Lease, rw.TryLease, rw.Inspect}
 }
 
-// busy says who has the lock.
-func (g *guard) busy(ctx context.Context, l *lock) error {
+// describe says who has the lock.
+func (g *guard) describe(ctx context.Context, l *lock) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	info, err := l.inspect(ctx)
@@ -46,49 +45,33 @@ func (g *guard) busy(ctx context.Context, l *lock) error {
 	return fmt.Errorf("%q is %s", g.lock, describe(info, g.noWait))
 }
 
-// maxNamed is how many holders an error names. It is one line.
-const maxNamed = 3
+// tellEvery is the pause before each look at a lock that is waited for.
+const tellEvery = time.Second
 
-// describe says who holds a lock. If the caller does not wait, it also says whether others
-// wait: readers can turn a reader away because a writer is next.
-func describe(info holdfast.Info, queue bool) string {
-	if len(info.Holders) == 0 {
-		return "locked"
-	}
-	var b strings.Builder
-	b.WriteString("held by ")
-	if n := len(info.Holders); n > 1 {
-		fmt.Fprintf(&b, "%d: ", n)
-	}
-	var used int64
-	for i, h := range info.Holders {
-		used += h.Weight
-		if i < maxNamed {
-			if i > 0 {
-				b.WriteString(", ")
+// tell says who has the lock, and again when that changes, until done is called.
+func (g *guard) tell(ctx context.Context, l *lock) (done func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		told := ""
+		for {
+			pause(ctx, tellEvery)
+			info, err := l.inspect(ctx)
+			if ctx.Err() != nil {
+				return
 			}
-			fmt.Fprintf(&b, "%s since %s%s", h.Holder, h.Since.Local().Format(time.DateTime), part(h))
+			if err != nil || len(info.Holders) == 0 {
+				continue // the library says what is wrong with the store; a lock that is free is on its way to us
+			}
+			if who := describe(info, false); who != told {
+				told = who
+				say(fmt.Errorf("waiting for %q, %s", g.lock, who))
+			}
 		}
+	}()
+	return func() {
+		cancel()
+		<-stopped
 	}
-	if n := len(info.Holders) - maxNamed; n > 0 {
-		fmt.Fprintf(&b, " and %s", plural(n, "other", "others"))
-	}
-	if info.Limit > 0 {
-		fmt.Fprintf(&b, "; %d of %s in use", used, plural(int(info.Limit), "permit is", "permits are"))
-	}
-	if n := len(info.Queue); queue && n > 0 {
-		fmt.Fprintf(&b, "; %s", plural(n, "waits", "wait"))
-	}
-	return b.String()
-}
-
-// part is what a holder has of a lock that it need not have all of.
-func part(h holdfast.Holder) string {
-	switch {
-	case h.Shared:
-		return " (shared)"
-	case h.Weight > 1:
-		return fmt.Sprintf(" (%d permits)", h.Weight)
-	}
-	return ""
 }

@@ -1,4 +1,4 @@
-// Command holdfast shows and uses locks of the holdfast library.
+// Command holdfast uses and shows locks of the holdfast library.
 //
 //	holdfast demo
 //
@@ -14,8 +14,19 @@
 // HOLDFAST_FENCE. If the lease is lost, the command is ended. See holdfast run --help for
 // the exit codes.
 //
-// holdfast run uses the Redis of --redis or of the environment variable HOLDFAST_REDIS, a
-// URL such as redis://user:password@host:6379/0.
+//	holdfast ls
+//	holdfast inspect nightly --watch
+//	holdfast unlock nightly --force
+//
+// list the locks that are held, show who holds one and who waits for it, and take it away.
+//
+//	holdfast doctor
+//
+// judges a store: whether locks work on it, how fast, and what could make them be lost.
+//
+// All commands use the store of --store, or of the environment variable HOLDFAST_STORE or
+// REDIS_URL: a Redis server, a Sentinel group, a Cluster, PostgreSQL or etcd. See holdfast
+// --help for the URLs.
 package main
 
 import (
@@ -50,9 +61,10 @@ func split(args []string) (own, command []string) {
 
 func root(command []string) *cli.Command {
 	return &cli.Command{
-		Name:    "holdfast",
-		Usage:   "distributed locks on Redis",
-		Version: version(),
+		Name:        "holdfast",
+		Usage:       "locks among processes, on Redis, PostgreSQL or etcd",
+		Version:     version(),
+		Description: storesHelp,
 		// A wrong word would otherwise be taken for a help topic.
 		Action: func(_ context.Context, cmd *cli.Command) error {
 			if cmd.Args().Present() {
@@ -60,8 +72,9 @@ func root(command []string) *cli.Command {
 			}
 			return cli.ShowRootCommandHelp(cmd)
 		},
-		OnUsageError: onUsageError,
-		Commands:     []*cli.Command{demoCommand(), runCommand(command)},
+		OnUsageError:          onUsageError,
+		Commands:              []*cli.Command{demoCommand(), runCommand(command), listCommand(), inspectCommand(), unlockCommand(), doctorCommand()},
+		EnableShellCompletion: true,
 	}
 }
 

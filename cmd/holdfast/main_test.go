@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"regexp"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -60,7 +61,7 @@ func command(t *testing.T, s *redistest.Server, args ...string) *process {
 	// With -race each process would sleep for a second before it exits.
 	p.cmd.Env = append(os.Environ(), roleEnv+"=holdfast", "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE"))
 	if s != nil {
-		p.cmd.Env = append(p.cmd.Env, redisEnv+"="+urlOf(s), prefixEnv+"="+s.Prefix())
+		p.cmd.Env = append(p.cmd.Env, storeEnv+"="+urlOf(s), prefixEnv+"="+s.Prefix())
 	}
 	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
 	// What it starts may keep the pipes open after it.
@@ -181,6 +182,18 @@ func TestWrongCommandLinesEndWith64(t *testing.T) {
 		{"demo", "--kind", "semaphore", "--limit", "10"},
 		{"demo", "--duration", "-1s"},
 		{"demo", "--redis", "http://localhost"},
+		{"demo", "--store", "frob://localhost"},
+		{"inspect"},
+		{"inspect", "a", "b"},
+		{"inspect", "a", "--kind", "sonnet"},
+		{"inspect", "a", "--store", "redis+sentinel://127.0.0.1:1"}, // which master?
+		{"inspect", "a", "--cacert", "/dev/null"},                   // without TLS
+		{"inspect", "a", "--store", "rediss://127.0.0.1:1", "--cacert", "/dev/null"},
+		{"inspect", "a", "--store", "rediss://127.0.0.1:1", "--cert", "/dev/null"},
+		{"inspect", "a", "--password-file", "/nonexistent"},
+		{"inspect", "a", "--password-file", "/dev/null"},
+		{"inspect", "a", "--prefix", "a:2:mutex"},
+		{"unlock", "--force"},
 		{"run", "--", "true"},
 		{"run", "--lock", "a"},
 		{"run", "--lock", "a", "--"},
@@ -189,6 +202,13 @@ func TestWrongCommandLinesEndWith64(t *testing.T) {
 		{"run", "--lock", "a", "--timeout", "-1s", "--", "true"},
 		{"run", "--lock", "a", "--timeout", "1s", "-n", "--", "true"},
 		{"run", "--lock", "a", "--prefix", "", "--", "true"},
+		{"run", "--lock", "a", "-w", "soon", "--", "true"},
+		{"run", "--lock", "a", "-w", "-5", "--", "true"},
+		{"run", "--lock", "a", "-w", "NaN", "--", "true"},
+		{"run", "--lock", "a", "-E", "256", "--", "true"},
+		{"run", "--lock", "a", "-c", "true", "--", "true"},
+		{"run", "--lock", "a", "-c", ""},
+		{"run", "--lock", "a", "--on-lost", "weep", "--", "true"},
 		{"run", "--lock", "a", "-s", "-x", "--", "true"},
 		{"run", "--lock", "a", "-s", "--limit", "3", "--", "true"},
 		{"run", "--lock", "a", "-e", "--limit", "3", "--", "true"},
@@ -217,6 +237,30 @@ func TestHelpTellsTheExitCodes(t *testing.T) {
 	assert.Equal(t, 0, p.run())
 	for _, code := range []string{"64", "69", "75", "76", "126", "127", "128+n"} {
 		assert.Contains(t, p.stdout.String(), code)
+	}
+}
+
+// Every command shows an example, and fits 80 columns.
+func TestHelpOfEveryCommandIsWhole(t *testing.T) {
+	for _, c := range append(root(nil).Commands, root(nil)) {
+		assert.Contains(t, c.Description, "holdfast "+strings.TrimPrefix(c.Name, "holdfast"), "%s has no example", c.Name)
+		for line := range strings.Lines(c.Description) {
+			assert.LessOrEqual(t, len(line), 77+len("\n"), "%s: %s", c.Name, line) // it is shown with 3 spaces in front
+		}
+	}
+}
+
+func TestShellsCompleteCommandsAndFlags(t *testing.T) {
+	t.Parallel()
+	for _, shell := range []string{"bash", "zsh", "fish"} {
+		p := command(t, nil, "completion", shell)
+		assert.Equal(t, 0, p.run())
+		assert.Contains(t, p.stdout.String(), "holdfast", shell)
+	}
+	p := command(t, nil, "--generate-shell-completion")
+	assert.Equal(t, 0, p.run())
+	for _, name := range []string{"demo", "run", "ls", "inspect", "unlock", "doctor"} {
+		assert.Contains(t, p.stdout.String(), name)
 	}
 }
 

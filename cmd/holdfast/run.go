@@ -4,51 +4,62 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"strconv"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/urfave/cli/v3"
 )
 
-const runHelp = `Waits for the lock, runs the command, and gives the lock back when the command
-has ended. Several holdfast run with one lock name, on any machines that share
-the Redis, run one at a time, in the order in which they came.
+const runHelp = `Waits for the lock, runs the command, and gives the lock back when the
+command has ended. Several holdfast run with one lock name, on any machines
+that share the Redis, run one at a time, in the order in which they came.
 
-With --shared the command runs together with others that are --shared, but alone
-otherwise, as with flock -s. A command that waits to run alone holds up all that
-come after it.
+With --shared the command runs together with others that are --shared, but
+alone otherwise, as with flock -s. A command that waits to run alone holds up
+all that come after it.
 
-With --limit the lock is a semaphore: that many commands run at a time, or fewer
-if some take several --permits. All must give the same limit.
+With --limit the lock is a semaphore: that many commands run at a time, or
+fewer if some take several --permits. All must give the same limit.
 
-A name stands for two separate locks. With --limit it is a holdfast.Semaphore in
-Go, otherwise a holdfast.RWMutex. A holdfast.Mutex of that name is a third lock.
+A name stands for two separate locks. With --limit it is a holdfast.Semaphore
+in Go, otherwise a holdfast.RWMutex. A holdfast.Mutex of that name is a third
+lock.
 
-The command gets HOLDFAST_LOCK, the name, and HOLDFAST_FENCE, the fencing token.
-The token is a number that is larger for each holder than for all before it. Have
-the resource that you write to refuse a smaller number than it has seen. That
-stops even a command that was paused, or cut off, for longer than its lease.
+The command gets HOLDFAST_LOCK, the name, and HOLDFAST_FENCE, the fencing
+token. The token is a number that is larger for each holder than for all
+before it. Have the resource that you write to refuse a smaller number than
+it has seen. That stops even a command that was paused, or cut off, for
+longer than its lease.
 
-While the command runs, the lease is renewed. The lease can still be lost: Redis
-was away for longer than --ttl, or somebody forced the lock. Then the command
-gets TERM, and after --grace KILL.
+While the command runs, the lease is renewed. The lease can still be lost:
+the store was away for longer than --ttl, or somebody forced the lock. Then
+another may get the lock, so the command gets TERM, and after --grace KILL.
+With --on-lost kill it gets KILL at once. With --on-lost ignore it goes on,
+which is right for a command that has its fence checked by what it writes to.
 
-The command runs in a process group of its own; TERM and KILL go to all of it.
-INT, TERM, HUP, QUIT, USR1 and USR2 are passed on to the group. While holdfast
-still waits for the lock, the first four end the waiting. The lock is given back
-when the command itself has ended. A background process that the command left
-behind no longer has the lock.
+The command runs in a process group of its own; TERM and KILL go to all of
+it. INT, TERM, HUP, QUIT, USR1 and USR2 are passed on to the group. While
+holdfast still waits for the lock, the first four end the waiting. The lock
+is given back when the command itself has ended. A background process that
+the command left behind no longer has the lock.
 
 On a terminal the command is in the foreground: Ctrl-C and Ctrl-Z reach it as
-usual. If input and output are the terminal, that is so from the start, otherwise
-from when the command first asks for it. Ctrl-Z also stops holdfast. A command
-that is stopped for longer than --ttl loses the lock, and gets TERM when it is
-continued.
+usual. If input and output are the terminal, that is so from the start,
+otherwise from when the command first asks for it. Ctrl-Z also stops
+holdfast. A command that is stopped for longer than --ttl loses the lock, and
+gets TERM when it is continued.
 
-Exit codes: that of the command, or 128+n if signal n ended it (or the waiting);
+Examples:
+   holdfast run --lock nightly -w 60 -- ./nightly.sh --all
+   holdfast run --lock nightly -n -E 0 -c './nightly.sh > log'
+
+Exit codes: that of the command; 128+n if signal n ended it or the waiting;
    64   wrong command line
-   69   no answer from Redis, or a refusal, such as for a conflicting --limit
-   75   the lock was not acquired: within --timeout, or at once with --no-wait
+   69   no answer from the store, or a refusal, such as for another --limit
+   75   the lock was not acquired: within --timeout, or at once with -n;
+        another code with -E
    76   the lease was lost while the command ran
    126  the command cannot be executed
    127  there is no such command`
@@ -59,11 +70,13 @@ type guard struct {
 	shared  bool
 	limit   int64 // of the semaphore; 0 if it is none
 	permits int64
-	url     string
-	prefix  string
+	address *address
 	ttl     time.Duration
 	timeout time.Duration // of the waiting; 0 waits for ever
 	noWait  bool
+	busy    int           // the exit code if the lock was not acquired
+	verbose bool          // say whom it waits for
+	onLost  string        // term, kill or ignore
 	grace   time.Duration // between TERM and KILL
 	command []string
 }
@@ -72,40 +85,50 @@ func runCommand(command []string) *cli.Command {
 	return &cli.Command{
 		Name:            "run",
 		Usage:           "run a command under a lock",
-		UsageText:       "holdfast run --lock NAME [options] -- COMMAND [ARGUMENT...]",
+		UsageText:       "holdfast run --lock NAME [options] -- COMMAND [ARGUMENT...]\nholdfast run --lock NAME [options] -c 'SHELL COMMAND'",
 		Description:     runHelp,
 		HideHelpCommand: true,
 		OnUsageError:    onUsageError,
 		// -sn, as with flock.
 		UseShortOptionHandling: true,
-		Flags: []cli.Flag{
+		Flags: append([]cli.Flag{
 			&cli.StringFlag{Name: "lock", Usage: "`NAME` of the lock", Required: true, Local: true},
 			&cli.BoolFlag{Name: "shared", Aliases: []string{"s"}, Usage: "run together with others that are --shared", Local: true},
 			&cli.BoolFlag{Name: "exclusive", Aliases: []string{"x", "e"}, Usage: "run alone, which is the default", Local: true},
 			&cli.Int64Flag{Name: "limit", Usage: "run at most `NUMBER` at a time: the permits of a semaphore", Local: true, HideDefault: true, Validator: between[int64](1, driver.MaxLimit)},
 			&cli.Int64Flag{Name: "permits", Value: 1, Usage: "`NUMBER` of permits to take, with --limit", Local: true, Validator: between[int64](1, driver.MaxLimit)},
 			&cli.DurationFlag{Name: "ttl", Value: 10 * time.Second, Usage: "`TIME` after which the lock of a dead holder is free", Local: true, Validator: isTTL},
-			&cli.DurationFlag{Name: "timeout", Usage: "longest `TIME` to wait for the lock; 0 waits for ever", Local: true, Validator: notNegative},
+			&cli.StringFlag{Name: "timeout", Aliases: []string{"w", "wait"}, Value: "0", Usage: "longest `TIME` to wait for the lock, such as 5 (seconds) or 2m; 0 waits for ever", Local: true, Validator: isTimeout},
 			&cli.BoolFlag{Name: "no-wait", Aliases: []string{"n"}, Usage: "fail at once instead of waiting", Local: true},
+			&cli.IntFlag{Name: "conflict-exit-code", Aliases: []string{"E"}, Value: exitNotAcquired, Usage: "exit `CODE` if the lock was not acquired", Local: true, Validator: between(0, 255)},
+			&cli.StringFlag{Name: "command", Aliases: []string{"c"}, Usage: "run `COMMAND` by sh -c, instead of one after --", Local: true},
+			&cli.BoolFlag{Name: "verbose", Usage: "say whom it waits for, after a second and when that changes", Local: true},
+			&cli.StringFlag{Name: "on-lost", Value: "term", Usage: "`WHAT` a command gets whose lease was lost: term, kill or ignore", Local: true, Validator: oneOf("term", "kill", "ignore")},
 			&cli.DurationFlag{Name: "grace", Value: 5 * time.Second, Usage: "`TIME` between TERM and KILL when the lease is lost", Local: true, Validator: notNegative},
-			&cli.StringFlag{Name: "redis", Value: "redis://127.0.0.1:6379", Usage: "`URL` of Redis", Sources: cli.EnvVars(redisEnv), Local: true},
-			prefixFlag(),
-		},
+		}, storeFlags()...),
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			g := &guard{
 				lock:    cmd.String("lock"),
 				shared:  cmd.Bool("shared"),
 				limit:   cmd.Int64("limit"),
 				permits: cmd.Int64("permits"),
-				url:     cmd.String("redis"),
-				prefix:  cmd.String("prefix"),
+				address: addressOf(cmd),
 				ttl:     cmd.Duration("ttl"),
-				timeout: cmd.Duration("timeout"),
 				noWait:  cmd.Bool("no-wait"),
+				busy:    cmd.Int("conflict-exit-code"),
+				verbose: cmd.Bool("verbose"),
+				onLost:  cmd.String("on-lost"),
 				grace:   cmd.Duration("grace"),
 				command: command,
 			}
-			if cmd.Args().Present() || len(command) == 0 {
+			g.timeout, _ = duration(cmd.String("timeout")) // it has been validated
+			switch line := cmd.String("command"); {
+			case line != "" && command != nil:
+				return usage(errors.New("-c and a command after -- exclude each other"))
+			case line != "":
+				g.command = []string{"sh", "-c", line}
+			}
+			if cmd.Args().Present() || len(g.command) == 0 {
 				return usage(errors.New(`put the command after "--": holdfast run --lock NAME -- COMMAND`))
 			}
 			if err := g.check(cmd); err != nil {
@@ -138,6 +161,22 @@ func isTTL(d time.Duration) error {
 		return fmt.Errorf("must be %v to %v", driver.MinTTL, driver.MaxTTL)
 	}
 	return nil
+}
+
+// duration reads a time as flock has it, in seconds, or as Go has it.
+func duration(s string) (time.Duration, error) {
+	if seconds, err := strconv.ParseFloat(s, 64); err == nil && seconds < float64(math.MaxInt64/time.Second) {
+		return time.Duration(seconds * float64(time.Second)), nil
+	}
+	return time.ParseDuration(s)
+}
+
+func isTimeout(s string) error {
+	d, err := duration(s)
+	if err != nil {
+		return fmt.Errorf("%q is no time: want seconds, such as 5 or 0.5, or 2m30s", s)
+	}
+	return notNegative(d)
 }
 
 func notNegative(d time.Duration) error {

@@ -227,6 +227,30 @@ func TestLostLeaseEndsTheCommand(t *testing.T) {
 			assert.Contains(t, p.stdout.String(), "got TERM", "TERM comes before KILL")
 			awaitGroupGone(t, group)
 		})
+		t.Run("with KILL at once if it is told to", func(t *testing.T) {
+			p := under(t, s, "lost", "--ttl", "1s", "--grace", "1h", "--on-lost", "kill", "--", "sh", "-c",
+				`trap 'echo got TERM; exit 0' TERM; echo group $$; while :; do sleep 0.01; done`).start()
+			group := groupOf(t, p)
+			lose(t, s, "lost")
+			assert.Equal(t, exitLost, p.wait())
+			assert.NotContains(t, p.stdout.String(), "got TERM")
+			awaitGroupGone(t, group)
+		})
+		t.Run("unless it is to go on", func(t *testing.T) {
+			late := filepath.Join(t.TempDir(), "late")
+			p := under(t, s, "lost", "--ttl", "1s", "--on-lost", "ignore", "--", "sh", "-c",
+				`trap 'echo got TERM; exit 0' TERM; (sleep 3; touch "$0") > /dev/null 2>&1 & echo group $$; read line; echo done`, late)
+			stdin, err := p.cmd.StdinPipe()
+			require.NoError(t, err)
+			group := groupOf(t, p.start())
+			lose(t, s, "lost")
+			eventually(t, func() bool { return strings.Contains(p.stderr.String(), "goes on without the lock") }, "the loss is told")
+			_, err = stdin.Write([]byte("\n"))
+			require.NoError(t, err)
+			assert.Equal(t, exitLost, p.wait(), "although nothing was done about it")
+			assert.Equal(t, fmt.Sprintf("group %d\ndone\n", group), p.stdout.String())
+			eventually(t, func() bool { _, err := os.Stat(late); return err == nil }, "what it left in the background goes on, too")
+		})
 		t.Run("and what it left in its group", func(t *testing.T) {
 			p := under(t, s, "lost", "--ttl", "1s", "--grace", "200ms", "--", "sh", "-c",
 				`(trap '' TERM; echo group $$; while :; do sleep 0.01; done) & wait`).start()
@@ -282,4 +306,58 @@ func TestExitCodeDoesNotWaitForARedisThatIsGone(t *testing.T) {
 	assert.Equal(t, 5, p.wait())
 	assert.Less(t, time.Since(begun), 2*releaseTimeout+5*time.Second)
 	assert.Contains(t, p.stderr.String(), "stays locked for up to 1m0s")
+}
+
+func TestTimeoutIsInSecondsOrHasUnits(t *testing.T) {
+	for text, want := range map[string]time.Duration{"5": 5 * time.Second, "0.5": 500 * time.Millisecond, "0": 0, "2m": 2 * time.Minute, "1h30m": 90 * time.Minute} {
+		got, err := duration(text)
+		require.NoError(t, err)
+		assert.Equal(t, want, got)
+	}
+	for _, wrong := range []string{"", "soon", "NaN", "Inf", "1e30", "-1", "-1s"} {
+		assert.Error(t, isTimeout(wrong), wrong)
+	}
+}
+
+func TestConflictHasTheExitCodeThatIsAskedFor(t *testing.T) {
+	t.Parallel()
+	s := redistest.Mini(t)
+	held(t, s, "busy")
+	for code, args := range map[int][]string{
+		0: {"-n", "-E", "0"},
+		1: {"-w", "0.2", "-E", "1"},
+		9: {"-w", "200ms", "--conflict-exit-code", "9"},
+	} {
+		p := under(t, s, "busy", append(args, "-c", "echo ran")...)
+		assert.Equal(t, code, p.run(), "%q", args)
+		assert.Empty(t, p.stdout.String(), "%q", args)
+		assert.Contains(t, p.stderr.String(), `"busy" is held by `, "%q", args)
+	}
+	p := under(t, s, "free", "-n", "-E", "9", "-c", `echo "$HOLDFAST_LOCK" | tr a-z A-Z; exit 4`)
+	assert.Equal(t, 4, p.run())
+	assert.Equal(t, "FREE\n", p.stdout.String())
+}
+
+func TestVerboseSaysWhomItWaitsForAndWhenThatChanges(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		m := locksOf(t, s).RWMutex("told")
+		first, err := m.TryLease(t.Context())
+		require.NoError(t, err)
+		p := under(t, s, "told", "--verbose", "--", "true").start()
+		waiting := `waiting for "told", held by ` + inspected(t, m).Holders[0].Holder
+		eventually(t, func() bool { return strings.Contains(p.stderr.String(), waiting) }, "it says %s", waiting)
+		// When another one has looked, the first has looked twice.
+		other := under(t, s, "told", "--verbose", "-s", "--", "true").start()
+		eventually(t, func() bool { return strings.Contains(other.stderr.String(), waiting) }, "the other says %s", waiting)
+		require.NoError(t, first.Release(t.Context()))
+		require.Equal(t, 0, p.wait())
+		require.Equal(t, 0, other.wait())
+		assert.Contains(t, p.stderr.String(), `got "told" after `)
+		assert.Equal(t, 2, strings.Count(p.stderr.String(), "\n"), "only changes are told")
+	})
+	s := redistest.Mini(t)
+	p := under(t, s, "free", "--verbose", "--", "true")
+	require.Equal(t, 0, p.run())
+	assert.Empty(t, p.stderr.String())
 }

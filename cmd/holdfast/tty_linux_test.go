@@ -130,8 +130,8 @@ func TestCommandGetsTheTerminalWhenItAsksForIt(t *testing.T) {
 	t.Parallel()
 	c := atShell(t, redistest.Mini(t), "< /dev/null", "--", "sh", "-c",
 		"ps -o stat= -p $$; stty -echo < /dev/tty; ps -o stat= -p $$; read x < /dev/tty; echo got $x")
-	c.awaitOutput(`\bS\r\n`)
-	c.awaitOutput(`\bS\+\r\n`) // the foreground, as ps shows it
+	c.awaitOutput(`\bSN?\r\n`)
+	c.awaitOutput(`\bSN?\+\r\n`) // the foreground, as ps shows it
 	c.types("one\n")
 	c.awaitOutput("got one")
 	c.awaitOutput("shell: exit 0")
@@ -186,4 +186,48 @@ func TestDemoDrawsOnATerminal(t *testing.T) {
 	require.Contains(t, text, hideCursor)
 	require.Contains(t, text, showCursor)
 	require.Greater(t, strings.Count(text, "mean wait"), 5, "drawn again and again")
+}
+
+func TestUnlockAsksOnATerminal(t *testing.T) {
+	t.Parallel()
+	s := redistest.Mini(t)
+	m := held(t, s, "asked")
+	c := command(t, s, "unlock", "asked", "--force").onTerminal(80, 24)
+	c.awaitOutput(`The rwmutex "asked" is held by .*\r\nTake it away\? \[y/N\] `)
+	c.types("\n")
+	require.Equal(t, 1, c.wait())
+	require.Len(t, inspected(t, m).Holders, 1, "no answer is a no")
+
+	c = command(t, s, "unlock", "asked", "--force").onTerminal(80, 24)
+	c.awaitOutput(`\[y/N\] `)
+	c.types("y\n")
+	require.Equal(t, 0, c.wait())
+	require.Empty(t, inspected(t, m).Holders)
+}
+
+// Nobody said yes to taking the lock from somebody else.
+func TestUnlockAsksAgainIfTheHolderHasChanged(t *testing.T) {
+	t.Parallel()
+	s := redistest.Mini(t)
+	end := occupy(t, s, "changed")
+	c := command(t, s, "unlock", "changed", "--force").onTerminal(80, 24)
+	c.awaitOutput(`\[y/N\] `)
+	end()
+	second := occupy(t, s, "changed")
+	c.types("y\n")
+	c.awaitOutput(`That has changed\.`)
+	c.types("n\n")
+	require.Equal(t, 1, c.wait())
+	second()
+}
+
+func TestWatchDrawsAtTheSamePlaceOfATerminal(t *testing.T) {
+	t.Parallel()
+	s := redistest.Mini(t)
+	c := command(t, s, "inspect", "--watch", "drawn").onTerminal(80, 24)
+	c.awaitOutput(`nobody holds "drawn"`)
+	held(t, s, "drawn")
+	c.awaitOutput(`\x1b\[1A.*rwmutex "drawn": held`)
+	c.types(ctrlC)
+	require.Equal(t, 0, c.wait())
 }

@@ -83,7 +83,7 @@ func (j *job) stopped(sig syscall.Signal, l lease) {
 	case sig != unix.SIGTSTP && j.terminal.isOurs():
 		j.terminal.give(j.group)
 		j.signal(unix.SIGCONT)
-	case l.Err() != nil:
+	case l.Err() != nil && !j.carryOn:
 		// It has got TERM, and will get KILL, for which we must be awake.
 	default:
 		j.suspend(l)
@@ -115,7 +115,7 @@ func (j *job) suspend(l lease) {
 // resume lets the command go on. If the lease was lost while we were stopped, the command
 // first gets TERM.
 func (j *job) resume(l lease) {
-	if l.Err() != nil {
+	if l.Err() != nil && !j.carryOn {
 		return
 	}
 	if j.terminal.wanted && j.terminal.isOurs() {

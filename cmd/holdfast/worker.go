@@ -48,17 +48,14 @@ func workerCommand() *cli.Command {
 	return &cli.Command{
 		Name:   "worker",
 		Hidden: true,
-		Flags: []cli.Flag{
+		Flags: append([]cli.Flag{
 			&cli.IntFlag{Name: "id"},
 			&cli.StringFlag{Name: "kind"},
 			&cli.Int64Flag{Name: "limit"},
 			&cli.StringFlag{Name: "name"},
 			&cli.StringFlag{Name: "counter"},
 			&cli.BoolFlag{Name: "no-lock"},
-			// From the environment, because ps shows command lines to everybody.
-			&cli.StringFlag{Name: "redis", Sources: cli.EnvVars(redisEnv)},
-			prefixFlag(),
-		},
+		}, storeFlags()...), // which come from the environment
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			if err := work(ctx, cmd); err != nil {
 				return &failure{exitFailure, err}
@@ -71,13 +68,12 @@ func workerCommand() *cli.Command {
 func work(ctx context.Context, cmd *cli.Command) error {
 	// Ctrl-C reaches all processes of the terminal; the parent decides what it means.
 	signal.Ignore(os.Interrupt)
-	rdb, err := connect(ctx, cmd.String("redis"))
+	s, err := addressOf(cmd).open(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = rdb.Close() }()
-	locks := holdfast.New(rdb,
-		holdfast.WithPrefix(cmd.String("prefix")), holdfast.WithTTL(demoTTL), holdfast.WithLogger(warnings()))
+	defer s.close()
+	locks := holdfast.Open(s.driver, holdfast.WithTTL(demoTTL), holdfast.WithLogger(warnings()))
 	defer func() { _ = locks.Close() }()
 
 	counter, err := os.OpenFile(cmd.String("counter"), os.O_RDWR, 0)

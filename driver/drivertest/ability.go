@@ -21,6 +21,7 @@ const (
 	Hint    Ability = "hint"    // Queued answers say when to RetryAfter
 	Fences  Ability = "fences"  // grants have a fence
 	Inspect Ability = "inspect" // driver.Inspector
+	List    Ability = "list"    // driver.Lister
 	Force   Ability = "force"   // driver.Forcer
 	Raise   Ability = "raise"   // driver.FenceRaiser
 	Extend  Ability = "extend"  // driver.Extender, and Request.Notice
@@ -109,6 +110,12 @@ var probes = map[Ability]func(*test) string{
 	Inspect: func(t *test) string {
 		if _, ok := driver.As[driver.Inspector](t.driver()); !ok {
 			return "it is no driver.Inspector"
+		}
+		return ""
+	},
+	List: func(t *test) string {
+		if _, ok := driver.As[driver.Lister](t.driver()); !ok {
+			return "it is no driver.Lister"
 		}
 		return ""
 	},

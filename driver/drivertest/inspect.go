@@ -105,6 +105,30 @@ var inspectCases = []property{
 			require.NotEmpty(t, t.inspect(c).Holders, "name %q", name)
 		}
 	}},
+	{"ListNamesLocksInUseOnceByTheirPrefix", func(t *test) {
+		t.needs(List)
+		d, base := t.driver(), t.unique()
+		var kind driver.Kind
+		lock := func(name string) {
+			t.name = name
+			c := t.contender(d)
+			c.lock()
+			kind = c.req.Kind
+		}
+		// What is special in patterns, paths and keys stands for itself.
+		special := base + `/a%_*?[b]\:`
+		lock(special)
+		if t.has(Queue) {
+			t.contender(d, waiting).queue()
+		}
+		lock(base + "/ax")
+		lock(base + "/b")
+		lock("x" + base)
+		require.ElementsMatch(t, []string{special, base + "/ax", base + "/b"}, t.list(d, kind, base))
+		require.ElementsMatch(t, []string{special, base + "/ax"}, t.list(d, kind, base+"/a"))
+		require.Equal(t, []string{special}, t.list(d, kind, special))
+		require.Contains(t, t.list(d, kind, ""), "x"+base)
+	}},
 }
 
 // waiter is what Inspect shows of a waiter for the lock of the test.
@@ -125,4 +149,20 @@ func (t *test) inspect(c *contender) driver.Info {
 	require.NoError(t, err)
 	require.Equal(t, c.req.Name, info.Name)
 	return info
+}
+
+// list returns the names of the locks of a kind that begin with prefix.
+func (t *test) list(d driver.Driver, kind driver.Kind, prefix string) (names []string) {
+	t.Helper()
+	l, ok := driver.As[driver.Lister](d)
+	require.True(t, ok)
+	ctx, cancel := t.bounded()
+	defer cancel()
+	require.NoError(t, l.List(ctx, prefix, func(k driver.Kind, name string) error {
+		if k == kind {
+			names = append(names, name)
+		}
+		return nil
+	}))
+	return names
 }

@@ -14,7 +14,7 @@ import (
 
 // abilities are what the suite must not skip: all that there are.
 var abilities = []drivertest.Ability{
-	drivertest.Queue, drivertest.Push, drivertest.Hint, drivertest.Fences, drivertest.Inspect, drivertest.Force,
+	drivertest.Queue, drivertest.Push, drivertest.Hint, drivertest.Fences, drivertest.Inspect, drivertest.List, drivertest.Force,
 	drivertest.Raise, drivertest.Extend, drivertest.Owner, drivertest.Attach,
 	drivertest.RWMutex, drivertest.Semaphore, drivertest.Downgrade, drivertest.Resize,
 }

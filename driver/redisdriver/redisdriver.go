@@ -139,6 +139,7 @@ type Driver struct {
 var (
 	_ driver.Driver     = (*Driver)(nil)
 	_ driver.Inspector  = (*Driver)(nil)
+	_ driver.Lister     = (*Driver)(nil)
 	_ driver.Forcer     = (*Driver)(nil)
 	_ driver.Downgrader = (*Driver)(nil)
 	_ driver.Resizer    = (*Driver)(nil)
@@ -165,7 +166,7 @@ func WithPrefix(prefix string) Option {
 	if prefix == "" {
 		panic("redisdriver: empty prefix")
 	}
-	for _, k := range []driver.Kind{driver.Mutex, driver.RWMutex, driver.Semaphore} {
+	for _, k := range kinds {
 		if part := format + string(k) + ":"; strings.Contains(prefix+":", part) {
 			panic(fmt.Sprintf("redisdriver: prefix %q contains %q, so that keys of other prefixes could be the same", prefix, part))
 		}

@@ -91,6 +91,15 @@ func (s *Sentinels) Client(tb testing.TB) *redis.Client {
 	return c
 }
 
+// URL returns what redis.ParseFailoverURL makes the options of such a client from.
+func (s *Sentinels) URL() string {
+	u := "redis://" + s.watchers[0].addr + "?master_name=" + masterName
+	for _, w := range s.watchers[1:] {
+		u += "&addr=" + w.addr
+	}
+	return u
+}
+
 // Failover has a replica take the place of the master, which lives on. The old master stays
 // a master, though nobody's, until the Sentinels have seen that for 8 s, and make it a
 // replica. Failover returns when all Sentinels know the new master.

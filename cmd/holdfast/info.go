@@ -1,0 +1,179 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// found is a lock of a store.
+type found struct {
+	kind driver.Kind
+	holdfast.Info
+}
+
+// idle reports whether nobody holds the lock, nor waits for it.
+func (f *found) idle() bool { return len(f.Holders) == 0 && len(f.Queue) == 0 }
+
+// write shows the lock to people.
+func (f *found) write(w io.Writer, now time.Time) error {
+	state := "free"
+	if n := len(f.Holders); n == 1 {
+		state = "held"
+	} else if n > 1 {
+		state = fmt.Sprintf("held by %d", n)
+	}
+	if f.Limit > 0 {
+		state += fmt.Sprintf(", %d of %s in use", f.used(), plural(int(f.Limit), "permit", "permits"))
+	}
+	fmt.Fprintf(w, "%s %q: %s, %s\n", f.kind, f.Name, state, plural(len(f.Queue), "waits", "wait"))
+	if len(f.Holders) > 0 {
+		t := newTable(w, "  HOLDER", "SINCE", "HELD", "LEFT", "FENCE")
+		for _, h := range f.Holders {
+			t.row("  "+printable(h.Holder)+part(h.Shared, h.Weight), h.Since.Local().Format(time.DateTime), whole(now.Sub(h.Since)), remaining(h.TimeLeft), fence(h))
+		}
+		if err := t.Flush(); err != nil {
+			return err
+		}
+	}
+	for i, q := range f.Queue {
+		fmt.Fprintf(w, "  %2d. %s%s\n", i+1, printable(q.Holder), part(q.Shared, q.Weight))
+	}
+	return nil
+}
+
+// used is how many permits the holders have.
+func (f *found) used() (n int64) {
+	for _, h := range f.Holders {
+		n += h.Weight
+	}
+	return n
+}
+
+// The JSON form of a lock. Times are on the clock of the store.
+type (
+	lockJSON struct {
+		Kind    driver.Kind  `json:"kind"`
+		Name    string       `json:"name"`
+		Holders []holderJSON `json:"holders"`
+		Queue   []waiterJSON `json:"queue"`
+		Limit   int64        `json:"limit,omitempty"`
+	}
+	holderJSON struct {
+		Holder    string    `json:"holder"`
+		Shared    bool      `json:"shared,omitempty"`
+		Permits   int64     `json:"permits,omitempty"`
+		Owner     string    `json:"owner,omitempty"`
+		Since     time.Time `json:"since"`
+		LeftMS    int64     `json:"left_ms"`
+		Fence     int64     `json:"fence"`
+		LastFence int64     `json:"last_fence"`
+	}
+	waiterJSON struct {
+		Place   int    `json:"place"`
+		Holder  string `json:"holder"`
+		Shared  bool   `json:"shared,omitempty"`
+		Permits int64  `json:"permits,omitempty"`
+		Owner   string `json:"owner,omitempty"`
+	}
+)
+
+// MarshalJSON gives the lock the form that holdfast inspect --help shows.
+func (f *found) MarshalJSON() ([]byte, error) {
+	l := lockJSON{f.kind, f.Name, []holderJSON{}, []waiterJSON{}, f.Limit}
+	for _, h := range f.Holders {
+		l.Holders = append(l.Holders, holderJSON{h.Holder, h.Shared, h.Weight, h.Owner, h.Since.UTC(), h.TimeLeft.Milliseconds(), h.Fence, h.LastFence})
+	}
+	for i, q := range f.Queue {
+		l.Queue = append(l.Queue, waiterJSON{i + 1, q.Holder, q.Shared, q.Weight, q.Owner})
+	}
+	return json.Marshal(l)
+}
+
+// table writes rows with their columns one below the other.
+type table struct{ *tabwriter.Writer }
+
+func newTable(w io.Writer, heads ...string) table {
+	t := table{tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
+	t.row(heads...)
+	return t
+}
+
+func (t table) row(cells ...string) { fmt.Fprintln(t, strings.Join(cells, "\t")) }
+
+// printable returns text that was written by anybody so that it does nothing to a terminal.
+func printable(s string) string {
+	if s == "" || strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return strconv.Quote(s)
+	}
+	return s
+}
+
+// whole is a duration to be read by people, such as 4m12s.
+func whole(d time.Duration) string { return max(d, 0).Truncate(time.Second).String() }
+
+// remaining is the time that a lease has.
+func remaining(d time.Duration) string { return fmt.Sprintf("%.1fs", d.Seconds()) }
+
+// fence is the fence of a holder, and how many more it may use.
+func fence(h holdfast.Holder) string {
+	if h.LastFence > h.Fence {
+		return fmt.Sprintf("%d (+%d)", h.Fence, h.LastFence-h.Fence)
+	}
+	return strconv.FormatInt(h.Fence, 10)
+}
+
+// maxNamed is how many holders an error names. It is one line.
+const maxNamed = 3
+
+// describe says who holds a lock. If the caller does not wait, it also says whether others
+// wait: readers can turn a reader away because a writer is next.
+func describe(info holdfast.Info, queue bool) string {
+	if len(info.Holders) == 0 {
+		return "locked"
+	}
+	var b strings.Builder
+	b.WriteString("held by ")
+	if n := len(info.Holders); n > 1 {
+		fmt.Fprintf(&b, "%d: ", n)
+	}
+	var used int64
+	for i, h := range info.Holders {
+		used += h.Weight
+		if i < maxNamed {
+			if i > 0 {
+				b.WriteString(", ")
+			}
+			fmt.Fprintf(&b, "%s since %s%s", printable(h.Holder), h.Since.Local().Format(time.DateTime), part(h.Shared, h.Weight))
+		}
+	}
+	if n := len(info.Holders) - maxNamed; n > 0 {
+		fmt.Fprintf(&b, " and %s", plural(n, "other", "others"))
+	}
+	if info.Limit > 0 {
+		fmt.Fprintf(&b, "; %d of %s in use", used, plural(int(info.Limit), "permit is", "permits are"))
+	}
+	if n := len(info.Queue); queue && n > 0 {
+		fmt.Fprintf(&b, "; %s", plural(n, "waits", "wait"))
+	}
+	return b.String()
+}
+
+// part is what a holder or waiter has of a lock that it need not have all of.
+func part(shared bool, weight int64) string {
+	switch {
+	case shared:
+		return " (shared)"
+	case weight > 1:
+		return fmt.Sprintf(" (%d permits)", weight)
+	}
+	return ""
+}

@@ -1,0 +1,244 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+const inspectHelp = `Shows who holds a lock and who waits for it, in the order in which they will
+be served. LEFT is the time after which the lease ends unless it is renewed,
+and FENCE is the fencing token; (+31) is how many more a client may use that
+passes the lock on among its goroutines.
+
+The three kinds of lock do not meet: "nightly" may be a mutex, an rwmutex and
+a semaphore at the same time. Without --kind those are shown that are in use.
+holdfast run takes the rwmutex of a name, and with --limit the semaphore.
+
+With --watch it goes on until Ctrl-C. On a terminal it draws again and again;
+otherwise it writes the state whenever holders or queue have changed.
+
+With --json each lock is one line:
+
+   {"kind":"mutex","name":"nightly","holders":[{"holder":"web1:4242",
+   "since":"2026-11-22T15:30:00Z","left_ms":9120,"fence":1790000000000000,
+   "last_fence":1790000000000000}],"queue":[{"place":1,"holder":"web2:77"}]}
+
+Example:
+   holdfast inspect nightly --watch
+
+Exit codes: 0 if somebody holds the lock or waits for it; 1 if nobody does;
+   64   wrong command line
+   69   no answer from the store, or a refusal`
+
+// allKinds are the kinds of lock that a name can stand for.
+var allKinds = []driver.Kind{driver.Mutex, driver.RWMutex, driver.Semaphore}
+
+// watchEvery is the pause between two looks at a lock that is watched.
+const watchEvery = 500 * time.Millisecond
+
+func inspectCommand() *cli.Command {
+	return &cli.Command{
+		Name:            "inspect",
+		Usage:           "show who holds a lock and who waits",
+		UsageText:       "holdfast inspect NAME [options]",
+		Description:     inspectHelp,
+		HideHelpCommand: true,
+		OnUsageError:    onUsageError,
+		Flags: append([]cli.Flag{
+			kindFlag(),
+			&cli.BoolFlag{Name: "watch", Usage: "go on showing it until Ctrl-C", Local: true},
+			jsonFlag(),
+		}, storeFlags()...),
+		Action: func(ctx context.Context, cmd *cli.Command) error {
+			name, err := oneName(cmd)
+			if err != nil {
+				return err
+			}
+			ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			s, err := addressOf(cmd).open(ctx)
+			if err != nil {
+				return err
+			}
+			defer s.close()
+			show := showLocks(name, cmd.Bool("json"))
+			if cmd.Bool("watch") {
+				return s.watch(ctx, cmd.String("kind"), name, show)
+			}
+			locks, err := s.inspect(ctx, cmd.String("kind"), name)
+			if err != nil {
+				return err
+			}
+			if len(locks) == 0 && !cmd.Bool("json") {
+				return &failure{exitFailure, fmt.Errorf("nobody holds %q or waits for it", name)}
+			}
+			if err := show(os.Stdout, locks); err != nil {
+				return &failure{exitFailure, err}
+			}
+			if len(locks) == 0 {
+				return &failure{code: exitFailure}
+			}
+			return nil
+		},
+	}
+}
+
+func kindFlag() cli.Flag {
+	return &cli.StringFlag{
+		Name: "kind", Usage: "`KIND` of lock: " + strings.Join(kindNames(), ", ") + " (default: what is in use)",
+		Local: true, Validator: oneOf(kindNames()...), HideDefault: true,
+	}
+}
+
+func jsonFlag() cli.Flag {
+	return &cli.BoolFlag{Name: "json", Usage: "write JSON, for programs", Local: true}
+}
+
+// oneName returns the only argument, the name of a lock.
+func oneName(cmd *cli.Command) (string, error) {
+	switch name := cmd.Args().First(); {
+	case name == "":
+		return "", usage(fmt.Errorf("which lock? want %s", cmd.UsageText))
+	case cmd.NArg() > 1:
+		return "", usage(fmt.Errorf("unexpected argument %q; see %s --help", cmd.Args().Get(1), cmd.FullName()))
+	case len(name) > driver.MaxName:
+		return "", usage(fmt.Errorf("a name has at most %d bytes", driver.MaxName))
+	default:
+		return name, nil
+	}
+}
+
+// inspect returns the locks of that name that are in use, or the one of a kind if kind is
+// not empty. Its errors carry an exit code.
+func (s *store) inspect(ctx context.Context, kind, name string) ([]*found, error) {
+	inspector, ok := driver.As[driver.Inspector](s.driver)
+	if !ok {
+		return nil, s.unavailable(errors.New("it cannot say who holds a lock"))
+	}
+	kinds := allKinds
+	if kind != "" {
+		kinds = []driver.Kind{driver.Kind(kind)}
+	}
+	var locks []*found
+	for _, k := range kinds {
+		info, err := inspector.Inspect(ctx, k, name)
+		if errors.Is(err, errors.ErrUnsupported) && kind == "" {
+			continue // a store need not have all kinds
+		}
+		if err != nil {
+			return nil, s.unavailable(err)
+		}
+		if f := (&found{k, info}); !f.idle() {
+			locks = append(locks, f)
+		}
+	}
+	return locks, nil
+}
+
+// showLocks returns what writes locks of one name.
+func showLocks(name string, asJSON bool) func(io.Writer, []*found) error {
+	if asJSON {
+		return func(w io.Writer, locks []*found) error {
+			for _, l := range locks {
+				if err := json.NewEncoder(w).Encode(l); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+	}
+	return func(w io.Writer, locks []*found) error {
+		if len(locks) == 0 {
+			_, err := fmt.Fprintf(w, "nobody holds %q or waits for it\n", name)
+			return err
+		}
+		for _, l := range locks {
+			if err := l.write(w, time.Now()); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// watch shows the locks of a name until ctx ends. A store that does not answer for a while
+// ends it.
+func (s *store) watch(ctx context.Context, kind, name string, show func(io.Writer, []*found) error) error {
+	_, _, terminal := sizeOf(os.Stdout)
+	terminal = terminal && os.Getenv("TERM") != "dumb"
+	var before []string
+	lines := 0
+	for {
+		locks, err := s.inspect(ctx, kind, name)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		var b bytes.Buffer
+		if now := identities(locks); terminal || before == nil || !slices.Equal(now, before) {
+			before = now
+			if err := show(&b, locks); err != nil {
+				return &failure{exitFailure, err}
+			}
+		}
+		text := b.String()
+		if _, height, ok := sizeOf(os.Stdout); ok && terminal {
+			text = fitted(text, height)
+			text, lines = redrawn(text, lines), strings.Count(text, "\n")
+		}
+		if _, err := os.Stdout.WriteString(text); err != nil {
+			return &failure{exitFailure, err}
+		}
+		pause(ctx, watchEvery)
+	}
+}
+
+// fitted returns what of text a terminal shows, with a line left for the cursor: what has
+// scrolled away cannot be drawn again.
+func fitted(text string, height int) string {
+	lines := strings.SplitAfter(text, "\n") // and an empty one at the end
+	room := max(height-2, 1)
+	if len(lines)-1 <= room+1 {
+		return text
+	}
+	return strings.Join(lines[:room], "") + fmt.Sprintf("... and %s\n", plural(len(lines)-1-room, "more line", "more lines"))
+}
+
+// redrawn returns text that replaces the lines that the last one had.
+func redrawn(text string, lines int) string {
+	up := "\r"
+	if lines > 0 {
+		up = fmt.Sprintf("\r\x1b[%dA", lines)
+	}
+	return up + noWrap + strings.ReplaceAll(text, "\n", clearLine+"\r\n") + clearBelow + wrap
+}
+
+// identities says who holds locks and who waits. It is never nil.
+func identities(locks []*found) []string {
+	all := []string{}
+	for _, l := range locks {
+		for _, h := range l.Holders {
+			all = append(all, fmt.Sprint("holds ", l.kind, h.Holder, h.Fence, h.Shared, h.Weight))
+		}
+		for _, q := range l.Queue {
+			all = append(all, fmt.Sprint("waits ", l.kind, q.Holder, q.Shared, q.Weight))
+		}
+	}
+	return all
+}

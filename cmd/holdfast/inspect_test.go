@@ -1,0 +1,137 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+)
+
+// lined returns a lock that somebody holds and a reader waits for.
+func lined(t *testing.T, s *redistest.Server, name string) *holdfast.RWMutex {
+	t.Helper()
+	m := held(t, s, name)
+	ctx, giveUp := context.WithCancel(t.Context())
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		_, _ = m.RLease(ctx)
+	}()
+	t.Cleanup(func() { giveUp(); <-gone })
+	awaitWaiter(t, m)
+	return m
+}
+
+func TestInspectShowsHolderFenceAndQueue(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		info := inspected(t, lined(t, s, "a lock"))
+		h, q := info.Holders[0], info.Queue[0]
+
+		p := command(t, s, "inspect", "a lock")
+		require.Equal(t, 0, p.run())
+		lines := strings.Split(p.stdout.String(), "\n")
+		require.Len(t, lines, 5)
+		assert.Equal(t, `rwmutex "a lock": held, 1 waits`, lines[0])
+		assert.Contains(t, lines[2], h.Holder)
+		assert.Contains(t, lines[2], h.Since.Local().Format("2006-01-02 15:04:05"))
+		assert.Contains(t, lines[2], strconv.FormatInt(h.Fence, 10))
+		assert.Equal(t, "   1. "+q.Holder+" (shared)", lines[3])
+
+		p = command(t, s, "inspect", "a lock", "--json", "--kind", "rwmutex")
+		require.Equal(t, 0, p.run())
+		var got lockJSON
+		require.NoError(t, json.Unmarshal(p.stdout.Bytes(), &got))
+		assert.EqualValues(t, "rwmutex", got.Kind)
+		assert.Equal(t, "a lock", got.Name)
+		require.Len(t, got.Holders, 1)
+		assert.Equal(t, h.Fence, got.Holders[0].Fence)
+		assert.True(t, h.Since.Equal(got.Holders[0].Since))
+		assert.Positive(t, got.Holders[0].LeftMS)
+		assert.Equal(t, []waiterJSON{{Place: 1, Holder: q.Holder, Shared: true}}, got.Queue)
+	})
+}
+
+func TestInspectShowsEveryKindInUse(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		locks := locksOf(t, s)
+		mu, err := locks.Mutex("name").TryLease(t.Context())
+		require.NoError(t, err)
+		sem, err := locks.Semaphore("name", 5).TryLease(t.Context(), 3)
+		require.NoError(t, err)
+
+		p := command(t, s, "inspect", "name")
+		require.Equal(t, 0, p.run())
+		assert.Contains(t, p.stdout.String(), `mutex "name": held, 0 wait`)
+		assert.Contains(t, p.stdout.String(), `semaphore "name": held, 3 of 5 permits in use, 0 wait`)
+		assert.NotContains(t, p.stdout.String(), "rwmutex")
+
+		p = command(t, s, "inspect", "--kind", "semaphore", "name")
+		require.Equal(t, 0, p.run())
+		assert.NotContains(t, p.stdout.String(), "mutex")
+
+		require.NoError(t, mu.Release(t.Context()))
+		require.NoError(t, sem.Release(t.Context()))
+	})
+}
+
+func TestInspectOfALockThatNobodyHasEndsWith1(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		require.Equal(t, 0, under(t, s, "used", "--", "true").run())
+		for _, name := range []string{"used", "never used"} {
+			p := command(t, s, "inspect", name)
+			assert.Equal(t, 1, p.run())
+			assert.Equal(t, "holdfast: nobody holds \""+name+"\" or waits for it\n", p.stderr.String())
+			assert.Empty(t, p.stdout.String())
+			p = command(t, s, "inspect", name, "--json")
+			assert.Equal(t, 1, p.run())
+			assert.Empty(t, p.stdout.String()+p.stderr.String())
+		}
+	})
+}
+
+func TestWatchWritesEachChangeUntilCtrlC(t *testing.T) {
+	t.Parallel()
+	s := redistest.Mini(t)
+	p := command(t, s, "inspect", "--watch", "watched").start()
+	p.awaitOutput(`nobody holds "watched"`)
+	looked := s.Mini().CommandCount()
+	eventually(t, func() bool { return s.Mini().CommandCount() >= looked+2*len(allKinds) }, "it looks again")
+	locks := locksOf(t, s)
+	lease, err := locks.Mutex("watched").TryLease(t.Context())
+	require.NoError(t, err)
+	p.awaitOutput(`mutex "watched": held, 0 wait`)
+	require.NoError(t, lease.Release(t.Context()))
+	p.awaitOutput(`(?s)held, 0 wait.*nobody holds "watched"`)
+	p.signal(syscall.SIGINT)
+	assert.Equal(t, 0, p.wait())
+	assert.Equal(t, 3, strings.Count(p.stdout.String(), "watched"), "only changes are written")
+}
+
+func TestTextOfAHolderCannotControlATerminal(t *testing.T) {
+	assert.Equal(t, "vm:1", printable("vm:1"))
+	assert.Equal(t, `"\x1b[2Jvm"`, printable("\x1b[2Jvm"))
+	assert.Equal(t, `""`, printable(""))
+}
+
+// What has scrolled away would be drawn again and again.
+func TestWatchedQueueFitsTheTerminal(t *testing.T) {
+	text := strings.Repeat("line\n", 23)
+	assert.Equal(t, text, fitted(text, 24))
+	cut := fitted(text+"line\n", 24)
+	assert.Equal(t, 23, strings.Count(cut, "\n"))
+	assert.True(t, strings.HasSuffix(cut, "line\n... and 2 more lines\n"), cut)
+	assert.Equal(t, "line\n... and 22 more lines\n", fitted(text, 1), "at least something")
+}

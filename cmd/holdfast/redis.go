@@ -1,0 +1,188 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/driver/redisdriver"
+)
+
+// openRedis connects to a Redis, a Sentinel group or a Cluster.
+func (a *address) openRedis(ctx context.Context, password string) (*store, error) {
+	u, err := url.Parse(a.url)
+	if err != nil {
+		// The error quotes the URL, and with it the password.
+		return nil, usage(fmt.Errorf("--store is not a URL; want %s, for example", defaultStore))
+	}
+	// It logs each failed attempt. The error says it once.
+	redis.SetLogger(&silence{})
+	scheme, form, _ := strings.Cut(u.Scheme, "+")
+	if form == "" && u.Query().Has("master_name") {
+		form = "sentinel"
+	}
+	plain := *u
+	plain.Scheme = scheme
+	wrong := func(err error) (*store, error) { return nil, usage(fmt.Errorf("--store: %w", err)) }
+	var s *store
+	switch form {
+	case "sentinel":
+		o, err := redis.ParseFailoverURL(plain.String())
+		if err == nil && o.MasterName == "" {
+			err = errors.New("want the name of the master that the Sentinels know, as in redis+sentinel://host:26379?master_name=mymaster")
+		}
+		if err == nil {
+			o.TLSConfig, err = a.files.load(o.TLSConfig)
+		}
+		if err != nil {
+			return wrong(err)
+		}
+		if password != "" {
+			o.Password = password
+		}
+		o.ContextTimeoutEnabled = true // so that --timeout and Ctrl-C end a command that Redis does not answer
+		s = &store{redis: redis.NewFailoverClient(o), name: fmt.Sprintf("Redis master %q of the Sentinel at %s", o.MasterName, o.SentinelAddrs[0])}
+	case "cluster":
+		o, err := redis.ParseClusterURL(plain.String())
+		if err == nil {
+			o.TLSConfig, err = a.files.load(o.TLSConfig)
+		}
+		if err != nil {
+			return wrong(err)
+		}
+		if password != "" {
+			o.Password = password
+		}
+		o.ContextTimeoutEnabled = true
+		s = &store{redis: redis.NewClusterClient(o), name: "Redis Cluster at " + o.Addrs[0]}
+	default:
+		o, err := redis.ParseURL(plain.String())
+		if err == nil {
+			o.TLSConfig, err = a.files.load(o.TLSConfig)
+		}
+		if err != nil {
+			return wrong(err)
+		}
+		if password != "" {
+			o.Password = password
+		}
+		o.ContextTimeoutEnabled = true
+		s = &store{redis: redis.NewClient(o), name: "Redis at " + o.Addr}
+	}
+	s.close = func() { _ = s.redis.Close() }
+	if err := reach(ctx, s.redis, form); err != nil {
+		s.close()
+		return nil, s.unavailable(err)
+	}
+	s.driver = redisdriver.New(s.redis, redisdriver.WithPrefix(a.prefix))
+	return s, nil
+}
+
+// reach asks a server who it is. That needs no right, unlike PING.
+func reach(ctx context.Context, rdb redis.UniversalClient, form string) error {
+	reply, err := rdb.Do(ctx, "HELLO", "3").Result()
+	if _, answered := errors.AsType[redis.Error](err); answered && !redis.HasErrorPrefix(err, "NOAUTH") && !redis.HasErrorPrefix(err, "WRONGPASS") {
+		return nil // it does not know the question
+	}
+	who, _ := reply.(map[any]any)
+	switch mode := who["mode"]; {
+	case mode == "sentinel" && form == "":
+		return errSentinel
+	case mode == "cluster" && form == "":
+		return errCluster
+	}
+	return err
+}
+
+var (
+	errSentinel = errors.New("this is a Sentinel, which keeps no locks: use redis+sentinel://host:26379?master_name=NAME")
+	errCluster  = errors.New("this is a node of a Cluster: use redis+cluster://host:6379")
+)
+
+// explain says of an error what was asked and what to do about it, in words of the
+// command line.
+func explain(name string, err error) error {
+	text := strings.TrimPrefix(err.Error(), "holdfast: ")
+	var certificate *tls.CertificateVerificationError
+	var header tls.RecordHeaderError
+	switch {
+	case errors.Is(err, errSentinel), errors.Is(err, errCluster):
+		return fmt.Errorf("%s: %w", name, err)
+	case redis.HasErrorPrefix(err, "NOAUTH"):
+		return fmt.Errorf("%s wants a password: write it in the URL, as in redis://user:password@host, or in a file for --password-file (NOAUTH)", name)
+	case redis.HasErrorPrefix(err, "WRONGPASS"):
+		return fmt.Errorf("%s refuses the user or the password: check the URL and --password-file (WRONGPASS)", name)
+	case strings.Contains(text, "NOPERM"):
+		return fmt.Errorf("%s: the user lacks a right; holdfast doctor says which: %s", name, quoted(text, "NOPERM"))
+	case strings.Contains(text, "can't run this command"): // what Redis 7 says from within a script
+		return fmt.Errorf("%s: the user lacks a right; holdfast doctor says which: NOPERM in a script", name)
+	case strings.Contains(text, "MOVED "):
+		return fmt.Errorf("%s: %w (%s)", name, errCluster, quoted(text, "MOVED"))
+	case errors.As(err, &certificate):
+		return fmt.Errorf("%s: its certificate is not trusted: give its authority with --cacert: %w", name, err)
+	case errors.As(err, &header):
+		return fmt.Errorf("%s does not speak TLS there: use redis://, or the port for TLS", name)
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("%s does not answer: %w", name, err)
+	case errors.Is(err, io.EOF):
+		return fmt.Errorf("%s closes the connection; perhaps one side wants TLS and the other does not: rediss:// is with TLS, redis:// without", name)
+	}
+	if _, answered := errors.AsType[redis.Error](err); answered {
+		return fmt.Errorf("%s: %s", name, text)
+	}
+	return fmt.Errorf("no %s: %w", name, err)
+}
+
+// quoted returns what a server said, without the advice that the library has for programs.
+func quoted(text, from string) string {
+	_, text, _ = strings.Cut(text, from)
+	text, _, _ = strings.Cut(text, " (")
+	return from + text
+}
+
+// tlsFiles are the files of a connection with TLS. Those without a name are not used.
+type tlsFiles struct{ ca, cert, key string }
+
+// load returns what of TLS the URL says, with the files. It returns nil without TLS.
+func (f tlsFiles) load(c *tls.Config) (*tls.Config, error) {
+	if f == (tlsFiles{}) {
+		return c, nil
+	}
+	if c == nil {
+		return nil, errors.New("--cacert, --cert and --key need a URL with TLS, such as rediss://host:6379")
+	}
+	c = c.Clone()
+	if f.ca != "" {
+		pem, err := os.ReadFile(f.ca)
+		if err != nil {
+			return nil, fmt.Errorf("--cacert: %w", err)
+		}
+		c.RootCAs = x509.NewCertPool()
+		if !c.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("--cacert: no certificate in %s", f.ca)
+		}
+	}
+	if (f.cert == "") != (f.key == "") {
+		return nil, errors.New("--cert and --key go together")
+	}
+	if f.cert != "" {
+		pair, err := tls.LoadX509KeyPair(f.cert, f.key)
+		if err != nil {
+			return nil, fmt.Errorf("--cert, --key: %w", err)
+		}
+		c.Certificates = []tls.Certificate{pair}
+	}
+	return c, nil
+}
+
+type silence struct{}
+
+func (*silence) Printf(context.Context, string, ...any) {}

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+const unlockHelp = `Takes a lock from all who hold it. The first waiter gets it. Use it when the
+holder is known to be dead or stuck, and the lease is too long to wait for.
+
+A holder that is alive does not stop at once: it finds out when it renews its
+lease, within a third of its TTL, and until then there may be two. Only the
+fencing token tells what it writes from what the next holder writes.
+
+It shows who holds the lock and asks before it does anything. With --yes it
+does not ask; it has to be given where there is no terminal.
+
+Without --kind it takes the lock of that name that is held. If several kinds
+of it are, say which. holdfast run takes the rwmutex of a name, and with
+--limit the semaphore.
+
+Example:
+   holdfast unlock nightly --force --yes
+
+Exit codes: 0 if the lock was taken from somebody; 1 if nobody held it, or
+   the answer was no;
+   64   wrong command line
+   69   no answer from the store, or a refusal`
+
+func unlockCommand() *cli.Command {
+	return &cli.Command{
+		Name:            "unlock",
+		Usage:           "take a lock from its holder",
+		UsageText:       "holdfast unlock NAME --force [options]",
+		Description:     unlockHelp,
+		HideHelpCommand: true,
+		OnUsageError:    onUsageError,
+		Flags: append([]cli.Flag{
+			&cli.BoolFlag{Name: "force", Usage: "take the lock from a holder that may be alive", Local: true},
+			&cli.BoolFlag{Name: "yes", Aliases: []string{"y"}, Usage: "do not ask", Local: true},
+			kindFlag(),
+		}, storeFlags()...),
+		Action: func(ctx context.Context, cmd *cli.Command) error {
+			name, err := oneName(cmd)
+			if err != nil {
+				return err
+			}
+			_, _, terminal := sizeOf(os.Stdin)
+			switch yes := cmd.Bool("yes"); {
+			case !cmd.Bool("force"):
+				return usage(errors.New("a lock can only be taken from its holder by --force; see holdfast unlock --help"))
+			case !yes && !terminal:
+				return usage(errors.New("there is no terminal on which to ask; say --yes"))
+			}
+			ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			context.AfterFunc(ctx, stop) // while it asks, Ctrl-C ends it
+			s, err := addressOf(cmd).open(ctx)
+			if err != nil {
+				return err
+			}
+			defer s.close()
+			return s.unlock(ctx, cmd.String("kind"), name, cmd.Bool("yes"))
+		},
+	}
+}
+
+func (s *store) unlock(ctx context.Context, kind, name string, yes bool) error {
+	forcer, ok := driver.As[driver.Forcer](s.driver)
+	if !ok {
+		return s.unavailable(errors.New("it cannot take a lock from its holder"))
+	}
+	asked := ""
+	for {
+		lock, err := s.held(ctx, kind, name)
+		if err != nil {
+			return err
+		}
+		who := fmt.Sprintf("%s %q is %s", lock.kind, name, describe(lock.Info, true))
+		if yes || who == asked {
+			err := forcer.ForceRelease(ctx, lock.kind, name)
+			if errors.Is(err, driver.ErrNotHeld) {
+				return nobodyHolds(name)
+			}
+			if err != nil {
+				return s.unavailable(err)
+			}
+			var names []string
+			for _, h := range lock.Holders {
+				names = append(names, fmt.Sprintf("%s, which had it for %s", printable(h.Holder), whole(time.Since(h.Since))))
+			}
+			_, err = fmt.Printf("took the %s %q from %s\n", lock.kind, name, strings.Join(names, "; and from "))
+			if err != nil {
+				return &failure{exitFailure, err}
+			}
+			return nil
+		}
+		if asked != "" {
+			fmt.Println("That has changed.")
+		}
+		fmt.Printf("The %s.\nTake it away? [y/N] ", who)
+		answer, err := read(ctx)
+		if err != nil || !strings.HasPrefix(strings.ToLower(strings.TrimSpace(answer)), "y") {
+			return &failure{exitFailure, fmt.Errorf("%q was left alone", name)}
+		}
+		asked = who // it may be somebody else's by now, so look again
+	}
+}
+
+// read returns a line of the standard input.
+func read(ctx context.Context) (string, error) {
+	line := make(chan string, 1)
+	go func() {
+		text, _ := bufio.NewReader(os.Stdin).ReadString('\n') // at its end that is no
+		line <- text
+	}()
+	select {
+	case text := <-line:
+		return text, nil
+	case <-ctx.Done():
+		fmt.Println()
+		return "", ctx.Err()
+	}
+}
+
+// held returns the only lock of that name that is held.
+func (s *store) held(ctx context.Context, kind, name string) (*found, error) {
+	locks, err := s.inspect(ctx, kind, name)
+	if err != nil {
+		return nil, err
+	}
+	var held []*found
+	var kinds []string
+	for _, l := range locks {
+		if len(l.Holders) > 0 {
+			held, kinds = append(held, l), append(kinds, string(l.kind))
+		}
+	}
+	switch len(held) {
+	case 0:
+		return nil, nobodyHolds(name)
+	case 1:
+		return held[0], nil
+	}
+	return nil, usage(fmt.Errorf("%q is held as %s: say which with --kind", name, strings.Join(kinds, " and as ")))
+}
+
+func nobodyHolds(name string) error {
+	return &failure{exitFailure, fmt.Errorf("nobody holds %q", name)}
+}
