@@ -22,7 +22,7 @@ const (
 	// callers of another get their answers and come again.
 	lanes = 3
 	// most is how many locks go in one call. Redis does nothing else meanwhile, for some
-	// 150 us; see also time_left in script/acquire.lua.
+	// 150 us; see also script/each.lua.
 	most = 32
 	// fresh is how recent the last answer must be. A call has one connection: if that
 	// hangs, those who come later must not hang with it.

@@ -16,9 +16,9 @@ var files embed.FS
 // What can be done to locks. Each is put together from these files in the folder script; the
 // first three handle any number of locks in one call, with so many arguments for each.
 var (
-	acquireScript = newScript("acquire", 12, "clock", "thin_acquire", "lock", "holders", "rare", "queue", "acquire")
-	releaseScript = newScript("release", 3, "clock", "thin_release", "lock", "holders", "rare", "queue", "release")
-	renewScript   = newScript("renew", 3, "clock", "thin_renew", "lock", "holders", "rare", "queue", "renew")
+	acquireScript = newScript("acquire", 12, "clock", "thin_acquire", "lock", "holders", "rare", "queue", "each", "acquire")
+	releaseScript = newScript("release", 3, "clock", "thin_release", "lock", "holders", "rare", "queue", "each", "release")
+	renewScript   = newScript("renew", 3, "clock", "thin_renew", "lock", "holders", "rare", "queue", "each", "renew")
 
 	extendScript    = newScript("extend", 0, "clock", "lock", "holders", "rare", "queue", "extend")
 	raiseScript     = newScript("raise", 0, "clock", "lock", "holders", "rare", "queue", "raise")

@@ -46,17 +46,15 @@ local function join(w)
   end
   lock.mine = hold(w)
   if lock.head then
-    notify() -- who waits said so to another
+    notify() -- the waiters have told another
   end
   return true
 end
 
--- Whoever finds the lock unused says what its limit is.
+-- The first to use a lock that is unused says what its limit is.
 local function agree(limit)
-  if lock.used == 0 and not lock.head and not lock.resized then
-    if lock.limit ~= limit then
-      set('limit', limit)
-    end
+  if lock.used == 0 and not lock.head and not lock.resized and lock.limit ~= limit then
+    set('limit', limit)
   end
   return lock.resized or lock.limit == limit
 end
@@ -97,7 +95,7 @@ local function acquire(w, wait, birth, place, limit)
       more = grant()
     end
   else
-    -- Who does not wait has no place, so it must not overtake those who have.
+    -- A token that does not wait has no place, so it must not overtake those that have one.
     more = grant()
     if not lock.head and w.weight <= lock.limit - lock.used then
       lock.mine = hold(w)
@@ -121,29 +119,10 @@ local function acquire(w, wait, birth, place, limit)
   return { QUEUED, looks and lock.earliest - now + 1 or 0, more, lock.birth, mine, lock.told }
 end
 
-local time_left = 8 -- for so many of these in one call
-for i = 1, #KEYS do
-  if not replies[i] and time_left > 0 then
-    n, time_left = i, time_left - 1
-    local at = (i - 1) * ARGUMENTS
-    local w = { token = ARGV[3 + at], ask = ARGV[4 + at], ttl = tonumber(ARGV[5 + at]),
-      fences = ARGV[6 + at], client = ARGV[8 + at], text = ARGV[9 + at], weight = tonumber(ARGV[12 + at]),
-      owner = ARGV[14 + at] }
-    local record -- of several locks some may be the same, and be changed by now
-    if #KEYS == 1 then
-      record = records[i]
-    end
-    replies[i] = load(w.token, record)
-    if not replies[i] then
-      lock.asker = w.token
-      local known = lock.mine or lock.place
-      local reply = acquire(w, ARGV[7 + at] == '1', tonumber(ARGV[10 + at]), tonumber(ARGV[11 + at]), tonumber(ARGV[13 + at]))
-      replies[i] = save(known) or reply
-    end
-  end
-end
-publish()
-for i = 1, #KEYS do
-  replies[i] = replies[i] or false
-end
-return replies
+return each(function(at)
+  local w = { token = ARGV[3 + at], ask = ARGV[4 + at], ttl = tonumber(ARGV[5 + at]), fences = ARGV[6 + at],
+    client = ARGV[8 + at], text = ARGV[9 + at], weight = tonumber(ARGV[12 + at]), owner = ARGV[14 + at] }
+  lock.asker = w.token
+  local known = lock.mine or lock.place -- a newcomer may be refused for lack of memory
+  return known, acquire(w, ARGV[7 + at] == '1', tonumber(ARGV[10 + at]), tonumber(ARGV[11 + at]), tonumber(ARGV[13 + at]))
+end)

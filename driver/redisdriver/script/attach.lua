@@ -52,7 +52,7 @@ elseif old and lock.holders[old.slot] == old then -- it has not just expired
 end
 local more = grant()
 if lock.mine and lock.head then
-  notify() -- who waits said so to another
+  notify() -- the waiters have told another
 end
 refused = save(false)
 publish()

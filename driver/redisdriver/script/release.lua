@@ -33,24 +33,6 @@ local function release(token, unsettled, tag)
   return { status, grant() }
 end
 
-local time_left = 8 -- for so many of these in one call
-for i = 1, #KEYS do
-  if not replies[i] and time_left > 0 then
-    n, time_left = i, time_left - 1
-    local at = (i - 1) * ARGUMENTS
-    local record -- of several locks some may be the same, and be changed by now
-    if #KEYS == 1 then
-      record = records[i]
-    end
-    replies[i] = load(ARGV[3 + at], record)
-    if not replies[i] then
-      local reply = release(ARGV[3 + at], ARGV[4 + at] == '1', ARGV[5 + at])
-      replies[i] = save(true) or reply
-    end
-  end
-end
-publish()
-for i = 1, #KEYS do
-  replies[i] = replies[i] or false
-end
-return replies
+return each(function(at)
+  return true, release(ARGV[3 + at], ARGV[4 + at] == '1', ARGV[5 + at])
+end)

@@ -760,7 +760,7 @@ local function grant()
     left = left - 1
     if w and (w.alive < now or w.alive > now + patience(w.ttl)) then
       -- Overdue; or written before the clock was set back, which nobody can tell from
-      -- overdue. Who is alive comes back to its place.
+      -- overdue. A waiter that is alive comes back to its place.
       drop_waiter(w)
     elseif w and lock.skip and place < lock.skip then
       passed, place = place, lock.skip - 1
@@ -802,10 +802,48 @@ local function grant()
     set('skip', skip)
   end
   if granted and lock.head then
-    notify() -- who waits did so before, and has said it to another
+    notify() -- the waiters have told another
   end
   inform()
   return more and 1 or 0
+end
+-- each.lua: handle one after the other the locks that the short way has left.
+--
+-- Comes before the last part of the scripts for many locks, and after thin_acquire.lua or its
+-- like, which has the arguments.
+--
+-- KEYS[n]  lock
+-- ARGV[3]  of each lock these in turn: token
+
+local AT_LENGTH = 8 -- locks in one call, so that no call holds up the server for long
+
+-- Call handle with where the arguments of a lock begin, once it is loaded. handle returns whether
+-- the lock is to be saved although memory is full, and the reply. Returns the replies.
+local function each(handle)
+  local handled = 0
+  for i = 1, #KEYS do
+    if not replies[i] and handled < AT_LENGTH then
+      n, handled = i, handled + 1
+      local at = (i - 1) * ARGUMENTS
+      -- The short way read all locks before it left the first of them. Should a lock be among
+      -- them twice, what was read is out of date for the second. The wrong version loads it
+      -- from that, and two hold the lock.
+      local record
+      if #KEYS == 1 then
+        record = records[i]
+      end
+      replies[i] = load(ARGV[3 + at], record)
+      if not replies[i] then
+        local must, reply = handle(at)
+        replies[i] = save(must) or reply
+      end
+    end
+  end
+  publish()
+  for i = 1, #KEYS do
+    replies[i] = replies[i] or false
+  end
+  return replies
 end
 -- acquire.lua: take locks that others use, or wait for them, or say that one still waits.
 --
@@ -855,17 +893,15 @@ local function join(w)
   end
   lock.mine = hold(w)
   if lock.head then
-    notify() -- who waits said so to another
+    notify() -- the waiters have told another
   end
   return true
 end
 
--- Whoever finds the lock unused says what its limit is.
+-- The first to use a lock that is unused says what its limit is.
 local function agree(limit)
-  if lock.used == 0 and not lock.head and not lock.resized then
-    if lock.limit ~= limit then
-      set('limit', limit)
-    end
+  if lock.used == 0 and not lock.head and not lock.resized and lock.limit ~= limit then
+    set('limit', limit)
   end
   return lock.resized or lock.limit == limit
 end
@@ -906,7 +942,7 @@ local function acquire(w, wait, birth, place, limit)
       more = grant()
     end
   else
-    -- Who does not wait has no place, so it must not overtake those who have.
+    -- A token that does not wait has no place, so it must not overtake those that have one.
     more = grant()
     if not lock.head and w.weight <= lock.limit - lock.used then
       lock.mine = hold(w)
@@ -930,29 +966,10 @@ local function acquire(w, wait, birth, place, limit)
   return { QUEUED, looks and lock.earliest - now + 1 or 0, more, lock.birth, mine, lock.told }
 end
 
-local time_left = 8 -- for so many of these in one call
-for i = 1, #KEYS do
-  if not replies[i] and time_left > 0 then
-    n, time_left = i, time_left - 1
-    local at = (i - 1) * ARGUMENTS
-    local w = { token = ARGV[3 + at], ask = ARGV[4 + at], ttl = tonumber(ARGV[5 + at]),
-      fences = ARGV[6 + at], client = ARGV[8 + at], text = ARGV[9 + at], weight = tonumber(ARGV[12 + at]),
-      owner = ARGV[14 + at] }
-    local record -- of several locks some may be the same, and be changed by now
-    if #KEYS == 1 then
-      record = records[i]
-    end
-    replies[i] = load(w.token, record)
-    if not replies[i] then
-      lock.asker = w.token
-      local known = lock.mine or lock.place
-      local reply = acquire(w, ARGV[7 + at] == '1', tonumber(ARGV[10 + at]), tonumber(ARGV[11 + at]), tonumber(ARGV[13 + at]))
-      replies[i] = save(known) or reply
-    end
-  end
-end
-publish()
-for i = 1, #KEYS do
-  replies[i] = replies[i] or false
-end
-return replies
+return each(function(at)
+  local w = { token = ARGV[3 + at], ask = ARGV[4 + at], ttl = tonumber(ARGV[5 + at]), fences = ARGV[6 + at],
+    client = ARGV[8 + at], text = ARGV[9 + at], weight = tonumber(ARGV[12 + at]), owner = ARGV[14 + at] }
+  lock.asker = w.token
+  local known = lock.mine or lock.place -- a newcomer may be refused for lack of memory
+  return known, acquire(w, ARGV[7 + at] == '1', tonumber(ARGV[10 + at]), tonumber(ARGV[11 + at]), tonumber(ARGV[13 + at]))
+end)

@@ -705,7 +705,7 @@ local function grant()
     left = left - 1
     if w and (w.alive < now or w.alive > now + patience(w.ttl)) then
       -- Overdue; or written before the clock was set back, which nobody can tell from
-      -- overdue. Who is alive comes back to its place.
+      -- overdue. A waiter that is alive comes back to its place.
       drop_waiter(w)
     elseif w and lock.skip and place < lock.skip then
       passed, place = place, lock.skip - 1
@@ -747,7 +747,7 @@ local function grant()
     set('skip', skip)
   end
   if granted and lock.head then
-    notify() -- who waits did so before, and has said it to another
+    notify() -- the waiters have told another
   end
   inform()
   return more and 1 or 0

@@ -738,7 +738,7 @@ local function grant()
     left = left - 1
     if w and (w.alive < now or w.alive > now + patience(w.ttl)) then
       -- Overdue; or written before the clock was set back, which nobody can tell from
-      -- overdue. Who is alive comes back to its place.
+      -- overdue. A waiter that is alive comes back to its place.
       drop_waiter(w)
     elseif w and lock.skip and place < lock.skip then
       passed, place = place, lock.skip - 1
@@ -780,10 +780,48 @@ local function grant()
     set('skip', skip)
   end
   if granted and lock.head then
-    notify() -- who waits did so before, and has said it to another
+    notify() -- the waiters have told another
   end
   inform()
   return more and 1 or 0
+end
+-- each.lua: handle one after the other the locks that the short way has left.
+--
+-- Comes before the last part of the scripts for many locks, and after thin_acquire.lua or its
+-- like, which has the arguments.
+--
+-- KEYS[n]  lock
+-- ARGV[3]  of each lock these in turn: token
+
+local AT_LENGTH = 8 -- locks in one call, so that no call holds up the server for long
+
+-- Call handle with where the arguments of a lock begin, once it is loaded. handle returns whether
+-- the lock is to be saved although memory is full, and the reply. Returns the replies.
+local function each(handle)
+  local handled = 0
+  for i = 1, #KEYS do
+    if not replies[i] and handled < AT_LENGTH then
+      n, handled = i, handled + 1
+      local at = (i - 1) * ARGUMENTS
+      -- The short way read all locks before it left the first of them. Should a lock be among
+      -- them twice, what was read is out of date for the second. The wrong version loads it
+      -- from that, and two hold the lock.
+      local record
+      if #KEYS == 1 then
+        record = records[i]
+      end
+      replies[i] = load(ARGV[3 + at], record)
+      if not replies[i] then
+        local must, reply = handle(at)
+        replies[i] = save(must) or reply
+      end
+    end
+  end
+  publish()
+  for i = 1, #KEYS do
+    replies[i] = replies[i] or false
+  end
+  return replies
 end
 -- release.lua: give up locks that others use, or one's place in their queues.
 --
@@ -820,24 +858,6 @@ local function release(token, unsettled, tag)
   return { status, grant() }
 end
 
-local time_left = 8 -- for so many of these in one call
-for i = 1, #KEYS do
-  if not replies[i] and time_left > 0 then
-    n, time_left = i, time_left - 1
-    local at = (i - 1) * ARGUMENTS
-    local record -- of several locks some may be the same, and be changed by now
-    if #KEYS == 1 then
-      record = records[i]
-    end
-    replies[i] = load(ARGV[3 + at], record)
-    if not replies[i] then
-      local reply = release(ARGV[3 + at], ARGV[4 + at] == '1', ARGV[5 + at])
-      replies[i] = save(true) or reply
-    end
-  end
-end
-publish()
-for i = 1, #KEYS do
-  replies[i] = replies[i] or false
-end
-return replies
+return each(function(at)
+  return true, release(ARGV[3 + at], ARGV[4 + at] == '1', ARGV[5 + at])
+end)
