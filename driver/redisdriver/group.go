@@ -35,8 +35,8 @@ const (
 // locks; on a Cluster they are in different slots.
 type group struct {
 	d    *Driver
-	can  bool
-	off  atomic.Bool
+	can  atomic.Bool // the client leads to one server for all locks, as far as we know
+	off  atomic.Bool // the user does not want it
 	busy atomic.Int32
 	last atomic.Int64 // when an answer came, after start
 
@@ -66,14 +66,26 @@ type seat struct {
 var start = time.Now()
 
 func newGroup(d *Driver) *group {
+	g := &group{d: d, queue: map[*script]*line{}}
 	_, can := d.rdb.(*redis.Client)
-	g := &group{d: d, can: can, queue: map[*script]*line{}}
+	g.can.Store(can)
 	g.last.Store(-int64(fresh)) // nothing was answered yet
 	return g
 }
 
 // on reports whether a call may be for many locks.
-func (g *group) on() bool { return g.can && !g.off.Load() }
+func (g *group) on() bool { return g.can.Load() && !g.off.Load() }
+
+// split reports whether a server has refused a call for many because its keys are in different
+// slots, as a proxy in front of several servers does. Nothing was done then, and from now on
+// each call is for one lock.
+func (g *group) split(err error) bool {
+	if !redis.HasErrorPrefix(err, "CROSSSLOT") {
+		return false
+	}
+	g.can.Store(false)
+	return true
+}
 
 // run runs a script for one lock, with others if there are many.
 func (g *group) run(ctx context.Context, s *script, k driver.Kind, key string, args []any) (any, error) {
@@ -163,8 +175,7 @@ func (g *group) send(s *script, l *line) {
 			call = call.With(c.args...)
 		}
 		replies, err := g.answers(context.Background(), call, len(batch))
-		if redis.HasErrorPrefix(err, "CROSSSLOT") { // and nothing was done: it is no single server
-			g.off.Store(true)
+		if g.split(err) {
 			for _, c := range batch { // also for one that has left: its release finds what came of it
 				c.reply, c.err = g.alone(context.Background(), s, c.kind, c.key, c.args)
 				close(c.done)

@@ -6,6 +6,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -365,4 +366,111 @@ func TestRenewalsShareNoCommandsOnACluster(t *testing.T) {
 	rdb.AddHook(w)
 	requireNone(t, d.Renew(t.Context(), leases))
 	require.Equal(t, 100, w.piped)
+}
+
+// slots refuses what is for several keys, as a proxy in front of a Cluster does.
+type slots struct{ refused atomic.Int64 }
+
+type crossslot struct{}
+
+func (crossslot) Error() string { return "CROSSSLOT Keys in request don't hash to the same slot" }
+func (crossslot) RedisError()   {}
+
+func (s *slots) refuse(cmd redis.Cmder) bool {
+	if args := cmd.Args(); (cmd.Name() != "evalsha" && cmd.Name() != "eval") || args[2].(int) < 2 {
+		return false
+	}
+	s.refused.Add(1)
+	cmd.SetErr(crossslot{})
+	return true
+}
+
+func (s *slots) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (s *slots) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if s.refuse(cmd) {
+			return cmd.Err()
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (s *slots) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		var rest []redis.Cmder
+		for _, cmd := range cmds {
+			if !s.refuse(cmd) {
+				rest = append(rest, cmd)
+			}
+		}
+		if len(rest) == 0 {
+			return crossslot{}
+		}
+		return next(ctx, rest)
+	}
+}
+
+func TestServerThatRefusesSharedCallsGetsOneForEachLock(t *testing.T) {
+	for what, try := range map[string]func(*testing.T, *redisdriver.Driver, *wire){
+		"renewals": func(t *testing.T, d *redisdriver.Driver, _ *wire) { hundredLeases(t, d) },
+		"asks":     func(t *testing.T, d *redisdriver.Driver, w *wire) { requireNone(t, w.crowd(t, d, "x", 200)) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+				d, rdb, w := watched(t, s)
+				proxy := &slots{}
+				rdb.AddHook(proxy)
+				try(t, d, w)
+				refused := proxy.refused.Load()
+				require.Positive(t, refused)
+				requireNone(t, w.crowd(t, d, "again", 200))
+				require.Equal(t, refused, proxy.refused.Load(), "no call is shared any more")
+				hundredLeases(t, d)
+				require.Equal(t, refused, proxy.refused.Load())
+			})
+		})
+	}
+}
+
+// A lease of a batch that was refused is as good as any other.
+func TestRefusedBatchOfRenewalsIsRenewedOneByOne(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		d, rdb, _ := watched(t, s)
+		leases := hundredLeases(t, d)
+		rdb.AddHook(&slots{})
+		for i := range leases {
+			leases[i].TTL = time.Hour
+		}
+		requireNone(t, d.Renew(t.Context(), leases))
+		for _, l := range leases {
+			require.Greater(t, rdb.PTTL(t.Context(), d.Key(l.Kind, l.Name)).Val(), 30*time.Minute, l.Name)
+		}
+	})
+}
+
+// Three connections that hang must not stop callers that come while the server answers others.
+func TestCallersGoAloneWhenSharedCallsHang(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		d, _, w := watched(t, s)
+		_, err := d.Acquire(t.Context(), askFor("warm")) // an answer, and the script is known
+		require.NoError(t, err)
+		goOn := w.shut(func(n int, r run) bool { return n < few || len(r.keys) > 1 })
+		var all sync.WaitGroup
+		t.Cleanup(func() { goOn(); all.Wait() })
+		var served atomic.Int64
+		const callers, hung = 300, few + 3*32 // three calls of 32 locks at most
+		for i := range callers {
+			all.Go(func() {
+				if _, err := d.Acquire(context.Background(), askFor(fmt.Sprint("hang", i))); err != nil {
+					t.Error(err)
+				}
+				served.Add(1)
+			})
+		}
+		require.Eventually(t, func() bool { return served.Load() >= callers-hung }, 20*time.Second, time.Millisecond)
+		_, largest := locksIn(w.seen())
+		require.Greater(t, largest, 1, "some did hang")
+		require.Less(t, served.Load(), int64(callers))
+	})
 }

@@ -33,6 +33,10 @@ func (d *Driver) Renew(ctx context.Context, leases []driver.Lease) []error {
 		for b, c := range redisscript.RunAll(ctx, d.rdb, calls) {
 			replies, _ := c.Val().([]any)
 			err := c.Err()
+			if len(batches[b]) > 1 && d.group.split(err) {
+				left, size = append(left, batches[b]...), 1
+				continue
+			}
 			if err == nil && len(replies) != len(batches[b]) {
 				err = fmt.Errorf("redisdriver: a script answered with %v", c.Val())
 			}
