@@ -10,7 +10,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/internal/redisscript"
 )
 
@@ -52,9 +51,7 @@ type line struct {
 
 // seat is one caller.
 type seat struct {
-	kind driver.Kind
-	key  string
-	args []any
+	call redisscript.Call
 	done chan struct{} // closed when there is a reply
 
 	sent, left bool // with a call, and by the caller; guarded by group.mu
@@ -88,24 +85,15 @@ func (g *group) split(err error) bool {
 }
 
 // run runs a script for one lock, with others if there are many.
-func (g *group) run(ctx context.Context, s *script, k driver.Kind, key string, args []any) (any, error) {
+func (g *group) run(ctx context.Context, s *script, call redisscript.Call) (any, error) {
 	n := g.busy.Add(1)
 	defer g.busy.Add(-1)
 	if n > crowd && g.on() && time.Since(start)-time.Duration(g.last.Load()) < fresh {
-		if reply, err, taken := g.join(ctx, s, &seat{kind: k, key: key, args: args, done: make(chan struct{})}); taken {
+		if reply, err, taken := g.join(ctx, s, &seat{call: call, done: make(chan struct{})}); taken {
 			return reply, err
 		}
 	}
-	return g.alone(ctx, s, k, key, args)
-}
-
-// alone makes a call for one lock.
-func (g *group) alone(ctx context.Context, s *script, k driver.Kind, key string, args []any) (any, error) {
-	replies, err := g.answers(ctx, s.one.Call(string(k), 2+len(args), key).With(g.d.channels, g.d.keeps).With(args...), 1)
-	if err != nil {
-		return nil, err
-	}
-	return replies[0], nil
+	return g.answer(ctx, call)
 }
 
 // join waits for a call that takes the seat along. It reports false if none did for a while:
@@ -168,19 +156,23 @@ func (g *group) send(s *script, l *line) {
 
 		keys := make([]string, len(batch))
 		for i, c := range batch {
-			keys[i] = c.key
+			keys[i] = c.call.Key()
 		}
 		call := s.many.Call("locks", 2+len(batch)*s.arguments, keys...).With(g.d.channels, g.d.keeps)
 		for _, c := range batch {
-			call = call.With(c.args...)
+			call = call.With(c.call.Args()[2:]...)
 		}
-		replies, err := g.answers(context.Background(), call, len(batch))
+		reply, err := g.answer(context.Background(), call)
 		if g.split(err) {
 			for _, c := range batch { // also for one that has left: its release finds what came of it
-				c.reply, c.err = g.alone(context.Background(), s, c.kind, c.key, c.args)
+				c.reply, c.err = g.answer(context.Background(), c.call)
 				close(c.done)
 			}
 			continue
+		}
+		replies, _ := reply.([]any)
+		if err == nil && len(replies) != len(batch) {
+			err = fmt.Errorf("redisdriver: a script answered with %v", reply)
 		}
 		var again []*seat
 		for i, c := range batch {
@@ -201,17 +193,11 @@ func (g *group) send(s *script, l *line) {
 	}
 }
 
-// answers makes a call and returns a reply for each of n locks, nil for one that is to be
-// asked for again.
-func (g *group) answers(ctx context.Context, call redisscript.Call, n int) ([]any, error) {
-	v, err := g.d.value(ctx, call)
-	if err != nil {
-		return nil, err
+// answer makes a call and notes when its answer came.
+func (g *group) answer(ctx context.Context, call redisscript.Call) (any, error) {
+	reply, err := g.d.value(ctx, call)
+	if err == nil {
+		g.last.Store(int64(time.Since(start)))
 	}
-	g.last.Store(int64(time.Since(start)))
-	replies, _ := v.([]any)
-	if len(replies) != n {
-		return nil, fmt.Errorf("redisdriver: a script answered with %v", v)
-	}
-	return replies, nil
+	return reply, err
 }

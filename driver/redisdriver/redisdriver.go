@@ -329,6 +329,9 @@ func useful(fences int64) int64 { return min(max(fences, 1), 1024) }
 
 // Node implements [driver.Router].
 func (d *Driver) Node(k driver.Kind, name string) string {
+	if _, ok := d.rdb.(*redis.ClusterClient); !ok {
+		return "" // and no key is made for that
+	}
 	return redisscript.Node(d.rdb, d.key(k, name))
 }
 
@@ -355,7 +358,7 @@ func flag(b bool) string {
 const nobody = "-"
 
 // tag is a holder's tag as an argument.
-func tag(s string) string {
+func tag(s string) any {
 	if fit(s) == "" {
 		return nobody
 	}
@@ -371,7 +374,7 @@ func fit(tag string) string {
 }
 
 // owner returns on whose behalf a request is made, without spaces.
-func owner(r *driver.Request) string {
+func owner(r *driver.Request) any {
 	if r.Kind == driver.Semaphore || r.Shared || r.Owner == "" {
 		return nobody
 	}

@@ -32,6 +32,9 @@ func (d *Driver) Renew(ctx context.Context, leases []driver.Lease) []error {
 		left = nil
 		for b, c := range redisscript.RunAll(ctx, d.rdb, calls) {
 			replies, _ := c.Val().([]any)
+			if len(batches[b]) == 1 {
+				replies = []any{c.Val()}
+			}
 			err := c.Err()
 			if len(batches[b]) > 1 && d.group.split(err) {
 				left, size = append(left, batches[b]...), 1
@@ -118,11 +121,7 @@ func (d *Driver) Extend(ctx context.Context, l driver.Lease, fences int64) (driv
 func (d *Driver) Confirm(ctx context.Context, l driver.Lease, replicas int, timeout time.Duration) error {
 	more := false
 	read := func(c *redisscript.Command) (err error) {
-		replies, _ := c.Val().([]any)
-		if len(replies) != 1 {
-			return fmt.Errorf("redisdriver: a script answered with %v", c.Val())
-		}
-		more, err = d.renewed(l, replies[0])
+		more, err = d.renewed(l, c.Val())
 		return err
 	}
 	err := redisscript.Confirm(ctx, d.rdb, d.call(renewScript, l.Kind, l.Name, renewal(l)...), read, replicas, timeout)

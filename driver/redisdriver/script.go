@@ -52,7 +52,7 @@ const (
 )
 
 // script is a Lua script in two versions: for one lock, whose key is literally KEYS[1] as some
-// proxies want it, and for many.
+// proxies want it and whose reply stands in no list, and for many.
 type script struct {
 	one, many *redisscript.Script
 	verb      string
@@ -62,12 +62,14 @@ type script struct {
 
 func newScript(verb string, arguments int, parts ...string) *script {
 	text := source(parts)
-	s := &script{one: redisscript.New(verb, strings.ReplaceAll(text, "KEYS[n]", "KEYS[1]")), verb: verb, arguments: arguments, parts: parts}
+	s := &script{one: redisscript.New(verb, forOne.Replace(text)), verb: verb, arguments: arguments, parts: parts}
 	if arguments > 0 {
 		s.many = redisscript.New(verb, text)
 	}
 	return s
 }
+
+var forOne = strings.NewReplacer("KEYS[n]", "KEYS[1]", "return replies", "return replies[1]")
 
 func source(parts []string) string {
 	var text strings.Builder
@@ -88,12 +90,13 @@ func (d *Driver) call(s *script, k driver.Kind, name string, args ...any) rediss
 
 // run runs a script for one lock.
 func (d *Driver) run(ctx context.Context, s *script, k driver.Kind, name string, args ...any) (answer, error) {
+	call := d.call(s, k, name, args...)
 	var reply any
 	var err error
 	if s.many == nil {
-		reply, err = d.value(ctx, d.call(s, k, name, args...))
+		reply, err = d.value(ctx, call)
 	} else {
-		reply, err = d.group.run(ctx, s, k, d.key(k, name), args)
+		reply, err = d.group.run(ctx, s, call)
 	}
 	if err != nil {
 		return answer{}, err

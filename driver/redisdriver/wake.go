@@ -27,6 +27,8 @@ type wakes struct {
 	prefix string // of all wake channels
 	id     string // of this client; its channel is prefix + id
 
+	calling, heeding any // the id as an argument, and that of a holder that wants notice
+
 	mu      sync.Mutex
 	tokens  map[string]*watch
 	waiting int           // tokens that were last answered Queued
@@ -64,18 +66,20 @@ type watch struct {
 func newWakes(rdb redis.UniversalClient, prefix string) *wakes {
 	var id [8]byte
 	_, _ = rand.Read(id[:]) // never fails
-	return &wakes{rdb: rdb, prefix: prefix, id: hex.EncodeToString(id[:]), tokens: map[string]*watch{}, first: make(chan struct{}), stir: make(chan struct{}, 1)}
+	name := hex.EncodeToString(id[:])
+	return &wakes{rdb: rdb, prefix: prefix, id: name, calling: name, heeding: name + "!", // see notify in queue.lua
+		tokens: map[string]*watch{}, first: make(chan struct{}), stir: make(chan struct{}, 1)}
 }
 
 // client is what other clients call to wake this request, - for nothing.
-func (w *wakes) client(r *driver.Request) string {
+func (w *wakes) client(r *driver.Request) any {
 	switch {
 	case r.Wake == nil:
 		return nobody
 	case r.Notice:
-		return w.id + "!" // see notify in queue.lua
+		return w.heeding
 	}
-	return w.id
+	return w.calling
 }
 
 // expect makes ready for news of the token, of which an ask is about to be sent.

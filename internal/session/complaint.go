@@ -22,17 +22,16 @@ type Complaint struct {
 	Name string
 	Log  interface{ Log() *slog.Logger }
 
-	since    time.Time // zero if there is no trouble
-	next     time.Time // when to write a line
-	reason   error     // nil as long as the store has not answered at all
+	since    time.Time     // zero if there is no trouble
+	after    time.Duration // when to write a line, counted from that
+	reason   error         // nil as long as the store has not answered at all
 	persists bool
 }
 
 // Begin notes that the store is asked. It may be called again.
 func (c *Complaint) Begin() {
 	if c.since.IsZero() {
-		c.since = time.Now()
-		c.next = c.since.Add(troubleAfter)
+		c.since, c.after = time.Now(), troubleAfter
 	}
 }
 
@@ -57,20 +56,19 @@ func (c *Complaint) End() {
 
 // Tell writes a line if it is time for one, and returns when to look again.
 func (c *Complaint) Tell() (again time.Duration) {
-	now := time.Now()
 	if c.since.IsZero() {
 		return troubleAfter
 	}
-	if wait := c.next.Sub(now); wait > 0 {
-		return wait
+	waited := time.Since(c.since)
+	if waited < c.after {
+		return c.after - waited
 	}
 	reason := c.reason
 	if reason == nil {
 		reason = errSilent
 	}
-	waited := now.Sub(c.since)
 	c.Log.Log().Warn("holdfast: still waiting for the store", "op", c.Op, "kind", string(c.Kind), "lock", c.Name,
 		"waited", waited.Round(100*time.Millisecond), "error", reason)
-	c.next = now.Add(waited)
+	c.after = 2 * waited
 	return waited
 }

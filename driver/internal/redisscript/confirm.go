@@ -26,7 +26,7 @@ func Confirm(ctx context.Context, rdb redis.UniversalClient, call Call, read fun
 		// For WAIT, 0 is for ever, and it refuses what is negative.
 		return Refusal(fmt.Errorf("redis: confirmation within %v, must be at least 1 ms", timeout))
 	}
-	node, err := master(ctx, rdb, call.line[firstKey].(string))
+	node, err := master(ctx, rdb, call.Key())
 	if err != nil {
 		return Classify(err)
 	}

@@ -55,6 +55,12 @@ func (call Call) With(args ...any) Call {
 	return call
 }
 
+// Key returns the first key.
+func (call Call) Key() string { return call.line[firstKey].(string) }
+
+// Args returns the arguments of a call with one key.
+func (call Call) Args() []any { return call.line[firstKey+1:] }
+
 // Command is a script that is being run.
 type Command struct {
 	*redis.Cmd
@@ -137,7 +143,7 @@ func RunAll(ctx context.Context, rdb redis.UniversalClient, calls []Call) []*Com
 	for _, byText := range []func(Call) bool{
 		func(Call) bool { return false },
 		func(call Call) bool {
-			lesson := [2]any{call.script, Node(rdb, call.line[firstKey].(string))}
+			lesson := [2]any{call.script, Node(rdb, call.Key())}
 			known := taught[lesson]
 			taught[lesson] = true
 			return !known
