@@ -27,19 +27,17 @@ func (d *Driver) Inspect(ctx context.Context, k driver.Kind, name string) (drive
 	us, _ := reply[0].(int64)
 	now := time.UnixMilli(us / 1000) // the scripts count in ms: for them a lease ends after that
 
-	// Of the thin form, "high token limit expires ttl weight fence since tag client text", the
-	// fat one has the parts in fields of their own.
+	// The fat form has the parts of the thin one, "high limit holder", in fields of their own.
 	fields := map[string]string{}
 	limit, resized, owner := "", false, ""
 	if thin, ok := reply[1].(string); ok {
-		switch p := strings.SplitN(thin, " ", 11); len(p) {
+		switch p := strings.SplitN(thin, " ", 3); len(p) {
 		case 1:
 			if _, err := strconv.ParseInt(thin, 10, 64); err != nil {
 				return info, redisscript.Refusal(fmt.Errorf("redisdriver: WRONGTYPE %q is a string, but no lock", d.key(k, name)))
 			}
-		case 11:
-			limit = p[2]
-			fields["h:1"] = strings.Join([]string{p[3], p[4], p[5], p[6], "0", p[0], p[7], p[8], p[1], p[9], p[10]}, " ")
+		case 3:
+			limit, fields["h:1"] = p[1], p[2]
 		}
 	} else {
 		list, _ := reply[2].([]any)
@@ -60,17 +58,17 @@ func (d *Driver) Inspect(ctx context.Context, k driver.Kind, name string) (drive
 func holders(fields map[string]string, owner string, now time.Time, k driver.Kind) []driver.Holder {
 	var all []driver.Holder
 	for field, record := range fields {
-		parts := strings.SplitN(record, " ", 11) // expires ttl weight fence numbers last since tag token client text
+		parts := strings.SplitN(record, " ", 11) // token expires ttl weight tag fence numbers last since client text
 		if !strings.HasPrefix(field, "h:") || len(parts) < 11 {
 			continue
 		}
-		h := driver.Holder{Holder: parts[10], Owner: owner, Since: millis(parts[6]), TimeLeft: millis(parts[0]).Sub(now)}
+		h := driver.Holder{Holder: parts[10], Owner: owner, Since: millis(parts[8]), TimeLeft: millis(parts[1]).Sub(now)}
 		if h.TimeLeft < 0 {
 			continue
 		}
-		h.Shared, h.Weight = share(k, parts[2])
-		h.Fence, _ = strconv.ParseInt(parts[3], 10, 64)
-		h.LastFence, _ = strconv.ParseInt(parts[5], 10, 64)
+		h.Shared, h.Weight = share(k, parts[3])
+		h.Fence, _ = strconv.ParseInt(parts[5], 10, 64)
+		h.LastFence, _ = strconv.ParseInt(parts[7], 10, 64)
 		all = append(all, h)
 	}
 	slices.SortFunc(all, func(a, b driver.Holder) int {

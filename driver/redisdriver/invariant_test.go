@@ -78,15 +78,12 @@ func requireConsistent(t *testing.T, rdb redis.UniversalClient, k driver.Kind, k
 	require.Empty(t, r.faults(), "%q %v", r.thin, r.fields)
 }
 
-// parseThin reads "high", or "high token limit expires ttl weight fence since tag client text",
-// as the fields of the same lock if it were fat. Its holder was given all numbers up to high.
+// parseThin reads "high", or "high limit holder", as the fields of the same lock if it were fat.
 func parseThin(k driver.Kind, now, ttl int64, thin string) *record {
 	fields := map[string]string{"high": thin}
-	if p := strings.SplitN(thin, " ", 11); len(p) == 11 {
-		high, _ := strconv.ParseInt(p[0], 10, 64)
-		fence, _ := strconv.ParseInt(p[6], 10, 64)
-		fields = map[string]string{"high": p[0], "limit": p[2], "t:" + p[1]: "h1", "h:1": fmt.Sprintf(
-			"%s %s %s %s %d %s %s %s %s %s %s", p[3], p[4], p[5], p[6], high-fence+1, p[0], p[7], p[8], p[1], p[9], p[10])}
+	if p := strings.SplitN(thin, " ", 3); len(p) == 3 {
+		token, _, _ := strings.Cut(p[2], " ")
+		fields = map[string]string{"high": p[0], "limit": p[1], "t:" + token: "h1", "h:1": p[2]}
 	}
 	r := parseFat(k, now, ttl, fields)
 	r.thin = thin
@@ -108,16 +105,18 @@ func (r *record) parseField(field, value string) {
 	prefix, rest, _ := strings.Cut(field, ":")
 	switch {
 	case prefix == "h":
-		n, text := r.numbers(field, value, 7)
-		parts := strings.SplitN(text, " ", 4)
-		if len(parts) != 4 || parts[0] == "" || parts[1] == "" || parts[2] == "" {
-			r.fault("%s has no tag, token or client: %q", field, value)
+		token, text, _ := strings.Cut(value, " ")
+		n, text := r.numbers(field, text, 3)
+		tag, text, _ := strings.Cut(text, " ")
+		granted, text := r.numbers(field, text, 4)
+		if client, _, more := strings.Cut(text, " "); token == "" || tag == "" || client == "" || !more {
+			r.fault("%s has no tag, token, client or text: %q", field, value)
 			return
 		}
-		if _, twice := r.holders[parts[1]]; twice {
-			r.fault("%s holds twice", parts[1])
+		if _, twice := r.holders[token]; twice {
+			r.fault("%s holds twice", token)
 		}
-		r.holders[parts[1]] = heldRecord{r.number(field, rest), n[0], n[1], n[2], n[3], n[3] + n[4] - 1, n[5], n[6]}
+		r.holders[token] = heldRecord{r.number(field, rest), n[0], n[1], n[2], granted[0], granted[0] + granted[1] - 1, granted[2], granted[3]}
 	case prefix == "w":
 		token, text, _ := strings.Cut(value, " ")
 		n, text := r.numbers(field, text, 6)
@@ -151,7 +150,7 @@ func (r *record) parseField(field, value string) {
 	}
 }
 
-var numeric = []string{"high", "limit", "head", "tail", "birth", "skip", "life"}
+var numeric = []string{"high", "limit", "head", "tail", "birth", "skip", "life", "longest"}
 
 func (r *record) parseDead(value string) {
 	if value == "" {

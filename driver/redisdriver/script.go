@@ -16,16 +16,16 @@ var files embed.FS
 // What can be done to locks. Each is put together from these files in the folder script; the
 // first three handle any number of locks in one call, with so many arguments for each.
 var (
-	acquireScript = newScript("acquire", 12, "clock", "thin_acquire", "lock", "holders", "rare", "queue", "each", "acquire")
-	releaseScript = newScript("release", 3, "clock", "thin_release", "lock", "holders", "rare", "queue", "each", "release")
-	renewScript   = newScript("renew", 3, "clock", "thin_renew", "lock", "holders", "rare", "queue", "each", "renew")
+	acquireScript = newScript("acquire", 12, "clock", "thin_acquire", "record", "lock", "holders", "rare", "queue", "each", "acquire")
+	releaseScript = newScript("release", 3, "clock", "thin_release", "record", "lock", "holders", "rare", "queue", "each", "release")
+	renewScript   = newScript("renew", 3, "clock", "record", "thin_renew", "lock", "holders", "rare", "queue", "each", "renew")
 
-	extendScript    = newScript("extend", 0, "clock", "lock", "holders", "rare", "queue", "extend")
-	raiseScript     = newScript("raise", 0, "clock", "lock", "holders", "rare", "queue", "raise")
-	forceScript     = newScript("force", 0, "clock", "lock", "holders", "rare", "queue", "force")
-	downgradeScript = newScript("downgrade", 0, "clock", "lock", "holders", "rare", "queue", "downgrade")
-	resizeScript    = newScript("resize", 0, "clock", "lock", "holders", "rare", "queue", "resize")
-	attachScript    = newScript("attach", 0, "clock", "lock", "holders", "rare", "queue", "attach")
+	extendScript    = newScript("extend", 0, "clock", "record", "lock", "holders", "rare", "queue", "extend")
+	raiseScript     = newScript("raise", 0, "clock", "record", "lock", "holders", "rare", "queue", "raise")
+	forceScript     = newScript("force", 0, "clock", "record", "lock", "holders", "rare", "queue", "force")
+	downgradeScript = newScript("downgrade", 0, "clock", "record", "lock", "holders", "rare", "queue", "downgrade")
+	resizeScript    = newScript("resize", 0, "clock", "record", "lock", "holders", "rare", "queue", "resize")
+	attachScript    = newScript("attach", 0, "clock", "record", "lock", "holders", "rare", "queue", "attach")
 	inspectScript   = newScript("inspect", 0, "clock", "inspect")
 	pingScript      = newScript("ping", 0, "ping")
 )

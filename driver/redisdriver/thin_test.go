@@ -3,12 +3,14 @@ package redisdriver_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/redisdriver"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
@@ -122,4 +124,25 @@ func twins(t *testing.T, s *redistest.Server, shape driver.Request) {
 			require.Greater(t, life, 10*time.Second, "%s, %s", step, name)
 		}
 	}
+}
+
+// Where Lua's integers have 32 bits, %d prints something else. Better no lock than a wrong one.
+func TestServerOf32BitsIsRefused(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		for _, script := range redisdriver.Scripts() {
+			if script.Verb != "acquire" {
+				continue
+			}
+			for format, want := range map[string]string{"'%d', number": "", "'%d', number % 4294967296": "32 bits"} {
+				text := strings.Replace(script.Text, "'%d', number", format, 1)
+				err := s.Client(t).Eval(t.Context(), text, []string{s.Prefix() + format}, "wake:", "60000",
+					"token", "1", "10000", "1", "0", "-", "holder", "0", "0", "1", "1", "-").Err()
+				if want == "" {
+					require.NoError(t, err)
+				} else {
+					require.ErrorContains(t, err, want)
+				}
+			}
+		}
+	})
 }

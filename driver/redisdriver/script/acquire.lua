@@ -32,7 +32,8 @@
 local BURIED, BUSY, QUEUED, EXCEEDED, CONFLICT = 0, 1, 2, 4, 5
 
 local function granted(more)
-  return { GRANTED, lock.mine.fence, more, lock.mine.numbers }
+  local fence, numbers = fences_of(lock.mine)
+  return { GRANTED, fence, more, numbers }
 end
 
 -- A token whose owner has the lock comes in beside the others of that owner, and does not wait

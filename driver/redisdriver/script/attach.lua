@@ -56,5 +56,11 @@ if lock.mine and lock.head then
 end
 refused = save(false)
 publish()
-local h = lock.mine
-return refused or h and { GRANTED, h.fence, more, h.numbers, h.weight, lock.owner or '-' } or { BURIED, 0, more }
+if refused then
+  return refused
+end
+if not lock.mine then
+  return { BURIED, 0, more }
+end
+local fence, numbers = fences_of(lock.mine)
+return { GRANTED, fence, more, numbers, lock.mine.weight, lock.owner or '-' }

@@ -26,7 +26,8 @@ if h then
   status = lock.head and WANTED or HELD
   first, numbers = numbers_after(lock.high, tonumber(ARGV[5]))
   set('high', first + numbers - 1)
-  h.last = lock.high
+  local fence, granted = fences_of(h)
+  set_fences(h, fence, granted, lock.high)
   put_holder(h)
 end
 refused = save(true)

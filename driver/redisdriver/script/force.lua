@@ -26,7 +26,7 @@ end
 local more = grant()
 refused = save(true)
 for i = 1, refused and 0 or #victims do
-  tell(victims[i].client, 'lost ' .. victims[i].token)
+  tell(client_of(victims[i]), 'lost ' .. victims[i].token)
 end
 publish()
 return refused or { #victims > 0 and HELD or NEITHER, more }

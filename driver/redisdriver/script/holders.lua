@@ -7,21 +7,22 @@
 
 -- Make a token a holder: w is what it asked for, a waiter or a request.
 local function hold(w)
-  local h = { token = w.token, client = w.client, text = w.text, weight = w.weight, ttl = w.ttl, since = int(now),
-    tag = '-', expires = now + w.ttl + grace(w.ttl) }
+  local h = { token = w.token, expires = now + w.ttl + grace(w.ttl), ttl = w.ttl, weight = w.weight, tag = '-' }
   local owner = w.owner ~= '-' and w.owner or nil
+  local fence, numbers, last
   if owner and owner == lock.owner then
-    local first = lock.holders[1]
-    h.fence, h.numbers, h.last = first.fence, 1, first.last -- they have one number, of all of them
+    fence, numbers, last = fences_of(lock.holders[1])
+    numbers = 1 -- they have one, of all of them
   else
-    h.fence, h.numbers = numbers_after(lock.high, owner and 1 or tonumber(w.fences))
-    h.last = h.fence + h.numbers - 1
-    set('high', h.last)
+    fence, numbers = numbers_after(lock.high, owner and 1 or tonumber(w.fences))
+    last = fence + numbers - 1
+    set('high', last)
     if owner then
       lock.owner, changed.owner = owner, owner
     end
     lock.used = lock.used + h.weight
   end
+  h.granted = string.format('%d %d %d %d %s %s', fence, numbers, last, now, w.client, w.text)
   lock.count = lock.count + 1
   if lock.count == 1 or h.expires < lock.earliest then
     lock.earliest, lock.span = h.expires, h.expires - now

@@ -18,6 +18,7 @@
 --   dead       tombstones, "\ntoken until" each
 --   life       when the key ends
 --   shares     "count used earliest span" if more than one hold it, see load()
+--   longest    TTL of any who has waited
 --   h:<slot>   a holder; slots are numbered from 1 without a gap
 --   w:<place>  a waiter, see queue.lua
 --   t:<token>  "h<slot>" or "w<place>": where a token stands
@@ -61,12 +62,13 @@ end
 -- The waiter in a place, see queue.lua; false if it has left.
 local function waiter_at(place)
   if lock.waiters[place] == nil then
-    local record, w = redis.call('HGET', KEYS[n], 'w:' .. int(place)), false
+    local field, w = 'w:' .. int(place), false
+    local record = redis.call('HGET', KEYS[n], field)
     if record then
-      w = { place = place }
-      w.token, w.ask, w.weight, w.ttl, w.fences, w.alive, w.vote, w.client, w.owner, w.text =
+      local token, ask, weight, ttl, fences, alive, vote, client, owner, text =
         string.match(record, '^(%S+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d) (%S+) (%S+) (.*)$')
-      w.weight, w.ttl, w.alive = tonumber(w.weight), tonumber(w.ttl), tonumber(w.alive)
+      w = { place = place, field = field, token = token, ask = ask, weight = tonumber(weight), ttl = tonumber(ttl), fences = fences,
+        alive = tonumber(alive), vote = vote, client = client, owner = owner, text = text }
     end
     lock.waiters[place] = w
   end
@@ -79,7 +81,7 @@ local function load_thin(record)
   if not high then
     return { err = 'WRONGTYPE ' .. KEYS[n] .. ' is a string, but no lock' }
   end
-  lock = { thin = record, count = 0, used = 0, earliest = 0, span = 0, tail = 0, life = 0, dead = '', holders = {}, waiters = {} }
+  lock = { thin = record, count = 0, used = 0, earliest = 0, span = 0, tail = 0, life = 0, longest = 0, dead = '', holders = {}, waiters = {} }
   set('high', high)
   set('limit', limit)
   if h then
@@ -91,28 +93,28 @@ end
 -- Load the fat form, or nothing. Returns an error reply if the key is something else.
 local function load_fat(token)
   local v = redis.pcall('HMGET', KEYS[n], 'high', 'limit', 'resized', 'owner', 'head', 'tail', 'birth', 'skip', 'dead',
-    'life', 'shares', 'h:1', 't:' .. token)
+    'life', 'longest', 'shares', 'h:1', 't:' .. token)
   if v.err then
     return v
   end
   lock = { high = tonumber(v[1] or 0), limit = tonumber(v[2] or 0), resized = v[3], owner = v[4] or nil,
     head = v[5] and tonumber(v[5]) or nil, tail = tonumber(v[6] or 0), birth = v[7] and tonumber(v[7]),
     skip = v[8] and tonumber(v[8]) or nil,
-    dead = v[9] or '', life = tonumber(v[10] or 0), count = 0, used = 0, earliest = 0, span = 0,
-    holders = {}, waiters = {}, stands = v[13] }
+    dead = v[9] or '', life = tonumber(v[10] or 0), longest = tonumber(v[11] or 0), count = 0, used = 0, earliest = 0,
+    span = 0, holders = {}, waiters = {}, stands = v[14] }
   lock.informed = lock.skip or lock.head
-  if v[12] then
-    local h = holder_read(v[12])
-    if not h.text then
+  if v[13] then
+    local h = holder_read(v[13])
+    if not h.granted then
       return { err = 'WRONGTYPE ' .. KEYS[n] .. ' is a hash, but no lock' }
     end
-    h.slot, lock.holders[1] = 1, h
+    lock.holders[1] = h
     lock.count, lock.used, lock.earliest, lock.span = 1, h.weight, h.expires, h.ttl + grace(h.ttl)
   end
-  if v[11] then
-    local count, used, earliest, span = string.match(v[11], '^(%d+) (%d+) (%d+) (%d+)$')
+  if v[12] then
+    local count, used, earliest, span = string.match(v[12], '^(%d+) (%d+) (%d+) (%d+)$')
     lock.count, lock.used, lock.earliest, lock.span = tonumber(count), tonumber(used), tonumber(earliest), tonumber(span)
-    lock.shares = v[11]
+    lock.shares = v[12]
   end
 end
 
@@ -221,7 +223,7 @@ local function save(must)
     set('life', life)
   end
   if lock.count > 1 then
-    local shares = string.format('%.0f %.0f %.0f %.0f', lock.count, lock.used, lock.earliest, lock.span)
+    local shares = string.format('%d %d %d %d', lock.count, lock.used, lock.earliest, lock.span)
     changed.shares = shares ~= lock.shares and shares or nil
   elseif lock.shares then
     changed.shares = false

@@ -48,8 +48,9 @@ end
 local function notify()
   for slot = 1, math.min(lock.count, 16) do
     local h = holder_at(slot)
-    if string.byte(h.client, -1) == 33 then
-      tell(h.client, 'wanted ' .. h.token)
+    local client = client_of(h)
+    if string.byte(client, -1) == 33 then -- !
+      tell(client, 'wanted ' .. h.token)
     end
   end
 end
@@ -62,13 +63,14 @@ end
 
 local function put_waiter(w)
   lock.waiters[w.place] = w
-  changed['w:' .. int(w.place)] = w.token .. ' ' .. w.ask .. ' ' .. int(w.weight) .. ' ' .. int(w.ttl) .. ' ' .. w.fences
+  w.field = 'w:' .. int(w.place)
+  changed[w.field] = w.token .. ' ' .. w.ask .. ' ' .. int(w.weight) .. ' ' .. int(w.ttl) .. ' ' .. w.fences
     .. ' ' .. int(w.alive) .. ' ' .. w.vote .. ' ' .. w.client .. ' ' .. w.owner .. ' ' .. w.text
 end
 
 local function drop_waiter(w)
   lock.waiters[w.place] = false
-  changed['w:' .. int(w.place)], changed['t:' .. w.token] = false, false
+  changed[w.field], changed['t:' .. w.token] = false, false
   if w.place == lock.place then
     lock.place = nil
   end
@@ -79,6 +81,9 @@ end
 -- still the one that gave the place out.
 local function enqueue(w, birth, place)
   keep(patience(w.ttl))
+  if w.ttl > lock.longest then
+    set('longest', w.ttl)
+  end
   w.alive, w.vote = now + patience(w.ttl), (listeners(w.client) or 0) > 0 and '2' or '1'
   if lock.place then
     local before = waiter_at(lock.place)
@@ -138,7 +143,7 @@ end
 -- A script that has a lease end earlier than others were told forgets who is informed.
 local function inform()
   local place, left = lock.skip or lock.head, LOOKED_AT
-  if lock.used == 0 or place == lock.informed then
+  if lock.used == 0 or place == lock.informed or now + lock.longest / 3 <= lock.earliest then
     return
   end
   while place and place <= lock.tail and left > 0 do
@@ -211,7 +216,7 @@ local function grant()
       if w.token == lock.asker then
         lock.mine = h
       end
-      tell(w.client, 'granted ' .. w.token .. ' ' .. w.ask .. ' ' .. int(h.fence) .. ' ' .. int(h.numbers)
+      tell(w.client, 'granted ' .. w.token .. ' ' .. w.ask .. ' ' .. string.match(h.granted, '^%d+ %d+')
         .. (lock.told ~= '-' and ' ' .. lock.told or ''), w.token)
       if lock.used >= lock.limit then
         place = place + 1

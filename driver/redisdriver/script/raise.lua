@@ -16,17 +16,21 @@ if refused then
   return refused
 end
 expire()
-local h, least = lock.mine, tonumber(ARGV[4])
-if h and h.fence < least then
-  local beyond = lock.high + 1
-  h.fence = (h.last == lock.high or least >= beyond) and least or beyond
-  h.numbers = math.max(tonumber(ARGV[5]), beyond - h.fence)
-  h.last = h.fence + h.numbers - 1
-  set('high', h.last)
-  put_holder(h)
-  keep(h.expires - now)
+local h, least, fence = lock.mine, tonumber(ARGV[4]), 0
+if h then
+  local numbers, last
+  fence, numbers, last = fences_of(h)
+  if fence < least then
+    local beyond = lock.high + 1
+    fence = (last == lock.high or least >= beyond) and least or beyond
+    numbers = math.max(tonumber(ARGV[5]), beyond - fence)
+    set('high', fence + numbers - 1)
+    set_fences(h, fence, numbers, lock.high)
+    put_holder(h)
+    keep(h.expires - now)
+  end
 end
 local more = grant()
 refused = save(true)
 publish()
-return refused or { h and h.fence or 0, more }
+return refused or { fence, more }

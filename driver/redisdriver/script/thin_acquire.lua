@@ -3,9 +3,9 @@
 -- Such a lock is absent, or a string: "high", the last fence that was given. Held by one
 -- token, to which the last fences were given, it is
 --
---   high token limit expires ttl weight fence since tag client text
+--   high limit token expires ttl weight tag fence numbers last since client text
 --
--- for which see clock.lua. This is all that most locks ever are: read once, written once.
+-- for which see record.lua. This is all that most locks ever are: read once, written once.
 -- What does not fit in is left to acquire.lua.
 --
 -- KEYS[n]   lock
@@ -29,6 +29,9 @@ local ARGUMENTS = 12
 local GRANTED = 3
 local replies, records, left = {}, {}, 0
 local now_text, now_us_text = int(now), int(now_us)
+if tonumber(now_us_text) ~= now_us then
+  return { err = 'ERR this is a Redis server of 32 bits, which cannot keep locks' }
+end
 
 for n = 1, #KEYS do
   local at = (n - 1) * ARGUMENTS
@@ -42,9 +45,10 @@ for n = 1, #KEYS do
     local last, ttl = first + numbers - 1, tonumber(ARGV[5 + at])
     local length = ttl + grace(ttl)
     local last_text = last == now_us and now_us_text or int(last)
-    local reply = redis.pcall('SET', KEYS[n], last_text .. ' ' .. ARGV[3 + at] .. ' ' .. ARGV[13 + at] .. ' '
-      .. int(now + length) .. ' ' .. ARGV[5 + at] .. ' ' .. ARGV[12 + at] .. ' ' .. (numbers == 1 and last_text or int(first))
-      .. ' ' .. now_text .. ' - ' .. ARGV[8 + at] .. ' ' .. ARGV[9 + at], 'PX', int(lifetime(length, last)))
+    local first_text = numbers == 1 and last_text or int(first)
+    local reply = redis.pcall('SET', KEYS[n], last_text .. ' ' .. ARGV[13 + at] .. ' ' .. ARGV[3 + at] .. ' '
+      .. int(now + length) .. ' ' .. ARGV[5 + at] .. ' ' .. ARGV[12 + at] .. ' - ' .. first_text .. ' ' .. int(numbers)
+      .. ' ' .. last_text .. ' ' .. now_text .. ' ' .. ARGV[8 + at] .. ' ' .. ARGV[9 + at], 'PX', int(lifetime(length, last)))
     replies[n] = reply.err and reply or { GRANTED, first, 0, numbers }
   else
     records[n], left = record, left + 1

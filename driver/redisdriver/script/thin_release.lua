@@ -18,7 +18,7 @@ for n = 1, #KEYS do
   local record = redis.call('MGET', KEYS[n])[1]
   local high, token
   if record then
-    high, token = string.match(record, '^(%d+) (%S+)')
+    high, token = string.match(record, '^(%d+) %d+ (%S+)')
   end
   -- If this is refused, memory is full. The long way knows how to write all the same.
   if token == ARGV[3 + at] and ARGV[4 + at] == '0'

@@ -1,4 +1,4 @@
--- clock.lua: the time, how long things last, and the records that both forms of a lock have.
+-- clock.lua: the time, and how long things last.
 --
 -- Begins every script. A script handles one lock after the other, KEYS[n]; all times are ms
 -- of the server's clock. The Go side replaces n by 1 where a script is for one lock, since
@@ -16,8 +16,10 @@ local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
 local now = math.floor(now_us / 1000)
 
+-- %.0f would take three times as long. On a server of 32 bits %d is wrong: thin_acquire.lua
+-- finds out, and without it nobody has a lock.
 local function int(number)
-  return string.format('%.0f', number)
+  return string.format('%d', number)
 end
 
 -- The lease lasts longer on the server than the holder may believe in it.
@@ -47,42 +49,6 @@ end
 -- lives until it has caught up with them.
 local function lifetime(ms, high)
   return retention + math.max(ms, math.floor(high / 1000) - now)
-end
-
--- The record of a holder: "expires ttl weight fence numbers last since tag token client text".
--- It was granted so many numbers from fence on, and given others up to last since. tag is what
--- it says of itself to waiters, - for nothing, and client where to reach it, - for nowhere. If
--- client ends in !, it wants to hear that somebody waits.
-local function holder_read(record)
-  local h = {}
-  h.expires, h.ttl, h.weight, h.fence, h.numbers, h.last, h.since, h.tag, h.token, h.client, h.text =
-    string.match(record, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (%S+) (%S+) (.*)$')
-  h.expires, h.ttl, h.weight, h.fence, h.numbers, h.last = tonumber(h.expires), tonumber(h.ttl), tonumber(h.weight),
-    tonumber(h.fence), tonumber(h.numbers), tonumber(h.last)
-  return h
-end
-
-local function holder_record(h)
-  return string.format('%.0f %.0f %.0f %.0f %.0f %.0f ', h.expires, h.ttl, h.weight, h.fence, h.numbers, h.last)
-    .. h.since .. ' ' .. h.tag .. ' ' .. h.token .. ' ' .. h.client .. ' ' .. h.text
-end
-
--- The thin form, see thin_acquire.lua: the last fence, how much there is to hold, and the
--- holder, if there is one. Nothing if it is not of that form.
-local function thin_read(record)
-  local high, token, limit, expires, ttl, weight, fence, since, tag, client, text = string.match(record,
-    '^(%d+) (%S+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (%S+) (.*)$')
-  if not high then
-    return tonumber((string.match(record, '^%d+$'))), 0, nil
-  end
-  high, fence = tonumber(high), tonumber(fence)
-  return high, tonumber(limit), { expires = tonumber(expires), ttl = tonumber(ttl), weight = tonumber(weight), fence = fence,
-    numbers = high - fence + 1, last = high, since = since, tag = tag, token = token, client = client, text = text }
-end
-
-local function thin_record(high, limit, h)
-  return int(high) .. ' ' .. h.token .. string.format(' %.0f %.0f %.0f %.0f %.0f ', limit, h.expires, h.ttl, h.weight, h.fence)
-    .. h.since .. ' ' .. h.tag .. ' ' .. h.client .. ' ' .. h.text
 end
 -- inspect.lua: all there is to know. Writes nothing.
 --

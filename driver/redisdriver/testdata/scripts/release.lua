@@ -1,4 +1,4 @@
--- clock.lua: the time, how long things last, and the records that both forms of a lock have.
+-- clock.lua: the time, and how long things last.
 --
 -- Begins every script. A script handles one lock after the other, KEYS[n]; all times are ms
 -- of the server's clock. The Go side replaces n by 1 where a script is for one lock, since
@@ -16,8 +16,10 @@ local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
 local now = math.floor(now_us / 1000)
 
+-- %.0f would take three times as long. On a server of 32 bits %d is wrong: thin_acquire.lua
+-- finds out, and without it nobody has a lock.
 local function int(number)
-  return string.format('%.0f', number)
+  return string.format('%d', number)
 end
 
 -- The lease lasts longer on the server than the holder may believe in it.
@@ -48,42 +50,6 @@ end
 local function lifetime(ms, high)
   return retention + math.max(ms, math.floor(high / 1000) - now)
 end
-
--- The record of a holder: "expires ttl weight fence numbers last since tag token client text".
--- It was granted so many numbers from fence on, and given others up to last since. tag is what
--- it says of itself to waiters, - for nothing, and client where to reach it, - for nowhere. If
--- client ends in !, it wants to hear that somebody waits.
-local function holder_read(record)
-  local h = {}
-  h.expires, h.ttl, h.weight, h.fence, h.numbers, h.last, h.since, h.tag, h.token, h.client, h.text =
-    string.match(record, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (%S+) (%S+) (.*)$')
-  h.expires, h.ttl, h.weight, h.fence, h.numbers, h.last = tonumber(h.expires), tonumber(h.ttl), tonumber(h.weight),
-    tonumber(h.fence), tonumber(h.numbers), tonumber(h.last)
-  return h
-end
-
-local function holder_record(h)
-  return string.format('%.0f %.0f %.0f %.0f %.0f %.0f ', h.expires, h.ttl, h.weight, h.fence, h.numbers, h.last)
-    .. h.since .. ' ' .. h.tag .. ' ' .. h.token .. ' ' .. h.client .. ' ' .. h.text
-end
-
--- The thin form, see thin_acquire.lua: the last fence, how much there is to hold, and the
--- holder, if there is one. Nothing if it is not of that form.
-local function thin_read(record)
-  local high, token, limit, expires, ttl, weight, fence, since, tag, client, text = string.match(record,
-    '^(%d+) (%S+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (%S+) (.*)$')
-  if not high then
-    return tonumber((string.match(record, '^%d+$'))), 0, nil
-  end
-  high, fence = tonumber(high), tonumber(fence)
-  return high, tonumber(limit), { expires = tonumber(expires), ttl = tonumber(ttl), weight = tonumber(weight), fence = fence,
-    numbers = high - fence + 1, last = high, since = since, tag = tag, token = token, client = client, text = text }
-end
-
-local function thin_record(high, limit, h)
-  return int(high) .. ' ' .. h.token .. string.format(' %.0f %.0f %.0f %.0f %.0f ', limit, h.expires, h.ttl, h.weight, h.fence)
-    .. h.since .. ' ' .. h.tag .. ' ' .. h.client .. ' ' .. h.text
-end
 -- thin_release.lua: give up locks that nobody waits for, or remembers anything of.
 --
 -- What does not fit in is left to release.lua.
@@ -104,7 +70,7 @@ for n = 1, #KEYS do
   local record = redis.call('MGET', KEYS[n])[1]
   local high, token
   if record then
-    high, token = string.match(record, '^(%d+) (%S+)')
+    high, token = string.match(record, '^(%d+) %d+ (%S+)')
   end
   -- If this is refused, memory is full. The long way knows how to write all the same.
   if token == ARGV[3 + at] and ARGV[4 + at] == '0'
@@ -116,6 +82,50 @@ for n = 1, #KEYS do
 end
 if left == 0 then
   return replies
+end
+-- record.lua: the records that both forms of a lock have.
+
+-- The record of a holder: "token expires ttl weight tag fence numbers last since client text".
+-- tag is what it says of itself to waiters, - for nothing. It was granted so many numbers from
+-- fence on, and given others up to last since. client is where to reach it, - for nowhere; if
+-- that ends in !, it wants to hear that somebody waits. Few calls look at what comes after the
+-- tag, so it is left in one piece: what was granted.
+local function holder_read(record)
+  local token, expires, ttl, weight, tag, granted = string.match(record, '^(%S+) (%d+) (%d+) (%d+) (%S+) (.*)$')
+  return { token = token, expires = tonumber(expires), ttl = tonumber(ttl), weight = tonumber(weight), tag = tag,
+    granted = granted, slot = 1 }
+end
+
+local function holder_record(h)
+  return string.format('%s %d %d %d %s %s', h.token, h.expires, h.ttl, h.weight, h.tag, h.granted)
+end
+
+local function fences_of(h)
+  local fence, numbers, last = string.match(h.granted, '^(%d+) (%d+) (%d+)')
+  return tonumber(fence), tonumber(numbers), tonumber(last)
+end
+
+local function set_fences(h, fence, numbers, last)
+  h.granted = string.format('%d %d %d', fence, numbers, last) .. string.match(h.granted, '^%d+ %d+ %d+(.*)$')
+end
+
+local function client_of(h)
+  return string.match(h.granted, '^%d+ %d+ %d+ %d+ (%S+)')
+end
+
+-- The thin form, see thin_acquire.lua: the last fence, and how much there is to hold and the
+-- holder if there is one. Nothing if it is not of that form.
+local function thin_read(record)
+  local high, limit, holder = string.match(record, '^(%d+) (%d+) (.*)$')
+  local h = holder and holder_read(holder)
+  if h then
+    return h.granted and tonumber(high), tonumber(limit), h
+  end
+  return tonumber((string.match(record, '^%d+$'))), 0, nil
+end
+
+local function thin_record(high, limit, h)
+  return int(high) .. ' ' .. int(limit) .. ' ' .. holder_record(h)
 end
 -- lock.lua: a lock in either form, loaded into one table and saved from it.
 --
@@ -137,6 +147,7 @@ end
 --   dead       tombstones, "\ntoken until" each
 --   life       when the key ends
 --   shares     "count used earliest span" if more than one hold it, see load()
+--   longest    TTL of any who has waited
 --   h:<slot>   a holder; slots are numbered from 1 without a gap
 --   w:<place>  a waiter, see queue.lua
 --   t:<token>  "h<slot>" or "w<place>": where a token stands
@@ -180,12 +191,13 @@ end
 -- The waiter in a place, see queue.lua; false if it has left.
 local function waiter_at(place)
   if lock.waiters[place] == nil then
-    local record, w = redis.call('HGET', KEYS[n], 'w:' .. int(place)), false
+    local field, w = 'w:' .. int(place), false
+    local record = redis.call('HGET', KEYS[n], field)
     if record then
-      w = { place = place }
-      w.token, w.ask, w.weight, w.ttl, w.fences, w.alive, w.vote, w.client, w.owner, w.text =
+      local token, ask, weight, ttl, fences, alive, vote, client, owner, text =
         string.match(record, '^(%S+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d) (%S+) (%S+) (.*)$')
-      w.weight, w.ttl, w.alive = tonumber(w.weight), tonumber(w.ttl), tonumber(w.alive)
+      w = { place = place, field = field, token = token, ask = ask, weight = tonumber(weight), ttl = tonumber(ttl), fences = fences,
+        alive = tonumber(alive), vote = vote, client = client, owner = owner, text = text }
     end
     lock.waiters[place] = w
   end
@@ -198,7 +210,7 @@ local function load_thin(record)
   if not high then
     return { err = 'WRONGTYPE ' .. KEYS[n] .. ' is a string, but no lock' }
   end
-  lock = { thin = record, count = 0, used = 0, earliest = 0, span = 0, tail = 0, life = 0, dead = '', holders = {}, waiters = {} }
+  lock = { thin = record, count = 0, used = 0, earliest = 0, span = 0, tail = 0, life = 0, longest = 0, dead = '', holders = {}, waiters = {} }
   set('high', high)
   set('limit', limit)
   if h then
@@ -210,28 +222,28 @@ end
 -- Load the fat form, or nothing. Returns an error reply if the key is something else.
 local function load_fat(token)
   local v = redis.pcall('HMGET', KEYS[n], 'high', 'limit', 'resized', 'owner', 'head', 'tail', 'birth', 'skip', 'dead',
-    'life', 'shares', 'h:1', 't:' .. token)
+    'life', 'longest', 'shares', 'h:1', 't:' .. token)
   if v.err then
     return v
   end
   lock = { high = tonumber(v[1] or 0), limit = tonumber(v[2] or 0), resized = v[3], owner = v[4] or nil,
     head = v[5] and tonumber(v[5]) or nil, tail = tonumber(v[6] or 0), birth = v[7] and tonumber(v[7]),
     skip = v[8] and tonumber(v[8]) or nil,
-    dead = v[9] or '', life = tonumber(v[10] or 0), count = 0, used = 0, earliest = 0, span = 0,
-    holders = {}, waiters = {}, stands = v[13] }
+    dead = v[9] or '', life = tonumber(v[10] or 0), longest = tonumber(v[11] or 0), count = 0, used = 0, earliest = 0,
+    span = 0, holders = {}, waiters = {}, stands = v[14] }
   lock.informed = lock.skip or lock.head
-  if v[12] then
-    local h = holder_read(v[12])
-    if not h.text then
+  if v[13] then
+    local h = holder_read(v[13])
+    if not h.granted then
       return { err = 'WRONGTYPE ' .. KEYS[n] .. ' is a hash, but no lock' }
     end
-    h.slot, lock.holders[1] = 1, h
+    lock.holders[1] = h
     lock.count, lock.used, lock.earliest, lock.span = 1, h.weight, h.expires, h.ttl + grace(h.ttl)
   end
-  if v[11] then
-    local count, used, earliest, span = string.match(v[11], '^(%d+) (%d+) (%d+) (%d+)$')
+  if v[12] then
+    local count, used, earliest, span = string.match(v[12], '^(%d+) (%d+) (%d+) (%d+)$')
     lock.count, lock.used, lock.earliest, lock.span = tonumber(count), tonumber(used), tonumber(earliest), tonumber(span)
-    lock.shares = v[11]
+    lock.shares = v[12]
   end
 end
 
@@ -340,7 +352,7 @@ local function save(must)
     set('life', life)
   end
   if lock.count > 1 then
-    local shares = string.format('%.0f %.0f %.0f %.0f', lock.count, lock.used, lock.earliest, lock.span)
+    local shares = string.format('%d %d %d %d', lock.count, lock.used, lock.earliest, lock.span)
     changed.shares = shares ~= lock.shares and shares or nil
   elseif lock.shares then
     changed.shares = false
@@ -379,21 +391,22 @@ end
 
 -- Make a token a holder: w is what it asked for, a waiter or a request.
 local function hold(w)
-  local h = { token = w.token, client = w.client, text = w.text, weight = w.weight, ttl = w.ttl, since = int(now),
-    tag = '-', expires = now + w.ttl + grace(w.ttl) }
+  local h = { token = w.token, expires = now + w.ttl + grace(w.ttl), ttl = w.ttl, weight = w.weight, tag = '-' }
   local owner = w.owner ~= '-' and w.owner or nil
+  local fence, numbers, last
   if owner and owner == lock.owner then
-    local first = lock.holders[1]
-    h.fence, h.numbers, h.last = first.fence, 1, first.last -- they have one number, of all of them
+    fence, numbers, last = fences_of(lock.holders[1])
+    numbers = 1 -- they have one, of all of them
   else
-    h.fence, h.numbers = numbers_after(lock.high, owner and 1 or tonumber(w.fences))
-    h.last = h.fence + h.numbers - 1
-    set('high', h.last)
+    fence, numbers = numbers_after(lock.high, owner and 1 or tonumber(w.fences))
+    last = fence + numbers - 1
+    set('high', last)
     if owner then
       lock.owner, changed.owner = owner, owner
     end
     lock.used = lock.used + h.weight
   end
+  h.granted = string.format('%d %d %d %d %s %s', fence, numbers, last, now, w.client, w.text)
   lock.count = lock.count + 1
   if lock.count == 1 or h.expires < lock.earliest then
     lock.earliest, lock.span = h.expires, h.expires - now
@@ -596,8 +609,9 @@ end
 local function notify()
   for slot = 1, math.min(lock.count, 16) do
     local h = holder_at(slot)
-    if string.byte(h.client, -1) == 33 then
-      tell(h.client, 'wanted ' .. h.token)
+    local client = client_of(h)
+    if string.byte(client, -1) == 33 then -- !
+      tell(client, 'wanted ' .. h.token)
     end
   end
 end
@@ -610,13 +624,14 @@ end
 
 local function put_waiter(w)
   lock.waiters[w.place] = w
-  changed['w:' .. int(w.place)] = w.token .. ' ' .. w.ask .. ' ' .. int(w.weight) .. ' ' .. int(w.ttl) .. ' ' .. w.fences
+  w.field = 'w:' .. int(w.place)
+  changed[w.field] = w.token .. ' ' .. w.ask .. ' ' .. int(w.weight) .. ' ' .. int(w.ttl) .. ' ' .. w.fences
     .. ' ' .. int(w.alive) .. ' ' .. w.vote .. ' ' .. w.client .. ' ' .. w.owner .. ' ' .. w.text
 end
 
 local function drop_waiter(w)
   lock.waiters[w.place] = false
-  changed['w:' .. int(w.place)], changed['t:' .. w.token] = false, false
+  changed[w.field], changed['t:' .. w.token] = false, false
   if w.place == lock.place then
     lock.place = nil
   end
@@ -627,6 +642,9 @@ end
 -- still the one that gave the place out.
 local function enqueue(w, birth, place)
   keep(patience(w.ttl))
+  if w.ttl > lock.longest then
+    set('longest', w.ttl)
+  end
   w.alive, w.vote = now + patience(w.ttl), (listeners(w.client) or 0) > 0 and '2' or '1'
   if lock.place then
     local before = waiter_at(lock.place)
@@ -686,7 +704,7 @@ end
 -- A script that has a lease end earlier than others were told forgets who is informed.
 local function inform()
   local place, left = lock.skip or lock.head, LOOKED_AT
-  if lock.used == 0 or place == lock.informed then
+  if lock.used == 0 or place == lock.informed or now + lock.longest / 3 <= lock.earliest then
     return
   end
   while place and place <= lock.tail and left > 0 do
@@ -759,7 +777,7 @@ local function grant()
       if w.token == lock.asker then
         lock.mine = h
       end
-      tell(w.client, 'granted ' .. w.token .. ' ' .. w.ask .. ' ' .. int(h.fence) .. ' ' .. int(h.numbers)
+      tell(w.client, 'granted ' .. w.token .. ' ' .. w.ask .. ' ' .. string.match(h.granted, '^%d+ %d+')
         .. (lock.told ~= '-' and ' ' .. lock.told or ''), w.token)
       if lock.used >= lock.limit then
         place = place + 1

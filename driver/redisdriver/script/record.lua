@@ -1,0 +1,44 @@
+-- record.lua: the records that both forms of a lock have.
+
+-- The record of a holder: "token expires ttl weight tag fence numbers last since client text".
+-- tag is what it says of itself to waiters, - for nothing. It was granted so many numbers from
+-- fence on, and given others up to last since. client is where to reach it, - for nowhere; if
+-- that ends in !, it wants to hear that somebody waits. Few calls look at what comes after the
+-- tag, so it is left in one piece: what was granted.
+local function holder_read(record)
+  local token, expires, ttl, weight, tag, granted = string.match(record, '^(%S+) (%d+) (%d+) (%d+) (%S+) (.*)$')
+  return { token = token, expires = tonumber(expires), ttl = tonumber(ttl), weight = tonumber(weight), tag = tag,
+    granted = granted, slot = 1 }
+end
+
+local function holder_record(h)
+  return string.format('%s %d %d %d %s %s', h.token, h.expires, h.ttl, h.weight, h.tag, h.granted)
+end
+
+local function fences_of(h)
+  local fence, numbers, last = string.match(h.granted, '^(%d+) (%d+) (%d+)')
+  return tonumber(fence), tonumber(numbers), tonumber(last)
+end
+
+local function set_fences(h, fence, numbers, last)
+  h.granted = string.format('%d %d %d', fence, numbers, last) .. string.match(h.granted, '^%d+ %d+ %d+(.*)$')
+end
+
+local function client_of(h)
+  return string.match(h.granted, '^%d+ %d+ %d+ %d+ (%S+)')
+end
+
+-- The thin form, see thin_acquire.lua: the last fence, and how much there is to hold and the
+-- holder if there is one. Nothing if it is not of that form.
+local function thin_read(record)
+  local high, limit, holder = string.match(record, '^(%d+) (%d+) (.*)$')
+  local h = holder and holder_read(holder)
+  if h then
+    return h.granted and tonumber(high), tonumber(limit), h
+  end
+  return tonumber((string.match(record, '^%d+$'))), 0, nil
+end
+
+local function thin_record(high, limit, h)
+  return int(high) .. ' ' .. int(limit) .. ' ' .. holder_record(h)
+end
