@@ -34,6 +34,7 @@ func TestEachKeepsTheOtherOut(t *testing.T) {
 
 // P1 is ours and crashes. The plain program must not see its end before we do.
 func TestPlainProgramGetsWhatWeLetExpire(t *testing.T) {
+	t.Parallel()
 	onStages(t, func(s *stage) {
 		us, them := s.ours(), s.plain()
 		require.True(t, us.lock())

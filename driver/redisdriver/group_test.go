@@ -359,6 +359,7 @@ func TestRenewalsShareCommandsOnOneServer(t *testing.T) {
 }
 
 func TestRenewalsShareNoCommandsOnACluster(t *testing.T) {
+	t.Parallel()
 	rdb, w := redistest.NewCluster(t).Client(t), &wire{}
 	d := redisdriver.New(rdb)
 	t.Cleanup(func() { require.NoError(t, d.Close()) })
@@ -412,6 +413,7 @@ func (s *slots) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 }
 
 func TestServerThatRefusesSharedCallsGetsOneForEachLock(t *testing.T) {
+	t.Parallel()
 	for what, try := range map[string]func(*testing.T, *redisdriver.Driver, *wire){
 		"renewals": func(t *testing.T, d *redisdriver.Driver, _ *wire) { hundredLeases(t, d) },
 		"asks":     func(t *testing.T, d *redisdriver.Driver, w *wire) { requireNone(t, w.crowd(t, d, "x", 200)) },

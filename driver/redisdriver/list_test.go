@@ -69,6 +69,7 @@ func TestListNamesTheLocksOfOnePrefixAndNoOtherKeys(t *testing.T) {
 }
 
 func TestListAsksEveryMasterOfACluster(t *testing.T) {
+	t.Parallel()
 	c := redistest.NewCluster(t)
 	d := redisdriver.New(c.Client(t))
 	t.Cleanup(func() { require.NoError(t, d.Close()) })

@@ -45,6 +45,7 @@ func (f *freight) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 // nevertheless, and the text is sent once to each node: 256 of them would be 6 MB. One server
 // has 32 leases renewed by a command, and a Cluster one.
 func TestRenewalsTeachAServerEachScriptOnce(t *testing.T) {
+	t.Parallel()
 	t.Run("server", func(t *testing.T) {
 		redistest.Each(t, func(t *testing.T, s *redistest.Server) {
 			rdb := s.Client(t)

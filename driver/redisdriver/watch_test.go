@@ -16,6 +16,7 @@ import (
 // A client lives as long as its process. It must not remember every lock it ever
 // wanted, in whatever way that ended.
 func TestNothingIsRememberedOfTokensThatAreOver(t *testing.T) {
+	t.Parallel()
 	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
 		d := redisdriver.New(s.Client(t), redisdriver.WithPrefix(s.Prefix()))
 		const ttl = 60 * time.Millisecond

@@ -34,6 +34,7 @@ type shop struct {
 
 // eachShop runs body with PUBLISH and with SPUBLISH, as Redisson does it.
 func eachShop(t *testing.T, body func(*shop)) {
+	t.Parallel()
 	for command, opts := range map[string][]redisson.Option{"PUBLISH": nil, "SPUBLISH": {redisson.WithShardedPubSub()}} {
 		t.Run(command, func(t *testing.T) {
 			t.Parallel()

@@ -106,6 +106,7 @@ func inGroups(t *testing.T, groups int, run func(*testing.T, drivertest.Case)) {
 }
 
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		kind  kind
 		nodes int

@@ -15,6 +15,7 @@ import (
 // Each of 5 nodes is free, or held by another, or down, in every combination of free and
 // not: three that are free win, and nothing is left of an attempt on any node.
 func TestWonIfAndOnlyIfAMajorityIsFree(t *testing.T) {
+	t.Parallel()
 	for name, k := range map[string]kind{"native": native, "setnx": plain} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

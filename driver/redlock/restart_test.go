@@ -24,6 +24,7 @@ import (
 // A holds the lock on nodes 0, 1 and 2, and does not reach the others, when node 2 restarts
 // and has forgotten it. Then 2, 3 and 4 are free. They must not elect B.
 func TestRestartedNodeHelpsToElectNobody(t *testing.T) {
+	t.Parallel()
 	const longest = 4 * time.Second
 	for name, k := range map[string]kind{"native": native, "setnx": plain} {
 		t.Run(name, func(t *testing.T) {

@@ -17,19 +17,23 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 
 func TestStoresKeepThePromises(t *testing.T) {
 	t.Run("memory", func(t *testing.T) {
+		t.Parallel() // what the suite does most is wait
 		store := memdriver.New()
 		behavior.Run(t, over(func(testing.TB) driver.Driver { return store }))
 	})
 	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		t.Parallel()
 		behavior.Run(t, over(func(t testing.TB) driver.Driver {
 			return redisdriver.New(s.Client(t), redisdriver.WithPrefix(s.Prefix()))
 		}))
 	})
 	t.Run("setnx", func(t *testing.T) { // without a queue
+		t.Parallel()
 		s := redistest.Mini(t)
 		behavior.Run(t, over(func(t testing.TB) driver.Driver { return setnx.New(s.Client(t)) }))
 	})
 	t.Run("bare", func(t *testing.T) { // without optional abilities
+		t.Parallel()
 		store := memdriver.New()
 		behavior.Run(t, over(func(testing.TB) driver.Driver { return lab.Bare{Driver: store} }))
 	})

@@ -85,6 +85,7 @@ func (p Protocol) ConformanceInVirtualTime(t *testing.T) {
 
 // Run runs what is not in drivertest, as subtests.
 func (p Protocol) Run(t *testing.T) {
+	t.Parallel()
 	t.Run("BusyTellsTheTimeLeft", p.busyTellsTheTimeLeft)
 	t.Run("LeaseIsNeverShortened", p.leaseIsNeverShortened)
 	t.Run("ForeignKeysAreRefused", p.foreignKeysAreRefused)
@@ -258,6 +259,7 @@ func (p Protocol) releaseWorksWhenMemoryIsFull(t *testing.T) {
 
 // On a Cluster the keys of a script have to be in one slot.
 func (p Protocol) cluster(t *testing.T) {
+	t.Parallel() // it takes 2 s until a Cluster works
 	s := redistest.Real(t, "--cluster-enabled", "yes")
 	require.NoError(t, s.Client(t).ClusterAddSlotsRange(t.Context(), 0, 16383).Err())
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{s.Addr()}})
