@@ -29,7 +29,7 @@ type Cluster struct {
 // 2 s to be sure of that.
 func NewCluster(tb testing.TB) *Cluster {
 	tb.Helper()
-	requireBinary(tb, "redis-server")
+	requireBinary(tb, program())
 	c := &Cluster{tb: tb, Nodes: make([]*Server, 2*masters)}
 	for i, d := range startDaemons(tb, 2*masters, "--cluster-enabled", "yes", "--cluster-node-timeout", "1000",
 		"--cluster-allow-replica-migration", "no",

@@ -2,6 +2,7 @@ package redistest
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -31,7 +32,10 @@ type daemon struct {
 	exited chan struct{}
 }
 
-// newDaemon starts a redis-server on a free port of the loopback interface. args
+// program is the server that all tests start.
+func program() string { return cmp.Or(os.Getenv("HOLDFAST_REDIS_SERVER"), "redis-server") }
+
+// newDaemon starts a server on a free port of the loopback interface. args
 // come after those that it sets itself, so they win; so do env.
 func newDaemon(args, env []string) (*daemon, error) {
 	dir, err := os.MkdirTemp("", "holdfast-redis-")
@@ -102,7 +106,7 @@ func (d *daemon) start() error {
 			return err
 		}
 	}
-	cmd := exec.Command("redis-server", slices.Concat(config, []string{
+	cmd := exec.Command(program(), slices.Concat(config, []string{
 		"--bind", "127.0.0.1", "--port", port, "--dir", d.dir,
 		"--save", "", "--appendonly", "no", "--enable-debug-command", "yes",
 		"--repl-diskless-sync-delay", "0",

@@ -11,11 +11,13 @@
 //
 //	func TestMain(m *testing.M) { redistest.Main(m) }
 //
-// Three variables of the environment say what is run:
+// Four variables of the environment say what is run:
 //
 //   - HOLDFAST_REDIS_ADDR, host:port or the path of a unix socket: ordinary tests use that
 //     server, and touch only keys under [Server.Prefix]. Without it they share one
 //     redis-server from the PATH, started when first needed.
+//   - HOLDFAST_REDIS_SERVER, a program: the server that tests start, such as valkey-server.
+//     The default is redis-server from the PATH.
 //   - HOLDFAST_REQUIRE_REDIS=1: a test that cannot run because redis-server or gcc is
 //     missing fails instead of being skipped. Set it in CI.
 //   - HOLDFAST_SOAK=1: tests that look for rare faults run at full length, see [Rounds]

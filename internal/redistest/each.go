@@ -34,7 +34,7 @@ func Shared(tb testing.TB) *Server {
 	if addr := os.Getenv("HOLDFAST_REDIS_ADDR"); addr != "" {
 		s.endpoint = at(addr)
 	} else {
-		requireBinary(tb, "redis-server")
+		requireBinary(tb, program())
 		d, err := shared.get()
 		if err != nil {
 			tb.Fatalf("redistest: %v", err)

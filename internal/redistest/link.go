@@ -28,6 +28,7 @@ type link struct {
 	resp3      bool
 	subscriber bool
 	holding    bool // a request is being held
+	maintained bool // the client wants to hear of maintenance
 	ending     bool // the client has gone, the server still has to answer
 }
 
@@ -64,6 +65,9 @@ func (l *link) pumpRequests() {
 			continue
 		}
 		l.expect(&f, faults)
+		if l.subscribesToMaintenance(&f) {
+			f.raw = []byte("CLIENT REPLY ON\r\n") // which any server answers with OK
+		}
 		l.post(toServer, f.raw)
 	}
 	// The server hears of the end after all that was sent before it.

@@ -39,6 +39,8 @@ type Proxy struct {
 	drops    []*drop
 	holds    []*hold
 	dropPush func(channel, payload string) bool
+
+	maintains bool
 }
 
 // NewProxy returns a proxy in front of s, which ends with the test.

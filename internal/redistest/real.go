@@ -19,7 +19,7 @@ func Real(tb testing.TB, args ...string) *Server {
 
 func startReal(tb testing.TB, args, env []string) *Server {
 	tb.Helper()
-	requireBinary(tb, "redis-server")
+	requireBinary(tb, program())
 	d, err := newDaemon(args, env)
 	if err != nil {
 		tb.Fatalf("redistest: %v", err)

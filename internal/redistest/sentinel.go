@@ -26,7 +26,7 @@ type Sentinels struct {
 // Redis takes 2 s for that.
 func NewSentinels(tb testing.TB) *Sentinels {
 	tb.Helper()
-	requireBinary(tb, "redis-server")
+	requireBinary(tb, program())
 	s := &Sentinels{tb: tb}
 	for _, d := range startDaemons(tb, 3) {
 		s.Servers = append(s.Servers, &Server{endpoint: at(d.addr), tb: tb, prefix: prefixOf(tb), private: true, daemon: d})

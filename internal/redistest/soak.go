@@ -24,7 +24,7 @@ func Again() bool { return soak() && !raced }
 
 // Installed reports whether there is a redis-server for [Real].
 func Installed() bool {
-	_, err := exec.LookPath("redis-server")
+	_, err := exec.LookPath(program())
 	return err == nil
 }
 
