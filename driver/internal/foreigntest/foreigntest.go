@@ -56,7 +56,14 @@ func (p Protocol) opener(s *redistest.Server) drivertest.Open {
 func (p Protocol) Conformance(t *testing.T) {
 	t.Parallel()
 	s := redistest.Real(t)
-	drivertest.Run(t, p.opener(s), p.Abilities...)
+	t.Run("cases", func(t *testing.T) { // returns when all have
+		for _, c := range drivertest.Cases() {
+			t.Run(c.Name, func(t *testing.T) {
+				t.Parallel() // most of them wait for leases to end
+				c.Run(t, p.opener(s), p.Abilities...)
+			})
+		}
+	})
 	s.RequireTTLs(t, "")
 }
 

@@ -43,7 +43,7 @@ const (
 // and no token stands in the log.
 func New(t *testing.T, s *redistest.Server) *Lab {
 	t.Helper()
-	l := &Lab{T: t, Server: s, Retention: 100 * time.Millisecond, Slack: 1500 * time.Millisecond}
+	l := &Lab{T: t, Server: s, Retention: 200 * time.Millisecond, Slack: 1500 * time.Millisecond}
 	if s.Mini() != nil {
 		// Its clock goes on in the middle of a script. A key must not be near its end
 		// when it is used again.
