@@ -97,7 +97,6 @@ func TestOneLockSeveralTimesInASharedCall(t *testing.T) {
 
 // Lua can hand over a few thousand arguments.
 func TestThousandsOfHoldersMayEndTogether(t *testing.T) {
-	t.Parallel()
 	s := redistest.Real(t)
 	rdb := s.Client(t)
 	d := open(t, rdb, s)
