@@ -23,8 +23,8 @@ const (
 	// most is how many locks go in one call. Redis does nothing else meanwhile, for some
 	// 150 us; see also script/each.lua.
 	most = 32
-	// fresh is how recent the last answer must be. A call has one connection: if that
-	// hangs, those who come later must not hang with it.
+	// fresh is how recent the last answer must be, or the first question after a rest. A call
+	// has one connection: if that hangs, those who come later must not hang with it.
 	fresh = 100 * time.Millisecond
 )
 
@@ -37,7 +37,7 @@ type group struct {
 	can  atomic.Bool // the client leads to one server for all locks, as far as we know
 	off  atomic.Bool // the user does not want it
 	busy atomic.Int32
-	last atomic.Int64 // when an answer came, after start
+	last atomic.Int64 // when an answer came, or the first caller, after start
 
 	mu    sync.Mutex
 	queue map[*script]*line
@@ -66,7 +66,6 @@ func newGroup(d *Driver) *group {
 	g := &group{d: d, queue: map[*script]*line{}}
 	_, can := d.rdb.(*redis.Client)
 	g.can.Store(can)
-	g.last.Store(-int64(fresh)) // nothing was answered yet
 	return g
 }
 
@@ -88,6 +87,9 @@ func (g *group) split(err error) bool {
 func (g *group) run(ctx context.Context, s *script, call redisscript.Call) (any, error) {
 	n := g.busy.Add(1)
 	defer g.busy.Add(-1)
+	if n == 1 { // nobody has waited for an answer
+		g.last.Store(int64(time.Since(start)))
+	}
 	if n > crowd && g.on() && time.Since(start)-time.Duration(g.last.Load()) < fresh {
 		if reply, err, taken := g.join(ctx, s, &seat{call: call, done: make(chan struct{})}); taken {
 			return reply, err

@@ -16,7 +16,7 @@ var files embed.FS
 // What can be done to locks. Each is put together from these files in the folder script; the
 // first three handle any number of locks in one call, with so many arguments for each.
 var (
-	acquireScript = newScript("acquire", 12, "clock", "thin_acquire", "record", "lock", "holders", "rare", "queue", "each", "acquire")
+	acquireScript = newScript("acquire", 12, "clock", "thin_acquire", "record", "thin_wait", "lock", "holders", "rare", "queue", "each", "acquire")
 	releaseScript = newScript("release", 3, "clock", "thin_release", "record", "lock", "holders", "rare", "queue", "each", "release")
 	renewScript   = newScript("renew", 3, "clock", "record", "thin_renew", "lock", "holders", "rare", "queue", "each", "renew")
 

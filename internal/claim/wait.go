@@ -184,7 +184,7 @@ func (c *Claim) event(ctx context.Context) (driver.Grant, error) {
 func (c *Claim) ask(ctx context.Context) {
 	a := c.asking
 	if a.under == maxAsking {
-		a.due = time.Now().Add(c.TTL / 3)
+		a.due = c.heartbeat(time.Now())
 		return
 	}
 	if a.replies == nil {
@@ -202,6 +202,13 @@ func (c *Claim) ask(ctx context.Context) {
 	}()
 }
 
+// heartbeat returns when to ask again after an ask at that time: after TTL/3, or up to TTL/30
+// earlier. The waiters of a client with that TTL keep time together, so that the driver can
+// put many of them into one call.
+func (c *Claim) heartbeat(asked time.Time) time.Time {
+	return c.s.Beat(asked.Add(c.TTL/3), c.TTL/30)
+}
+
 // number makes the next ask and notes when it is sent.
 func (c *Claim) number() *driver.Request {
 	a, now := c.asking, time.Now()
@@ -213,7 +220,7 @@ func (c *Claim) number() *driver.Request {
 		a.sent = a.sent[1:]
 		a.first++
 	}
-	a.due = now.Add(c.TTL / 3)
+	a.due = c.heartbeat(now)
 	a.said.Begin()
 	c.open.Add(1)
 	r := &a.firstAsk

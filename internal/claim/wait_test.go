@@ -353,3 +353,39 @@ func TestGrantToAContextThatHasEndedIsNotUsed(t *testing.T) {
 		require.Equal(t, c.Token, s.Released()[0].Token)
 	})
 }
+
+// Waiters of one client with one TTL ask in step, whenever they came, so that the driver can
+// put their asks into one call; and no waiter asks later than TTL/3 after it last did.
+func TestHeartbeatsOfAClientKeepStep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &store{Play: lab.NewPlay()}
+		session := session.New(s)
+		const each, waiters = ttl / 30, 40
+		began, asked, times := time.Now(), map[string]time.Time{}, map[time.Duration]int{}
+		go func() {
+			for i := range waiters {
+				c := &claimant{t: t, s: session}
+				require.True(t, session.Begin())
+				c.Init(session, &claim.Want{ID: &claim.ID{Kind: driver.Mutex, Name: "x"}, Wait: true, TTL: ttl}, c)
+				c.wait(t.Context())
+				time.Sleep(time.Duration(i+1) * 7 * time.Millisecond)
+			}
+		}()
+		for range 5 * waiters {
+			ask := <-s.Asks
+			if before, again := asked[ask.Token]; again {
+				require.LessOrEqual(t, time.Since(before), ttl/3)
+				require.GreaterOrEqual(t, time.Since(before), ttl/3-each)
+				times[time.Since(began)]++
+			}
+			asked[ask.Token] = time.Now()
+			ask.Queued()
+		}
+		for at := range times {
+			require.Zero(t, at%each)
+		}
+		require.Less(t, len(times), 5*waiters/2, "they meet")
+		require.True(t, session.Close(func() {}))
+		session.End()
+	})
+}

@@ -124,6 +124,11 @@ func (s *Session) Under(ctx context.Context) context.Context {
 	return leasectx.Detached(s.life, ctx)
 }
 
+// Beat returns the last beat up to t. There is one every so often since the session began.
+func (s *Session) Beat(t time.Time, every time.Duration) time.Time {
+	return t.Add(-(t.Sub(s.began) % every))
+}
+
 // NewToken returns the identity of an acquisition. The counter tells the tokens of this
 // client apart. The random part tells them from those of its clones: a virtual machine that
 // was copied while it ran must not repeat them.

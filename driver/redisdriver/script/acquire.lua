@@ -29,7 +29,7 @@
 -- after which to look again, 0 for none in particular. more is 1 if the queue is longer than
 -- what one call looks at: ask again at once. tag is what a holder says of itself.
 
-local BURIED, BUSY, QUEUED, EXCEEDED, CONFLICT = 0, 1, 2, 4, 5
+local BURIED, BUSY, EXCEEDED, CONFLICT = 0, 1, 4, 5
 
 local function granted(more)
   local fence, numbers = fences_of(lock.mine)

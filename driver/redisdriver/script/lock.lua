@@ -20,7 +20,7 @@
 --   shares     "count used earliest span" if more than one hold it, see load()
 --   longest    TTL of any who has waited
 --   h:<slot>   a holder; slots are numbered from 1 without a gap
---   w:<place>  a waiter, see queue.lua
+--   w:<place>  a waiter, see record.lua
 --   t:<token>  "h<slot>" or "w<place>": where a token stands
 --
 -- A lock becomes fat when somebody waits, a second one holds it, or there is an owner, a
@@ -59,7 +59,7 @@ local function holder_at(slot)
   return lock.holders[slot]
 end
 
--- The waiter in a place, see queue.lua; false if it has left.
+-- The waiter in a place; false if it has left.
 local function waiter_at(place)
   if lock.waiters[place] == nil then
     local field, w = 'w:' .. int(place), false

@@ -1,26 +1,11 @@
 -- queue.lua: those who wait for a lock, and how they come to hold it.
 --
---   w:<place>  a waiter: "token ask weight ttl fences alive vote client owner text"
---
--- vote says what it means if nobody listens on the client's channel: 1 nothing (this node
--- never saw anybody listen there), 2 that the client is gone, 3 nothing, and never again (it
--- was passed over once, and turned out to be alive).
---
 -- KEYS[n]  lock
 -- ARGV[1]  wake channels are called this followed by the client's id
 
 local LOOKED_AT = 64 -- places, at most, so that no call holds up the server for long
 
 local news = {} -- who is to be told what: { client, line }
-local listening = {} -- the number of subscribers on a client's channel, as this node sees it
-
-local function listeners(client)
-  if listening[client] == nil then
-    local reply = redis.pcall('PUBSUB', 'NUMSUB', ARGV[1] .. client)
-    listening[client] = not reply.err and tonumber(reply[2])
-  end
-  return listening[client]
-end
 
 -- A token that hears it from the answer need not be told.
 local function tell(client, line, token)
@@ -48,24 +33,16 @@ end
 local function notify()
   for slot = 1, math.min(lock.count, 16) do
     local h = holder_at(slot)
-    local client = client_of(h)
-    if string.byte(client, -1) == 33 then -- !
-      tell(client, 'wanted ' .. h.token)
+    if wants_notice(h) then
+      tell(client_of(h), 'wanted ' .. h.token)
     end
   end
-end
-
--- A waiter must ask again within this time or lose its place. A grant may be pushed until
--- then, and still leaves it a third of its TTL to act on.
-local function patience(ttl)
-  return math.floor(ttl * 2 / 3)
 end
 
 local function put_waiter(w)
   lock.waiters[w.place] = w
   w.field = 'w:' .. int(w.place)
-  changed[w.field] = w.token .. ' ' .. w.ask .. ' ' .. int(w.weight) .. ' ' .. int(w.ttl) .. ' ' .. w.fences
-    .. ' ' .. int(w.alive) .. ' ' .. w.vote .. ' ' .. w.client .. ' ' .. w.owner .. ' ' .. w.text
+  changed[w.field] = waiter_record(w)
 end
 
 local function drop_waiter(w)

@@ -1,4 +1,6 @@
--- record.lua: the records that both forms of a lock have.
+-- record.lua: what is written of holders and waiters.
+--
+-- ARGV[1]  wake channels are called this followed by the client's id
 
 -- The record of a holder: "token expires ttl weight tag fence numbers last since client text".
 -- tag is what it says of itself to waiters, - for nothing. It was granted so many numbers from
@@ -25,7 +27,11 @@ local function set_fences(h, fence, numbers, last)
 end
 
 local function client_of(h)
-  return string.match(h.granted, '^%d+ %d+ %d+ %d+ (%S+)')
+  return string.match(h.granted, '^%d+ %d+ %d+ %d+ (%S+)') or '-'
+end
+
+local function wants_notice(h)
+  return string.byte(client_of(h), -1) == 33 -- !
 end
 
 -- The thin form, see thin_acquire.lua: the last fence, and how much there is to hold and the
@@ -41,4 +47,29 @@ end
 
 local function thin_record(high, limit, h)
   return int(high) .. ' ' .. int(limit) .. ' ' .. holder_record(h)
+end
+
+-- A waiter must ask again within this time or lose its place. A grant may be pushed until
+-- then, and still leaves it a third of its TTL to act on.
+local function patience(ttl)
+  return math.floor(ttl * 2 / 3)
+end
+
+-- The record of a waiter: "token ask weight ttl fences alive vote client owner text". vote says
+-- what it means if nobody listens on the client's channel: 1 nothing (this node never saw anybody
+-- listen there), 2 that the client is gone, 3 nothing, and never again (it was passed over once,
+-- and turned out to be alive).
+local function waiter_record(w)
+  return w.token .. ' ' .. w.ask .. ' ' .. int(w.weight) .. ' ' .. int(w.ttl) .. ' ' .. w.fences .. ' ' .. int(w.alive)
+    .. ' ' .. w.vote .. ' ' .. w.client .. ' ' .. w.owner .. ' ' .. w.text
+end
+
+local listening = {} -- the number of subscribers on a client's channel, as this node sees it
+
+local function listeners(client)
+  if listening[client] == nil then
+    local reply = redis.pcall('PUBSUB', 'NUMSUB', ARGV[1] .. client)
+    listening[client] = not reply.err and tonumber(reply[2])
+  end
+  return listening[client]
 end

@@ -36,7 +36,7 @@ end
 for n = 1, #KEYS do
   local at = (n - 1) * ARGUMENTS
   local record = redis.call('MGET', KEYS[n])[1]
-  if not record and redis.call('EXISTS', KEYS[n]) == 0 then
+  if not record and ARGV[11 + at] == '0' and redis.call('EXISTS', KEYS[n]) == 0 then
     record = '0'
   end
   local high = record and string.match(record, '^%d+$') -- nothing if somebody holds it

@@ -88,7 +88,7 @@ end
 for n = 1, #KEYS do
   local at = (n - 1) * ARGUMENTS
   local record = redis.call('MGET', KEYS[n])[1]
-  if not record and redis.call('EXISTS', KEYS[n]) == 0 then
+  if not record and ARGV[11 + at] == '0' and redis.call('EXISTS', KEYS[n]) == 0 then
     record = '0'
   end
   local high = record and string.match(record, '^%d+$') -- nothing if somebody holds it
@@ -109,7 +109,9 @@ end
 if left == 0 then
   return replies
 end
--- record.lua: the records that both forms of a lock have.
+-- record.lua: what is written of holders and waiters.
+--
+-- ARGV[1]  wake channels are called this followed by the client's id
 
 -- The record of a holder: "token expires ttl weight tag fence numbers last since client text".
 -- tag is what it says of itself to waiters, - for nothing. It was granted so many numbers from
@@ -136,7 +138,11 @@ local function set_fences(h, fence, numbers, last)
 end
 
 local function client_of(h)
-  return string.match(h.granted, '^%d+ %d+ %d+ %d+ (%S+)')
+  return string.match(h.granted, '^%d+ %d+ %d+ %d+ (%S+)') or '-'
+end
+
+local function wants_notice(h)
+  return string.byte(client_of(h), -1) == 33 -- !
 end
 
 -- The thin form, see thin_acquire.lua: the last fence, and how much there is to hold and the
@@ -152,6 +158,84 @@ end
 
 local function thin_record(high, limit, h)
   return int(high) .. ' ' .. int(limit) .. ' ' .. holder_record(h)
+end
+
+-- A waiter must ask again within this time or lose its place. A grant may be pushed until
+-- then, and still leaves it a third of its TTL to act on.
+local function patience(ttl)
+  return math.floor(ttl * 2 / 3)
+end
+
+-- The record of a waiter: "token ask weight ttl fences alive vote client owner text". vote says
+-- what it means if nobody listens on the client's channel: 1 nothing (this node never saw anybody
+-- listen there), 2 that the client is gone, 3 nothing, and never again (it was passed over once,
+-- and turned out to be alive).
+local function waiter_record(w)
+  return w.token .. ' ' .. w.ask .. ' ' .. int(w.weight) .. ' ' .. int(w.ttl) .. ' ' .. w.fences .. ' ' .. int(w.alive)
+    .. ' ' .. w.vote .. ' ' .. w.client .. ' ' .. w.owner .. ' ' .. w.text
+end
+
+local listening = {} -- the number of subscribers on a client's channel, as this node sees it
+
+local function listeners(client)
+  if listening[client] == nil then
+    local reply = redis.pcall('PUBSUB', 'NUMSUB', ARGV[1] .. client)
+    listening[client] = not reply.err and tonumber(reply[2])
+  end
+  return listening[client]
+end
+-- thin_wait.lua: say again that one waits for a lock where nothing has happened meanwhile.
+--
+-- That is most heartbeats of waiters. One token holds all of the lock, and its lease outlasts
+-- the next heartbeat, so there is nothing to grant and nobody to be told. Then this does what
+-- acquire.lua would, by one read and one write: the waiter's record says that it is alive. What
+-- does not fit in is left to acquire.lua, and so is a write that is refused.
+--
+-- Comes after thin_acquire.lua, which has the arguments.
+--
+-- KEYS[n]   lock
+-- ARGV[3]   of each lock these in turn: token
+-- ARGV[4]   ask
+-- ARGV[5]   TTL in ms
+-- ARGV[6]   how many fences may be of use
+-- ARGV[8]   client
+-- ARGV[9]   text about the holder
+-- ARGV[10]  birth and
+-- ARGV[11]  place
+-- ARGV[12]  weight
+-- ARGV[13]  limit
+-- ARGV[14]  owner
+--
+-- Returns for each lock, as acquire.lua does, {QUEUED, ms, 0, birth, place, tag} or nothing yet.
+
+local QUEUED = 2
+
+for n = 1, #KEYS do
+  local at = (n - 1) * ARGUMENTS
+  local place = ARGV[11 + at]
+  if not replies[n] and not records[n] and place ~= '0' then
+    local field = 'w:' .. place
+    local v = redis.pcall('HMGET', KEYS[n], 'birth', 'limit', 'life', 'head', 'skip', 'shares', 'owner', 'h:1', field)
+    local h, token, ask, vote
+    if v[1] == ARGV[10 + at] and v[2] == ARGV[13 + at] and not (v[5] or v[6] or v[7]) and v[8] and v[9] then
+      h, token, ask, vote = holder_read(v[8]), string.match(v[9], '^(%S+) (%d+) %d+ %d+ %d+ %d+ (%d) ')
+    end
+    local w = { token = ARGV[3 + at], ask = ARGV[4 + at], ttl = tonumber(ARGV[5 + at]), fences = ARGV[6 + at],
+      client = ARGV[8 + at], text = ARGV[9 + at], weight = tonumber(ARGV[12 + at]), owner = ARGV[14 + at] }
+    w.alive = now + patience(w.ttl)
+    local first = v[4] == place
+    if token == w.token and tonumber(ask) <= tonumber(w.ask) and h.weight == tonumber(v[2]) and w.weight <= h.weight
+      and h.expires >= now + w.ttl / 3 and h.expires <= now + h.ttl + grace(h.ttl)
+      and tonumber(v[3]) >= w.alive + retention / 2 and not (first and wants_notice(h)) then
+      w.vote = vote == '3' and vote or (listeners(w.client) or 0) > 0 and '2' or '1'
+      if type(redis.pcall('HSET', KEYS[n], field, waiter_record(w))) == 'number' then
+        replies[n], left = { QUEUED, first and h.expires - now + 1 or 0, 0, tonumber(v[1]), tonumber(place), h.tag }, left - 1
+      end
+    end
+  end
+end
+if left == 0 then
+  return replies
 end
 -- lock.lua: a lock in either form, loaded into one table and saved from it.
 --
@@ -175,7 +259,7 @@ end
 --   shares     "count used earliest span" if more than one hold it, see load()
 --   longest    TTL of any who has waited
 --   h:<slot>   a holder; slots are numbered from 1 without a gap
---   w:<place>  a waiter, see queue.lua
+--   w:<place>  a waiter, see record.lua
 --   t:<token>  "h<slot>" or "w<place>": where a token stands
 --
 -- A lock becomes fat when somebody waits, a second one holds it, or there is an owner, a
@@ -214,7 +298,7 @@ local function holder_at(slot)
   return lock.holders[slot]
 end
 
--- The waiter in a place, see queue.lua; false if it has left.
+-- The waiter in a place; false if it has left.
 local function waiter_at(place)
   if lock.waiters[place] == nil then
     local field, w = 'w:' .. int(place), false
@@ -587,27 +671,12 @@ local function bury(token)
 end
 -- queue.lua: those who wait for a lock, and how they come to hold it.
 --
---   w:<place>  a waiter: "token ask weight ttl fences alive vote client owner text"
---
--- vote says what it means if nobody listens on the client's channel: 1 nothing (this node
--- never saw anybody listen there), 2 that the client is gone, 3 nothing, and never again (it
--- was passed over once, and turned out to be alive).
---
 -- KEYS[n]  lock
 -- ARGV[1]  wake channels are called this followed by the client's id
 
 local LOOKED_AT = 64 -- places, at most, so that no call holds up the server for long
 
 local news = {} -- who is to be told what: { client, line }
-local listening = {} -- the number of subscribers on a client's channel, as this node sees it
-
-local function listeners(client)
-  if listening[client] == nil then
-    local reply = redis.pcall('PUBSUB', 'NUMSUB', ARGV[1] .. client)
-    listening[client] = not reply.err and tonumber(reply[2])
-  end
-  return listening[client]
-end
 
 -- A token that hears it from the answer need not be told.
 local function tell(client, line, token)
@@ -635,24 +704,16 @@ end
 local function notify()
   for slot = 1, math.min(lock.count, 16) do
     local h = holder_at(slot)
-    local client = client_of(h)
-    if string.byte(client, -1) == 33 then -- !
-      tell(client, 'wanted ' .. h.token)
+    if wants_notice(h) then
+      tell(client_of(h), 'wanted ' .. h.token)
     end
   end
-end
-
--- A waiter must ask again within this time or lose its place. A grant may be pushed until
--- then, and still leaves it a third of its TTL to act on.
-local function patience(ttl)
-  return math.floor(ttl * 2 / 3)
 end
 
 local function put_waiter(w)
   lock.waiters[w.place] = w
   w.field = 'w:' .. int(w.place)
-  changed[w.field] = w.token .. ' ' .. w.ask .. ' ' .. int(w.weight) .. ' ' .. int(w.ttl) .. ' ' .. w.fences
-    .. ' ' .. int(w.alive) .. ' ' .. w.vote .. ' ' .. w.client .. ' ' .. w.owner .. ' ' .. w.text
+  changed[w.field] = waiter_record(w)
 end
 
 local function drop_waiter(w)
@@ -898,7 +959,7 @@ end
 -- after which to look again, 0 for none in particular. more is 1 if the queue is longer than
 -- what one call looks at: ask again at once. tag is what a holder says of itself.
 
-local BURIED, BUSY, QUEUED, EXCEEDED, CONFLICT = 0, 1, 2, 4, 5
+local BURIED, BUSY, EXCEEDED, CONFLICT = 0, 1, 4, 5
 
 local function granted(more)
   local fence, numbers = fences_of(lock.mine)

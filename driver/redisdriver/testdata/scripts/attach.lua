@@ -50,7 +50,9 @@ end
 local function lifetime(ms, high)
   return retention + math.max(ms, math.floor(high / 1000) - now)
 end
--- record.lua: the records that both forms of a lock have.
+-- record.lua: what is written of holders and waiters.
+--
+-- ARGV[1]  wake channels are called this followed by the client's id
 
 -- The record of a holder: "token expires ttl weight tag fence numbers last since client text".
 -- tag is what it says of itself to waiters, - for nothing. It was granted so many numbers from
@@ -77,7 +79,11 @@ local function set_fences(h, fence, numbers, last)
 end
 
 local function client_of(h)
-  return string.match(h.granted, '^%d+ %d+ %d+ %d+ (%S+)')
+  return string.match(h.granted, '^%d+ %d+ %d+ %d+ (%S+)') or '-'
+end
+
+local function wants_notice(h)
+  return string.byte(client_of(h), -1) == 33 -- !
 end
 
 -- The thin form, see thin_acquire.lua: the last fence, and how much there is to hold and the
@@ -93,6 +99,31 @@ end
 
 local function thin_record(high, limit, h)
   return int(high) .. ' ' .. int(limit) .. ' ' .. holder_record(h)
+end
+
+-- A waiter must ask again within this time or lose its place. A grant may be pushed until
+-- then, and still leaves it a third of its TTL to act on.
+local function patience(ttl)
+  return math.floor(ttl * 2 / 3)
+end
+
+-- The record of a waiter: "token ask weight ttl fences alive vote client owner text". vote says
+-- what it means if nobody listens on the client's channel: 1 nothing (this node never saw anybody
+-- listen there), 2 that the client is gone, 3 nothing, and never again (it was passed over once,
+-- and turned out to be alive).
+local function waiter_record(w)
+  return w.token .. ' ' .. w.ask .. ' ' .. int(w.weight) .. ' ' .. int(w.ttl) .. ' ' .. w.fences .. ' ' .. int(w.alive)
+    .. ' ' .. w.vote .. ' ' .. w.client .. ' ' .. w.owner .. ' ' .. w.text
+end
+
+local listening = {} -- the number of subscribers on a client's channel, as this node sees it
+
+local function listeners(client)
+  if listening[client] == nil then
+    local reply = redis.pcall('PUBSUB', 'NUMSUB', ARGV[1] .. client)
+    listening[client] = not reply.err and tonumber(reply[2])
+  end
+  return listening[client]
 end
 -- lock.lua: a lock in either form, loaded into one table and saved from it.
 --
@@ -116,7 +147,7 @@ end
 --   shares     "count used earliest span" if more than one hold it, see load()
 --   longest    TTL of any who has waited
 --   h:<slot>   a holder; slots are numbered from 1 without a gap
---   w:<place>  a waiter, see queue.lua
+--   w:<place>  a waiter, see record.lua
 --   t:<token>  "h<slot>" or "w<place>": where a token stands
 --
 -- A lock becomes fat when somebody waits, a second one holds it, or there is an owner, a
@@ -155,7 +186,7 @@ local function holder_at(slot)
   return lock.holders[slot]
 end
 
--- The waiter in a place, see queue.lua; false if it has left.
+-- The waiter in a place; false if it has left.
 local function waiter_at(place)
   if lock.waiters[place] == nil then
     local field, w = 'w:' .. int(place), false
@@ -528,27 +559,12 @@ local function bury(token)
 end
 -- queue.lua: those who wait for a lock, and how they come to hold it.
 --
---   w:<place>  a waiter: "token ask weight ttl fences alive vote client owner text"
---
--- vote says what it means if nobody listens on the client's channel: 1 nothing (this node
--- never saw anybody listen there), 2 that the client is gone, 3 nothing, and never again (it
--- was passed over once, and turned out to be alive).
---
 -- KEYS[n]  lock
 -- ARGV[1]  wake channels are called this followed by the client's id
 
 local LOOKED_AT = 64 -- places, at most, so that no call holds up the server for long
 
 local news = {} -- who is to be told what: { client, line }
-local listening = {} -- the number of subscribers on a client's channel, as this node sees it
-
-local function listeners(client)
-  if listening[client] == nil then
-    local reply = redis.pcall('PUBSUB', 'NUMSUB', ARGV[1] .. client)
-    listening[client] = not reply.err and tonumber(reply[2])
-  end
-  return listening[client]
-end
 
 -- A token that hears it from the answer need not be told.
 local function tell(client, line, token)
@@ -576,24 +592,16 @@ end
 local function notify()
   for slot = 1, math.min(lock.count, 16) do
     local h = holder_at(slot)
-    local client = client_of(h)
-    if string.byte(client, -1) == 33 then -- !
-      tell(client, 'wanted ' .. h.token)
+    if wants_notice(h) then
+      tell(client_of(h), 'wanted ' .. h.token)
     end
   end
-end
-
--- A waiter must ask again within this time or lose its place. A grant may be pushed until
--- then, and still leaves it a third of its TTL to act on.
-local function patience(ttl)
-  return math.floor(ttl * 2 / 3)
 end
 
 local function put_waiter(w)
   lock.waiters[w.place] = w
   w.field = 'w:' .. int(w.place)
-  changed[w.field] = w.token .. ' ' .. w.ask .. ' ' .. int(w.weight) .. ' ' .. int(w.ttl) .. ' ' .. w.fences
-    .. ' ' .. int(w.alive) .. ' ' .. w.vote .. ' ' .. w.client .. ' ' .. w.owner .. ' ' .. w.text
+  changed[w.field] = waiter_record(w)
 end
 
 local function drop_waiter(w)

@@ -1,0 +1,53 @@
+-- thin_wait.lua: say again that one waits for a lock where nothing has happened meanwhile.
+--
+-- That is most heartbeats of waiters. One token holds all of the lock, and its lease outlasts
+-- the next heartbeat, so there is nothing to grant and nobody to be told. Then this does what
+-- acquire.lua would, by one read and one write: the waiter's record says that it is alive. What
+-- does not fit in is left to acquire.lua, and so is a write that is refused.
+--
+-- Comes after thin_acquire.lua, which has the arguments.
+--
+-- KEYS[n]   lock
+-- ARGV[3]   of each lock these in turn: token
+-- ARGV[4]   ask
+-- ARGV[5]   TTL in ms
+-- ARGV[6]   how many fences may be of use
+-- ARGV[8]   client
+-- ARGV[9]   text about the holder
+-- ARGV[10]  birth and
+-- ARGV[11]  place
+-- ARGV[12]  weight
+-- ARGV[13]  limit
+-- ARGV[14]  owner
+--
+-- Returns for each lock, as acquire.lua does, {QUEUED, ms, 0, birth, place, tag} or nothing yet.
+
+local QUEUED = 2
+
+for n = 1, #KEYS do
+  local at = (n - 1) * ARGUMENTS
+  local place = ARGV[11 + at]
+  if not replies[n] and not records[n] and place ~= '0' then
+    local field = 'w:' .. place
+    local v = redis.pcall('HMGET', KEYS[n], 'birth', 'limit', 'life', 'head', 'skip', 'shares', 'owner', 'h:1', field)
+    local h, token, ask, vote
+    if v[1] == ARGV[10 + at] and v[2] == ARGV[13 + at] and not (v[5] or v[6] or v[7]) and v[8] and v[9] then
+      h, token, ask, vote = holder_read(v[8]), string.match(v[9], '^(%S+) (%d+) %d+ %d+ %d+ %d+ (%d) ')
+    end
+    local w = { token = ARGV[3 + at], ask = ARGV[4 + at], ttl = tonumber(ARGV[5 + at]), fences = ARGV[6 + at],
+      client = ARGV[8 + at], text = ARGV[9 + at], weight = tonumber(ARGV[12 + at]), owner = ARGV[14 + at] }
+    w.alive = now + patience(w.ttl)
+    local first = v[4] == place
+    if token == w.token and tonumber(ask) <= tonumber(w.ask) and h.weight == tonumber(v[2]) and w.weight <= h.weight
+      and h.expires >= now + w.ttl / 3 and h.expires <= now + h.ttl + grace(h.ttl)
+      and tonumber(v[3]) >= w.alive + retention / 2 and not (first and wants_notice(h)) then
+      w.vote = vote == '3' and vote or (listeners(w.client) or 0) > 0 and '2' or '1'
+      if type(redis.pcall('HSET', KEYS[n], field, waiter_record(w))) == 'number' then
+        replies[n], left = { QUEUED, first and h.expires - now + 1 or 0, 0, tonumber(v[1]), tonumber(place), h.tag }, left - 1
+      end
+    end
+  end
+end
+if left == 0 then
+  return replies
+end
