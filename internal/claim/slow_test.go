@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/behavior/lab"
+	"github.com/holdfast-go/holdfast/internal/claim"
 )
 
 // A try whose first ask hung. Both answers arrive; whichever is read first, what was
@@ -109,5 +110,27 @@ func TestStoreThatIsTooSlowForTheTTLIsWhyAWaitEnds(t *testing.T) {
 		_, err := c.Mutex("x").TryLease(t.Context())
 		require.ErrorIs(t, err, driver.ErrTransient)
 		time.Sleep(2 * lab.PlayTTL)
+	})
+}
+
+// Asks of a try that were held up, and came to the store the wrong way round: the last one found
+// the lock taken, the others were granted it, too late to be of use. The store has counted that
+// lease from later on. So the last answer is no reason to leave the lock to nobody.
+func TestLateGrantIsGivenBackThoughAnotherAskWasBusy(t *testing.T) {
+	alone(t, false, func(t *testing.T, s *store, c *claimant) {
+		w := c.wait(t.Context())
+		for range 2 {
+			ask := <-s.Asks
+			time.AfterFunc(ttl, func() { ask.Granted(7) })
+		}
+		last := <-s.Asks
+		time.Sleep(ttl*2/3 + time.Millisecond) // until the second of them is answered
+		require.False(t, w.returned())
+		last.Answer <- lab.Result{Grant: driver.Grant{Status: driver.Busy}}
+		require.True(t, w.returned())
+		require.ErrorIs(t, w.err, claim.ErrLocked)
+		c.Withdraw(context.Background())
+		synctest.Wait()
+		require.Len(t, s.Released(), 1)
 	})
 }

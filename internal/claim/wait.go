@@ -42,7 +42,8 @@ type asking struct {
 	due     time.Time         // when to ask again
 	pause   time.Duration     // before that, if asks fail
 	late    int               // grants that came too late to be of use
-	clean   bool              // the last answer left nothing behind in the store
+	left    bool              // an answer left something behind in the store
+	clean   bool              // there were answers, and none did
 
 	err   error // why it takes so long: ErrLocked or an error of the store
 	said  *session.Complaint
@@ -279,7 +280,8 @@ func (c *Claim) answer(r reply) (driver.Grant, error) {
 	if a.err != nil {
 		c.listener.Trouble(nil)
 	}
-	a.clean = r.grant.Status == driver.Busy
+	a.left = a.left || r.grant.Status != driver.Busy // not the last alone: the store may have given it first
+	a.clean = !a.left
 	c.behind(r.grant.HolderTag)
 	switch r.grant.Status {
 	case driver.Granted:

@@ -530,7 +530,7 @@ local function rarely()
     end
     dead = dead .. '\n' .. token .. ' ' .. int(now + retention)
     while #dead > 8192 do
-      dead = string.gsub(dead, '^\n[^\n]+', '')
+      dead = string.gsub(dead, '^\n*[^\n]*', '') -- something, even if it is no tombstone
     end
     set_tombstones(dead)
     keep(0) -- see end_of_key

@@ -1,0 +1,347 @@
+package model_test
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"strconv"
+	"strings"
+
+	lua "github.com/yuin/gopher-lua"
+)
+
+// kind is what a message is for. Answers are as many further as requests have kinds.
+type kind uint8
+
+const (
+	ask kind = 1 + iota
+	renew
+	release
+	lower
+	asked
+	renewed
+	released
+	lowered
+	granted // news that is published
+	askAgain
+	lost
+	force // comes in no message: somebody does it
+)
+
+// What scripts answer first.
+const (
+	buried = iota
+	busy
+	queued
+	grantedNow
+
+	neither = 0
+	held    = 1
+)
+
+// message is under way between a claim's client and the server. The zero value is none.
+type message struct {
+	kind    kind
+	claim   uint8
+	ask     uint8 // its number
+	status  uint8 // of an answer
+	place   uint8 // in the queue, 0 for none: all are of the numbering that is in use
+	ticks   uint8 // since an ask or a renewal was sent
+	settled bool  // no ask of the token that is released can still be under way
+}
+
+// request is all that a script can tell one call from another by.
+type request struct {
+	record  uint32
+	message message
+	hears   uint8
+}
+
+// effect is what comes of a request.
+type effect struct {
+	record uint32
+	answer message
+	news   []message
+	moved  bool // the numbering of places is another one now
+	wrong  string
+}
+
+// store is a lock at the server: a function of records and requests. Lua is much slower than
+// the search needs it, so each request is run once.
+type store struct {
+	*scenario
+	server   *server
+	records  []record
+	contents []contents
+	ids      map[string]uint32
+	effects  map[request]*effect
+	laters   map[[2]int64]uint32
+	changes  map[string]int // from one form to another
+}
+
+func newStore(sc *scenario, scripts map[string]string) (*store, error) {
+	server, err := newServer(scripts)
+	s := &store{scenario: sc, server: server, ids: map[string]uint32{}, effects: map[request]*effect{}, laters: map[[2]int64]uint32{}, changes: map[string]int{}}
+	s.number(record{})
+	return s, err
+}
+
+// number gives a record in canonical form a number.
+func (s *store) number(r record) uint32 {
+	id := r.id()
+	n, ok := s.ids[id]
+	if !ok {
+		n = uint32(len(s.records))
+		s.ids[id] = n
+		s.records = append(s.records, r)
+		s.contents = append(s.contents, r.read())
+	}
+	return n
+}
+
+// later is the record when the clock has gone on, or back.
+func (s *store) later(n uint32, ms int64) uint32 {
+	k := [2]int64{int64(n), ms}
+	to, ok := s.laters[k]
+	if !ok {
+		to = s.number(s.records[n].later(ms))
+		s.laters[k] = to
+	}
+	return to
+}
+
+// do returns what comes of a request.
+func (s *store) do(n uint32, m message, hears uint8) *effect {
+	r := request{n, m, hears}
+	e := s.effects[r]
+	if e == nil {
+		e = &effect{}
+		if err := s.run(r, e); err != nil {
+			e.wrong = err.Error()
+		}
+		s.effects[r] = e
+	}
+	return e
+}
+
+func (s *store) run(r request, e *effect) error {
+	before := s.records[r.record]
+	s.server.record, s.server.hears = before, r.hears
+	s.server.fields = maps.Clone(before.fields)
+
+	m := r.message
+	want := s.claims[m.claim]
+	token, retention, ttl := letters[m.claim:m.claim+1], fmt.Sprint(s.retention), fmt.Sprint(s.ttl)
+	var reply lua.LValue
+	var err error
+	switch m.kind {
+	case ask:
+		birth := 0
+		if m.place > 0 {
+			birth = known
+		}
+		wait := "1"
+		if want.try {
+			wait = "0"
+		}
+		reply, err = s.server.run("acquire", channel, retention, token, fmt.Sprint(m.ask), ttl, fmt.Sprint(max(want.fences, 1)), wait, token, "text",
+			fmt.Sprint(birth), fmt.Sprint(m.place), fmt.Sprint(want.weight), fmt.Sprint(s.limit), "-")
+	case renew:
+		reply, err = s.server.run("renew", channel, retention, token, ttl, "-")
+	case release:
+		unsettled := "1"
+		if m.settled {
+			unsettled = "0"
+		}
+		reply, err = s.server.run("release", channel, retention, token, unsettled, "-")
+	case lower:
+		reply, err = s.server.run("downgrade", channel, retention, token, "1")
+	case force:
+		reply, err = s.server.run("force", channel, retention, "-")
+	}
+	if err != nil {
+		return err
+	}
+	e.answer = message{kind: m.kind + asked - ask, claim: m.claim, ask: m.ask}
+	list, err := numbers(reply)
+	if err != nil {
+		return err
+	}
+	more := 0
+	e.answer.status = uint8(list[0])
+	switch m.kind {
+	case ask:
+		if list[0] != buried {
+			more = list[2]
+		}
+		if list[0] == queued {
+			if len(list) < 5 {
+				return fmt.Errorf("the script answers %v", list) // Redis cuts off what follows a nil
+			}
+			e.answer.place = uint8(list[4])
+		}
+	case renew, release, lower, force:
+		more = list[1]
+	}
+	if more != 0 {
+		return fmt.Errorf("the script answers %v, but the queue is not that long", list)
+	}
+	pushed := map[int]int64{}
+	for _, n := range s.server.news {
+		for line := range strings.Lines(n.text) {
+			word := strings.Fields(line)
+			to := message{kind: map[string]kind{"granted": granted, "ask": askAgain, "lost": lost}[word[0]], claim: uint8(indexOf(word[1]))}
+			if to.kind == 0 || n.client != word[1] {
+				return fmt.Errorf("%s is told %q", n.client, line)
+			}
+			if to.kind == granted {
+				to.ask = uint8(natural(word[2]))
+				pushed[indexOf(word[1])] = natural(word[3])
+			}
+			e.news = append(e.news, to)
+		}
+	}
+	if m.kind == ask && list[0] == grantedNow {
+		pushed[int(m.claim)] = int64(list[1])
+	}
+
+	after := s.server.record
+	was, is := s.contents[r.record], after.read()
+	e.moved = was.birth != "" && is.birth != was.birth
+	err = s.check(&before, &after, was, is, r, list[0], pushed)
+	for _, h := range is.holders {
+		after.top = max(after.top, h.last)
+	}
+	s.changes[form(&before)+" to "+form(&after)]++
+	e.record = s.number(after.later(0))
+	return err
+}
+
+func form(r *record) string {
+	switch {
+	case r.text != "":
+		return "thin"
+	case r.fields != nil:
+		return "fat"
+	}
+	return "nothing"
+}
+
+// numbers reads an answer, and leaves out texts. That of a script for many locks has a list
+// for each.
+func numbers(reply lua.LValue) (list []int, err error) {
+	t, ok := reply.(*lua.LTable)
+	if inner, many := t.RawGetInt(1).(*lua.LTable); ok && many {
+		t = inner
+	}
+	if !ok || t.Len() == 0 {
+		return nil, fmt.Errorf("the script answers %v %v", reply, t.RawGetString("err"))
+	}
+	for i := 1; i <= t.Len(); i++ {
+		n, err := strconv.Atoi(t.RawGetInt(i).String())
+		if err == nil {
+			list = append(list, n)
+		}
+	}
+	return list, nil
+}
+
+// check holds a record against what must be true of it after each script, whatever happened
+// before. Between two scripts only time goes on.
+func (s *store) check(before, after *record, was, is contents, r request, status int, told map[int]int64) error {
+	if r.message.kind == ask && status == buried {
+		return nil // that one looks at nothing else
+	}
+	// Nobody holds too much, and the sum is right.
+	sum, until := int64(0), int64(now)
+	for _, h := range is.holders {
+		if h.expires < now {
+			return fmt.Errorf("%c holds it although its lease is over", letters[h.claim])
+		}
+		sum += h.weight
+		until = max(until, h.expires)
+	}
+	if sum > is.limit || sum != is.used || len(is.holders) > 0 && is.limit != s.limit {
+		return fmt.Errorf("%d is held of %d, and it says %d of %d", sum, s.limit, is.used, is.limit)
+	}
+	// Fences increase, in the order of grants.
+	top := before.top
+	for _, h := range is.holders {
+		old := false
+		for _, o := range was.holders {
+			old = old || o.claim == h.claim && o.fence == h.fence
+		}
+		if !old {
+			if h.fence <= top {
+				return fmt.Errorf("%c has the fence %d, after %d", letters[h.claim], h.fence-nowUs, top-nowUs)
+			}
+			top = h.last
+		}
+		if fence, ok := told[h.claim]; ok && fence != h.fence {
+			return fmt.Errorf("%c has the fence %d, and is told %d", letters[h.claim], h.fence-nowUs, fence-nowUs)
+		}
+	}
+	passed := min(was.skip, is.skip) // who waits before this place was passed over, for reasons then
+	// Nobody overtakes one that waits, is heard and has not been passed over.
+	for _, h := range is.holders {
+		if was.holds>>h.claim&1 == 1 {
+			continue
+		}
+		place := int64(math.MaxInt64)
+		for _, w := range was.waiters {
+			if w.claim == h.claim {
+				place = w.place
+			}
+		}
+		for _, w := range is.waiters {
+			if w.place < place && w.place >= passed && w.alive >= now && !w.silent(r) {
+				return fmt.Errorf("%c overtakes %c", letters[h.claim], letters[w.claim])
+			}
+		}
+	}
+	for claim := range told {
+		if is.holds>>claim&1 == 0 {
+			return fmt.Errorf("%c is told that it holds the lock, and does not", letters[claim])
+		}
+	}
+	// Nobody is left waiting who could have it.
+	for _, w := range is.waiters {
+		until = max(until, w.alive)
+		if w.alive >= now && w.place >= was.skip && w.place < is.skip && !w.silent(r) {
+			return fmt.Errorf("%c is passed over, and would hear", letters[w.claim])
+		}
+		if w.alive < now || w.place < passed || w.silent(r) {
+			continue
+		}
+		if w.weight <= is.room {
+			return fmt.Errorf("%c waits for %d of %d, which nobody holds", letters[w.claim], w.weight, is.room)
+		}
+		break
+	}
+	// The key lives as long as anybody counts on it, and a while longer.
+	for _, dead := range is.dead {
+		if s.setBack == 0 { // else they last longer than they need
+			until = max(until, dead)
+		}
+	}
+	if after.exists() && after.ends == 0 {
+		return fmt.Errorf("the key has no end")
+	}
+	if after.ends < until && until > now {
+		return fmt.Errorf("the key ends %d ms too early", until-after.ends)
+	}
+	longest := now + s.retention + s.ttl + grace(s.ttl) + s.back
+	if after.ends > longest {
+		return fmt.Errorf("the key ends %d ms too late", after.ends-longest)
+	}
+	if len(is.holders)+len(is.waiters)+len(is.dead) == 0 && after.fields != nil {
+		return fmt.Errorf("the lock is free, and still fat")
+	}
+	return nil
+}
+
+// silent reports whether nobody listens for a waiter whose client is known to listen.
+func (w waiter) silent(r request) bool { return w.known && r.hears>>w.claim&1 == 0 }
+
+// grace is how much longer than its TTL a lease lasts at the server.
+func grace(ttl int64) int64 { return min(500, max(5, ttl/20)) }

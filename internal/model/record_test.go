@@ -1,0 +1,243 @@
+package model_test
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// record is what is at the key of a lock, if anything, and one thing that is not: the last
+// fence that was ever given.
+type record struct {
+	text   string            // thin, "" if it is not
+	fields map[string]string // fat, nil if it is not
+	ends   int64             // when the key does, 0 for never
+	top    int64
+}
+
+func (r *record) exists() bool { return r.text != "" || r.fields != nil }
+
+// Records have words, some of which are times and some fences. A layout has a letter for each
+// word: T is a time in ms, S one that scripts only hand on, F a fence, B a birth.
+var layouts = map[string]string{"": "F..T...F.FS", "h": ".T...F.FS", "w": ".....T", "shares": "..T.", "life": "T", "high": "F", "birth": "B"}
+
+// rewrite replaces each time, fence and birth, and tidies nothing else.
+func (r *record) rewrite(f func(letter byte, n int64) int64) {
+	word := func(text, layout string) string {
+		words := strings.Split(text, " ")
+		for i := range min(len(words), len(layout)) {
+			if layout[i] != '.' {
+				words[i] = strconv.FormatInt(f(layout[i], natural(words[i])), 10)
+			}
+		}
+		return strings.Join(words, " ")
+	}
+	if r.text != "" {
+		r.text = word(r.text, layouts[""])
+	}
+	r.fields = maps.Clone(r.fields)
+	for name, value := range r.fields {
+		kind, _, _ := strings.Cut(name, ":")
+		if kind == "dead" {
+			lines := strings.Split(value, "\n")
+			for i := 1; i < len(lines); i++ {
+				lines[i] = word(lines[i], ".T")
+			}
+			r.fields[name] = strings.Join(lines, "\n")
+		} else {
+			r.fields[name] = word(value, layouts[kind])
+		}
+	}
+	if r.exists() && r.ends != 0 {
+		r.ends = f('T', r.ends)
+	}
+	if r.top > 0 {
+		r.top = f('F', r.top)
+	}
+}
+
+// known is the birth of every numbering, since one is only compared with the one before.
+const known = 7
+
+// later is the record when the clock has gone on by that, or back, in canonical form: two
+// records that scripts cannot tell apart are the same.
+func (r record) later(ms int64) record {
+	if r.exists() && r.ends != 0 && r.ends-ms < now {
+		r.text, r.fields, r.ends = "", nil, 0
+	}
+	var fences []int64
+	r.rewrite(func(letter byte, n int64) int64 {
+		switch letter {
+		case 'T':
+			return n - ms
+		case 'S':
+			return now
+		case 'B':
+			return known
+		}
+		n -= ms * 1000
+		fences = append(fences, n)
+		return n
+	})
+	// Between two scripts goes some time, so the fences that are not ahead of the clock have no
+	// distance to it but for their order, and whether they adjoin.
+	slices.Sort(fences)
+	fences = slices.Compact(fences)
+	names, last, before := map[int64]int64{}, int64(nowUs), int64(nowUs+1000)
+	for _, n := range slices.Backward(fences) {
+		names[n] = n
+		if n < nowUs+1000 {
+			last -= min(before-n, 4)
+			names[n], before = last, n
+		}
+	}
+	r.rewrite(func(letter byte, n int64) int64 {
+		if letter == 'F' {
+			return names[n]
+		}
+		return n
+	})
+	return r
+}
+
+// id is the same for equal records.
+func (r *record) id() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d %d %s", r.top, r.ends, r.text)
+	for _, name := range slices.Sorted(maps.Keys(r.fields)) {
+		b.WriteString("\x00" + name + "\x00" + r.fields[name])
+	}
+	return b.String()
+}
+
+// String is for people: times are relative to now, and fences those to the first one that was
+// given in a trace are not, as only their order means something.
+func (r record) String() string {
+	if !r.exists() {
+		return "nothing"
+	}
+	r.rewrite(func(letter byte, n int64) int64 {
+		switch letter {
+		case 'T', 'S':
+			return n - now + relative
+		case 'F':
+			return n - nowUs + relative
+		}
+		return n
+	})
+	short := func(text string) string {
+		words := strings.Split(text, " ")
+		for i, word := range words {
+			if n, err := strconv.ParseInt(word, 10, 64); err == nil && n > relative/2 {
+				words[i] = fmt.Sprintf("%+d", n-relative)
+			}
+		}
+		return strings.Join(words, " ")
+	}
+	if r.text != "" {
+		return "thin " + short(r.text)
+	}
+	var list []string
+	for _, name := range slices.Sorted(maps.Keys(r.fields)) {
+		list = append(list, fmt.Sprintf("%s=%s", name, strings.ReplaceAll(short(r.fields[name]), "\n", "/")))
+	}
+	return "fat  " + strings.Join(list, ", ")
+}
+
+// relative is added to what is relative, since records have no negative numbers.
+const relative = 1_000_000_000
+
+// holder and waiter are what the checks need of them.
+type holder struct {
+	claim                              int
+	weight, expires, fence, last, slot int64
+}
+
+type waiter struct {
+	claim                int
+	place, weight, alive int64
+	known                bool // that its client listens
+}
+
+// contents is a record as the checks see it.
+type contents struct {
+	holders     []holder // by slot
+	waiters     []waiter // by place
+	head, skip  int64
+	limit, used int64
+	dead        []int64 // until when
+	birth       string
+	holds       uint8 // claims with a lease that is not over, as a set
+	waits       uint8 // claims that wait and are not overdue
+	room        int64 // how much nobody holds
+}
+
+func (r *record) read() (c contents) {
+	number := func(text string) int64 {
+		n, _ := strconv.ParseInt(text, 10, 64)
+		return n
+	}
+	seat := func(slot int64, token, expires, weight, fence, last string) {
+		c.holders = append(c.holders, holder{indexOf(token), number(weight), number(expires), number(fence), number(last), slot})
+	}
+	if p := strings.Split(r.text, " "); len(p) > 1 {
+		c.limit, c.used = number(p[1]), number(p[5])
+		seat(1, p[2], p[3], p[5], p[7], p[9])
+	}
+	for name, value := range r.fields {
+		kind, rest, _ := strings.Cut(name, ":")
+		p := strings.Split(value, " ")
+		switch kind {
+		case "h":
+			seat(number(rest), p[0], p[1], p[3], p[5], p[7])
+		case "w":
+			c.waiters = append(c.waiters, waiter{indexOf(p[0]), number(rest), number(p[2]), number(p[5]), p[6] == "2"})
+		case "dead":
+			for _, line := range strings.Split(value, "\n")[1:] {
+				c.dead = append(c.dead, number(strings.Fields(line)[1]))
+			}
+		case "head":
+			c.head = number(value)
+		case "skip":
+			c.skip = number(value)
+		case "limit":
+			c.limit = number(value)
+		case "birth":
+			c.birth = value
+		case "shares":
+			c.used = number(p[1])
+		}
+	}
+	slices.SortFunc(c.holders, func(a, b holder) int { return cmp.Compare(a.slot, b.slot) })
+	slices.SortFunc(c.waiters, func(a, b waiter) int { return cmp.Compare(a.place, b.place) })
+	if len(c.holders) == 1 {
+		c.used = c.holders[0].weight
+	}
+	c.room = c.limit
+	for _, h := range c.holders {
+		if h.expires >= now {
+			c.holds |= 1 << h.claim
+			c.room -= h.weight
+		}
+	}
+	for _, w := range c.waiters {
+		if w.alive >= now {
+			c.waits |= 1 << w.claim
+		}
+	}
+	return c
+}
+
+// letters are the tokens of claims, and the ids of their clients.
+const letters = "abcd"
+
+func indexOf(token string) int {
+	i := strings.Index(letters, token)
+	if i < 0 || len(token) != 1 {
+		panic("no claim: " + token)
+	}
+	return i
+}
