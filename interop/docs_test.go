@@ -78,10 +78,10 @@ func blocks(t *testing.T) (all []block) {
 }
 
 // Every block has a language. What is in these is tried below; the others are pictures and
-// output (text), and the programs of others (java, promql).
+// output (text), and programs of others (java).
 func TestEveryBlockOfTheDocumentsIsOfALanguageThatIsKnown(t *testing.T) {
 	for _, b := range blocks(t) {
-		assert.Contains(t, []string{"go", "sh", "conf", "text", "java", "promql"}, b.lang, "%v", b)
+		assert.Contains(t, []string{"go", "sh", "conf", "text", "java"}, b.lang, "%v", b)
 	}
 }
 
