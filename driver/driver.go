@@ -34,7 +34,10 @@
 // trust from the moment it sent that ask. So it never needs a clock in common with the
 // store.
 //
-// The suite in driver/drivertest holds a driver to this text.
+// The suite in driver/drivertest holds a driver to this text. A whole driver in a hundred
+// lines is in [docs/writing-a-driver.md].
+//
+// [docs/writing-a-driver.md]: https://github.com/holdfast-go/holdfast/blob/main/docs/writing-a-driver.md
 package driver
 
 import (
