@@ -22,6 +22,8 @@ import (
 	"github.com/redis/rueidis/rueidislock"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/exporters/stdout/stdouttrace"
+	"go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
@@ -70,6 +72,8 @@ var (
 	_ rueidis.Client
 	_ = rueidislock.NewLocker
 	_ = otel.Tracer
+	_ = stdouttrace.New
+	_ trace.TracerProvider
 	_ driver.Driver
 	_ = etcddriver.New
 	_ = getset.New
