@@ -43,6 +43,7 @@ package driver
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -188,6 +189,14 @@ const (
 	Lost                      // only through Wake: the token holds the lock no more
 	Wanted                    // only through Wake: somebody waits for what the token holds
 )
+
+// String returns the name of the status.
+func (s Status) String() string {
+	if s < Busy || s > Wanted {
+		return fmt.Sprintf("Status(%d)", int(s))
+	}
+	return [...]string{"Busy", "Queued", "Granted", "Lost", "Wanted"}[s-Busy]
+}
 
 // Grant is the answer to a request, or news of one.
 type Grant struct {
