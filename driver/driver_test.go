@@ -2,6 +2,7 @@ package driver_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -51,4 +52,9 @@ func TestAsPrefersTheOutermost(t *testing.T) {
 	d, ok := driver.As[driver.Wrapper](wrapper{wrapper{plain{}}})
 	require.True(t, ok)
 	require.Equal(t, wrapper{plain{}}, d.Unwrap())
+}
+
+func TestStatusIsPrintedByItsName(t *testing.T) {
+	require.Equal(t, "[Busy Queued Granted Lost Wanted Status(0) Status(6)]", fmt.Sprint([]driver.Status{
+		driver.Busy, driver.Queued, driver.Granted, driver.Lost, driver.Wanted, 0, driver.Wanted + 1}))
 }

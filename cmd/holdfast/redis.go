@@ -80,6 +80,10 @@ func (a *address) openRedis(ctx context.Context, password string) (*store, error
 	s.close = func() { _ = s.redis.Close() }
 	if err := reach(ctx, s.redis, form); err != nil {
 		s.close()
+		if scheme == "rediss" && errors.Is(err, context.DeadlineExceeded) {
+			// A Redis without TLS waits for the rest of what it takes for a command.
+			err = fmt.Errorf("%w; perhaps it does not speak TLS there: redis:// is without", err)
+		}
 		return nil, s.unavailable(err)
 	}
 	s.driver = redisdriver.New(s.redis, redisdriver.WithPrefix(a.prefix))

@@ -13,7 +13,12 @@
 // by [time.Now], so in a bubble of testing/synctest its leases end in virtual time. Fences
 // count up from 1 over all locks of the store; a client may reserve several at a time.
 //
-// It cannot fail. No answer is late or lost, and nothing outlives the process.
+// In a bubble, Close each client before the bubble ends, or it panics for the goroutines that
+// are left. A Redis inside the process, such as miniredis, is no store for a bubble unless its
+// connections stay inside, too.
+//
+// It cannot fail. No answer is late or lost, and nothing outlives the process. A test of what a
+// program does in an outage wraps it, see the example.
 //
 // It is also the contract in as few lines as we could find: read claim.go first.
 package memdriver

@@ -1,0 +1,37 @@
+package getset_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver/getset"
+)
+
+// An old program holds the lock until the time that is in the key.
+func Example() {
+	server, err := miniredis.Run()
+	if err != nil {
+		panic(err)
+	}
+	defer server.Close()
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer rdb.Close()
+	locks := holdfast.Open(getset.New(rdb))
+	defer locks.Close()
+	ctx := context.Background()
+
+	rdb.SetNX(ctx, "orders:42", time.Now().Add(30*time.Second).UnixMilli(), 0)
+	fmt.Println("while they hold it:", locks.Mutex("orders:42").TryLock())
+
+	rdb.Del(ctx, "orders:42") // they unlock
+	fmt.Println("afterwards:", locks.Mutex("orders:42").TryLock())
+	locks.Mutex("orders:42").Unlock()
+	// Output:
+	// while they hold it: false
+	// afterwards: true
+}

@@ -1,0 +1,38 @@
+package redisson_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver/redisson"
+)
+
+// A thread of a Java program holds the lock.
+func Example() {
+	server, err := miniredis.Run()
+	if err != nil {
+		panic(err)
+	}
+	defer server.Close()
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer rdb.Close()
+	locks := holdfast.Open(redisson.New(rdb))
+	defer locks.Close()
+	ctx := context.Background()
+
+	rdb.HSet(ctx, "orders:42", "5d1f2c1e-7c6e-4f1e-9a51-0a4d4f8a9b6e:42", 1)
+	rdb.PExpire(ctx, "orders:42", 30*time.Second)
+	fmt.Println("while they hold it:", locks.Mutex("orders:42").TryLock())
+
+	rdb.Del(ctx, "orders:42") // they unlock
+	fmt.Println("afterwards:", locks.Mutex("orders:42").TryLock())
+	locks.Mutex("orders:42").Unlock()
+	// Output:
+	// while they hold it: false
+	// afterwards: true
+}

@@ -1,0 +1,135 @@
+package interop_test
+
+import (
+	"context"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+)
+
+// What somebody finds in a log is a heading of the guide for operators, and no heading there is
+// of a line that is no longer logged.
+func TestEveryLineThatIsLoggedHasAnEntryForOperators(t *testing.T) {
+	var logged []string
+	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() && strings.HasPrefix(d.Name(), ".") && path != ".." {
+			return filepath.SkipDir
+		}
+		if !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		require.NoError(t, err)
+		ast.Inspect(f, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok || len(call.Args) == 0 {
+				return true
+			}
+			method, ok := call.Fun.(*ast.SelectorExpr)
+			if ok && regexp.MustCompile(`^(Debug|Info|Warn|Error)(Context)?$`).MatchString(method.Sel.Name) {
+				if line := literal(call.Args[0]); strings.HasPrefix(line, "holdfast: ") {
+					logged = append(logged, line)
+				}
+			}
+			return true
+		})
+		return nil
+	})
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, len(logged), 6)
+
+	guide, err := os.ReadFile("../docs/operations.md")
+	require.NoError(t, err)
+	var entries []string
+	for _, m := range regexp.MustCompile("(?m)^### `(holdfast: .*)`$").FindAllSubmatch(guide, -1) {
+		entries = append(entries, string(m[1]))
+	}
+	assert.Subset(t, entries, logged)
+	assert.Subset(t, logged, entries)
+}
+
+// literal is the text that an expression is, if it is one or several added up.
+func literal(e ast.Expr) string {
+	switch e := e.(type) {
+	case *ast.BasicLit:
+		text, _ := strconv.Unquote(e.Value)
+		return text
+	case *ast.BinaryExpr:
+		return literal(e.X) + literal(e.Y)
+	}
+	return ""
+}
+
+// The user of the guide has the rights that the package says, no more and no less, and a server
+// that is told of it has a user that can do everything.
+func TestUserOfTheGuideForOperatorsHasTheRightsOfThePackage(t *testing.T) {
+	right := regexp.MustCompile(`[~&+][\w:*|]+`)
+	doc, err := os.ReadFile("../doc.go")
+	require.NoError(t, err)
+	documented := regexp.MustCompile(`(?s)//\t~holdfast:\* (.*?)//\n`).Find(doc)
+	guide, err := os.ReadFile("../docs/operations.md")
+	require.NoError(t, err)
+	user := regexp.MustCompile(`(?m)^user locks on >secret (.*)$`).FindSubmatch(guide)
+	require.NotNil(t, user)
+	require.ElementsMatch(t, right.FindAllString(string(documented), -1), right.FindAllString(string(user[1]), -1))
+
+	line := strings.Fields(string(user[0]))
+	s := redistest.Real(t, append([]string{"--user"}, line[1:]...)...)
+	connect := func() *holdfast.Client {
+		locks := holdfast.New(s.Client(t, func(o *redis.Options) { o.Username, o.Password = "locks", "secret" }))
+		t.Cleanup(func() { assert.NoError(t, locks.Close()) })
+		return locks
+	}
+	here, elsewhere := connect(), connect()
+	first, err := here.RWMutex("prices").Lease(t.Context())
+	require.NoError(t, err)
+	granted := make(chan error, 1)
+	go func() {
+		granted <- elsewhere.RWMutex("prices").RDo(t.Context(), func(context.Context) error { return nil })
+	}()
+	for queued := 0; queued == 0; time.Sleep(time.Millisecond) {
+		info, err := here.RWMutex("prices").Inspect(t.Context())
+		require.NoError(t, err)
+		queued = len(info.Queue)
+	}
+	require.NoError(t, first.Renew(t.Context()))
+	require.NoError(t, first.Downgrade(t.Context()))
+	require.NoError(t, <-granted)
+	token, err := first.Detach(t.Context())
+	require.NoError(t, err)
+	_, err = elsewhere.Attach(t.Context(), token)
+	require.NoError(t, err)
+	require.NoError(t, here.RWMutex("prices").ForceUnlock(t.Context()))
+	require.NoError(t, here.Semaphore("reports", 1).Resize(t.Context(), 2))
+	denied, err := s.Client(t).Do(t.Context(), "ACL", "LOG").Slice()
+	require.NoError(t, err)
+	assert.Empty(t, denied)
+}
+
+// What the guide says of metrics are names that the dashboard has, and that has those that are.
+func TestAlertsOfTheGuideForOperatorsAreOnMetricsThatExist(t *testing.T) {
+	guide, err := os.ReadFile("../docs/operations.md")
+	require.NoError(t, err)
+	dashboard, err := os.ReadFile("../examples/observability/dashboard.json")
+	require.NoError(t, err)
+	names := regexp.MustCompile(`\bholdfast_\w+`).FindAllString(string(guide), -1)
+	require.NotEmpty(t, names)
+	for _, name := range names {
+		assert.Contains(t, string(dashboard), name)
+	}
+}
