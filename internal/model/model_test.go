@@ -62,7 +62,7 @@ func most() int {
 	if raced {
 		return 10_000
 	}
-	return redistest.Rounds(2_500_000)
+	return redistest.Rounds(250_000)
 }
 
 func TestPromisesHoldInEveryState(t *testing.T) {
@@ -93,9 +93,8 @@ func TestPromisesHoldInEveryState(t *testing.T) {
 	}
 	if raced {
 		t.Log("FEW STATES, since the race detector is on: it sees nothing in one goroutine")
-	} else {
-		require.Greater(t, states, 4_000_000)
 	}
+	require.GreaterOrEqual(t, states, 17*most(), "all but one scenario have more")
 }
 
 func newWorld(t testing.TB, sc scenario, scripts map[string]string) *world {
