@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 )
 
@@ -20,18 +21,37 @@ var Far = Work{
 	Enter:      enterFar,
 }
 
+// Near is where Redis is on another machine of the same place.
+var Near = Work{
+	Name:       "Near/rtt=1ms",
+	Title:      "Lock and unlock, uncontended, 1 ms away",
+	About:      "One client, one goroutine. A proxy holds back all that is sent by 0.5 ms, either way.",
+	Contenders: slices.Concat(All, []Contender{HoldfastLock}),
+	Columns:    append([]Figure{CyclesPerRTT}, even...),
+	Turns:      15,
+	Time:       200 * time.Millisecond,
+	Enter: func(ctx context.Context, s *Stage, c Contender) (Scene, error) {
+		return away(ctx, s, c, time.Millisecond, mutexes(1))
+	},
+}
+
 const farRTT = 10 * time.Millisecond
 
 func enterFar(ctx context.Context, s *Stage, c Contender) (Scene, error) {
+	return away(ctx, s, c, farRTT, mutexes(each(8)...))
+}
+
+// away sets the work up for a contender with Redis farther away.
+func away(ctx context.Context, s *Stage, c Contender, rtt time.Duration, work setting) (Scene, error) {
 	if c.Name == InProcess.Name {
 		return nil, Absence("there is no way to go")
 	}
-	far := s.Far(farRTT)
+	far := s.Far(rtt)
 	rtt, err := far.ping(ctx)
 	if err != nil {
 		return nil, err
 	}
-	crowd, err := mutexes(each(8)...).gather(ctx, far, c)
+	crowd, err := work.gather(ctx, far, c)
 	return &farScene{crowd, rtt}, err
 }
 

@@ -47,12 +47,13 @@ type Result struct {
 	Turns     int                `json:"turns"`
 	Figures   map[Figure]float64 `json:"figures"`
 	Waits     *Histogram         `json:"-"`
+	Each      []Turn             `json:"-"`
 }
 
 // Summary returns the medians over turns. Waits are those of all turns together, and so
 // is what went wrong.
 func Summary(turns []Turn) Result {
-	r := Result{Turns: len(turns), Figures: map[Figure]float64{}}
+	r := Result{Turns: len(turns), Figures: map[Figure]float64{}, Each: turns}
 	each := map[Figure][]float64{}
 	for _, t := range turns {
 		for f, v := range t.Figures {
@@ -77,6 +78,18 @@ func Summary(turns []Turn) Result {
 		maps.Copy(r.Figures, waits(r.Waits))
 	}
 	return r
+}
+
+// Ratio is the median of what r had of a figure, divided by what the other had in the turn
+// beside it. A machine that is slow for a while is slow for both.
+func (r Result) Ratio(other Result, f Figure) float64 {
+	var all []float64
+	for i := range min(len(r.Each), len(other.Each)) {
+		if v := other.Each[i].Figures[f]; v != 0 {
+			all = append(all, r.Each[i].Figures[f]/v)
+		}
+	}
+	return Median(all)
 }
 
 func waits(h *Histogram) map[Figure]float64 {

@@ -40,3 +40,16 @@ func TestSummaryHasMediansButAllThatWentWrong(t *testing.T) {
 		bench.WaitP50: 0.02, bench.WaitP99: 5, bench.WaitMax: 5,
 	}, r.Figures)
 }
+
+// Two that take turns on a machine that is ten times as slow for a while.
+func TestRatioComparesNeighbours(t *testing.T) {
+	turns := func(all ...float64) (r bench.Result) {
+		for _, ops := range all {
+			r.Each = append(r.Each, bench.Turn{Figures: map[bench.Figure]float64{bench.Throughput: ops}})
+		}
+		return r
+	}
+	fast, slow := turns(200, 20, 20, 220, 10), turns(100, 10, 10, 100, 0, 1)
+	require.Equal(t, 2.0, fast.Ratio(slow, bench.Throughput))
+	require.Zero(t, fast.Ratio(turns(), bench.Throughput))
+}

@@ -52,8 +52,8 @@ func clients(n int, hold time.Duration) Work {
 			"Waits that go on at the end of a turn are waited for and counted.",
 		Contenders: slices.Concat(All, []Contender{HoldfastLock}),
 		Columns:    contended,
-		Turns:      3,
-		Time:       time.Second,
+		Turns:      7,
+		Time:       500 * time.Millisecond,
 		Enter:      st.enter,
 	}
 }
@@ -65,8 +65,8 @@ var OneClient = Work{
 	About:      "All the goroutines of a process want the same lock.",
 	Contenders: slices.Concat(All, []Contender{HoldfastLock, RawPipelined}),
 	Columns:    contended,
-	Turns:      3,
-	Time:       time.Second,
+	Turns:      15,
+	Time:       150 * time.Millisecond,
 	Enter:      mutexes(64).enter,
 }
 
@@ -83,8 +83,8 @@ func apart(n int) Work {
 		About:      "A busy process that locks one thing or another for each request that it serves.",
 		Contenders: slices.Concat(All, []Contender{HoldfastLock, RawPipelined}),
 		Columns:    even,
-		Turns:      3,
-		Time:       time.Second,
+		Turns:      25,
+		Time:       100 * time.Millisecond,
 		Enter:      st.enter,
 	}
 }

@@ -31,7 +31,7 @@ type Scene interface {
 // Works are all works, in the order of the report.
 func Works() []Work {
 	return slices.Concat(
-		[]Work{Uncontended, Linger}, Clients, []Work{OneClient}, Apart, []Work{Far}, Waiters,
+		[]Work{Uncontended, Linger}, Clients, []Work{OneClient}, Apart, []Work{Near, Far}, Waiters,
 		[]Work{Held}, ReadWrite, []Work{Permits, Fairness},
 	)
 }

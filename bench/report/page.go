@@ -29,7 +29,8 @@ func publish(dir string, p page) error {
 }
 
 const method = `Contenders take turns at each work, in one run. Figures are medians over turns, except that waits are those of all
-turns together (p50, p99 within 1.6 %). A client with its own connections plays a process. Behind each lock is a room
+turns together (p50, p99 within 1.6 %). A ratio among the targets is the median of those of turns that were beside each
+other, as the machine has fast and slow times. A client with its own connections plays a process. Behind each lock is a room
 that notices a visitor without the lock; *overlaps* says how often. A turn ends when the last waiter has had the lock,
 or after 8 s more; then waiters that are left count as *stuck*. *failures* are calls that returned an error and were
 repeated. Commands are those that clients send. CPU time of Redis is that of the whole server (INFO cpu), as the times

@@ -20,7 +20,7 @@ func result(work, contender string, figures map[bench.Figure]float64) bench.Resu
 	for d := time.Microsecond; d < time.Second; d *= 2 {
 		h.Add(d)
 	}
-	return bench.Result{Work: work, Contender: contender, Turns: 3, Figures: figures, Waits: h}
+	return bench.Result{Work: work, Contender: contender, Turns: 3, Figures: figures, Waits: h, Each: []bench.Turn{{Figures: figures}}}
 }
 
 // chapters are results as a run could have had.
