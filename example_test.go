@@ -131,7 +131,7 @@ func ExampleRWMutex() {
 	// another writes when nobody reads: true
 }
 
-// Who has written goes on to read what it wrote, beside others, before the next writer.
+// A writer goes on to read what it wrote, beside others, before the next writer.
 func ExampleLease_Downgrade() {
 	rdb, disconnect := connect()
 	defer disconnect()

@@ -258,7 +258,7 @@ func TestHandOverIsOneCommand(t *testing.T) {
 	}
 	after := l.Server.CommandStats(t)
 	pings := int64(time.Since(began)/time.Second) + 1
-	// One to wait and one to hand over. Who waits when the client hears that it is subscribed,
+	// One to wait and one to hand over. A waiter that is there when the client hears that it is subscribed,
 	// which may be later than the server says so, asks once more.
 	assert.InDelta(t, 2*rounds+1, calls(after, before, "evalsha"), 1)
 	assert.GreaterOrEqual(t, calls(after, before, "publish"), int64(rounds))

@@ -261,7 +261,7 @@ func TestCancelledAcquireTakesNothing(t *testing.T) {
 	})
 }
 
-// Waiters give up at the time when their turn comes. Whoever wins, no permit is lost.
+// Waiters give up at the time when their turn comes. Either may win, but no permit is lost.
 func TestCancelledAcquiresLosePermitsToNobody(t *testing.T) {
 	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
 		l.Remember()

@@ -143,7 +143,7 @@ func TestFencesGoOnWhenTheClockIsSetBack(t *testing.T) {
 	}
 }
 
-// Who looks up whose fence a resource has recorded finds it among those of the holder.
+// A person who looks up a fence that a resource has recorded finds it among those of its holder.
 func TestInspectShowsTheRangeOfTheFencesInUse(t *testing.T) {
 	eachNumbers(t, func(t *testing.T, n *numbers) {
 		n.comes().must(driver.Granted)

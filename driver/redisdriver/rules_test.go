@@ -360,7 +360,7 @@ func TestTryOnlyUsersAreNotBlockedByDeadWaiters(t *testing.T) {
 	})
 }
 
-// Rule 10. Who was cut off and dropped comes back to the place it had.
+// Rule 10. A waiter that was cut off and dropped comes back to the place it had.
 func TestWaiterReturnsToItsPlace(t *testing.T) {
 	redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
 		d := open(t, s.Client(t), s)
@@ -377,7 +377,7 @@ func TestWaiterReturnsToItsPlace(t *testing.T) {
 	})
 }
 
-// Rule 10. Who was served has no place any more: should its lease end and it ask again,
+// Rule 10. A waiter that was served has no place any more: should its lease end and it ask again,
 // it comes after those who have waited since.
 func TestWhoWasServedHasNoPlace(t *testing.T) {
 	redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
@@ -622,7 +622,7 @@ func TestClientIsHeardBeforeItsFirstWait(t *testing.T) {
 	})
 }
 
-// Rule 13. Who may not subscribe still waits, and asks often.
+// Rule 13. A client that may not subscribe still waits, and asks often.
 func TestWaitersPollWithoutASubscription(t *testing.T) {
 	s := redistest.Real(t)
 	rdb := s.Client(t)
@@ -638,7 +638,7 @@ func TestWaitersPollWithoutASubscription(t *testing.T) {
 }
 
 // A failover to a replica that had not heard of a waiter gives its place to the next one.
-// Who was there first on the old master must not push out who has it now.
+// The first on the old master must not push out the holder of now.
 func TestPlaceThatAFailoverGaveToTwoIsHadByOne(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
 		rdb := s.Client(t)

@@ -169,7 +169,7 @@ func (w *wakes) queued(t *watch, ask uint64, changes int, birth, place, n int64)
 	if poll := 50*time.Millisecond + mathrand.N(200*time.Millisecond); (!w.live || w.mute) && (after == 0 || poll < after) {
 		after = poll
 	}
-	// A grant may have been pushed since the script ran, when nobody listened. Whoever
+	// A grant may have been pushed since the script ran, when nobody listened. What
 	// makes the waiters ask then, see alive, does not know of one whose answer is under way.
 	if changes != w.changes {
 		after = time.Millisecond

@@ -205,7 +205,7 @@ func TestTokenThatStopsAskingIsForgotten(t *testing.T) {
 	})
 }
 
-// Whoever may not subscribe asks, and opens a connection now and then only.
+// A client that may not subscribe asks, and opens a connection now and then only.
 func TestWhoMayNotListenAsks(t *testing.T) {
 	s := redistest.Real(t)
 	rdb, j := s.Client(t), newJava(s.Client(t))

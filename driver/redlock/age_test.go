@@ -35,7 +35,7 @@ func (c *claimant) Uptime(context.Context) (sure, said time.Duration, err error)
 }
 
 // A minority of the nodes may have been restarted, forgotten whom they voted for, and have
-// clocks that were set forward since. Who has votes has the lock if nobody else can have it then.
+// clocks that were set forward since. A client with votes has the lock if nobody else can have it then.
 func TestVotesSufficeIfAndOnlyIfNoForgetfulMinorityCanHaveElectedAnother(t *testing.T) {
 	for _, n := range []int{3, 5} {
 		all := uint(1)<<n - 1

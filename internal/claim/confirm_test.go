@@ -122,7 +122,7 @@ func TestWaiterTriesUntilEnoughReplicasConfirm(t *testing.T) {
 	})
 }
 
-// Who cannot have a copy must not keep the lock from those who want none.
+// A waiter that cannot have a copy must not keep the lock from those who want none.
 func TestUnconfirmedGrantGoesToTheNextInTheQueue(t *testing.T) {
 	inTime(t, func(t *testing.T, l *lab.Lab) {
 		held := l.Lease(l.Near(), "x")

@@ -279,7 +279,7 @@ func TestBusyStoreIsPolled(t *testing.T) {
 	})
 }
 
-// Who is told busy and does not wait has nothing at the store, and so nothing to withdraw.
+// A claim that is told busy and does not wait has nothing at the store to withdraw.
 func TestTryThatIsBusyLeavesNothingToWithdraw(t *testing.T) {
 	alone(t, false, func(t *testing.T, s *store, c *claimant) {
 		w := c.wait(t.Context())

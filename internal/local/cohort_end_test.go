@@ -90,7 +90,7 @@ func TestLastOneToGiveUpLeavesTheStoresQueue(t *testing.T) {
 	})
 }
 
-// Whoever wins, the lock must go on. With a TTL of 30 s one that is stuck cannot be missed.
+// Either may win, but the lock must go on. With a TTL of 30 s one that is stuck cannot be missed.
 func TestMateIsCancelledAtTheMomentOfThePass(t *testing.T) {
 	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
 		l.Remember()
@@ -237,7 +237,7 @@ func TestCloseEndsAllOfTheQueue(t *testing.T) {
 	})
 }
 
-// Who locked without a lease in hand cannot know of the loss. Others who lock so wait for
+// A caller without a lease in hand cannot know of the loss. Others who lock so wait for
 // the Unlock; those with leases are told of a loss and need not.
 func TestLostLockKeepsMatesOutUntilItsUnlock(t *testing.T) {
 	lab.InBubble(t, func(t *testing.T, l *lab.Lab) {

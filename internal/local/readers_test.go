@@ -150,7 +150,7 @@ func TestWriterGetsInBesideReadersThatOverlapForEver(t *testing.T) {
 	}
 }
 
-// Who comes when the turn is over queues behind the writer.
+// A reader that comes when the turn is over queues behind the writer.
 func TestReadersJoinForOneTurnAtMost(t *testing.T) {
 	const turn = lab.Ages / 4
 	for name, c := range map[string]struct {

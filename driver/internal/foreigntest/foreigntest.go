@@ -238,7 +238,7 @@ func (p Protocol) renewalsSurviveARestart(t *testing.T) {
 	}
 }
 
-// Who holds a lock must be able to give it up, and for good.
+// A holder must be able to give a lock up, and for good.
 func (p Protocol) releaseWorksWhenMemoryIsFull(t *testing.T) {
 	s := redistest.Real(t)
 	rdb, d := s.Client(t), p.New(s.Client(t), "")

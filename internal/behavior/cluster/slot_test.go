@@ -23,7 +23,7 @@ import (
 // The slot is half-open for seconds, in both of its halves, while everybody waits.
 func waitersFollowTheirSlot(t *testing.T, c *city) {
 	const name = "{street}1"
-	// Whoever listens on the node that gives the slot away seems gone to the other, which
+	// A client that listens on the node that gives the slot away seems gone to the other, which
 	// passes it over until its next heartbeat.
 	clients := c.residents(t, 5, holdfast.WithTTL(6*time.Second))
 	all := throngs(t, name, clients, 10)

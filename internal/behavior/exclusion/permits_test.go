@@ -30,7 +30,7 @@ func TestPartOfWhatWasAcquiredCanBeReleased(t *testing.T) {
 		c.Semaphore("x", 5).Release(1) // another handle
 		assert.Equal(t, []int64{2}, l.Weights(other))
 
-		// Who waits is told.
+		// A waiter is told.
 		waited := lab.Begin(func() { assert.NoError(t, other.Acquire(t.Context(), 4)) })
 		l.UntilWaiting(s, 1)
 		s.Release(1)
@@ -142,7 +142,7 @@ func TestReleasePrefersPermitsThatWereLost(t *testing.T) {
 		assert.Equal(t, []int64{2}, l.Weights(other))
 		c.Semaphore("x", 6).Release(2)
 		lab.Panics(t, func() { c.Semaphore("x", 6).Release(1) })
-		// Who releases what is lost does not wait for the store.
+		// The release of what is lost does not wait for the store.
 		l.Until("the lost ones are given up in the store, too", func() bool {
 			return l.Used(other) == 0
 		})

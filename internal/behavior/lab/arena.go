@@ -219,7 +219,7 @@ func (c *Contender) Expect(what, lock string) Report {
 		c.early = slices.Delete(c.early, i, i+1)
 		return r
 	}
-	// Who waits for a lock gives up by itself after its patience, and says so. Many
+	// A waiter gives up by itself after its patience, and says so. Many
 	// turns on a busy machine take longer; this is for a process that hangs otherwise.
 	for end := time.After(4 * Patience); ; {
 		select {

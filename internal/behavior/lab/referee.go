@@ -51,7 +51,7 @@ func (r *Referee) RequireFair(t *testing.T, entries int64) {
 	require.Equal(t, entries, r.Entries)
 }
 
-// Listen lets other processes call the referee, and returns where. Who has called it
+// Listen lets other processes call the referee, and returns where. A process that has called it
 // waits for the answer, so it is inside for longer than the referee thinks. It leaves
 // when its connection breaks: the dead are not inside.
 func (r *Referee) Listen(t *testing.T) string {

@@ -238,7 +238,7 @@ func TestForceUnlockTakesTheLockFromAll(t *testing.T) {
 	})
 }
 
-// Who has permits by Acquire is not told, but has to release them nevertheless.
+// A caller with permits by Acquire is not told, but has to release them nevertheless.
 func TestLostPermitsMustBeReleasedNevertheless(t *testing.T) {
 	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
 		c := l.Near(holdfast.WithTTL(900 * time.Millisecond))

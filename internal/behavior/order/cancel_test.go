@@ -40,7 +40,7 @@ func TestCancelledWaiterLeavesTheQueue(t *testing.T) {
 	})
 }
 
-// The waiter is granted the lock and gives up at the same time. Whoever wins, the lock
+// The waiter is granted the lock and gives up at the same time. Either may win, but the lock
 // must go on. With a TTL of 30 s one that is stuck cannot be missed.
 func TestCancelAtTheMomentOfTheHandOver(t *testing.T) {
 	t.Parallel()

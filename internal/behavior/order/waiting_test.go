@@ -42,7 +42,7 @@ func TestCancelledWaitersOfAnyKindLeaveNothing(t *testing.T) {
 	})
 }
 
-// Who waited only because of the one before it goes on when that gives up.
+// A waiter that waited only because of the one before it goes on when that gives up.
 func TestCancelledWriterLetsTheReadersBehindItIn(t *testing.T) {
 	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
 		a, b := l.Near().RWMutex("x"), l.Near().RWMutex("x")

@@ -90,7 +90,7 @@ func TestALossEndsAllNestedLeases(t *testing.T) {
 	})
 }
 
-// Who may nest is told by the handle that is asked, and by nothing else.
+// Whether a caller may nest is told by the handle that is asked, and by nothing else.
 func TestOnlyAReentrantHandleNests(t *testing.T) {
 	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
 		c := l.Near()

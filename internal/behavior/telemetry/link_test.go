@@ -215,7 +215,7 @@ func TestReadersInTheDoorwayAreLinkedToTheWriter(t *testing.T) {
 	})
 }
 
-// Who has gone out before one came was not in the way.
+// A holder that had left before one came was not in the way.
 func TestWhoCameLaterIsNotLinkedToWhoHadGone(t *testing.T) {
 	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
 		e := newTelemetry(t, holdfast.WithHolderLinks(), holdfast.WithHoldSpans(holdfast.Always))
@@ -253,7 +253,7 @@ func TestWhoCameLaterIsNotLinkedToWhoHadGone(t *testing.T) {
 	})
 }
 
-// Who does not ask for links gets none, though others say who they are.
+// A client that does not ask for links gets none, though others say who they are.
 func TestLinksAreMadeOnlyIfAskedFor(t *testing.T) {
 	e := newTelemetry(t)
 	c := lab.WithPuppet(t, lab.Puppet{OnAcquire: func(r *driver.Request) (driver.Grant, error) {

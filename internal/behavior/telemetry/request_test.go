@@ -46,7 +46,7 @@ func TestRenewalsAreInTheTraceOfALeaseThatHasOne(t *testing.T) {
 	}
 }
 
-// Who releases without a trace does it in that of the lease.
+// A release without a trace is in that of the lease.
 func TestReleaseWithoutATraceIsInThatOfTheLease(t *testing.T) {
 	e := newTelemetry(t)
 	c := lab.WithPuppet(t, lab.Puppet{}, e.hook)
