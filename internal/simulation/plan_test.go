@@ -78,7 +78,7 @@ const millisecond = time.Millisecond
 // waits and holds are the times of a step. Some are longer than a TTL, or than a timeout.
 var (
 	pauses   = []time.Duration{0, 1 * millisecond, 5 * millisecond, 30 * millisecond, 150 * millisecond, time.Second, 7 * time.Second}
-	holds    = []time.Duration{1 * millisecond, 3 * millisecond, 20 * millisecond, 90 * millisecond, 400 * millisecond, 3 * time.Second, 14 * time.Second}
+	holds    = []time.Duration{1 * millisecond, 3 * millisecond, 20 * millisecond, 20 * millisecond, 90 * millisecond, 400 * millisecond, 400 * millisecond, 3 * time.Second, 14 * time.Second}
 	patience = []time.Duration{0, 0, 0, 1 * millisecond, 4 * millisecond, 25 * millisecond, 200 * millisecond, 2 * time.Second, 20 * time.Second}
 )
 

@@ -10,7 +10,17 @@ import (
 	"pgregory.net/rapid"
 )
 
-var simulate = flag.Duration("simulate", 15*time.Second, "how long each of the random tests looks for a plan that fails")
+var (
+	soak     = os.Getenv("HOLDFAST_SOAK") == "1"
+	simulate = flag.Duration("simulate", usually(), "how long to look for a random plan that fails, over each store")
+)
+
+func usually() time.Duration {
+	if soak {
+		return 2 * time.Minute
+	}
+	return 10 * time.Second
+}
 
 // So many plans are drawn between two looks at the clock.
 func init() {
@@ -23,9 +33,6 @@ func init() {
 var stores = map[string]func(*weather) store{"redis": newRedisStore, "memory": newMemoryStore}
 
 func TestEveryPlanIsPlayedAsPromised(t *testing.T) {
-	if os.Getenv("HOLDFAST_SOAK") == "1" && *simulate < 2*time.Minute {
-		*simulate = 2 * time.Minute
-	}
 	for name, open := range stores {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
+	"runtime"
 	"runtime/debug"
 	"strings"
 	"sync"
@@ -174,6 +176,10 @@ func (w *world) run() {
 	select {
 	case <-done:
 	case <-time.After(bound):
+		if os.Getenv("SIM_STACKS") != "" {
+			b := make([]byte, 1<<22)
+			fmt.Println(string(b[:runtime.Stack(b, true)]))
+		}
 		w.mu.Lock()
 		stuck := strings.Join(w.doing, ", ")
 		for _, cancel := range w.cancels {
@@ -303,7 +309,12 @@ func (s *redisStore) open(p *process, options []holdfast.Option) (*holdfast.Clie
 	return holdfast.New(rdb, options...), func() { _ = rdb.Close() }
 }
 
-func (s *redisStore) left(map[string]driver.Kind) string { return strings.Join(s.mini.Keys(), ", ") }
+func (s *redisStore) left(map[string]driver.Kind) string {
+	if len(s.mini.Keys()) == 0 {
+		return ""
+	}
+	return s.mini.Dump()
+}
 
 func (s *redisStore) close() { s.mini.Close() }
 
