@@ -411,11 +411,15 @@ func (p *player) move() {
 	default:
 		return
 	}
-	bridge := p.referee.begin(hold{Lock: f.lock, Weight: f.weight, By: p.by() + " on the way", process: to, Invoked: detaching})
+	bridge := p.referee.begin(hold{
+		Lock: f.lock, Weight: f.weight, By: p.by() + " on the way", process: to, Since: h.Since, Invoked: detaching,
+	})
 	p.referee.mu.Lock()
 	bridge.Began, bridge.Ended = moved, bridge.Began
 	p.referee.mu.Unlock()
-	h = p.referee.begin(hold{Lock: f.lock, Weight: f.weight, Fence: next.Fence(), By: p.by(), process: to, Invoked: invoked})
+	h = p.referee.begin(hold{
+		Lock: f.lock, Weight: f.weight, Fence: next.Fence(), By: p.by(), process: to, Since: h.Since, Invoked: invoked,
+	})
 	context.AfterFunc(next.Context(), func() { p.referee.end(h) })
 	if to.dead.Load() {
 		p.referee.end(h)

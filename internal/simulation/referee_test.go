@@ -31,6 +31,7 @@ type hold struct {
 	By     string
 
 	process *process
+	Since   time.Duration // when the lock was asked for, of which this is a part or goes on
 	Invoked time.Duration
 	Began   time.Duration
 	Ended   time.Duration
@@ -68,6 +69,9 @@ func (r *referee) begin(h hold) *hold {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	h.Began, h.Ended = r.now(), open
+	if h.Since == 0 {
+		h.Since = h.Invoked
+	}
 	r.holds = append(r.holds, &h)
 	return &h
 }
@@ -196,7 +200,7 @@ func (r *referee) exclusion(holds []*hold) error {
 		first := e.at
 		groups := map[string]bool{}
 		for _, h := range inside {
-			first = min(first, h.Invoked)
+			first = min(first, h.Since)
 			if h.Group == "" || !groups[h.Group] {
 				sum += h.Weight
 				groups[h.Group] = true
