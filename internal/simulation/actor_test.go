@@ -412,13 +412,13 @@ func (p *player) move() {
 		return
 	}
 	bridge := p.referee.begin(hold{
-		Lock: f.lock, Weight: f.weight, By: p.by() + " on the way", process: to, Since: h.Since, Invoked: detaching,
+		Lock: f.lock, Weight: f.weight, By: p.by() + " on the way", process: to, Since: max(h.Since, 1), Invoked: detaching,
 	})
 	p.referee.mu.Lock()
 	bridge.Began, bridge.Ended = moved, bridge.Began
 	p.referee.mu.Unlock()
 	h = p.referee.begin(hold{
-		Lock: f.lock, Weight: f.weight, Fence: next.Fence(), By: p.by(), process: to, Since: h.Since, Invoked: invoked,
+		Lock: f.lock, Weight: f.weight, Fence: next.Fence(), By: p.by(), process: to, Since: max(h.Since, 1), Invoked: invoked,
 	})
 	context.AfterFunc(next.Context(), func() { p.referee.end(h) })
 	if to.dead.Load() {

@@ -143,8 +143,8 @@ func (r *referee) ever(list *[]*span, lock string) bool {
 	return slices.ContainsFunc(*list, func(s *span) bool { return s.lock == lock })
 }
 
-// judge looks at all that was written down.
-func (r *referee) judge(faulty bool) error {
+// judge looks at all that was written down. Nothing fails from the time calm on.
+func (r *referee) judge(faulty bool, calm time.Duration) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	locks := map[string][]*hold{}
@@ -162,6 +162,9 @@ func (r *referee) judge(faulty bool) error {
 			if err := check(holds); err != nil {
 				return fmt.Errorf("%s: %w", lock, err)
 			}
+		}
+		if err := r.prompt(holds, calm); err != nil && kindOf(lock) == driver.Mutex {
+			return fmt.Errorf("%s: %w", lock, err)
 		}
 	}
 	return nil
@@ -286,6 +289,33 @@ func (r *referee) order(holds []*hold) error {
 			if a.Invoked+strictMargin < b.Invoked && b.Invoked < a.Began && a.Fence > b.Fence {
 				return fmt.Errorf("the later one was served first:\n    %v\n    %v", a, b)
 			}
+		}
+	}
+	return nil
+}
+
+// promptly is how soon a mutex that is given up goes to the next one while nothing fails. It
+// is less than a heartbeat, by which a waiter would find out that no message comes.
+const promptly = 90 * millisecond
+
+// attentive is how long a waiter has waited when it must have found out that its subscription
+// is dead, and made another.
+const attentive = 5 * time.Second
+
+// prompt: nobody who queues by itself waits for a mutex that is free.
+func (r *referee) prompt(holds []*hold, calm time.Duration) error {
+	for _, h := range holds {
+		if !h.Queued || h.Invoked < calm || h.Began-h.Invoked < attentive {
+			continue
+		}
+		free := h.Invoked
+		for _, other := range holds {
+			if other != h && other.Began < h.Began {
+				free = max(free, other.Ended)
+			}
+		}
+		if h.Began-free > promptly {
+			return fmt.Errorf("waited for a free lock, from %v on:\n    %v", free, h)
 		}
 	}
 	return nil

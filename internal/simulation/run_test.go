@@ -9,6 +9,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -204,7 +205,7 @@ func (w *world) run() {
 
 // end judges, and looks at what is left a minute after the last use.
 func (w *world) end() {
-	if err := w.referee.judge(w.faulty); err != nil {
+	if err := w.referee.judge(w.faulty, w.calm()); err != nil {
 		w.fail("%v", err)
 	}
 	longest := time.Duration(0)
@@ -215,6 +216,24 @@ func (w *world) end() {
 	if left := w.store.left(w.kinds()); left != "" {
 		w.fail("left in the store: %s", left)
 	}
+}
+
+// calm is when the last trouble is over, of the network and of the plan.
+func (w *world) calm() time.Duration {
+	for _, a := range w.plan.Actors {
+		for _, s := range a.Steps {
+			if slices.Contains([]act{doClose, doCrash, doForce, doMove}, s.Do) {
+				return open
+			}
+		}
+	}
+	switch {
+	case !w.faulty:
+		return 0
+	case w.weather.strike == nil:
+		return open
+	}
+	return w.weather.struck + latest + 5*time.Second
 }
 
 // kinds are those of the locks in use.

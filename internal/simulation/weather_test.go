@@ -28,6 +28,7 @@ const (
 	loseRequest faultKind = "lose request"
 	loseReply   faultKind = "lose reply"
 	hole        faultKind = "hole"  // both, and nobody can connect
+	cut         faultKind = "cut"   // slow for half of the time, and then a hole
 	reset       faultKind = "reset" // of the connection that the frame is on, which may arrive
 	refuse      faultKind = "refuse"
 )
@@ -47,7 +48,7 @@ const latest = 9 * time.Second
 func faults(procs int) *rapid.Generator[fault] {
 	return rapid.Custom(func(t *rapid.T) fault {
 		return fault{
-			Kind:  rapid.SampledFrom([]faultKind{delay, loseReply, loseRequest, hole, reset, refuse}).Draw(t, "kind"),
+			Kind:  rapid.SampledFrom([]faultKind{delay, loseReply, loseRequest, hole, cut, cut, reset, refuse}).Draw(t, "kind"),
 			Proc:  rapid.IntRange(-1, procs-1).Draw(t, "proc"),
 			On:    rapid.SampledFrom([]traffic{all, commands, news}).Draw(t, "on"),
 			At:    rapid.SampledFrom(moments).Draw(t, "at"),
@@ -78,6 +79,7 @@ const (
 	strikeDelay   strikeKind = "delay"   // beyond every timeout and TTL
 	strikeReset   strikeKind = "reset"   // and the frame is lost
 	strikeDeliver strikeKind = "deliver" // the frame, and reset then
+	strikeCut     strikeKind = "cut"     // the frame is late, and its process is alone then
 	strikeCancel  strikeKind = "cancel"  // a caller's context: the frame is not touched
 	strikeClose   strikeKind = "close"   // a client
 )
@@ -93,7 +95,13 @@ type weather struct {
 	frames int
 	hits   int
 	links  map[int]int // connections of each process so far
+	alone  fault       // what follows a strikeCut
+	struck time.Duration
 }
+
+// cutLate is how late a frame is before its process is cut off: too much for a lease that
+// counts from its arrival, and not enough for a timeout.
+const cutLate = 250 * millisecond
 
 func newWeather(p *plan, s *strike) *weather {
 	return &weather{plan: p, strike: s, began: time.Now(), dice: map[string]*rand.Rand{}, links: map[int]int{}}
@@ -143,6 +151,7 @@ func (w *weather) judge(proc, link int, heard bool, way direction) fate {
 	f := fate{late: 80*time.Microsecond + time.Duration(rng.IntN(150_000))}
 	if s := w.strike; s != nil && s.At == w.frames {
 		w.hits++
+		w.struck = time.Since(w.began)
 		switch s.Kind {
 		case strikeLose:
 			f.lost = true
@@ -152,6 +161,9 @@ func (w *weather) judge(proc, link int, heard bool, way direction) fate {
 			f.lost, f.reset = true, true
 		case strikeDeliver:
 			f.reset = true
+		case strikeCut:
+			f.late = cutLate
+			w.alone = fault{Kind: hole, Proc: proc, At: time.Since(w.began) + cutLate + millisecond, For: 4 * time.Second, OneIn: 1}
 		}
 		if s.Do != nil {
 			s.Do()
@@ -163,14 +175,18 @@ func (w *weather) judge(proc, link int, heard bool, way direction) fate {
 			continue
 		}
 		w.hits++
+		dark := a.Kind == cut && time.Since(w.began) > a.At+a.For/2
 		switch {
-		case a.Kind == delay:
+		case a.Kind == delay, a.Kind == cut && !dark:
 			f.late += time.Duration(rng.Int64N(int64(a.Late)))
-		case a.Kind == hole, a.Kind == loseRequest && way == toServer, a.Kind == loseReply && way == toClient:
+		case a.Kind == hole, dark, a.Kind == loseRequest && way == toServer, a.Kind == loseReply && way == toClient:
 			f.lost = true
 		case a.Kind == reset:
 			f.reset, f.lost = true, rng.IntN(2) == 0
 		}
+	}
+	if w.alone.For > 0 && w.active(&w.alone, proc) {
+		f.lost = true
 	}
 	return f
 }
@@ -182,6 +198,11 @@ func (w *weather) active(f *fault, proc int) bool {
 
 // dials says whether a connection can be made now, and if not, whether that is said.
 func (w *weather) dials(proc int) (ok, refused bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.alone.For > 0 && w.active(&w.alone, proc) {
+		return false, true
+	}
 	for i := range w.plan.Faults {
 		f := &w.plan.Faults[i]
 		switch {
