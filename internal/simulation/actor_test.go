@@ -98,6 +98,8 @@ func (p *player) perform() {
 			})
 		}
 		taking.Wait()
+	case doDo:
+		p.do()
 	case doForce:
 		p.force()
 	case doResize:
@@ -251,6 +253,42 @@ func (p *player) use(f lease) {
 		p.stay(l)
 	}
 	p.give(l, h)
+}
+
+// do uses the form that calls a function.
+func (p *player) do() {
+	f := p.form()
+	invoked, called := p.referee.now(), false
+	work := func(ctx context.Context) error {
+		called = true
+		h := p.referee.begin(hold{Lock: f.lock, Weight: f.weight, By: p.by(), process: p.process, Invoked: invoked})
+		context.AfterFunc(ctx, func() { p.referee.end(h) })
+		if p.dead.Load() {
+			p.referee.end(h)
+		}
+		select {
+		case <-time.After(p.Hold):
+		case <-ctx.Done():
+		}
+		p.referee.end(h)
+		return nil
+	}
+	p.count(1)
+	var err error
+	switch kindOf(p.name) {
+	case driver.Mutex:
+		err = p.locks.Mutex(p.name).Do(p.ctx, work)
+	case driver.RWMutex:
+		err = p.locks.RWMutex(p.name).Do(p.ctx, work)
+	case driver.Semaphore:
+		err = p.locks.Semaphore(p.name, limit).Do(p.ctx, p.N, work)
+	}
+	switch {
+	case err != nil && !called:
+		p.refused(p.ctx, f, err)
+	case err != nil && !p.faulty && !p.closing.Load() && p.ctx.Err() == nil && !p.referee.everForced(p.name):
+		p.fail("%s: %v", p.by(), err)
+	}
 }
 
 // lock uses the forms of package sync, whose holds have no context.

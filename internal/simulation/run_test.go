@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
-	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -177,10 +175,6 @@ func (w *world) run() {
 	select {
 	case <-done:
 	case <-time.After(bound):
-		if os.Getenv("SIM_STACKS") != "" {
-			b := make([]byte, 1<<22)
-			fmt.Println(string(b[:runtime.Stack(b, true)]))
-		}
 		w.mu.Lock()
 		stuck := strings.Join(w.doing, ", ")
 		for _, cancel := range w.cancels {
