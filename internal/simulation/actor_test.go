@@ -90,7 +90,7 @@ func (p *player) perform() {
 		p.lock()
 	case doGroup:
 		var taking sync.WaitGroup
-		for i := range groupOf {
+		for i := 0; i < groupOf; i += 1 + int(p.N%2) { // all, or every second
 			taking.Go(func() {
 				defer p.caught(p.process, string(p.Do))
 				mu := p.locks.Mutex(groupName(i))
@@ -221,6 +221,8 @@ func (p *player) give(l *holdfast.Lease, h *hold) {
 		p.fail("%s: release of a lease with %v left: %v", p.by(), left, err)
 	case before != nil && err == nil:
 		p.fail("%s: release hides that the lease was over: %v", p.by(), before)
+	case err == nil && p.Strict && h.Group == "" && p.store.has(h.Lock, l.Fence()):
+		p.fail("%s: released, and the store does not know", p.by())
 	case errors.Is(before, holdfast.ErrLost) && !p.faulty && !taken && p.Do != doFixed:
 		p.fail("%s: lost although nothing failed: %v", p.by(), before)
 	}

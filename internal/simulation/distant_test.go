@@ -17,7 +17,10 @@ type distant struct {
 	process *process
 	weather *weather
 
-	gone sync.Map // tokens that want no more news
+	fail func(format string, args ...any)
+
+	gone     sync.Map // tokens that want no more news
+	released sync.Map // tokens whose release the store has carried out
 }
 
 var (
@@ -72,7 +75,13 @@ func (d *distant) done(do func() error) error {
 }
 
 func (d *distant) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, error) {
-	return call(d, func() (driver.Grant, error) { return d.Driver.Acquire(context.Background(), d.hear(r)) })
+	return call(d, func() (driver.Grant, error) {
+		g, err := d.Driver.Acquire(context.Background(), d.hear(r))
+		if _, released := d.released.Load(r.Token); released && err == nil && g.Status == driver.Granted {
+			d.fail("an ask that came after its release took %s for nobody", r.Name)
+		}
+		return g, err
+	})
 }
 
 // hear puts the way back between the store and the request's Wake.
@@ -108,7 +117,10 @@ func (d *distant) Renew(_ context.Context, leases []driver.Lease) []error {
 
 func (d *distant) Release(_ context.Context, l driver.Lease) error {
 	d.gone.Store(l.Token, true)
-	return d.done(func() error { return d.Driver.Release(context.Background(), l) })
+	return d.done(func() error {
+		d.released.Store(l.Token, true)
+		return d.Driver.Release(context.Background(), l)
+	})
 }
 
 func (d *distant) Detach(l driver.Lease) { d.gone.Store(l.Token, true) }

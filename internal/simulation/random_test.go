@@ -30,7 +30,7 @@ func init() {
 }
 
 // stores are where the plans are played.
-var stores = map[string]func(*weather) store{"redis": newRedisStore, "memory": newMemoryStore}
+var stores = map[string]func(*world) store{"redis": newRedisStore, "memory": newMemoryStore}
 
 func TestEveryPlanIsPlayedAsPromised(t *testing.T) {
 	for name, open := range stores {

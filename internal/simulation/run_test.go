@@ -27,6 +27,7 @@ import (
 // store is what the processes of a bubble share.
 type store interface {
 	open(p *process, options []holdfast.Option) (*holdfast.Client, func())
+	has(lock string, fence int64) bool        // a holder with that fence
 	left(kinds map[string]driver.Kind) string // a minute after the last use
 	close()
 }
@@ -69,14 +70,14 @@ type outcome struct {
 
 // play runs a plan in a bubble of its own. The error is the first thing that is not as
 // promised.
-func play(t *testing.T, p *plan, s *strike, newStore func(*weather) store) (o outcome) {
+func play(t *testing.T, p *plan, s *strike, newStore func(*world) store) (o outcome) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		w := &world{
 			plan: p, weather: newWeather(p, s), referee: &referee{began: began}, faulty: p.faulty() || s != nil,
 			slots: make([]*process, len(p.Procs)), doing: make([]string, len(p.Actors)), cancels: make([]context.CancelFunc, len(p.Actors)),
 		}
-		w.store = newStore(w.weather)
+		w.store = newStore(w)
 		w.aim(s)
 		for i := range w.slots {
 			w.slots[i] = w.start(i)
@@ -294,7 +295,7 @@ type redisStore struct {
 	weather *weather
 }
 
-func newRedisStore(w *weather) store {
+func newRedisStore(w *world) store {
 	m := miniredis.NewMiniRedis()
 	m.ClockTTL(true)
 	if conn, err := m.Dial(); err != nil { // which starts it
@@ -302,7 +303,7 @@ func newRedisStore(w *weather) store {
 	} else {
 		_ = conn.Close()
 	}
-	return &redisStore{m, w}
+	return &redisStore{m, w.weather}
 }
 
 func (s *redisStore) open(p *process, options []holdfast.Option) (*holdfast.Client, func()) {
@@ -329,18 +330,22 @@ func (s *redisStore) left(map[string]driver.Kind) string {
 	return s.mini.Dump()
 }
 
+// has is left to memoryStore, which can be looked at without a command.
+func (s *redisStore) has(string, int64) bool { return false }
+
 func (s *redisStore) close() { s.mini.Close() }
 
 // memoryStore is memdriver, with the same faults between it and its clients.
 type memoryStore struct {
+	world   *world
 	driver  *memdriver.Driver
 	weather *weather
 }
 
-func newMemoryStore(w *weather) store { return &memoryStore{memdriver.New(), w} }
+func newMemoryStore(w *world) store { return &memoryStore{w, memdriver.New(), w.weather} }
 
 func (s *memoryStore) open(p *process, options []holdfast.Option) (*holdfast.Client, func()) {
-	return holdfast.Open(&distant{Driver: s.driver, process: p, weather: s.weather}, options...), func() {}
+	return holdfast.Open(&distant{Driver: s.driver, process: p, weather: s.weather, fail: s.world.fail}, options...), func() {}
 }
 
 func (s *memoryStore) left(kinds map[string]driver.Kind) string {
@@ -351,6 +356,11 @@ func (s *memoryStore) left(kinds map[string]driver.Kind) string {
 		}
 	}
 	return ""
+}
+
+func (s *memoryStore) has(lock string, fence int64) bool {
+	info, _ := s.driver.Inspect(context.Background(), kindOf(lock), lock)
+	return slices.ContainsFunc(info.Holders, func(h driver.Holder) bool { return h.Fence == fence })
 }
 
 func (s *memoryStore) close() {}

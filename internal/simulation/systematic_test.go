@@ -83,7 +83,7 @@ var scenes = map[string]plan{
 		Procs: processes(2), Locks: []driver.Kind{driver.Mutex},
 		Actors: []actor{
 			{0, []step{{Do: doLease, Hold: 1 * millisecond}, {Do: doGroup, Hold: 10 * millisecond}}},
-			{1, []step{{Do: doLease, Pause: 5 * millisecond, Hold: 1 * millisecond}}},
+			{1, []step{{Do: doLease, Pause: 3 * millisecond, Hold: 1 * millisecond}, {Do: doGroup, N: 1, Hold: 10 * millisecond}}},
 		},
 	},
 	"process closes": {
