@@ -157,7 +157,7 @@ func TestEveryFrameMayFail(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var plays, ops, virtual atomic.Int64
-			began, few := time.Now(), 6
+			began, few := time.Now(), 10
 			if soak {
 				few = 1
 			}
