@@ -223,6 +223,8 @@ func (p *player) give(l *holdfast.Lease, h *hold) {
 		p.fail("%s: release hides that the lease was over: %v", p.by(), before)
 	case err == nil && p.Strict && h.Group == "" && p.store.has(h.Lock, l.Fence()):
 		p.fail("%s: released, and the store does not know", p.by())
+	case errors.Is(before, holdfast.ErrLost) && !errors.Is(before, holdfast.ErrExpired) && !taken:
+		p.fail("%s: taken away by nobody: %v", p.by(), before)
 	case errors.Is(before, holdfast.ErrLost) && !p.faulty && !taken && p.Do != doFixed:
 		p.fail("%s: lost although nothing failed: %v", p.by(), before)
 	}

@@ -37,6 +37,13 @@ var scenes = map[string]plan{
 			{0, []step{{Do: doLease, Pause: 20 * millisecond, Hold: 20 * millisecond}}},
 		},
 	},
+	"release comes so late that it finds another holder": {
+		Procs: processes(2), Locks: []driver.Kind{driver.Mutex},
+		Actors: []actor{
+			{0, []step{{Do: doLease, Hold: 20 * millisecond}}},
+			{1, []step{{Do: doLease, Pause: latest - 500*millisecond, Hold: 2 * time.Second}}},
+		},
+	},
 	"waiter is cancelled": {
 		Procs: processes(3), Locks: []driver.Kind{driver.Mutex},
 		Actors: []actor{
