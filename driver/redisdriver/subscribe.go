@@ -54,6 +54,10 @@ func (w *wakes) prepare(ctx context.Context) {
 	case <-w.first:
 	case <-ctx.Done():
 	case <-time.After(prepareTimeout):
+		// The confirmation may be lost, and nobody looks for it while nobody waits. The wrong
+		// version had every ask of a lock that lingers wait as long again. If that is longer
+		// than the TTL, each grant is over before it is known.
+		w.once.Do(func() { close(w.first) })
 	}
 }
 

@@ -20,6 +20,8 @@
 //     loss.TestServerClockMayBeWrong
 //     loss.TestServerClockStepsBackWhileTheLockIsHeld
 //     local.TestEverySchedule
+//     simulation.TestEveryPlanIsPlayedAsPromised
+//     simulation.TestEveryFrameMayFail
 //  2. The dead are in nobody's way for long:
 //     loss.TestKilledHolderBlocksNobodyLongerThanItsTTL
 //     loss.TestKilledHoldersOfPartsBlockNobodyLongerThanTheirTTL
@@ -37,11 +39,13 @@
 //     local.TestReadersJoinForOneTurnAtMost
 //     local.TestStrictFIFOIsTheOrderOfAll
 //     fault.TestWaitersAreServedAfter
+//     simulation.TestEveryPlanIsPlayedAsPromised
 //  4. A holder stops before the next one starts:
 //     loss.TestHolderSuspendedBeyondItsTTLStopsAtOnceAndTouchesNobody
 //     fault.TestHolderThatIsCutOffStopsBeforeTheStoreLetsAnotherIn
 //     fault.TestHolderOnAFrozenServerStopsInTime
 //     keepalive.TestTrustEndsInTimeWhileARenewalHangs
+//     simulation.TestEveryFrameMayFail
 //  5. Fences increase:
 //     exclusion.TestProcessesExcludeEachOtherAndTakeEvenTurns
 //     redisdriver.TestFencesIncreaseAlthoughTheKeyIsLost
@@ -49,12 +53,14 @@
 //     redisdriver.TestFencesGoOnWhenTheClockIsSetBack
 //     redisdriver.TestFencesAreNeverAheadOfTheClock
 //     cluster.TestSentinelFailoverThatLosesWrites
+//     simulation.TestEveryPlanIsPlayedAsPromised
 //  6. Nothing stays behind; besides, every package fails that leaves goroutines, and every
 //     lab that leaves keys:
 //     release.TestCloseHandsOverAllThatAProcessHas
 //     release.TestCloseLeavesNothingOfWhatHasJustBegun
 //     redisdriver.TestNothingIsLeftOneMinuteAfterTheLastUse
 //     redisdriver.TestResizedLimitIsKeptForAMinuteAfterTheLastUse
+//     simulation.TestEveryPlanIsPlayedAsPromised
 //
 // # Rules
 //
@@ -99,6 +105,7 @@
 //     redisdriver.TestWaiterWhoseAnswerIsUnderWayIsNotForgottenByAResubscription
 //     claim.TestWaiterAsksEveryThirdOfItsTTL
 //     fault.TestHalfOpenSubscriptionIsFoundAndMadeAnew
+//     fault.TestLockThatLingersIsHadWithoutASubscription
 //  14. claim.TestWaitersWithdrawBeforeTheDriverIsClosed
 //     order.TestCancelledWaiterLeavesTheQueue
 package behavior

@@ -315,3 +315,29 @@ func TestCloseEndsThoseWhoWaitOnADeadLink(t *testing.T) {
 		}
 	})
 }
+
+// A lock that lingers is asked for with a subscription, through which its holder would hear
+// that somebody waits. Nobody waits, so nobody finds out that the confirmation was lost.
+func TestLockThatLingersIsHadWithoutASubscription(t *testing.T) {
+	t.Parallel()
+	lab.WithPatience(t, func(t *testing.T, l *lab.Lab) {
+		l.Remember()
+		const ttl = 400 * time.Millisecond // shorter than the wait for the confirmation
+		c := l.FarMates(holdfast.WithTTL(ttl), holdfast.WithLinger(time.Millisecond))
+		caught, release := l.Link.HoldRequest(redistest.Containing("subscribe"))
+		defer release()
+		ctx, cancel := context.WithTimeout(t.Context(), lab.Soon)
+		defer cancel()
+		lease, err := c.Mutex("x").Lease(ctx)
+		require.NoError(t, err)
+		<-caught
+		require.NoError(t, lease.Release(t.Context()))
+		began := time.Now()
+		lease, err = c.Mutex("y").Lease(ctx)
+		require.NoError(t, err)
+		if l.Virtual {
+			assert.Less(t, time.Since(began), ttl/2, "the next one waited for a subscription, too")
+		}
+		require.NoError(t, lease.Release(t.Context()))
+	})
+}
