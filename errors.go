@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/claim"
@@ -45,6 +46,12 @@ type LockError struct {
 	Op   string // such as "acquire mutex"
 	Name string // of the lock
 	Err  error
+
+	// Of an error that matches ErrLocked: a holder's text, see [WithHolder], and for how
+	// long it had held the lock when the store last told. Of several holders it is any.
+	// Empty and 0 if the store does not tell: those on Redis and in memory do.
+	Holder  string
+	HeldFor time.Duration
 }
 
 // Error returns "holdfast: <op> <name>: <cause>". It shows only the beginning of a name

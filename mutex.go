@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/claim"
 	"github.com/holdfast-go/holdfast/internal/leasectx"
 	"github.com/holdfast-go/holdfast/internal/local"
 	"github.com/holdfast-go/holdfast/internal/session"
@@ -61,7 +62,7 @@ func (m *Mutex) Lease(ctx context.Context) (*Lease, error) {
 }
 
 // TryLease returns a lease if the lock is free and nobody waits for it. Otherwise it
-// returns an error that matches [ErrLocked].
+// returns an error that matches [ErrLocked]; its [LockError] says who holds the lock.
 func (m *Mutex) TryLease(ctx context.Context) (*Lease, error) {
 	return m.lease(ctx, local.Want{}, "acquire")
 }
@@ -120,7 +121,7 @@ func (m *Mutex) TryLock() bool { return m.lock(false, false) }
 // stays taken until its TTL has passed.
 func (m *Mutex) Unlock() {
 	if !m.unlock(false) {
-		panic("holdfast: unlock of unlocked mutex")
+		panic(fmt.Sprintf("holdfast: unlock of unlocked mutex %q", m.name))
 	}
 }
 
@@ -163,7 +164,12 @@ func (h *handle) id(shared bool) local.ID {
 }
 
 func (h *handle) fail(op string, err error) error {
-	return &LockError{Op: op + " " + string(h.kind), Name: h.name, Err: err}
+	e := &LockError{Op: op + " " + string(h.kind), Name: h.name, Err: err}
+	var held *claim.Held
+	if errors.As(err, &held) {
+		e.Holder, e.HeldFor = held.Holder, held.For
+	}
+	return e
 }
 
 // lock gets a hold and leaves it with the lock, where unlock finds it. With wait it waits

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
+	"unicode/utf8"
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/redisdriver"
@@ -125,6 +126,23 @@ func WithOwner(id string) LockOption {
 	return lockOption(func(c *config) { c.options.Owner = id })
 }
 
+// WithHolder sets the text about the holder that others see: in Inspect, in a [LockError]
+// that matches [ErrLocked], and on the command line. It says who holds or waits, such as
+// "order 4711 in worker-3". It is no secret, and need not be unique. Goroutines of one
+// client pass a lock on among themselves only if their texts are equal. WithHolder panics if
+// text is empty, longer than 256 bytes, or no UTF-8. The default is the name of the host and
+// the id of the process, as in "web-3:4711".
+func WithHolder(text string) LockOption {
+	if text == "" || len(text) > maxHolder || !utf8.ValidString(text) {
+		panic(fmt.Sprintf("holdfast: holder %q, must be UTF-8 of 1 to %d bytes", text, maxHolder))
+	}
+	return lockOption(func(c *config) { c.options.Holder = text })
+}
+
+// maxHolder is the length in bytes of the longest text about a holder. It goes with each
+// answer to those who wait.
+const maxHolder = 256
+
 // WithStrictFIFO makes the goroutines of this process queue individually, in the global
 // order. By default those of one process wait together, and the lock passes from one to the
 // next without Redis. Their turn ends after 32 passes, or after 1 ms if those take less;
@@ -217,6 +235,9 @@ func WithPipelining(on bool) Option {
 // lost leases, outages that [Mutex.Lock] waits out, and forbidden acts of hooks. It also
 // reports that waiters poll because Redis does not pass messages on. Tokens are not logged.
 // The default is [slog.Default].
+//
+// During an outage go-redis writes lines of its own to standard error, see
+// SetLogger there.
 func WithLogger(l *slog.Logger) Option {
 	return option(func(c *config) { c.options.Logger = l })
 }

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -188,6 +189,7 @@ func (l *Lock) firstHold(ctx context.Context, w *Want, g *Grant, trust keepalive
 	}
 	h := &g.first
 	h.grant, h.anonymous = g, w.anonymous()
+	g.since = time.Now()
 	l.mu.Lock()
 	g.turn.begin(g.opts.TTL, granted, g.Shared)
 	h.fence = g.turn.fence()
@@ -301,7 +303,7 @@ func (l *Lock) enqueue(wait context.Context, w *Want, me *waiter) (n news, waits
 		}
 	}
 	if !w.Wait {
-		return news{}, false, claim.ErrLocked
+		return news{}, false, l.busy()
 	}
 	l.waiting = append(l.waiting, me)
 	l.advance()
@@ -350,8 +352,22 @@ func (l *Lock) withTrouble(cause error) error {
 	if l.ahead != nil && l.ahead.trouble != nil {
 		return fmt.Errorf("%w: %w", cause, l.ahead.trouble)
 	}
-	return fmt.Errorf("%w: %w", cause, claim.ErrLocked)
+	return fmt.Errorf("%w: %w", cause, l.busy())
 }
+
+// busy is ErrLocked, with what is known of the holder. The caller holds mu.
+func (l *Lock) busy() error {
+	switch {
+	case l.grant != nil:
+		return &claim.Held{Holder: l.holder(l.grant.opts), For: time.Since(l.grant.since)}
+	case l.ahead != nil && l.ahead.held != nil:
+		return l.ahead.held
+	}
+	return claim.ErrLocked
+}
+
+// holder is the text for people about a holder with these options.
+func (l *Lock) holder(o *Options) string { return cmp.Or(o.Holder, l.r.Session.Holder) }
 
 // evict releases a grant that lingers. It would be in the way of a request that goes to the
 // store by itself. A request that does not wait would find it there.

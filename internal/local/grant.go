@@ -38,7 +38,8 @@ const (
 // Why a lease was lost, as far as this process knows.
 var (
 	ErrExpired   = errors.New("not renewed in time")
-	errTakenAway = errors.New("the store does not know it any more")
+	errTakenAway = errors.New("taken away by ForceUnlock")
+	errForgotten = errors.New("the store does not know it any more, as after ForceUnlock, FLUSHALL, an eviction or a failover")
 )
 
 // byClock is an ErrExpired for which a clock is to blame.
@@ -54,6 +55,7 @@ type Grant struct {
 	lock  *Lock
 	opts  *Options
 	entry keepalive.Entry
+	since time.Time // when we heard that it was granted
 
 	// The rest is guarded by Lock.mu.
 	state    state
@@ -72,7 +74,7 @@ func (l *Lock) newGrant(w *Want, passable bool) *Grant {
 	g := &Grant{lock: l, opts: w.Options, passable: passable, grouped: w.group != nil}
 	want := claim.Want{
 		ID: &l.id, Shared: w.Shared, Wait: w.Wait, Weight: w.Weight, Limit: w.Limit,
-		TTL: w.Options.TTL, From: w.From,
+		TTL: w.Options.TTL, Holder: l.holder(w.Options), From: w.From,
 	}
 	if g.passable || g.grouped {
 		want.Fences = maxPasses
@@ -136,8 +138,10 @@ func (g *Grant) why() error {
 		cause = *g.cause
 	}
 	switch {
-	case errors.Is(cause, driver.ErrNotHeld):
+	case errors.Is(cause, claim.ErrTakenAway):
 		return errTakenAway
+	case errors.Is(cause, driver.ErrNotHeld):
+		return errForgotten
 	case errors.Is(cause, keepalive.ErrClock):
 		return byClock{cause}
 	case cause == nil:
@@ -312,6 +316,20 @@ func (g *Grant) Behind(tag string) {
 	if g.passable {
 		g.lock.mu.Lock()
 		g.lock.ahead = &ahead{tag: tag}
+		g.lock.mu.Unlock()
+	}
+}
+
+// HeldBy implements [claim.Listener].
+func (g *Grant) HeldBy(held *claim.Held) {
+	if g.passable {
+		g.lock.mu.Lock()
+		now := ahead{}
+		if g.lock.ahead != nil {
+			now = *g.lock.ahead
+		}
+		now.held = held
+		g.lock.ahead = &now
 		g.lock.mu.Unlock()
 	}
 }

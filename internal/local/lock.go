@@ -51,6 +51,7 @@ type Options struct {
 	TTL            time.Duration
 	Linger         time.Duration // how long a grant is kept that nobody wants
 	Owner          string        // on whose behalf exclusive holds are; empty for nobody
+	Holder         string        // for people; empty for that of the session
 	Replicas       int           // that confirm a grant
 	ReplicaTimeout time.Duration
 	Fixed          bool // not renewed
@@ -126,8 +127,9 @@ type Lock struct {
 
 // ahead is what is in the way of the goroutines that wait in this process.
 type ahead struct {
-	tag     string // of a holder elsewhere, empty if not known
-	trouble error  // what the store says instead of answering; nil if it answers
+	tag     string      // of a holder elsewhere, empty if not known
+	held    *claim.Held // by whom; nil if not known
+	trouble error       // what the store says instead of answering; nil if it answers
 }
 
 // Ref returns the lock, which must be given back with Unref.
