@@ -332,7 +332,7 @@ func (c *call) acquire(ctx context.Context, op *AcquireOp) (*Lease, error) {
 			return lease, tag
 		}
 	}
-	held, err := c.lock.Acquire(ctx, &w)
+	held, err := c.handle.acquire(ctx, c.lock, &w)
 	op.note(w.Report)
 	op.count(w.Report)
 	if err != nil {

@@ -266,11 +266,47 @@ func (h *handle) lease(ctx context.Context, w local.Want, verb string) (*Lease, 
 		held, err := h.hooked(ctx, hooks, lock, w)
 		return (*Lease)(held), err
 	}
-	held, err := lock.Acquire(ctx, &w)
+	held, err := h.acquire(ctx, lock, &w)
 	if err != nil {
 		return nil, h.fail(verb, err)
 	}
 	return (*Lease)(held), nil
+}
+
+// acquire gets a hold, unless as many wait for the lock as [WithMaxWaiters] allows.
+//
+// It looks at the queue before it waits. The wrong version looks once it stands in the
+// queue itself. Of a crowd that comes at one moment, each then sees the others and leaves.
+func (h *handle) acquire(ctx context.Context, lock *local.Lock, w *local.Want) (*local.Hold, error) {
+	if h.config.maxWaiters == 0 || !w.Wait || w.Sync || w.From != nil {
+		return lock.Acquire(ctx, w)
+	}
+	began, try := time.Now(), *w
+	try.Wait = false
+	held, locked := lock.Acquire(ctx, &try)
+	if locked == nil {
+		return held, nil
+	}
+	if errors.Is(locked, ErrLocked) {
+		look := ctx
+		if w.Patience > 0 {
+			var cancel context.CancelFunc
+			look, cancel = context.WithDeadline(ctx, began.Add(w.Patience))
+			defer cancel()
+		}
+		info, err := h.inspect(look)
+		if err != nil {
+			return nil, err
+		}
+		if n := len(info.Queue); n >= h.config.maxWaiters {
+			return nil, fmt.Errorf("%w: %d: %w", ErrQueueFull, n, locked)
+		}
+	}
+	// Any other error may pass, and if not, comes again.
+	if w.Patience > 0 {
+		w.Patience = max(1, w.Patience-time.Since(began))
+	}
+	return lock.Acquire(ctx, w)
 }
 
 // fatal reports whether an error is one that forms without an error cannot live with.

@@ -75,13 +75,14 @@ func (r *Report) add(g *Grant) {
 // passable reports whether the grant for a request may pass to others in this process. A
 // grant that is not renewed ends when it ends. An owner has no need to wait for itself.
 // Holders of permits and readers share the lock with others, and have a grant each. A
-// caller that attaches wants one certain lease.
+// caller that attaches wants one certain lease. With MinHold nobody may have the lock next.
 func (l *Lock) passable(w *Want) bool {
-	return l.id.Kind != driver.Semaphore && !w.Shared && !w.Options.Strict && !w.Options.Fixed && l.id.Owner == "" && w.From == nil
+	return l.id.Kind != driver.Semaphore && !w.Shared && !w.Options.Strict && !w.Options.Fixed && l.id.Owner == "" && w.From == nil &&
+		w.Options.MinHold == 0
 }
 
 // anonymous reports whether nobody will see the hold, so that another hold will do.
-func (w *Want) anonymous() bool { return w.Sync && w.Report == nil }
+func (w *Want) anonymous() bool { return w.Sync && w.Report == nil && w.Options.MaxHold == 0 }
 
 // Acquire gets a hold: from another goroutine of this process, or from the store. A grant
 // of the store is also for the goroutines that wait behind this one. The lock is in use
@@ -97,6 +98,9 @@ func (l *Lock) Acquire(ctx context.Context, w *Want) (*Hold, error) {
 	}
 	if _, able := driver.As[driver.Confirmer](s.Driver); w.Options.Replicas > 0 && !able {
 		return nil, fmt.Errorf("the store does not know of replicas: %w", errors.ErrUnsupported)
+	}
+	if _, able := driver.As[driver.Attacher](s.Driver); w.Options.MinHold > 0 && !able {
+		return nil, fmt.Errorf("the store cannot keep a lock that was released: %w", errors.ErrUnsupported)
 	}
 	wait := ctx
 	if w.Patience > 0 {

@@ -142,6 +142,8 @@ func (g *Grant) why() error {
 		return errTakenAway
 	case errors.Is(cause, driver.ErrNotHeld):
 		return errForgotten
+	case cause == ErrHeldTooLong:
+		return ErrHeldTooLong
 	case errors.Is(cause, keepalive.ErrClock):
 		return byClock{cause}
 	case cause == nil:
@@ -158,10 +160,13 @@ func (g *Grant) loss() error {
 // Lost implements [keepalive.Owner] and [claim.Listener]. It ends a grant that the store no
 // longer keeps for us, or may no longer keep, and all holds on it. It must not block: it is
 // called with locks of the driver held, and on the timer goroutine.
-func (g *Grant) Lost(cause error) {
+func (g *Grant) Lost(cause error) { g.lose(cause, nil) }
+
+// lose is Lost, unless a hold has ended on which the loss depends.
+func (g *Grant) lose(cause error, on *Hold) {
 	l := g.lock
 	l.mu.Lock()
-	if g.state == released || g.state == lost {
+	if g.state == released || g.state == lost || on != nil && on.end != nil {
 		l.mu.Unlock()
 		return
 	}
@@ -279,7 +284,7 @@ func (g *Grant) tellStore() <-chan error {
 	if h := g.Oldest(); h != nil {
 		ctx, tag = h.values, h.tag()
 	}
-	return g.Releaser(ctx, tag, g).Background()
+	return g.releaser(ctx, tag).Background()
 }
 
 // Wanted implements [claim.Listener].

@@ -54,9 +54,11 @@ type Options struct {
 	Holder         string        // for people; empty for that of the session
 	Replicas       int           // that confirm a grant
 	ReplicaTimeout time.Duration
-	Fixed          bool // not renewed
-	Nested         bool // a context that holds the lock may acquire it again
-	Strict         bool // nothing passes to another in this process
+	MaxHold        time.Duration // after which a hold is lost; 0: never
+	MinHold        time.Duration // for which the lock stays taken in any case
+	Fixed          bool          // not renewed
+	Nested         bool          // a context that holds the lock may acquire it again
+	Strict         bool          // nothing passes to another in this process
 	Logger         *slog.Logger
 }
 
