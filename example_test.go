@@ -234,3 +234,27 @@ func ExampleWithMinHold() {
 	// report
 	// another has done it
 }
+
+// Two transfers in opposite directions do not wait for each other for ever.
+func ExampleAll() {
+	rdb, disconnect := connect()
+	defer disconnect()
+	locks := holdfast.New(rdb)
+	defer locks.Close()
+
+	transfer := func(from, to string) error {
+		both, err := holdfast.All(context.Background(), locks.Mutex(from), locks.Mutex(to))
+		if err != nil {
+			return err
+		}
+		defer both.Release(context.Background())
+		fmt.Println("transfer under both locks:", both.Err() == nil)
+		return nil
+	}
+	fmt.Println(transfer("account:7", "account:8"))
+	fmt.Println(errors.Is(transfer("account:7", "account:7"), holdfast.ErrDeadlock))
+	// Output:
+	// transfer under both locks: true
+	// <nil>
+	// true
+}
