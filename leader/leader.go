@@ -125,7 +125,7 @@ func (e *Election) Observe(ctx context.Context, every time.Duration) iter.Seq2[L
 				return
 			}
 			changed := first || now.Fence != before.Fence || !now.Since.Equal(before.Since) ||
-				(err == nil) != (failed == nil) || errors.Is(err, ErrNoLeader) != errors.Is(failed, ErrNoLeader)
+				errors.Is(err, ErrNoLeader) != errors.Is(failed, ErrNoLeader)
 			before, failed = now, err
 			if changed && !yield(now, err) {
 				return

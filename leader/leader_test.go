@@ -57,6 +57,35 @@ func TestOneLeadsUntilItResigns(t *testing.T) {
 	})
 }
 
+// A candidate that came before is not passed over for one of the leader's own process.
+func TestCandidatesAreElectedInTheOrderInWhichTheyCame(t *testing.T) {
+	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
+		mates, other := leader.New(l.Mates(), "x"), leader.New(l.Mates(), "x")
+		first, err := mates.Campaign(t.Context())
+		require.NoError(t, err)
+		var elected []string
+		var all []<-chan any
+		for i, c := range []struct {
+			name string
+			in   *leader.Election
+		}{{"another process", other}, {"the same process", mates}} {
+			all = append(all, lab.Begin(func() {
+				term, err := c.in.Campaign(t.Context())
+				if assert.NoError(t, err) {
+					elected = append(elected, c.name)
+					assert.NoError(t, term.Resign(t.Context()))
+				}
+			}))
+			l.UntilQueue("x", i+1)
+		}
+		require.NoError(t, first.Resign(t.Context()))
+		for _, done := range all {
+			l.Ends(done)
+		}
+		assert.Equal(t, []string{"another process", "the same process"}, elected)
+	})
+}
+
 func TestRunStandsAgainWhenItsTermIsLost(t *testing.T) {
 	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
 		c, operator := l.Near(holdfast.WithTTL(900*time.Millisecond)), l.Near()
