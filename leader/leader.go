@@ -64,7 +64,7 @@ func (e *Election) Campaign(ctx context.Context) (*Term, error) {
 func (e *Election) Run(ctx context.Context, lead func(ctx context.Context) error) error {
 	for {
 		lost, err := e.serve(ctx, lead)
-		if !lost || ctx.Err() != nil {
+		if !lost {
 			return err
 		}
 	}

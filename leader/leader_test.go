@@ -60,7 +60,8 @@ func TestOneLeadsUntilItResigns(t *testing.T) {
 // A candidate that came before is not passed over for one of the leader's own process.
 func TestCandidatesAreElectedInTheOrderInWhichTheyCame(t *testing.T) {
 	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
-		mates, other := leader.New(l.Mates(), "x"), leader.New(l.Mates(), "x")
+		turn := holdfast.WithTTL(time.Hour) // of which a part is a turn of one process
+		mates, other := leader.New(l.Mates(turn), "x"), leader.New(l.Mates(turn), "x")
 		first, err := mates.Campaign(t.Context())
 		require.NoError(t, err)
 		var elected []string
