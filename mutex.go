@@ -266,20 +266,24 @@ func (h *handle) lease(ctx context.Context, w local.Want, verb string) (*Lease, 
 		held, err := h.hooked(ctx, hooks, lock, w)
 		return (*Lease)(held), err
 	}
-	held, err := h.acquire(ctx, lock, &w)
+	held, err := h.admit(ctx, lock, &w)
+	if held == nil && err == nil {
+		held, err = lock.Acquire(ctx, &w)
+	}
 	if err != nil {
 		return nil, h.fail(verb, err)
 	}
 	return (*Lease)(held), nil
 }
 
-// acquire gets a hold, unless as many wait for the lock as [WithMaxWaiters] allows.
+// admit turns a caller away if as many wait for the lock as [WithMaxWaiters] allows. It returns
+// a hold if nobody is in the way. If it returns neither that nor an error, the caller may wait.
 //
 // It looks at the queue before it waits. The wrong version looks once it stands in the
 // queue itself. Of a crowd that comes at one moment, each then sees the others and leaves.
-func (h *handle) acquire(ctx context.Context, lock *local.Lock, w *local.Want) (*local.Hold, error) {
+func (h *handle) admit(ctx context.Context, lock *local.Lock, w *local.Want) (*local.Hold, error) {
 	if h.config.maxWaiters == 0 || !w.Wait || w.Sync || w.From != nil {
-		return lock.Acquire(ctx, w)
+		return nil, nil
 	}
 	began, try := time.Now(), *w
 	try.Wait = false
@@ -306,7 +310,7 @@ func (h *handle) acquire(ctx context.Context, lock *local.Lock, w *local.Want) (
 	if w.Patience > 0 {
 		w.Patience = max(1, w.Patience-time.Since(began))
 	}
-	return lock.Acquire(ctx, w)
+	return nil, nil
 }
 
 // fatal reports whether an error is one that forms without an error cannot live with.
