@@ -3,6 +3,7 @@ package holdfast
 import (
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -193,11 +194,11 @@ func WithOwner(id string) LockOption {
 // that matches [ErrLocked], and on the command line. It says who holds or waits, such as
 // "order 4711 in worker-3". It is no secret, and need not be unique. Goroutines of one
 // client pass a lock on among themselves only if their texts are equal. WithHolder panics if
-// text is empty, longer than 256 bytes, or no UTF-8. The default is the name of the host and
+// text is empty, longer than 256 bytes, no UTF-8, or has a NUL. The default is the name of the host and
 // the id of the process, as in "web-3:4711".
 func WithHolder(text string) LockOption {
-	if text == "" || len(text) > maxHolder || !utf8.ValidString(text) {
-		panic(fmt.Sprintf("holdfast: holder %q, must be UTF-8 of 1 to %d bytes", text, maxHolder))
+	if text == "" || len(text) > maxHolder || !utf8.ValidString(text) || strings.Contains(text, "\x00") {
+		panic(fmt.Sprintf("holdfast: holder %q, must be UTF-8 of 1 to %d bytes without a NUL", text, maxHolder))
 	}
 	return lockOption(func(c *config) { c.options.Holder = text })
 }

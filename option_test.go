@@ -29,6 +29,7 @@ func TestOptionsThatMakeNoSensePanic(t *testing.T) {
 		"a queue of 0":        func() { holdfast.WithMaxWaiters(0) },
 		"an empty holder":     func() { holdfast.WithHolder("") },
 		"a long holder":       func() { holdfast.WithHolder(strings.Repeat("x", 257)) },
+		"a holder with a NUL": func() { holdfast.WithHolder("a\x00b") },
 		"a holder in Latin-1": func() { holdfast.WithHolder("caf\xe9") },
 		"an empty prefix":     func() { holdfast.WithPrefix("") },
 		"no client":           func() { holdfast.New(nil) },
