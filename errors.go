@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/claim"
@@ -23,6 +24,11 @@ var (
 	// ErrExpired says that a lost lease was over by the clock: it was not renewed in time,
 	// or a clock was set forward. The store tells of other losses.
 	ErrExpired = local.ErrExpired
+	// ErrHeldTooLong says that a lost lease had lasted for as long as [WithMaxHold] allows.
+	ErrHeldTooLong = local.ErrHeldTooLong
+	// ErrQueueFull says that as many wait for a lock as [WithMaxWaiters] allows. The error
+	// also matches ErrLocked.
+	ErrQueueFull error = &session.Sentinel{Kind: "queue_full", Text: "too many wait"}
 	// ErrNotHeld says that the lock is not held: the lease was released before.
 	ErrNotHeld = local.ErrNotHeld
 	// ErrClosed says that the client is closed.
@@ -45,6 +51,12 @@ type LockError struct {
 	Op   string // such as "acquire mutex"
 	Name string // of the lock
 	Err  error
+
+	// Of an error that matches ErrLocked: a holder's text, see [WithHolder], and for how
+	// long it had held the lock when the store last told. Of several holders it is any.
+	// Empty and 0 if the store does not tell: those on Redis and in memory do.
+	Holder  string
+	HeldFor time.Duration
 }
 
 // Error returns "holdfast: <op> <name>: <cause>". It shows only the beginning of a name
@@ -67,7 +79,7 @@ func (e *LockError) Unwrap() error { return e.Err }
 
 // ErrorType returns a word for the cause, fit for the OpenTelemetry attribute error.type.
 // The words are locked, lock_lost, not_held, closed, deadlock, invalid_name,
-// limit_conflict, limit_exceeded, not_replicated, timeout and canceled. Anything else from
+// limit_conflict, limit_exceeded, not_replicated, queue_full, timeout and canceled. Anything else from
 // the store is store.
 func (e *LockError) ErrorType() string {
 	var known *session.Sentinel

@@ -63,3 +63,93 @@ func TestTokensAreNeverShown(t *testing.T) {
 		}
 	})
 }
+
+func TestLockedSaysWhoHoldsTheLockAndForHowLong(t *testing.T) {
+	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
+		a, b, mates := l.Near(holdfast.WithHolder("job 7")), l.Near(), l.Mates(holdfast.WithHolder("mates"))
+		began := time.Now()
+		lease := l.Lease(a, "x")
+		granted := time.Now()
+		require.Equal(t, "job 7", l.Inspect("x").Holders[0].Holder)
+		saysWho := func(err error, holder string) {
+			t.Helper()
+			require.ErrorIs(t, err, holdfast.ErrLocked)
+			var failed *holdfast.LockError
+			require.ErrorAs(t, err, &failed)
+			assert.Equal(t, holder, failed.Holder)
+			assert.LessOrEqual(t, failed.HeldFor, time.Since(began)+time.Millisecond)
+			assert.Contains(t, err.Error(), fmt.Sprintf("held by %q for ", holder))
+		}
+		time.Sleep(20 * time.Millisecond)
+		least := time.Since(granted)
+		_, err := b.Mutex("x").TryLease(t.Context())
+		saysWho(err, "job 7")
+		var failed *holdfast.LockError
+		require.ErrorAs(t, err, &failed)
+		assert.GreaterOrEqual(t, failed.HeldFor, least-2*time.Millisecond)
+
+		// Nobody but the one at the store hears it from the store.
+		first := l.Wait(mates, "x")
+		l.UntilQueue("x", 1)
+		_, err = mates.Mutex("x", holdfast.WithWait(100*time.Millisecond)).Lease(t.Context())
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		saysWho(err, "job 7")
+		_, err = mates.Mutex("x").TryLease(t.Context())
+		saysWho(err, "job 7")
+		first.Cancel(nil)
+		saysWho(first.Failed(lab.Soon), "job 7")
+
+		// Nor does the store know who of one client it is.
+		require.NoError(t, lease.Release(t.Context()))
+		mine := l.Lease(mates, "x")
+		_, err = mates.Mutex("x").TryLease(t.Context())
+		saysWho(err, "mates")
+		require.NoError(t, mine.Release(t.Context()))
+	})
+}
+
+// Whatever f returns, one line says once that the lock was lost, and why.
+func TestDoTellsOfALossOnce(t *testing.T) {
+	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
+		c := l.Near(holdfast.WithTTL(300 * time.Millisecond))
+		for what, returned := range map[string]func(context.Context) error{
+			"the cause":     context.Cause,
+			"the end":       func(ctx context.Context) error { return ctx.Err() },
+			"nothing":       func(context.Context) error { return nil },
+			"another error": func(context.Context) error { return errors.New("no disk") },
+		} {
+			err := c.Mutex("x").Do(t.Context(), func(ctx context.Context) error {
+				require.NoError(t, l.Direct.Del(ctx, l.Key("x")).Err())
+				<-ctx.Done()
+				return returned(ctx)
+			})
+			require.ErrorIs(t, err, holdfast.ErrLost, what)
+			assert.Equal(t, 1, strings.Count(err.Error(), "lock lost"), err)
+			assert.NotContains(t, err.Error(), "\n")
+			assert.Contains(t, err.Error(), "FLUSHALL")
+		}
+	})
+}
+
+func TestErrorsNameWhatTheyAreAbout(t *testing.T) {
+	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
+		c := l.Near()
+		require.NoError(t, l.Direct.LPush(t.Context(), l.Key("list"), "1").Err())
+		_, err := c.Mutex("list").TryLease(t.Context())
+		require.ErrorContains(t, err, l.Key("list"))
+		_, err = c.Mutex("list").Inspect(t.Context())
+		require.ErrorContains(t, err, l.Key("list"))
+		require.NoError(t, l.Direct.Del(t.Context(), l.Key("list")).Err())
+
+		lease := l.Lease(c, "x")
+		err = lease.Downgrade(t.Context())
+		require.ErrorIs(t, err, errors.ErrUnsupported)
+		require.ErrorContains(t, err, "only an RWMutex")
+		require.NoError(t, lease.Release(t.Context()))
+
+		assert.Contains(t, lab.Panics(t, c.Mutex("x").Unlock), `"x"`)
+		assert.Contains(t, lab.Panics(t, c.RWMutex("x").Unlock), `"x"`)
+		assert.Contains(t, lab.Panics(t, c.RWMutex("x").RUnlock), `"x"`)
+		assert.Contains(t, lab.Panics(t, func() { c.Semaphore("x", 3).Release(1) }), `"x"`)
+	})
+}

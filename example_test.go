@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
@@ -208,4 +209,52 @@ func ExampleWithReentrancy() {
 	// Output:
 	// audited
 	// <nil>
+}
+
+// Several processes have the same schedule, and clocks that differ a little.
+func ExampleWithMinHold() {
+	rdb, disconnect := connect()
+	defer disconnect()
+	here, elsewhere := holdfast.New(rdb), holdfast.New(rdb)
+	defer func() { _, _ = here.Close(), elsewhere.Close() }()
+
+	hourly := func(locks *holdfast.Client) {
+		tick := locks.Mutex("report:hourly", holdfast.WithMinHold(5*time.Minute))
+		lease, err := tick.TryLease(context.Background())
+		if errors.Is(err, holdfast.ErrLocked) {
+			fmt.Println("another has done it")
+			return
+		}
+		defer lease.Release(context.Background())
+		fmt.Println("report")
+	}
+	hourly(here)
+	hourly(elsewhere) // a second later
+	// Output:
+	// report
+	// another has done it
+}
+
+// Two transfers in opposite directions do not wait for each other for ever.
+func ExampleAll() {
+	rdb, disconnect := connect()
+	defer disconnect()
+	locks := holdfast.New(rdb)
+	defer locks.Close()
+
+	transfer := func(from, to string) error {
+		both, err := holdfast.All(context.Background(), locks.Mutex(from), locks.Mutex(to))
+		if err != nil {
+			return err
+		}
+		defer both.Release(context.Background())
+		fmt.Println("transfer under both locks:", both.Err() == nil)
+		return nil
+	}
+	fmt.Println(transfer("account:7", "account:8"))
+	fmt.Println(errors.Is(transfer("account:7", "account:7"), holdfast.ErrDeadlock))
+	// Output:
+	// transfer under both locks: true
+	// <nil>
+	// true
 }

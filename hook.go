@@ -332,7 +332,10 @@ func (c *call) acquire(ctx context.Context, op *AcquireOp) (*Lease, error) {
 			return lease, tag
 		}
 	}
-	held, err := c.lock.Acquire(ctx, &w)
+	held, err := c.handle.admit(ctx, c.lock, &w)
+	if held == nil && err == nil {
+		held, err = c.lock.Acquire(ctx, &w)
+	}
 	op.note(w.Report)
 	op.count(w.Report)
 	if err != nil {

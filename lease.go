@@ -123,8 +123,10 @@ func (l *Lease) Downgrade(ctx context.Context) error {
 	if err := l.Err(); err != nil || h.Shared() {
 		return l.error(op, err)
 	}
+	if h.ID().Kind != driver.RWMutex {
+		return l.error(op, fmt.Errorf("only an RWMutex has a weaker hold than this: %w", errors.ErrUnsupported))
+	}
 	d, able := driver.As[driver.Downgrader](c.session.Driver)
-	able = able && h.ID().Kind == driver.RWMutex
 	undone := true // surely, whatever was sent
 	return c.await(ctx, h.ID(), session.Errand{Op: op, Able: able, Begin: h.Lower, Do: func() error {
 		err := d.Downgrade(c.session.Under(ctx), h.Grant().Leased(), 0)
@@ -190,13 +192,17 @@ func do(ctx context.Context, acquire func(context.Context) (*Lease, error), f fu
 	}
 	defer func() {
 		var released error
+		end := l.Err()
 		if hooks := l.client().hooks.Load(); hooks != nil {
 			released = hooks.surely(l, ctx, 0, (*local.Hold).Release)
 		} else {
 			released = l.error("release", l.hold().Release(ctx))
 		}
-		if released != nil {
-			err = errors.Join(err, released)
+		switch {
+		case err == nil:
+			err = released
+		case released != nil && !errors.Is(err, end): // else f has told of the loss
+			err = fmt.Errorf("%w; %w", err, released)
 		}
 	}()
 	// What a hook has put into the lease's context, such as a span, f shall see, too.

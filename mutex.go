@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/claim"
 	"github.com/holdfast-go/holdfast/internal/leasectx"
 	"github.com/holdfast-go/holdfast/internal/local"
 	"github.com/holdfast-go/holdfast/internal/session"
@@ -61,7 +62,7 @@ func (m *Mutex) Lease(ctx context.Context) (*Lease, error) {
 }
 
 // TryLease returns a lease if the lock is free and nobody waits for it. Otherwise it
-// returns an error that matches [ErrLocked].
+// returns an error that matches [ErrLocked]; its [LockError] says who holds the lock.
 func (m *Mutex) TryLease(ctx context.Context) (*Lease, error) {
 	return m.lease(ctx, local.Want{}, "acquire")
 }
@@ -120,7 +121,7 @@ func (m *Mutex) TryLock() bool { return m.lock(false, false) }
 // stays taken until its TTL has passed.
 func (m *Mutex) Unlock() {
 	if !m.unlock(false) {
-		panic("holdfast: unlock of unlocked mutex")
+		panic(fmt.Sprintf("holdfast: unlock of unlocked mutex %q", m.name))
 	}
 }
 
@@ -163,7 +164,12 @@ func (h *handle) id(shared bool) local.ID {
 }
 
 func (h *handle) fail(op string, err error) error {
-	return &LockError{Op: op + " " + string(h.kind), Name: h.name, Err: err}
+	e := &LockError{Op: op + " " + string(h.kind), Name: h.name, Err: err}
+	var held *claim.Held
+	if errors.As(err, &held) {
+		e.Holder, e.HeldFor = held.Holder, held.For
+	}
+	return e
 }
 
 // lock gets a hold and leaves it with the lock, where unlock finds it. With wait it waits
@@ -260,11 +266,51 @@ func (h *handle) lease(ctx context.Context, w local.Want, verb string) (*Lease, 
 		held, err := h.hooked(ctx, hooks, lock, w)
 		return (*Lease)(held), err
 	}
-	held, err := lock.Acquire(ctx, &w)
+	held, err := h.admit(ctx, lock, &w)
+	if held == nil && err == nil {
+		held, err = lock.Acquire(ctx, &w)
+	}
 	if err != nil {
 		return nil, h.fail(verb, err)
 	}
 	return (*Lease)(held), nil
+}
+
+// admit turns a caller away if as many wait for the lock as [WithMaxWaiters] allows. It returns
+// a hold if nobody is in the way. If it returns neither that nor an error, the caller may wait.
+//
+// It looks at the queue before it waits. The wrong version looks once it stands in the
+// queue itself. Of a crowd that comes at one moment, each then sees the others and leaves.
+func (h *handle) admit(ctx context.Context, lock *local.Lock, w *local.Want) (*local.Hold, error) {
+	if h.config.maxWaiters == 0 || !w.Wait || w.Sync || w.From != nil {
+		return nil, nil
+	}
+	began, try := time.Now(), *w
+	try.Wait = false
+	held, locked := lock.Acquire(ctx, &try)
+	if locked == nil {
+		return held, nil
+	}
+	if errors.Is(locked, ErrLocked) {
+		look := ctx
+		if w.Patience > 0 {
+			var cancel context.CancelFunc
+			look, cancel = context.WithDeadline(ctx, began.Add(w.Patience))
+			defer cancel()
+		}
+		info, err := h.inspect(look)
+		if err != nil {
+			return nil, err
+		}
+		if n := len(info.Queue); n >= h.config.maxWaiters {
+			return nil, fmt.Errorf("%w: %d: %w", ErrQueueFull, n, locked)
+		}
+	}
+	// Any other error may pass, and if not, comes again.
+	if w.Patience > 0 {
+		w.Patience = max(1, w.Patience-time.Since(began))
+	}
+	return nil, nil
 }
 
 // fatal reports whether an error is one that forms without an error cannot live with.

@@ -3,7 +3,9 @@ package holdfast
 import (
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/redisdriver"
@@ -24,7 +26,9 @@ type config struct {
 	hold    *local.Options // the same, as all locks with these options have it
 	wait    time.Duration  // 0: as long as the context allows
 	prefix  string
-	batch   *bool // nil: unless there is a tracing hook
+
+	maxWaiters int   // 0: as many as there are
+	batch      *bool // nil: unless there is a tracing hook
 }
 
 var defaults = config{
@@ -72,6 +76,67 @@ func WithWait(d time.Duration) LockOption {
 		panic(fmt.Sprintf("holdfast: waiting time of %v, must be positive", d))
 	}
 	return lockOption(func(c *config) { c.wait = d })
+}
+
+// WithMaxHold bounds how long a lease lasts. A lease that is not released within d is lost,
+// as if it could not be renewed: its context ends, with a cause that matches [ErrLost] and
+// [ErrHeldTooLong], and the log says so. About 1 s later, in which code that works under
+// the lease can stop, the lock is given to the next. It is meant for a holder that hangs, whose
+// lease would be renewed for ever. So d should be far longer than what is done under the
+// lock takes. A lease that is nested in another, see [WithReentrancy], is counted from its
+// own beginning; if it is lost, so are all that it is nested in.
+//
+// [Mutex.Lock] and its like cannot tell of a loss: other processes get the lock, but in this
+// process it stays locked until Unlock. WithMaxHold panics if d is below 10 ms. The default
+// is that a lease lasts for as long as it is renewed.
+func WithMaxHold(d time.Duration) LockOption {
+	if d < driver.MinTTL {
+		panic(fmt.Sprintf("holdfast: hold of at most %v, must be at least %v", d, driver.MinTTL))
+	}
+	return lockOption(func(c *config) { c.options.MaxHold = d })
+}
+
+// WithMinHold keeps the lock taken until d after it was granted, even if it is released
+// earlier. So what is to be done once in a while is done once, by whichever process comes
+// first, though the others come a little later because their clocks differ:
+//
+//	tick := locks.Mutex("report:hourly", holdfast.WithMinHold(5*time.Minute))
+//	lease, err := tick.TryLease(ctx) // ErrLocked: another process has done it, or does it
+//
+// d should be longer than clocks and schedules can differ, and shorter than the time between
+// two ticks. It is measured on the store, where the lock stays although this process ends.
+// The lock is free, and the first waiter gets it, at most half a second after d. Until then
+// Inspect shows this process as the holder, with a fence that no lease has; ForceUnlock
+// frees the lock. Permits of a Semaphore that are given up in part are free at once. A holder
+// that crashes, or loses the lease, keeps the lock for no longer than its TTL: what it has
+// not finished may be done by another. Goroutines of one client do not pass the lock on.
+//
+// If the store cannot do this, being no [driver.Attacher], a lock cannot be acquired: the
+// error matches [errors.ErrUnsupported]. WithMinHold panics if d is below 10 ms or above 24 h.
+// The default is that a lock is free when it is released.
+func WithMinHold(d time.Duration) LockOption {
+	if d < driver.MinTTL || d > driver.MaxTTL {
+		panic(fmt.Sprintf("holdfast: hold of at least %v, must be %v to %v", d, driver.MinTTL, driver.MaxTTL))
+	}
+	return lockOption(func(c *config) { c.options.MinHold = d })
+}
+
+// WithMaxWaiters bounds the queue. If n wait for the lock already, [Mutex.Lease] and its like
+// return at once an error that matches [ErrQueueFull] and [ErrLocked]. So callers that would
+// wait for too long can be turned away while there is still time.
+//
+// The bound is approximate. Callers that come at one moment do not see each other, so a few
+// more may wait. A caller that has to wait first looks at the queue, which takes two more
+// trips to the store. All callers wait in the store's queue, as with [WithStrictFIFO]. The
+// option does not apply to [Mutex.Lock], which cannot fail. If the store cannot show its
+// queue, being no [driver.Inspector], the error of a caller that would have to wait matches
+// [errors.ErrUnsupported]; a store without a queue turns nobody away. WithMaxWaiters panics
+// if n is below 1. The default is no bound.
+func WithMaxWaiters(n int) LockOption {
+	if n < 1 {
+		panic(fmt.Sprintf("holdfast: at most %d waiters, must be at least 1", n))
+	}
+	return lockOption(func(c *config) { c.maxWaiters, c.options.Strict = n, true })
 }
 
 // WithReentrancy lets a lock be acquired again with a context that comes from a lease on
@@ -124,6 +189,23 @@ func WithOwner(id string) LockOption {
 	}
 	return lockOption(func(c *config) { c.options.Owner = id })
 }
+
+// WithHolder sets the text about the holder that others see: in Inspect, in a [LockError]
+// that matches [ErrLocked], and on the command line. It says who holds or waits, such as
+// "order 4711 in worker-3". It is no secret, and need not be unique. Goroutines of one
+// client pass a lock on among themselves only if their texts are equal. WithHolder panics if
+// text is empty, longer than 256 bytes, no UTF-8, or has a NUL. The default is the name of the host and
+// the id of the process, as in "web-3:4711".
+func WithHolder(text string) LockOption {
+	if text == "" || len(text) > maxHolder || !utf8.ValidString(text) || strings.Contains(text, "\x00") {
+		panic(fmt.Sprintf("holdfast: holder %q, must be UTF-8 of 1 to %d bytes without a NUL", text, maxHolder))
+	}
+	return lockOption(func(c *config) { c.options.Holder = text })
+}
+
+// maxHolder is the length in bytes of the longest text about a holder. It goes with each
+// answer to those who wait.
+const maxHolder = 256
 
 // WithStrictFIFO makes the goroutines of this process queue individually, in the global
 // order. By default those of one process wait together, and the lock passes from one to the
@@ -217,6 +299,9 @@ func WithPipelining(on bool) Option {
 // lost leases, outages that [Mutex.Lock] waits out, and forbidden acts of hooks. It also
 // reports that waiters poll because Redis does not pass messages on. Tokens are not logged.
 // The default is [slog.Default].
+//
+// During an outage go-redis writes lines of its own to standard error, see
+// SetLogger there.
 func WithLogger(l *slog.Logger) Option {
 	return option(func(c *config) { c.options.Logger = l })
 }

@@ -1,6 +1,7 @@
 package holdfast_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -22,6 +23,14 @@ func TestOptionsThatMakeNoSensePanic(t *testing.T) {
 		"TTL above 24 h":      func() { holdfast.WithTTL(24*time.Hour + 1) },
 		"waiting for 0":       func() { holdfast.WithWait(0) },
 		"waiting for less":    func() { holdfast.WithWait(-1) },
+		"a hold of 0":         func() { holdfast.WithMaxHold(0) },
+		"a least hold of 0":   func() { holdfast.WithMinHold(0) },
+		"a least hold > 24 h": func() { holdfast.WithMinHold(24*time.Hour + 1) },
+		"a queue of 0":        func() { holdfast.WithMaxWaiters(0) },
+		"an empty holder":     func() { holdfast.WithHolder("") },
+		"a long holder":       func() { holdfast.WithHolder(strings.Repeat("x", 257)) },
+		"a holder with a NUL": func() { holdfast.WithHolder("a\x00b") },
+		"a holder in Latin-1": func() { holdfast.WithHolder("caf\xe9") },
 		"an empty prefix":     func() { holdfast.WithPrefix("") },
 		"no client":           func() { holdfast.New(nil) },
 		"a nil client":        func() { holdfast.New((*redis.Client)(nil)) },

@@ -2,6 +2,7 @@ package holdfast
 
 import (
 	"context"
+	"fmt"
 	"sync"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -84,7 +85,7 @@ func (rw *RWMutex) TryLock() bool { return rw.lock(false, false) }
 // Unlock unlocks what Lock or TryLock has locked, as [Mutex.Unlock] does.
 func (rw *RWMutex) Unlock() {
 	if !rw.unlock(false) {
-		panic("holdfast: Unlock of unlocked RWMutex")
+		panic(fmt.Sprintf("holdfast: Unlock of unlocked RWMutex %q", rw.name))
 	}
 }
 
@@ -97,7 +98,7 @@ func (rw *RWMutex) TryRLock() bool { return rw.lock(true, false) }
 // RUnlock undoes one RLock or TryRLock, as [Mutex.Unlock] undoes Lock.
 func (rw *RWMutex) RUnlock() {
 	if !rw.unlock(true) {
-		panic("holdfast: RUnlock of unlocked RWMutex")
+		panic(fmt.Sprintf("holdfast: RUnlock of unlocked RWMutex %q", rw.name))
 	}
 }
 

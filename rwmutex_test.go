@@ -157,7 +157,7 @@ func TestRLockerReadLocks(t *testing.T) {
 }
 
 func TestUnlockOfUnlockedRWMutexPanics(t *testing.T) {
-	const unlock, runlock = "holdfast: Unlock of unlocked RWMutex", "holdfast: RUnlock of unlocked RWMutex"
+	const unlock, runlock = `holdfast: Unlock of unlocked RWMutex "x"`, `holdfast: RUnlock of unlocked RWMutex "x"`
 	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
 		a, b := l.Near(), l.Near()
 		rw, other := a.RWMutex("x"), b.RWMutex("x")

@@ -154,11 +154,11 @@ func (s *Semaphore) deposit(l *Lease, err error) error {
 // store as [Mutex.Unlock] does.
 func (s *Semaphore) Release(n int64) {
 	if n < 0 {
-		panic("holdfast: semaphore: release of a negative number of permits")
+		panic(fmt.Sprintf("holdfast: semaphore %q: release of %d permits", s.name, n))
 	}
 	parts, ok := s.c.locks.TakeBackSome(s.base(), n)
 	if !ok {
-		panic("holdfast: semaphore: released more than held")
+		panic(fmt.Sprintf("holdfast: semaphore %q: released more than held", s.name))
 	}
 	hooks := s.c.hooks.Load()
 	for _, p := range parts {

@@ -50,7 +50,7 @@ func TestReleaseOfMoreThanIsHeldPanicsAndChangesNothing(t *testing.T) {
 		a, b := l.Near().Semaphore("x", 10), l.Near().Semaphore("x", 10)
 		tooMuch := func(n int64) {
 			t.Helper()
-			assert.Equal(t, "holdfast: semaphore: released more than held", lab.Panics(t, func() { a.Release(n) }))
+			assert.Equal(t, `holdfast: semaphore "x": released more than held`, lab.Panics(t, func() { a.Release(n) }))
 		}
 		tooMuch(1)
 		require.NoError(t, b.Acquire(t.Context(), 3)) // that of another client does not count

@@ -221,6 +221,11 @@ type Grant struct {
 	// previous holder.
 	HolderTag string
 
+	// Holder is the text of a token that holds the lock, in a Queued or Busy, and HeldFor
+	// for how long it has held it by the store's clock. A driver need not tell.
+	Holder  string
+	HeldFor time.Duration
+
 	// Wanted is set in the answer to Extend if somebody waits for the lock.
 	Wanted bool
 
@@ -448,28 +453,28 @@ type Batcher interface {
 
 // Info is a lock as its store sees it.
 type Info struct {
-	Name    string
-	Holders []Holder // in the order of their grants; empty if nobody holds it
-	Queue   []Waiter // in the order in which they will be served
-	Limit   int64    // of a Semaphore that is in use, or was resized; else 0
+	Name    string   `json:"name"`
+	Holders []Holder `json:"holders"`         // in the order of their grants; empty if nobody holds it
+	Queue   []Waiter `json:"queue"`           // in the order in which they will be served
+	Limit   int64    `json:"limit,omitempty"` // of a Semaphore that is in use, or was resized; else 0
 }
 
 // Holder describes one holder of a lock.
 type Holder struct {
-	Holder    string        // the text given with the request
-	Shared    bool          // of an RWMutex
-	Weight    int64         // of a Semaphore, else 0
-	Owner     string        // given with the request; empty for none
-	Since     time.Time     // on the store's clock
-	Fence     int64         // of the grant, and of the first hold under it
-	LastFence int64         // the last that the holder may use: that of a hold under the grant lies between the two
-	TimeLeft  time.Duration // until the lease ends if it is not renewed
+	Holder    string        `json:"holder"`            // the text given with the request
+	Shared    bool          `json:"shared,omitempty"`  // of an RWMutex
+	Weight    int64         `json:"permits,omitempty"` // of a Semaphore, else 0
+	Owner     string        `json:"owner,omitempty"`   // given with the request; empty for none
+	Since     time.Time     `json:"since"`             // on the store's clock
+	Fence     int64         `json:"fence"`             // of the grant, and of the first hold under it
+	LastFence int64         `json:"last_fence"`        // the last that the holder may use: that of a hold under the grant lies between the two
+	TimeLeft  time.Duration `json:"left_ns"`           // until the lease ends if it is not renewed
 }
 
 // Waiter describes one waiter for a lock.
 type Waiter struct {
-	Holder string // the text given with the request
-	Shared bool   // of an RWMutex
-	Weight int64  // of a Semaphore, else 0
-	Owner  string // given with the request; empty for none
+	Holder string `json:"holder"`            // the text given with the request
+	Shared bool   `json:"shared,omitempty"`  // of an RWMutex
+	Weight int64  `json:"permits,omitempty"` // of a Semaphore, else 0
+	Owner  string `json:"owner,omitempty"`   // given with the request; empty for none
 }

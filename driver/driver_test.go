@@ -2,8 +2,10 @@ package driver_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -57,4 +59,18 @@ func TestAsPrefersTheOutermost(t *testing.T) {
 func TestStatusIsPrintedByItsName(t *testing.T) {
 	require.Equal(t, "[Busy Queued Granted Lost Wanted Status(0) Status(6)]", fmt.Sprint([]driver.Status{
 		driver.Busy, driver.Queued, driver.Granted, driver.Lost, driver.Wanted, 0, driver.Wanted + 1}))
+}
+
+// Whoever serves it to a web page counts on these words.
+func TestInfoHasAFormForJSON(t *testing.T) {
+	since := time.Date(2026, 11, 22, 15, 30, 0, 0, time.UTC)
+	text, err := json.Marshal(driver.Info{
+		Name:    "nightly",
+		Holders: []driver.Holder{{Holder: "web-1:4242", Weight: 2, Owner: "o", Since: since, Fence: 7, LastFence: 8, TimeLeft: 9 * time.Second}},
+		Queue:   []driver.Waiter{{Holder: "web-2:77", Shared: true}},
+		Limit:   3,
+	})
+	require.NoError(t, err)
+	require.JSONEq(t, `{"name":"nightly","holders":[{"holder":"web-1:4242","permits":2,"owner":"o","since":"2026-11-22T15:30:00Z",
+		"fence":7,"last_fence":8,"left_ns":9000000000}],"queue":[{"holder":"web-2:77","shared":true}],"limit":3}`, string(text))
 }

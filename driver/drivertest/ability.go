@@ -25,6 +25,7 @@ const (
 	Force   Ability = "force"   // driver.Forcer
 	Raise   Ability = "raise"   // driver.FenceRaiser
 	Extend  Ability = "extend"  // driver.Extender, and Request.Notice
+	Whose   Ability = "whose"   // Queued and Busy answers say who holds the lock
 
 	Owner  Ability = "owner"  // Request.Owner
 	Attach Ability = "attach" // driver.Attacher
@@ -116,6 +117,14 @@ var probes = map[Ability]func(*test) string{
 	List: func(t *test) string {
 		if _, ok := driver.As[driver.Lister](t.driver()); !ok {
 			return "it is no driver.Lister"
+		}
+		return ""
+	},
+	Whose: func(t *test) string {
+		holder, waiter := t.pair(heldBy("holder"))
+		holder.lock()
+		if waiter.askOnce().Holder == "" {
+			return "the answer to a token that cannot have the lock has no Holder"
 		}
 		return ""
 	},

@@ -2,6 +2,7 @@ package drivertest
 
 import (
 	"strings"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -35,6 +36,24 @@ var inspectCases = []property{
 			require.LessOrEqual(t, info.Holders[0].TimeLeft, t.real(long)+t.grace())
 			require.False(t, info.Holders[0].Since.IsZero())
 			require.Empty(t, info.Queue)
+		}
+	}},
+	{"AnswersSayWhoHoldsTheLockAndForHowLong", func(t *test) {
+		t.needs(Whose)
+		for _, text := range []string{"web-3:4711", "two words, and — “more”", "line\nbreak", "7 8"} {
+			t.name = t.unique()
+			a, now, later := t.contender(t.driver(), heldBy(text)), t.contender(t.driver()), t.contender(t.driver(), waiting)
+			began := time.Now()
+			a.lock()
+			granted := time.Now()
+			require.Equal(t, text, now.askOnce().Holder)
+			pass(t, short)
+			least := time.Since(granted)
+			g := later.askOnce()
+			require.Equal(t, text, g.Holder)
+			const rounding = 2 * time.Millisecond
+			require.GreaterOrEqual(t, g.HeldFor, least-rounding)
+			require.LessOrEqual(t, g.HeldFor, time.Since(began)+rounding)
 		}
 	}},
 	{"InspectShowsTheQueueInOrder", func(t *test) {

@@ -180,5 +180,8 @@ func (l *lock) answer(s driver.Status, next bool, now time.Time) driver.Grant {
 			g.HolderTag = h.tag
 		}
 	}
+	if len(l.holders) > 0 {
+		g.Holder, g.HeldFor = l.holders[0].Holder, now.Sub(l.holders[0].since)
+	}
 	return g
 }

@@ -29,12 +29,12 @@ func Example() {
 
 	ctx := context.Background()
 	elsewhere.Mutex("order:42").Lock()
-	fmt.Println(Ship(ctx, here, "42"))
+	fmt.Println("locked:", errors.Is(Ship(ctx, here, "42"), holdfast.ErrLocked))
 	elsewhere.Mutex("order:42").Unlock()
-	fmt.Println(Ship(ctx, here, "42"))
+	fmt.Println("shipped:", Ship(ctx, here, "42") == nil)
 	// Output:
-	// holdfast: acquire mutex "order:42": held by another
-	// <nil>
+	// locked: true
+	// shipped: true
 }
 
 // outage is a store that can be away: a wrapper around another one.

@@ -18,7 +18,7 @@ func (d *Driver) Inspect(ctx context.Context, k driver.Kind, name string) (drive
 	info := driver.Info{Name: name}
 	v, err := d.value(ctx, d.call(inspectScript, k, name))
 	if err != nil {
-		return info, err
+		return info, d.named(err, k, name)
 	}
 	reply, _ := v.([]any)
 	if len(reply) != 3 {

@@ -257,15 +257,26 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 			return driver.Grant{}, redisscript.Refusal(fmt.Errorf("%w: %d, not %d", driver.ErrLimitConflict, n, r.Limit))
 		case status == acquireQueued:
 			after := d.wakes.queued(t, r.Ask, changes, a.n[3], a.n[4], n)
-			return driver.Grant{Status: driver.Queued, RetryAfter: after, HolderTag: fit(a.text)}, nil
+			return a.heldBy(driver.Grant{Status: driver.Queued, RetryAfter: after}), nil
 		case r.Wait && !wait:
 			d.wakes.prepare(ctx) // before the first wait
 			wait = true
 		default:
 			d.wakes.forget(r.Token)
-			return driver.Grant{Status: driver.Busy, RetryAfter: time.Duration(n) * time.Millisecond, HolderTag: fit(a.text)}, nil
+			return a.heldBy(driver.Grant{Status: driver.Busy, RetryAfter: time.Duration(n) * time.Millisecond}), nil
 		}
 	}
+}
+
+// heldBy adds to an answer who holds the lock: "tag", or "tag now" and what script/record.lua
+// says of the grant.
+func (a *answer) heldBy(g driver.Grant) driver.Grant {
+	parts := strings.SplitN(a.text, " ", 8) // tag now fence numbers last since client text
+	g.HolderTag = fit(parts[0])
+	if len(parts) == 8 {
+		g.Holder, g.HeldFor = parts[7], max(0, millis(parts[1]).Sub(millis(parts[5])))
+	}
+	return g
 }
 
 // Release implements [driver.Driver].

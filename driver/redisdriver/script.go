@@ -98,10 +98,19 @@ func (d *Driver) run(ctx context.Context, s *script, k driver.Kind, name string,
 	} else {
 		reply, err = d.group.run(ctx, s, call)
 	}
-	if err != nil {
-		return answer{}, err
+	var a answer
+	if err == nil {
+		a, err = read(reply)
 	}
-	return read(reply)
+	return a, d.named(err, k, name)
+}
+
+// named adds the key to an error of Redis that is about it and does not say so.
+func (d *Driver) named(err error, k driver.Kind, name string) error {
+	if err != nil && strings.Contains(err.Error(), "WRONGTYPE Operation") {
+		return fmt.Errorf("key %q: %w", d.key(k, name), err)
+	}
+	return err
 }
 
 func (d *Driver) value(ctx context.Context, call redisscript.Call) (any, error) {

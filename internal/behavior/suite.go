@@ -38,6 +38,9 @@ func Run(t *testing.T, open Open) {
 		"PermitsNeverExceedTheLimit":               (*suite).limits,
 		"LargeRequestDoesNotStarve":                (*suite).largeRequest,
 		"CloseReleasesAndWithdraws":                (*suite).closes,
+		"ReleasedLockStaysTakenForMinHold":         (*suite).staysTaken,
+		"HolderThatHangsLosesTheLock":              (*suite).hangs,
+		"FullQueueTurnsCallersAway":                (*suite).turnsAway,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -334,4 +337,68 @@ func (s *suite) closes() {
 	s.release(s.take(b.Mutex(s.lock).Lease)) // long before the TTL is over
 	s.release(other)
 	s.release(s.take(b.Mutex(s.lock + " of the other").Lease))
+}
+
+func (s *suite) staysTaken() {
+	const hold = 2 * time.Second // which etcd can keep
+	a, b := s.client(holdfast.WithMinHold(hold)), s.strict()
+	mu := b.Mutex(s.lock)
+	began := time.Now()
+	lease, err := a.Mutex(s.lock).Lease(s.Context())
+	if errors.Is(err, errors.ErrUnsupported) {
+		s.Skip("the store cannot keep a lock that was released")
+	}
+	require.NoError(s, err)
+	w := s.wait(s.Context(), mu.Lease)
+	s.untilQueued(mu, 1)
+	s.release(lease)
+	require.ErrorIs(s, lease.Err(), holdfast.ErrNotHeld)
+	require.False(s, mu.TryLock(), "it was given away")
+	next := s.granted(w)
+	require.GreaterOrEqual(s, time.Since(began), hold)
+	require.Less(s, time.Since(began), lab.Ages/3, "only the heartbeat found it free")
+	if lease.Fence() != 0 {
+		require.Greater(s, next.Fence(), lease.Fence())
+	}
+	s.release(next)
+
+	// A process that ends keeps it taken, too.
+	began = time.Now()
+	s.take(a.Mutex(s.lock).Lease)
+	require.NoError(s, a.Close())
+	require.False(s, mu.TryLock(), "it was given away")
+	next = s.take(mu.Lease)
+	require.GreaterOrEqual(s, time.Since(began), hold)
+	s.release(next)
+}
+
+func (s *suite) hangs() {
+	const hold = 200 * time.Millisecond
+	began := time.Now()
+	lease := s.take(s.client(holdfast.WithMaxHold(hold)).Mutex(s.lock).Lease)
+	next := s.take(s.client().Mutex(s.lock).Lease)
+	require.GreaterOrEqual(s, time.Since(began), hold)
+	require.ErrorIs(s, context.Cause(lease.Context()), holdfast.ErrLost)
+	require.ErrorIs(s, context.Cause(lease.Context()), holdfast.ErrHeldTooLong)
+	require.ErrorIs(s, lease.Release(s.Context()), holdfast.ErrLost)
+	require.NoError(s, next.Renew(s.Context()), "the late release of another ended it")
+	s.release(next)
+}
+
+func (s *suite) turnsAway() {
+	a, b := s.client(), s.client(holdfast.WithMaxWaiters(2))
+	mu := a.Mutex(s.lock)
+	held := s.take(mu.Lease)
+	first := s.wait(s.Context(), b.Mutex(s.lock).Lease)
+	s.untilQueued(mu, 1)
+	second := s.wait(s.Context(), b.Mutex(s.lock).Lease)
+	s.untilQueued(mu, 2)
+	third := s.wait(s.Context(), b.Mutex(s.lock).Lease)
+	s.returned(third)
+	require.ErrorIs(s, third.err, holdfast.ErrQueueFull)
+	require.ErrorIs(s, third.err, holdfast.ErrLocked)
+	s.release(held)
+	s.release(s.granted(first))
+	s.release(s.granted(second))
+	s.release(s.take(b.Mutex(s.lock).Lease))
 }

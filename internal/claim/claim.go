@@ -11,6 +11,7 @@
 package claim
 
 import (
+	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -37,6 +38,7 @@ type Want struct {
 	Weight, Limit int64
 	Fences        int64
 	TTL           time.Duration
+	Holder        string        // for people
 	From          *driver.Lease // to take over; nil to acquire
 }
 
@@ -50,11 +52,16 @@ type Listener interface {
 	Busy()
 	// Behind gives the tag of a holder that is in the way.
 	Behind(tag string)
+	// HeldBy says who holds the lock.
+	HeldBy(*Held)
 	// Trouble says what keeps the store from answering. nil says that it answers.
 	Trouble(err error)
 	// Log returns the log for what is returned to nobody.
 	Log() *slog.Logger
 }
+
+// ErrTakenAway is what the store tells a holder whose lock is taken by force.
+var ErrTakenAway = fmt.Errorf("taken away: %w", driver.ErrNotHeld)
 
 // Claim is one token at the store.
 type Claim struct {
@@ -86,7 +93,7 @@ func (c *Claim) Init(s *session.Session, w *Want, listener Listener) {
 	c.ID, c.Token, c.Owner = w.ID, s.NewToken(), w.ID.Owner
 	c.Shared, c.Weight, c.TTL = w.Shared, w.Weight, w.TTL
 	c.s, c.listener = s, listener
-	a := &asking{wait: w.Wait, notice: w.Notice, fences: w.Fences, limit: w.Limit, from: w.From, first: 1}
+	a := &asking{wait: w.Wait, notice: w.Notice, fences: w.Fences, limit: w.Limit, holder: w.Holder, from: w.From, first: 1}
 	a.sent = a.firstSent[:0]
 	a.own = session.Complaint{Op: "acquire", Kind: w.ID.Kind, Name: w.ID.Name, Log: listener}
 	if w.From != nil {
@@ -114,7 +121,7 @@ func (c *Claim) Held() {
 func (c *Claim) wake(g driver.Grant) {
 	switch g.Status {
 	case driver.Lost:
-		c.listener.Lost(driver.ErrNotHeld)
+		c.listener.Lost(ErrTakenAway)
 	case driver.Wanted:
 		c.listener.Wanted()
 	default:

@@ -21,6 +21,7 @@ type Releaser struct {
 	ctx      context.Context
 	lease    driver.Lease
 	part     func(context.Context, driver.Lease) error // gives up a part; nil for all of it
+	instead  func(context.Context, driver.Lease) error // gives it up in another way; nil for a release
 	last     LastHolder                                // nil if nobody held it
 	deadline time.Time                                 // set when the first attempt fails
 	pause    time.Duration
@@ -45,6 +46,10 @@ type LastHolder interface {
 func (c *Claim) PartReleaser(ctx context.Context, part func(context.Context, driver.Lease) error) Releaser {
 	return Releaser{c: c, ctx: c.s.Under(ctx), lease: c.Lease(""), part: part}
 }
+
+// Instead has the token given up by send. send may be called again after an error; it
+// returns what a release would.
+func (r *Releaser) Instead(send func(context.Context, driver.Lease) error) { r.instead = send }
 
 // Cease notes that nobody wants the lock by this token any more, although it is not
 // released: another token takes the lock over.
@@ -158,8 +163,11 @@ func (r *Releaser) run(told chan<- error) error {
 // was lost, ErrNotHeld is to be expected.
 func (r *Releaser) try() (err error, final bool) {
 	send := r.c.s.Driver.Release
-	if r.part != nil {
+	switch {
+	case r.part != nil:
 		send = r.part
+	case r.instead != nil:
+		send = r.instead
 	}
 	r.lease.Unsettled = r.c.open.Load() > 0
 	err = send(r.ctx, r.lease)
@@ -181,7 +189,7 @@ func (r *Releaser) try() (err error, final bool) {
 	if final && r.part == nil {
 		r.c.settled.Store(true)
 		if r.c.straggled.Swap(false) {
-			_ = send(r.ctx, r.lease)
+			_ = r.c.s.Driver.Release(r.ctx, r.lease)
 		}
 	}
 	return err, final

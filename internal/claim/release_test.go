@@ -145,6 +145,6 @@ func TestHolderHearsOfItsLossAndOfOthers(t *testing.T) {
 		ask.Wake(driver.Grant{Status: driver.Granted, Ask: 1}) // late, and in nobody's way
 		ask.Wake(driver.Grant{Status: driver.Lost})
 		require.Equal(t, 1, c.wanted)
-		require.Equal(t, []error{driver.ErrNotHeld}, c.lost)
+		require.Equal(t, []error{claim.ErrTakenAway}, c.lost)
 	})
 }

@@ -23,6 +23,24 @@ const (
 // ErrLocked says that another holds the lock.
 var ErrLocked error = &session.Sentinel{Kind: "locked", Text: "held by another"}
 
+// Held is ErrLocked with what the store says of a holder.
+type Held struct {
+	Holder string
+	For    time.Duration
+}
+
+// Error says it with a precision that people can use.
+func (h *Held) Error() string {
+	unit := time.Second
+	if h.For < 10*time.Second {
+		unit = time.Millisecond
+	}
+	return fmt.Sprintf("holdfast: held by %q for %v", h.Holder, h.For.Round(unit))
+}
+
+// Unwrap returns ErrLocked.
+func (h *Held) Unwrap() error { return ErrLocked }
+
 // errTooSlow is why a grant is of no use: its lease was over when we heard of it.
 var errTooSlow = fmt.Errorf("%w: it takes longer to answer than a lease lasts", driver.ErrTransient)
 
@@ -30,6 +48,7 @@ var errTooSlow = fmt.Errorf("%w: it takes longer to answer than a lease lasts", 
 type asking struct {
 	wait, notice  bool // as in the request
 	fences, limit int64
+	holder        string
 	from          *driver.Lease
 
 	sent []time.Time // when the asks were sent; sent[0] is ask number first
@@ -231,7 +250,7 @@ func (c *Claim) number() *driver.Request {
 	*r = driver.Request{
 		Kind: c.ID.Kind, Name: c.ID.Name, Token: c.Token, Ask: a.last, TTL: c.TTL, Owner: c.Owner,
 		Shared: c.Shared, Wait: a.wait, Notice: a.notice, Weight: c.Weight, Limit: a.limit, Fences: a.fences,
-		Holder: c.s.Holder, Wake: c.wake,
+		Holder: a.holder, Wake: c.wake,
 	}
 	return r
 }
@@ -290,14 +309,14 @@ func (c *Claim) answer(r reply) (driver.Grant, error) {
 		}
 		return r.grant, nil
 	case driver.Busy:
-		c.busy()
+		c.busy(r.grant)
 		if !a.wait {
-			return driver.Grant{}, ErrLocked
+			return driver.Grant{}, a.err
 		}
 		// The driver has no queue. Jitter keeps the waiters from coming in step.
 		a.askIn(min(max(r.grant.RetryAfter, 50*time.Millisecond), c.TTL/3))
 	case driver.Queued:
-		c.busy()
+		c.busy(r.grant)
 		if r.grant.RetryAfter > 0 && r.grant.RetryAfter < c.TTL/3 {
 			a.due = time.Now().Add(r.grant.RetryAfter)
 		}
@@ -306,8 +325,13 @@ func (c *Claim) answer(r reply) (driver.Grant, error) {
 }
 
 // busy notes that somebody has the lock or is before us.
-func (c *Claim) busy() {
+func (c *Claim) busy(g driver.Grant) {
 	c.asking.err = ErrLocked
+	if g.Holder != "" {
+		held := &Held{g.Holder, g.HeldFor}
+		c.asking.err = held
+		c.listener.HeldBy(held)
+	}
 	if !c.asking.stats.Contended {
 		c.asking.stats.Contended = true
 		if c.asking.wait {

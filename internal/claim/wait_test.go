@@ -39,12 +39,13 @@ func (c *claimant) note(f func()) {
 	f()
 }
 
-func (c *claimant) Lost(cause error)  { c.note(func() { c.lost = append(c.lost, cause) }) }
-func (c *claimant) Wanted()           { c.note(func() { c.wanted++ }) }
-func (c *claimant) Busy()             { c.note(func() { c.busy++ }) }
-func (c *claimant) Behind(string)     {}
-func (c *claimant) Trouble(err error) { c.note(func() { c.troubles = append(c.troubles, err) }) }
-func (c *claimant) Log() *slog.Logger { return slog.New(slog.NewTextHandler(&c.log, nil)) }
+func (c *claimant) Lost(cause error)   { c.note(func() { c.lost = append(c.lost, cause) }) }
+func (c *claimant) Wanted()            { c.note(func() { c.wanted++ }) }
+func (c *claimant) Busy()              { c.note(func() { c.busy++ }) }
+func (c *claimant) Behind(string)      {}
+func (c *claimant) HeldBy(*claim.Held) {}
+func (c *claimant) Trouble(err error)  { c.note(func() { c.troubles = append(c.troubles, err) }) }
+func (c *claimant) Log() *slog.Logger  { return slog.New(slog.NewTextHandler(&c.log, nil)) }
 
 const ttl = lab.PlayTTL
 

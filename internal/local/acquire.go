@@ -1,6 +1,7 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,13 +75,14 @@ func (r *Report) add(g *Grant) {
 // passable reports whether the grant for a request may pass to others in this process. A
 // grant that is not renewed ends when it ends. An owner has no need to wait for itself.
 // Holders of permits and readers share the lock with others, and have a grant each. A
-// caller that attaches wants one certain lease.
+// caller that attaches wants one certain lease. With MinHold nobody may have the lock next.
 func (l *Lock) passable(w *Want) bool {
-	return l.id.Kind != driver.Semaphore && !w.Shared && !w.Options.Strict && !w.Options.Fixed && l.id.Owner == "" && w.From == nil
+	return l.id.Kind != driver.Semaphore && !w.Shared && !w.Options.Strict && !w.Options.Fixed && l.id.Owner == "" && w.From == nil &&
+		w.Options.MinHold == 0
 }
 
 // anonymous reports whether nobody will see the hold, so that another hold will do.
-func (w *Want) anonymous() bool { return w.Sync && w.Report == nil }
+func (w *Want) anonymous() bool { return w.Sync && w.Report == nil && w.Options.MaxHold == 0 }
 
 // Acquire gets a hold: from another goroutine of this process, or from the store. A grant
 // of the store is also for the goroutines that wait behind this one. The lock is in use
@@ -96,6 +98,9 @@ func (l *Lock) Acquire(ctx context.Context, w *Want) (*Hold, error) {
 	}
 	if _, able := driver.As[driver.Confirmer](s.Driver); w.Options.Replicas > 0 && !able {
 		return nil, fmt.Errorf("the store does not know of replicas: %w", errors.ErrUnsupported)
+	}
+	if _, able := driver.As[driver.Attacher](s.Driver); w.Options.MinHold > 0 && !able {
+		return nil, fmt.Errorf("the store cannot keep a lock that was released: %w", errors.ErrUnsupported)
 	}
 	wait := ctx
 	if w.Patience > 0 {
@@ -188,6 +193,7 @@ func (l *Lock) firstHold(ctx context.Context, w *Want, g *Grant, trust keepalive
 	}
 	h := &g.first
 	h.grant, h.anonymous = g, w.anonymous()
+	g.since = time.Now()
 	l.mu.Lock()
 	g.turn.begin(g.opts.TTL, granted, g.Shared)
 	h.fence = g.turn.fence()
@@ -301,7 +307,7 @@ func (l *Lock) enqueue(wait context.Context, w *Want, me *waiter) (n news, waits
 		}
 	}
 	if !w.Wait {
-		return news{}, false, claim.ErrLocked
+		return news{}, false, l.busy()
 	}
 	l.waiting = append(l.waiting, me)
 	l.advance()
@@ -350,8 +356,22 @@ func (l *Lock) withTrouble(cause error) error {
 	if l.ahead != nil && l.ahead.trouble != nil {
 		return fmt.Errorf("%w: %w", cause, l.ahead.trouble)
 	}
-	return fmt.Errorf("%w: %w", cause, claim.ErrLocked)
+	return fmt.Errorf("%w: %w", cause, l.busy())
 }
+
+// busy is ErrLocked, with what is known of the holder. The caller holds mu.
+func (l *Lock) busy() error {
+	switch {
+	case l.grant != nil:
+		return &claim.Held{Holder: l.holder(l.grant.opts), For: time.Since(l.grant.since)}
+	case l.ahead != nil && l.ahead.held != nil:
+		return l.ahead.held
+	}
+	return claim.ErrLocked
+}
+
+// holder is the text for people about a holder with these options.
+func (l *Lock) holder(o *Options) string { return cmp.Or(o.Holder, l.r.Session.Holder) }
 
 // evict releases a grant that lingers. It would be in the way of a request that goes to the
 // store by itself. A request that does not wait would find it there.

@@ -38,7 +38,8 @@ const (
 // Why a lease was lost, as far as this process knows.
 var (
 	ErrExpired   = errors.New("not renewed in time")
-	errTakenAway = errors.New("the store does not know it any more")
+	errTakenAway = errors.New("taken away by ForceUnlock")
+	errForgotten = errors.New("the store does not know it any more, as after ForceUnlock, FLUSHALL, an eviction or a failover")
 )
 
 // byClock is an ErrExpired for which a clock is to blame.
@@ -54,6 +55,7 @@ type Grant struct {
 	lock  *Lock
 	opts  *Options
 	entry keepalive.Entry
+	since time.Time // when we heard that it was granted
 
 	// The rest is guarded by Lock.mu.
 	state    state
@@ -72,7 +74,7 @@ func (l *Lock) newGrant(w *Want, passable bool) *Grant {
 	g := &Grant{lock: l, opts: w.Options, passable: passable, grouped: w.group != nil}
 	want := claim.Want{
 		ID: &l.id, Shared: w.Shared, Wait: w.Wait, Weight: w.Weight, Limit: w.Limit,
-		TTL: w.Options.TTL, From: w.From,
+		TTL: w.Options.TTL, Holder: l.holder(w.Options), From: w.From,
 	}
 	if g.passable || g.grouped {
 		want.Fences = maxPasses
@@ -136,8 +138,12 @@ func (g *Grant) why() error {
 		cause = *g.cause
 	}
 	switch {
-	case errors.Is(cause, driver.ErrNotHeld):
+	case errors.Is(cause, claim.ErrTakenAway):
 		return errTakenAway
+	case errors.Is(cause, driver.ErrNotHeld):
+		return errForgotten
+	case cause == ErrHeldTooLong:
+		return ErrHeldTooLong
 	case errors.Is(cause, keepalive.ErrClock):
 		return byClock{cause}
 	case cause == nil:
@@ -154,10 +160,13 @@ func (g *Grant) loss() error {
 // Lost implements [keepalive.Owner] and [claim.Listener]. It ends a grant that the store no
 // longer keeps for us, or may no longer keep, and all holds on it. It must not block: it is
 // called with locks of the driver held, and on the timer goroutine.
-func (g *Grant) Lost(cause error) {
+func (g *Grant) Lost(cause error) { g.lose(cause, nil) }
+
+// lose is Lost, unless a hold has ended on which the loss depends.
+func (g *Grant) lose(cause error, on *Hold) {
 	l := g.lock
 	l.mu.Lock()
-	if g.state == released || g.state == lost {
+	if g.state == released || g.state == lost || on != nil && on.end != nil {
 		l.mu.Unlock()
 		return
 	}
@@ -275,7 +284,7 @@ func (g *Grant) tellStore() <-chan error {
 	if h := g.Oldest(); h != nil {
 		ctx, tag = h.values, h.tag()
 	}
-	return g.Releaser(ctx, tag, g).Background()
+	return g.releaser(ctx, tag).Background()
 }
 
 // Wanted implements [claim.Listener].
@@ -312,6 +321,20 @@ func (g *Grant) Behind(tag string) {
 	if g.passable {
 		g.lock.mu.Lock()
 		g.lock.ahead = &ahead{tag: tag}
+		g.lock.mu.Unlock()
+	}
+}
+
+// HeldBy implements [claim.Listener].
+func (g *Grant) HeldBy(held *claim.Held) {
+	if g.passable {
+		g.lock.mu.Lock()
+		now := ahead{}
+		if g.lock.ahead != nil {
+			now = *g.lock.ahead
+		}
+		now.held = held
+		g.lock.ahead = &now
 		g.lock.mu.Unlock()
 	}
 }

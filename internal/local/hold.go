@@ -38,6 +38,7 @@ type life struct {
 // start sets where a hold has its values from. holding is what hooks have to say, nil for
 // nothing.
 func (h *Hold) start(ctx context.Context, holding Holding) {
+	defer h.bound()
 	h.values = ctx
 	if holding != nil {
 		var tag string
@@ -266,7 +267,7 @@ func (h *Hold) leave(ctx context.Context) (r claim.Releaser, due bool, err error
 		return r, false, before
 	case before == nil && !goesOn, good && errors.Is(before, ErrLost):
 		// It was lost just now, if it was, which does no harm.
-		return g.Releaser(ctx, h.tag(), g), true, nil
+		return g.releaser(ctx, h.tag()), true, nil
 	case errors.Is(before, ErrLost):
 		// The store may still keep the lease for a moment. The next one need not wait
 		// for that, and this one not for the store.

@@ -51,11 +51,14 @@ type Options struct {
 	TTL            time.Duration
 	Linger         time.Duration // how long a grant is kept that nobody wants
 	Owner          string        // on whose behalf exclusive holds are; empty for nobody
+	Holder         string        // for people; empty for that of the session
 	Replicas       int           // that confirm a grant
 	ReplicaTimeout time.Duration
-	Fixed          bool // not renewed
-	Nested         bool // a context that holds the lock may acquire it again
-	Strict         bool // nothing passes to another in this process
+	MaxHold        time.Duration // after which a hold is lost; 0: never
+	MinHold        time.Duration // for which the lock stays taken in any case
+	Fixed          bool          // not renewed
+	Nested         bool          // a context that holds the lock may acquire it again
+	Strict         bool          // nothing passes to another in this process
 	Logger         *slog.Logger
 }
 
@@ -126,8 +129,9 @@ type Lock struct {
 
 // ahead is what is in the way of the goroutines that wait in this process.
 type ahead struct {
-	tag     string // of a holder elsewhere, empty if not known
-	trouble error  // what the store says instead of answering; nil if it answers
+	tag     string      // of a holder elsewhere, empty if not known
+	held    *claim.Held // by whom; nil if not known
+	trouble error       // what the store says instead of answering; nil if it answers
 }
 
 // Ref returns the lock, which must be given back with Unref.

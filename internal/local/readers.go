@@ -99,8 +99,8 @@ func (l *Lock) Admit(w *Want, h *Hold) {
 }
 
 // Grouped reports whether readers go in together. Readers on a lease that is not renewed
-// would have only the rest of it. Readers whose leases are nested, owned or confirmed need
-// a lease each.
+// would have only the rest of it. Readers whose leases are nested, owned, confirmed or
+// bounded need a lease each.
 func (o *Options) Grouped() bool {
-	return !o.Strict && !o.Fixed && !o.Nested && o.Owner == "" && o.Replicas == 0
+	return !o.Strict && !o.Fixed && !o.Nested && o.Owner == "" && o.Replicas == 0 && o.MaxHold == 0 && o.MinHold == 0
 }

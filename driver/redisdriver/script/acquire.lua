@@ -27,13 +27,19 @@
 --
 -- or nothing if it is to be asked for again, as this call has taken long enough. ms is the time
 -- after which to look again, 0 for none in particular. more is 1 if the queue is longer than
--- what one call looks at: ask again at once. tag is what a holder says of itself.
+-- what one call looks at: ask again at once. tag is what a holder says of itself; if
+-- anybody holds it, the time and what was granted come after that, see record.lua.
 
 local BURIED, BUSY, EXCEEDED, CONFLICT = 0, 1, 4, 5
 
 local function granted(more)
   local fence, numbers = fences_of(lock.mine)
   return { GRANTED, fence, more, numbers }
+end
+
+local function whose()
+  local h = lock.holders[1]
+  return h and lock.told .. ' ' .. int(now) .. ' ' .. h.granted or lock.told
 end
 
 -- A token whose owner has the lock comes in beside the others of that owner, and does not wait
@@ -109,7 +115,7 @@ local function acquire(w, wait, birth, place, limit)
     return granted(more)
   end
   if not wait then
-    return { BUSY, lock.used > 0 and lock.earliest - now + 1 or 0, more, 0, 0, lock.told }
+    return { BUSY, lock.used > 0 and lock.earliest - now + 1 or 0, more, 0, 0, whose() }
   end
   local first = mine == (lock.skip or lock.head)
   if first then
@@ -117,7 +123,7 @@ local function acquire(w, wait, birth, place, limit)
   end
   -- Nobody is told when a lease runs out. A waiter that is next looks again at that time.
   local looks = lock.used > 0 and (first or now + w.ttl / 3 > lock.earliest and is_next(mine))
-  return { QUEUED, looks and lock.earliest - now + 1 or 0, more, lock.birth, mine, lock.told }
+  return { QUEUED, looks and lock.earliest - now + 1 or 0, more, lock.birth, mine, whose() }
 end
 
 return each(function(at)

@@ -43,7 +43,8 @@ for n = 1, #KEYS do
       and tonumber(v[3]) >= w.alive + retention / 2 and not (first and wants_notice(h)) then
       w.vote = vote == '3' and vote or (listeners(w.client) or 0) > 0 and '2' or '1'
       if type(redis.pcall('HSET', KEYS[n], field, waiter_record(w))) == 'number' then
-        replies[n], left = { QUEUED, first and h.expires - now + 1 or 0, 0, tonumber(v[1]), tonumber(place), h.tag }, left - 1
+        replies[n], left = { QUEUED, first and h.expires - now + 1 or 0, 0, tonumber(v[1]), tonumber(place),
+          h.tag .. ' ' .. int(now) .. ' ' .. h.granted }, left - 1
       end
     end
   end

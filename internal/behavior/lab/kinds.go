@@ -130,7 +130,7 @@ func (l *Lab) SetTag(kind driver.Kind, name, tag string) {
 	key := l.KeyOf(kind, name)
 	parts := strings.SplitN(l.Direct.Get(l.T.Context(), key).Val(), " ", 10)
 	require.Len(l.T, parts, 10)
-	parts[8] = tag
+	parts[6] = tag
 	require.NoError(l.T, l.Direct.Set(l.T.Context(), key, strings.Join(parts, " "), redis.KeepTTL).Err())
 }
 

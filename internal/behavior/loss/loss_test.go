@@ -54,6 +54,7 @@ func TestForceUnlockTellsAHolderThatListens(t *testing.T) {
 
 		require.NoError(t, near.Mutex("x").ForceUnlock(t.Context()))
 		l.Loses(lease, lab.Soon) // the next renewal is 10 s away
+		assert.ErrorContains(t, lease.Err(), "taken away by ForceUnlock")
 		next := first.Granted(lab.Soon)
 		assert.Greater(t, next.Fence(), lease.Fence())
 		require.ErrorIs(t, lease.Release(t.Context()), holdfast.ErrLost)

@@ -229,7 +229,8 @@ for n = 1, #KEYS do
       and tonumber(v[3]) >= w.alive + retention / 2 and not (first and wants_notice(h)) then
       w.vote = vote == '3' and vote or (listeners(w.client) or 0) > 0 and '2' or '1'
       if type(redis.pcall('HSET', KEYS[n], field, waiter_record(w))) == 'number' then
-        replies[n], left = { QUEUED, first and h.expires - now + 1 or 0, 0, tonumber(v[1]), tonumber(place), h.tag }, left - 1
+        replies[n], left = { QUEUED, first and h.expires - now + 1 or 0, 0, tonumber(v[1]), tonumber(place),
+          h.tag .. ' ' .. int(now) .. ' ' .. h.granted }, left - 1
       end
     end
   end
@@ -957,13 +958,19 @@ end
 --
 -- or nothing if it is to be asked for again, as this call has taken long enough. ms is the time
 -- after which to look again, 0 for none in particular. more is 1 if the queue is longer than
--- what one call looks at: ask again at once. tag is what a holder says of itself.
+-- what one call looks at: ask again at once. tag is what a holder says of itself; if
+-- anybody holds it, the time and what was granted come after that, see record.lua.
 
 local BURIED, BUSY, EXCEEDED, CONFLICT = 0, 1, 4, 5
 
 local function granted(more)
   local fence, numbers = fences_of(lock.mine)
   return { GRANTED, fence, more, numbers }
+end
+
+local function whose()
+  local h = lock.holders[1]
+  return h and lock.told .. ' ' .. int(now) .. ' ' .. h.granted or lock.told
 end
 
 -- A token whose owner has the lock comes in beside the others of that owner, and does not wait
@@ -1039,7 +1046,7 @@ local function acquire(w, wait, birth, place, limit)
     return granted(more)
   end
   if not wait then
-    return { BUSY, lock.used > 0 and lock.earliest - now + 1 or 0, more, 0, 0, lock.told }
+    return { BUSY, lock.used > 0 and lock.earliest - now + 1 or 0, more, 0, 0, whose() }
   end
   local first = mine == (lock.skip or lock.head)
   if first then
@@ -1047,7 +1054,7 @@ local function acquire(w, wait, birth, place, limit)
   end
   -- Nobody is told when a lease runs out. A waiter that is next looks again at that time.
   local looks = lock.used > 0 and (first or now + w.ttl / 3 > lock.earliest and is_next(mine))
-  return { QUEUED, looks and lock.earliest - now + 1 or 0, more, lock.birth, mine, lock.told }
+  return { QUEUED, looks and lock.earliest - now + 1 or 0, more, lock.birth, mine, whose() }
 end
 
 return each(function(at)

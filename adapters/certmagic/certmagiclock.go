@@ -1,0 +1,95 @@
+// Package certmagiclock has the servers of a fleet obtain and renew each certificate once, with
+// [certmagic], whatever storage they share.
+//
+//	certmagic.Default.Storage = certmagiclock.New(certmagic.Default.Storage, locks)
+//
+// The locks of certmagic's own storage are files that are polled, and kept as long as a
+// timestamp in them is fresh. Here waiters come in their order, at once.
+//
+// certmagic cannot stop what it does under a lock that is lost, such as asking an authority
+// for a certificate. It may then be done twice, which costs no more than that.
+//
+// [certmagic]: https://github.com/caddyserver/certmagic
+package certmagiclock
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/caddyserver/certmagic"
+
+	"github.com/holdfast-go/holdfast"
+)
+
+// Storage is a [certmagic.Storage] with locks of this package.
+type Storage struct {
+	certmagic.Storage // where certificates are
+
+	locks *holdfast.Client
+	opts  []holdfast.LockOption
+
+	mu   sync.Mutex
+	held map[string]*holdfast.Lease // by the name of the lock
+}
+
+var (
+	_ certmagic.Storage          = (*Storage)(nil)
+	_ certmagic.TryLocker        = (*Storage)(nil)
+	_ certmagic.LockLeaseRenewer = (*Storage)(nil)
+)
+
+// New returns a storage that keeps certificates in inner, whose locks are no longer used. All
+// servers that share inner must use it with the same locks.
+func New(inner certmagic.Storage, locks *holdfast.Client, opts ...holdfast.LockOption) *Storage {
+	return &Storage{Storage: inner, locks: locks, opts: opts, held: map[string]*holdfast.Lease{}}
+}
+
+// Lock waits for the lock until ctx ends.
+func (s *Storage) Lock(ctx context.Context, name string) error {
+	return s.keep(s.locks.Mutex(name, s.opts...).Lease(ctx))
+}
+
+// TryLock takes the lock if it is free, and reports whether it did.
+func (s *Storage) TryLock(ctx context.Context, name string) (bool, error) {
+	err := s.keep(s.locks.Mutex(name, s.opts...).TryLease(ctx))
+	if errors.Is(err, holdfast.ErrLocked) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+func (s *Storage) keep(lease *holdfast.Lease, err error) error {
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.held[lease.Name()] = lease
+	return nil
+}
+
+// Unlock gives the lock up. If it was lost before, the error matches [holdfast.ErrLost].
+func (s *Storage) Unlock(ctx context.Context, name string) error {
+	s.mu.Lock()
+	lease := s.held[name]
+	delete(s.held, name)
+	s.mu.Unlock()
+	if lease == nil {
+		return holdfast.ErrNotHeld
+	}
+	return lease.Release(ctx)
+}
+
+// RenewLockLease does nothing, since leases are renewed by themselves for as long as the lock
+// is held. If the lock is lost, it returns an error that matches [holdfast.ErrLost].
+func (s *Storage) RenewLockLease(_ context.Context, name string, _ time.Duration) error {
+	s.mu.Lock()
+	lease := s.held[name]
+	s.mu.Unlock()
+	if lease == nil {
+		return holdfast.ErrNotHeld
+	}
+	return lease.Err()
+}

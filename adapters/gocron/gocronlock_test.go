@@ -1,0 +1,120 @@
+package gocronlock_test
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast"
+	gocronlock "github.com/holdfast-go/holdfast/adapters/gocron"
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/memdriver"
+)
+
+const soon = 10 * time.Second
+
+func open(t *testing.T, store driver.Driver) *holdfast.Client {
+	c := holdfast.Open(store)
+	t.Cleanup(func() { assert.NoError(t, c.Close()) })
+	return c
+}
+
+// once schedules a job that is run at once, and returns what becomes of it.
+func once(t *testing.T, job func(), opts ...gocron.SchedulerOption) <-chan string {
+	s, err := gocron.NewScheduler(opts...)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, s.Shutdown()) })
+	became := make(chan string, 2)
+	_, err = s.NewJob(gocron.OneTimeJob(gocron.OneTimeJobStartImmediately()), gocron.NewTask(job), gocron.WithName("report"),
+		gocron.WithEventListeners(
+			gocron.AfterJobRuns(func(uuid.UUID, string) { became <- "run" }),
+			gocron.AfterLockError(func(_ uuid.UUID, _ string, err error) {
+				assert.ErrorIs(t, err, holdfast.ErrLocked)
+				became <- "skipped"
+			})))
+	require.NoError(t, err)
+	s.Start()
+	return became
+}
+
+func next(t *testing.T, became <-chan string) string {
+	t.Helper()
+	select {
+	case what := <-became:
+		return what
+	case <-time.After(soon):
+		t.Fatal("the job was neither run nor skipped")
+		return ""
+	}
+}
+
+func TestJobRunsOnOneSchedulerOnly(t *testing.T) {
+	store := memdriver.New()
+	here, elsewhere := open(t, store), open(t, store)
+	var runs atomic.Int32
+	running, finish := make(chan struct{}), make(chan struct{})
+	first := once(t, func() { runs.Add(1); close(running); <-finish },
+		gocron.WithDistributedLocker(gocronlock.NewLocker(here, holdfast.WithMinHold(time.Hour))))
+	select {
+	case <-running:
+	case <-time.After(soon):
+		t.Fatal("the job was not run")
+	}
+	locker := gocron.WithDistributedLocker(gocronlock.NewLocker(elsewhere, holdfast.WithMinHold(time.Hour)))
+	require.Equal(t, "skipped", next(t, once(t, func() { runs.Add(1) }, locker)), "while it is run elsewhere")
+	close(finish)
+	require.Equal(t, "run", next(t, first))
+	require.Equal(t, "skipped", next(t, once(t, func() { runs.Add(1) }, locker)), "just after it was run elsewhere")
+	assert.EqualValues(t, 1, runs.Load())
+}
+
+// Without a least hold the lock is free once the job is done.
+func TestJobIsUnlockedWhenItIsDone(t *testing.T) {
+	c := open(t, memdriver.New())
+	for range 2 {
+		require.Equal(t, "run", next(t, once(t, func() {}, gocron.WithDistributedLocker(gocronlock.NewLocker(c)))))
+		require.Eventually(t, func() bool { return c.Mutex("report").TryLock() }, soon, time.Millisecond)
+		c.Mutex("report").Unlock()
+	}
+}
+
+func TestLeaderRunsTheJobs(t *testing.T) {
+	store := memdriver.New()
+	a, b := open(t, store), open(t, store)
+	leads := func(e *gocronlock.Elector) {
+		t.Helper()
+		require.Eventually(t, func() bool { return e.IsLeader(t.Context()) == nil }, soon, time.Millisecond)
+	}
+	first := gocronlock.NewElector(a, "scheduler")
+	defer first.Close()
+	leads(first)
+	second := gocronlock.NewElector(b, "scheduler")
+	defer second.Close()
+	require.ErrorIs(t, second.IsLeader(t.Context()), gocronlock.ErrNotLeader)
+	require.Equal(t, "run", next(t, once(t, func() {}, gocron.WithDistributedElector(first))))
+	idle := once(t, func() { t.Error("run by another than the leader") }, gocron.WithDistributedElector(second))
+	select {
+	case what := <-idle:
+		t.Fatal(what)
+	case <-time.After(50 * time.Millisecond):
+	}
+
+	first.Close()
+	leads(second)
+	require.ErrorIs(t, first.IsLeader(t.Context()), gocronlock.ErrNotLeader)
+	require.Equal(t, "run", next(t, once(t, func() {}, gocron.WithDistributedElector(second))))
+
+	// A leader that is lost stands again.
+	held, err := a.Mutex("scheduler").Inspect(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, a.Mutex("scheduler").ForceUnlock(t.Context()))
+	leads(second)
+	again, err := a.Mutex("scheduler").Inspect(t.Context())
+	require.NoError(t, err)
+	require.Greater(t, again.Holders[0].Fence, held.Holders[0].Fence)
+}

@@ -1,0 +1,84 @@
+package gooselock_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/pressly/goose/v3"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	_ "modernc.org/sqlite"
+
+	"github.com/holdfast-go/holdfast"
+	gooselock "github.com/holdfast-go/holdfast/adapters/goose"
+	"github.com/holdfast-go/holdfast/driver/memdriver"
+)
+
+// provider is a process that migrates the database in file.
+func provider(t *testing.T, file string, locks *holdfast.Client, migrate func(context.Context, *sql.Tx) error) *goose.Provider {
+	t.Helper()
+	db, err := sql.Open("sqlite", file)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, db.Close()) })
+	p, err := goose.NewProvider(goose.DialectSQLite3, db, nil,
+		goose.WithLocker(gooselock.New(locks, "migrations")),
+		goose.WithDisableGlobalRegistry(true),
+		goose.WithGoMigrations(goose.NewGoMigration(1, &goose.GoFunc{RunTx: migrate}, nil)))
+	require.NoError(t, err)
+	return p
+}
+
+func TestProcessesMigrateOnce(t *testing.T) {
+	store, file := memdriver.New(), filepath.Join(t.TempDir(), "db")
+	var migrated atomic.Int32
+	var wg sync.WaitGroup
+	for range 4 {
+		locks := holdfast.Open(store)
+		t.Cleanup(func() { assert.NoError(t, locks.Close()) })
+		p := provider(t, file, locks, func(ctx context.Context, tx *sql.Tx) error {
+			assert.False(t, locks.Mutex("migrations").TryLock(), "goose does not hold the lock")
+			migrated.Add(1)
+			_, err := tx.ExecContext(ctx, "CREATE TABLE shop (id INTEGER)")
+			return err
+		})
+		wg.Go(func() {
+			_, err := p.Up(t.Context())
+			assert.NoError(t, err)
+			v, err := p.GetDBVersion(t.Context())
+			assert.NoError(t, err)
+			assert.EqualValues(t, 1, v)
+		})
+	}
+	wg.Wait()
+	assert.EqualValues(t, 1, migrated.Load())
+	locks := holdfast.Open(store)
+	defer locks.Close()
+	assert.True(t, locks.Mutex("migrations").TryLock(), "it is still locked")
+}
+
+func TestLossAndFailuresAreTold(t *testing.T) {
+	locks := holdfast.Open(memdriver.New())
+	defer locks.Close()
+	mu := locks.Mutex("migrations")
+	p := provider(t, filepath.Join(t.TempDir(), "db"), locks, func(ctx context.Context, _ *sql.Tx) error {
+		return mu.ForceUnlock(ctx)
+	})
+	_, err := p.Up(t.Context())
+	require.ErrorIs(t, err, holdfast.ErrLost)
+
+	p = provider(t, filepath.Join(t.TempDir(), "db"), locks, func(context.Context, *sql.Tx) error {
+		return fmt.Errorf("no such column")
+	})
+	_, err = p.Up(t.Context())
+	require.ErrorContains(t, err, "no such column")
+	require.True(t, mu.TryLock(), "it is still locked")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = p.Up(ctx)
+	require.ErrorIs(t, err, context.Canceled)
+}

@@ -1,0 +1,168 @@
+// Package leader elects one of several processes, which leads until it resigns or is lost.
+//
+//	election := leader.New(locks, "scheduler", holdfast.WithHolder("worker-3"))
+//	err := election.Run(ctx, func(ctx context.Context) error {
+//		return schedule(ctx) // ctx ends when this process leads no more
+//	})
+//
+// An election is a [holdfast.Mutex], and a term of office is a lease on it. So all that is
+// said there is true here. A candidate that waits is elected as soon as the leader resigns,
+// in the order in which they came. A leader that crashes, or is cut off from the store, is
+// replaced when its lease has ended: within the TTL, a grace of at most half a second, and one
+// heartbeat of TTL/3. Before that its own context has ended. [holdfast.WithTTL] sets the
+// TTL; the default is 10 s.
+//
+// A process that is paused cannot see that it leads no more, and may write when it wakes up.
+// Where that would do damage, have what it writes to check the fence, see [Term.Fence] and the
+// packages below fence.
+//
+// The names are those of the Election in etcd's client. There an application can lead on
+// although its session is gone, and the channel of a watcher can fall silent. Here the
+// context of a term ends, Run stands for election again, and Observe tells of trouble.
+package leader
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+)
+
+// ErrNoLeader says that nobody leads.
+var ErrNoLeader = errors.New("holdfast: no leader")
+
+// Election is one office. All Elections of one name in a store are the same. Its methods may
+// be called from any goroutine.
+type Election struct{ mu *holdfast.Mutex }
+
+// New returns the election with that name, any 1 to 512 bytes. The mutex of that name stands
+// for it. opts are those of the mutex; [holdfast.WithHolder] says what the others see of this
+// candidate.
+func New(locks *holdfast.Client, name string, opts ...holdfast.LockOption) *Election {
+	// A process must not pass the office on to a goroutine of its own before others.
+	return &Election{locks.Mutex(name, append(opts[:len(opts):len(opts)], holdfast.WithStrictFIFO())...)}
+}
+
+// Campaign waits until this process leads or ctx ends. ctx bounds the waiting only. Transient
+// errors are retried; for all others see [holdfast.Mutex.Lease].
+func (e *Election) Campaign(ctx context.Context) (*Term, error) {
+	lease, err := e.mu.Lease(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &Term{lease}, nil
+}
+
+// Run calls lead whenever this process is elected, until lead has returned within its term.
+// Then Run resigns, even if lead panics, and returns what lead returned. The context of lead
+// ends when ctx does, or when this process leads no more, with a cause that matches
+// [holdfast.ErrLost]. In the latter case Run waits for lead to return, whatever that returns,
+// and stands for election again. If ctx ends before this process is elected, the error
+// matches its cause.
+func (e *Election) Run(ctx context.Context, lead func(ctx context.Context) error) error {
+	for {
+		lost, err := e.serve(ctx, lead)
+		if !lost {
+			return err
+		}
+	}
+}
+
+// serve is one term. It reports whether the term was lost.
+func (e *Election) serve(ctx context.Context, lead func(ctx context.Context) error) (lost bool, err error) {
+	t, err := e.Campaign(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer func() {
+		resigned := t.Resign(ctx)
+		lost = errors.Is(resigned, holdfast.ErrLost)
+		if err == nil {
+			err = resigned
+		}
+	}()
+	return false, lead(t.lease.WithContext(ctx))
+}
+
+// Leader returns who leads, as the store sees it now, or [ErrNoLeader]. Transient errors are
+// retried until ctx ends.
+func (e *Election) Leader(ctx context.Context) (Leader, error) {
+	info, err := e.mu.Inspect(ctx)
+	switch {
+	case err != nil:
+		return Leader{}, err
+	case len(info.Holders) == 0:
+		return Leader{}, ErrNoLeader
+	}
+	h := info.Holders[0]
+	return Leader{h.Holder, h.Fence, h.Since}, nil
+}
+
+// Observe returns what [Election.Leader] returns: at once, and whenever that has changed, until
+// ctx ends. It looks at the store every so often, so a short term in between can be missed.
+//
+//	for now, err := range election.Observe(ctx, time.Second) {
+//		…
+//	}
+//
+// While the store cannot be asked it returns the error, once. A look takes until the next
+// one is due, but at least 1 s, before it fails. Observe panics if every is not positive.
+func (e *Election) Observe(ctx context.Context, every time.Duration) iter.Seq2[Leader, error] {
+	if every <= 0 {
+		panic("holdfast: leader: every must be positive")
+	}
+	return func(yield func(Leader, error) bool) {
+		var before Leader
+		var failed error
+		for first := true; ; first = false {
+			next := time.After(every)
+			look, cancel := context.WithTimeout(ctx, max(every, time.Second))
+			now, err := e.Leader(look)
+			cancel()
+			if ctx.Err() != nil {
+				return
+			}
+			changed := first || now.Fence != before.Fence || !now.Since.Equal(before.Since) ||
+				errors.Is(err, ErrNoLeader) != errors.Is(failed, ErrNoLeader)
+			before, failed = now, err
+			if changed && !yield(now, err) {
+				return
+			}
+			select {
+			case <-next:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
+}
+
+// Leader is who leads.
+type Leader struct {
+	Name  string    // the text of [holdfast.WithHolder], by default host and process
+	Fence int64     // of the term
+	Since time.Time // on the store's clock
+}
+
+// Term is the time for which this process leads.
+type Term struct{ lease *holdfast.Lease }
+
+// Context returns a context that ends when the term does. If the term was lost, the cause
+// matches [holdfast.ErrLost], and it ends before another is elected. The context has the values
+// of the one that Campaign was called with.
+func (t *Term) Context() context.Context { return t.lease.Context() }
+
+// Err returns nil while this process leads. Otherwise it says why the term has ended, see
+// [holdfast.Lease.Err].
+func (t *Term) Err() error { return t.lease.Err() }
+
+// Fence returns the number of the term, larger than that of every earlier term, see
+// [holdfast.Lease.Fence].
+func (t *Term) Fence() int64 { return t.lease.Fence() }
+
+// Resign ends the term, and the next candidate leads. If the term was lost before, the error
+// matches [holdfast.ErrLost]. Resign works with a ctx that has ended; if the store does not
+// answer, see [holdfast.Lease.Release].
+func (t *Term) Resign(ctx context.Context) error { return t.lease.Release(ctx) }

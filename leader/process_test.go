@@ -1,0 +1,189 @@
+//go:build unix
+
+package leader_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/fence"
+	"github.com/holdfast-go/holdfast/internal/behavior/lab"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/leader"
+)
+
+const (
+	ttl    = 2 * time.Second
+	before = 20 * time.Second // far more than anything here takes
+)
+
+func init() { redistest.RegisterChild("candidate", candidate) }
+
+// candidate is a process that stands for election, and says so when its terms begin and end.
+func candidate() {
+	rdb := redis.NewClient(&redis.Options{Network: os.Getenv("REDIS_NETWORK"), Addr: os.Getenv("REDIS_ADDR")})
+	locks := holdfast.New(rdb, holdfast.WithPrefix(os.Getenv("REDIS_PREFIX")), holdfast.WithTTL(ttl))
+	e := leader.New(locks, "x", holdfast.WithHolder(os.Getenv("NAME")))
+	for {
+		term, err := e.Campaign(context.Background())
+		if err != nil {
+			panic(err)
+		}
+		fmt.Println("leads", term.Fence())
+		<-term.Context().Done()
+		fmt.Println("lost", errors.Is(context.Cause(term.Context()), holdfast.ErrLost))
+	}
+}
+
+func child(t *testing.T, s *redistest.Server, name string) *redistest.Process {
+	return redistest.Child(t, "candidate", "NAME="+name,
+		"REDIS_NETWORK="+s.Network(), "REDIS_ADDR="+s.Addr(), "REDIS_PREFIX="+s.Prefix())
+}
+
+func heard(t *testing.T, p *redistest.Process) string {
+	t.Helper()
+	select {
+	case line := <-p.Lines():
+		return line
+	case <-time.After(before):
+		t.Fatal("the process says nothing")
+		return ""
+	}
+}
+
+// fenceOf returns the fence of a process that leads now.
+func fenceOf(t *testing.T, p *redistest.Process) int64 {
+	t.Helper()
+	number, leads := strings.CutPrefix(heard(t, p), "leads ")
+	require.True(t, leads)
+	fence, err := strconv.ParseInt(number, 10, 64)
+	require.NoError(t, err)
+	return fence
+}
+
+func TestLeaderThatIsKilledOrPausedIsReplaced(t *testing.T) {
+	s := redistest.Shared(t)
+	l := lab.New(t, s)
+	l.Retention = time.Minute // the children have the usual one
+	watch := leader.New(l.Near(), "x")
+	leads := func(name string) int64 {
+		t.Helper()
+		now, err := watch.Leader(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, name, now.Name)
+		return now.Fence
+	}
+	a := child(t, s, "a")
+	first := fenceOf(t, a)
+	b := child(t, s, "b")
+	l.UntilQueue("x", 1)
+	assert.Equal(t, first, leads("a"))
+
+	// Paused, it is replaced; when it goes on it says so and is next.
+	stopped := time.Now()
+	require.NoError(t, a.Signal(syscall.SIGSTOP))
+	second := fenceOf(t, b)
+	t.Logf("replaced after %v", time.Since(stopped))
+	assert.Greater(t, second, first)
+	leads("b")
+	require.NoError(t, a.Signal(syscall.SIGCONT))
+	require.Equal(t, "lost true", heard(t, a))
+	l.UntilQueue("x", 1)
+	leads("b")
+
+	// Killed, it is replaced by the first.
+	b.Kill()
+	third := fenceOf(t, a)
+	assert.Greater(t, third, second)
+	leads("a")
+	a.Kill()
+}
+
+// The master dies, and with it the knowledge of who led. Candidates are elected at the new
+// one, with larger fences, and the old leader has heard of its loss at the latest when its
+// lease is over.
+func TestElectionsGoOnAfterAFailover(t *testing.T) {
+	t.Parallel()
+	s := redistest.NewSentinels(t)
+	type term struct {
+		name  string
+		fence int64
+	}
+	terms := make(chan term, 100)
+	var lead [2]atomic.Bool
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, len(lead))
+	for i := range lead {
+		locks := holdfast.New(s.Client(t), holdfast.WithTTL(ttl))
+		t.Cleanup(func() { _ = locks.Close() })
+		e := leader.New(locks, "x")
+		go func() {
+			done <- e.Run(ctx, func(ctx context.Context) error {
+				lease, err := leaseFence(ctx)
+				assert.NoError(t, err)
+				lead[i].Store(true)
+				terms <- term{strconv.Itoa(i), lease}
+				<-ctx.Done()
+				lead[i].Store(false)
+				return context.Cause(ctx)
+			})
+		}()
+	}
+	next := func() term {
+		select {
+		case now := <-terms:
+			return now
+		case <-time.After(2 * before):
+			t.Fatal("nobody is elected")
+			return term{}
+		}
+	}
+	first := next()
+	old := s.Master(t)
+	for _, replica := range s.Servers {
+		if replica != old {
+			replica.Detach(t, old) // so that it knows nothing of what follows
+		}
+	}
+	watch := holdfast.New(s.Client(t), holdfast.WithTTL(ttl))
+	t.Cleanup(func() { _ = watch.Close() })
+	require.NoError(t, watch.Mutex("x").ForceUnlock(t.Context()))
+	second := next()
+	assert.Greater(t, second.fence, first.fence)
+
+	old.Kill()
+	for _, replica := range s.Servers {
+		if replica != old {
+			require.NoError(t, replica.Client(t).ConfigSet(t.Context(), "masterauth", "").Err())
+		}
+	}
+	s.AwaitNewMaster(t, old)
+	third := next()
+	assert.Greater(t, third.fence, second.fence)
+	assert.Eventually(t, func() bool { return lead[0].Load() != lead[1].Load() }, 2*ttl, 10*time.Millisecond, "one leads")
+	cancel()
+	for range lead {
+		require.ErrorIs(t, <-done, context.Canceled)
+	}
+}
+
+func leaseFence(ctx context.Context) (int64, error) {
+	fences, err := fence.Of(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return fences[0].Number, nil
+}
