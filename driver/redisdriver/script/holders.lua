@@ -22,7 +22,7 @@ local function hold(w)
     end
     lock.used = lock.used + h.weight
   end
-  h.granted = string.format('%d %d %d %d %s %s', fence, numbers, last, now, w.client, w.text)
+  h.granted = string.format('%d %d %d %d ', fence, numbers, last, now) .. w.client .. ' ' .. w.text -- %s ends at a NUL
   lock.count = lock.count + 1
   if lock.count == 1 or h.expires < lock.earliest then
     lock.earliest, lock.span = h.expires, h.expires - now

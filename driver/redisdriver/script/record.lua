@@ -14,7 +14,7 @@ local function holder_read(record)
 end
 
 local function holder_record(h)
-  return string.format('%s %d %d %d %s %s', h.token, h.expires, h.ttl, h.weight, h.tag, h.granted)
+  return h.token .. string.format(' %d %d %d ', h.expires, h.ttl, h.weight) .. h.tag .. ' ' .. h.granted
 end
 
 local function fences_of(h)

@@ -66,7 +66,7 @@ local function holder_read(record)
 end
 
 local function holder_record(h)
-  return string.format('%s %d %d %d %s %s', h.token, h.expires, h.ttl, h.weight, h.tag, h.granted)
+  return h.token .. string.format(' %d %d %d ', h.expires, h.ttl, h.weight) .. h.tag .. ' ' .. h.granted
 end
 
 local function fences_of(h)
@@ -440,7 +440,7 @@ local function hold(w)
     end
     lock.used = lock.used + h.weight
   end
-  h.granted = string.format('%d %d %d %d %s %s', fence, numbers, last, now, w.client, w.text)
+  h.granted = string.format('%d %d %d %d ', fence, numbers, last, now) .. w.client .. ' ' .. w.text -- %s ends at a NUL
   lock.count = lock.count + 1
   if lock.count == 1 or h.expires < lock.earliest then
     lock.earliest, lock.span = h.expires, h.expires - now
