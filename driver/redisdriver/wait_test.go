@@ -2,6 +2,7 @@ package redisdriver_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -75,4 +76,23 @@ func TestHeartbeatSeesWhatHasHappened(t *testing.T) {
 			})
 		})
 	}
+}
+
+// After a failover that lost writes two can have been given one place. Its record is that of
+// the second, and a heartbeat of the first must not make it its own.
+func TestHeartbeatTakesNoPlaceOfAnother(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		rdb := s.Client(t)
+		c := &scene{t: t, s: s, d: open(t, rdb, s)}
+		c.comes("holder", minute)
+		waiter := c.comes("waiter", minute)
+		waiter.ask()
+		key := c.d.Key(waiter.req.Kind, waiter.req.Name)
+		record := strings.Replace(rdb.HGet(t.Context(), key, "w:1").Val(), "waiter ", "other ", 1)
+		require.NoError(t, rdb.HSet(t.Context(), key, "w:1", record, "t:other", "w1").Err())
+		require.NoError(t, rdb.HDel(t.Context(), key, "t:waiter").Err())
+		waiter.must(driver.Queued)
+		require.Equal(t, record, rdb.HGet(t.Context(), key, "w:1").Val())
+		require.Contains(t, rdb.HGet(t.Context(), key, "w:2").Val(), "waiter ")
+	})
 }
