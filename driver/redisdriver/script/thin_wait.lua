@@ -29,10 +29,10 @@ for n = 1, #KEYS do
   local place = ARGV[11 + at]
   if not replies[n] and not records[n] and place ~= '0' then
     local field = 'w:' .. place
-    local v = redis.pcall('HMGET', KEYS[n], 'birth', 'limit', 'life', 'head', 'skip', 'shares', 'owner', 'h:1', field)
+    local v = redis.pcall('HMGET', KEYS[n], 'birth', 'limit', 'life', 'head', 'skip', 'owner', 'h:1', field)
     local h, token, ask, vote
-    if v[1] == ARGV[10 + at] and v[2] == ARGV[13 + at] and not (v[5] or v[6] or v[7]) and v[8] and v[9] then
-      h, token, ask, vote = holder_read(v[8]), string.match(v[9], '^(%S+) (%d+) %d+ %d+ %d+ %d+ (%d) ')
+    if v[1] == ARGV[10 + at] and v[2] == ARGV[13 + at] and not (v[5] or v[6]) and v[7] and v[8] then
+      h, token, ask, vote = holder_read(v[7]), string.match(v[8], '^(%S+) (%d+) %d+ %d+ %d+ %d+ (%d) ')
     end
     local w = { token = ARGV[3 + at], ask = ARGV[4 + at], ttl = tonumber(ARGV[5 + at]), fences = ARGV[6 + at],
       client = ARGV[8 + at], text = ARGV[9 + at], weight = tonumber(ARGV[12 + at]), owner = ARGV[14 + at] }
