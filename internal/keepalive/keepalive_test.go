@@ -140,6 +140,19 @@ func TestTrustEndsInTimeWhileARenewalHangs(t *testing.T) {
 	})
 }
 
+// Rule 1. The store may have renewed the lease just after the request was sent.
+func TestRenewalProvesTheLeaseFromWhenItWasSent(t *testing.T) {
+	const late = ttl / 10
+	s := &store{renew: func(l []driver.Lease) []error { time.Sleep(late); return all(nil)(l) }}
+	bubble(t, s, func(t *testing.T, k *keepalive.Keeper) {
+		h := hold(k, "a", time.Now())
+		time.Sleep(ttl/3 + late)
+		synctest.Wait()
+		require.Equal(t, trusted-late, k.Trust(&h.Entry).Left())
+		require.True(t, k.Remove(&h.Entry))
+	})
+}
+
 func TestFailedRenewalsAreRepeatedUntilTrustEnds(t *testing.T) {
 	broken := errors.New("broken")
 	s := &store{renew: all(broken)}
