@@ -68,6 +68,7 @@
 //
 //  1. claim.TestStalePushIsNotBelieved
 //     claim.TestTrustCountsFromTheAskThatThePushNames
+//     keepalive.TestRenewalProvesTheLeaseFromWhenItWasSent
 //  2. redisdriver.TestSilentWaiterIsSkippedAfterTwoThirdsOfItsTTL
 //     keepalive.TestGrantThatUsedUpMuchTimeIsRenewedAtOnce
 //  3. redisdriver.TestEveryGrantedAnswerGivesTheFullTTLAndGrace
@@ -82,6 +83,7 @@
 //     claim.TestFailedAskIsUnsettledUnlessItWasNotExecuted
 //     fault.TestStragglingAskTakesNothing
 //  6. claim.TestTokensAreFreshForEveryAcquisition
+//     session.TestTokensOfACopiedProcessDiffer
 //     reentry.TestOwnersAreNeverInsideTogether
 //     exclusion.TestPartReleaseThatComesLateTakesNothing
 //  7. redisdriver.TestWaiterThatSeemsGoneIsPassedOverOnceAndKeepsItsPlace

@@ -159,7 +159,7 @@ var clientMutants = []mutant{
 		bug:  "Trust is counted from when the replicas had confirmed, not from when they were asked.",
 		file: "internal/claim/confirm.go",
 		old:  "return keepalive.NewTrust(sent, c.TTL), err", new: "return keepalive.NewTrust(time.Now(), c.TTL), err",
-		tests: []tests{{unit, "internal/claim", "TestTrustCountsFromTheConfirmation"}},
+		tests: []tests{{unit, "internal/claim", "TestConfirmationIsTrustedFromWhenItWasAskedFor"}},
 	},
 
 	{
@@ -187,8 +187,8 @@ var clientMutants = []mutant{
 		name: "hand-over-not-checked-again",
 		bug:  "A goroutine that was handed the lock does not look whether it was lost on the way.",
 		file: "internal/local/acquire.go",
-		old:  "if g.state != held {\n\t\tl.mu.Unlock()\n\t\treturn nil", new: "if false {\n\t\tl.mu.Unlock()\n\t\treturn nil",
-		tests: []tests{{unit, "internal/local", "TestNobodyEntersOnATermThatIsLost TestForcedTermPassesToNobody"}},
+		old:  "if g.state != held {\n\t\th.end", new: "if false {\n\t\th.end",
+		tests: []tests{{unit, "internal/local", "TestLeaseThatIsLostBetweenTwoHandsIsNotUsed"}},
 	},
 	{
 		name: "hand-over-to-other-options",

@@ -192,9 +192,11 @@ func (h *hunter) unharmed(ctx context.Context, chosen []*mutant) error {
 		if err := h.build(ctx, t.pkg, "", binary); err != nil {
 			return err
 		}
-		failed, err := h.run(ctx, binary, t)
+		patient := *h
+		patient.timeout = 10 * h.timeout // for the tests of many mutants
+		failed, out, err := patient.run(ctx, binary, t)
 		if err == nil && failed != "" {
-			err = fmt.Errorf("%s fails in %s without a mutant", failed, pkg)
+			err = fmt.Errorf("%s fails in %s without a mutant:\n%s", failed, pkg, out)
 		}
 		if err != nil {
 			return err
@@ -218,7 +220,7 @@ func (h *hunter) try(ctx context.Context, m *mutant) result {
 			err = h.build(ctx, t.pkg, overlay, filepath.Join(dir, "mutant.test"))
 		}
 		if err == nil {
-			r.found, err = h.run(ctx, filepath.Join(dir, "mutant.test"), t)
+			r.found, _, err = h.run(ctx, filepath.Join(dir, "mutant.test"), t)
 		}
 		if r.tier = t.tier; r.found != "" || err != nil {
 			break
@@ -271,24 +273,22 @@ var (
 	panics  = regexp.MustCompile(`(?m)^(?:panic|fatal error): .*`)
 )
 
-// run runs tests of a binary, and returns the one that failed, or nothing.
-func (h *hunter) run(ctx context.Context, binary string, t tests) (failed string, err error) {
+// run runs tests of a binary, and returns the one that failed, or nothing, and what it says.
+func (h *hunter) run(ctx context.Context, binary string, t tests) (failed string, out []byte, err error) {
 	cmd := exec.CommandContext(ctx, binary, "-test.failfast", "-test.timeout", h.timeout.String(), "-test.run", t.pattern())
 	cmd.Dir = filepath.Join(h.root, t.pkg)
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	err = cmd.Run()
+	out, err = cmd.CombinedOutput()
 	if _, ended := errors.AsType[*exec.ExitError](err); ended && ctx.Err() == nil {
-		names := failure.FindAllStringSubmatch(out.String(), -1)
+		names := failure.FindAllSubmatch(out, -1)
 		if len(names) > 0 { // the last is the innermost
-			return names[len(names)-1][1], nil
+			return string(names[len(names)-1][1]), out, nil
 		}
-		return cmp.Or(panics.FindString(out.String()), "the end of the process"), nil
+		return cmp.Or(string(panics.Find(out)), "the end of the process"), out, nil
 	}
-	if err == nil && strings.Contains(out.String(), "no tests to run") {
+	if err == nil && bytes.Contains(out, []byte("no tests to run")) {
 		err = fmt.Errorf("%s has no test %s", t.pkg, t.names)
 	}
-	return "", err
+	return "", out, err
 }
 
 // report prints a table, survivors last.

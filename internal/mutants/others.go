@@ -111,7 +111,7 @@ var fenceMutants = []mutant{
 		bug:  "Redis compares fences as texts, so 9 is newer than 10.",
 		file: "fence/redisfence/guard.lua",
 		old:  "tonumber(ARGV[2 * i]) < tonumber(seen)", new: "ARGV[2 * i] < seen",
-		tests: []tests{{unit, "fence/redisfence", "TestOnlyTheNewestHolderWrites"}},
+		tests: []tests{{unit, "fence/redisfence", "TestFencesAreComparedAsNumbers"}},
 	},
 	{
 		name: "fence-redis-records-what-it-refuses",
