@@ -28,6 +28,13 @@ var clientMutants = []mutant{
 		tests: []tests{{unit, "internal/claim", "TestPushIsTrustedFromTheAskThatItNames TestTrustCountsFromTheAskThatThePushNames"}},
 	},
 	{
+		name: "forged-grant-trusted", of: "rule 1",
+		bug:  "News of a grant that rests on an ask which was never sent is believed.",
+		file: "internal/claim/wait.go",
+		old:  "if ask < a.first || ask > a.last {\n\t\treturn keepalive.Trust{}, false", new: "if ask < a.first || ask > a.last {\n\t\treturn keepalive.NewTrust(time.Now(), c.TTL), true",
+		tests: []tests{{unit, "internal/claim", "FuzzNewsIsTrustedNoLongerThanItsAsk TestNewsThatProvesNothingHasTheClaimAsk"}},
+	},
+	{
 		name: "late-grant-used", of: "rule 1",
 		bug:  "A grant whose lease was over when it came is used.",
 		file: "internal/claim/wait.go",

@@ -107,6 +107,13 @@ var fenceMutants = []mutant{
 		tests: []tests{{unit, "fence/httpfence", "TestReadersAreStaleOnlyAfterALaterWriterAndPermitsNever"}},
 	},
 	{
+		name: "fence-http-any-number",
+		bug:  "A header may have a fence of 0, which no lease has.",
+		file: "fence/httpfence/httpfence.go",
+		old:  "case f.Number < 1:", new: "case false:",
+		tests: []tests{{unit, "fence/httpfence", "TestMalformedHeaderIsRefused FuzzHeader"}},
+	},
+	{
 		name: "fence-redis-compares-texts",
 		bug:  "Redis compares fences as texts, so 9 is newer than 10.",
 		file: "fence/redisfence/guard.lua",

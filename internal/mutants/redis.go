@@ -415,4 +415,25 @@ var driverMutants = []mutant{
 		old:  "err == nil && n < int64(replicas)", new: "false",
 		tests: []tests{{unit, drv, "TestConfirmCountsReplicasThatHaveTheGrant"}},
 	},
+	{
+		name: "reply-of-any-length",
+		bug:  "An answer with more numbers than there can be is read to its end.",
+		file: "driver/redisdriver/script.go",
+		old:  "if len(list) == 0 || len(list) > len(a.n) {", new: "if false {",
+		tests: []tests{{unit, drv, "FuzzReplies"}},
+	},
+	{
+		name: "news-of-any-length",
+		bug:  "News of a grant is read without a look at how many words it has.",
+		file: "driver/redisdriver/wake.go",
+		old:  `word[0] == "granted" && (len(word) == 5 || len(word) == 6):`, new: `word[0] == "granted":`,
+		tests: []tests{{unit, drv, "FuzzNews"}},
+	},
+	{
+		name: "keys-of-two-prefixes",
+		bug:  "A prefix may look like the beginning of a key with another prefix.",
+		file: "driver/redisdriver/redisdriver.go",
+		old:  `strings.Contains(prefix+":", part)`, new: "false",
+		tests: []tests{{unit, drv, "FuzzKeys TestKeysOfAllPrefixesKindsAndNamesDiffer"}},
+	},
 }
