@@ -111,9 +111,9 @@ func report(err error) int {
 }
 
 // say prints err after the name of the program, with which the library's errors begin
-// already.
+// already. It is one line, whatever of the command line it repeats.
 func say(err error) {
-	fmt.Fprintln(os.Stderr, "holdfast:", strings.TrimPrefix(err.Error(), "holdfast: "))
+	fmt.Fprintln(os.Stderr, "holdfast:", visible(strings.TrimPrefix(err.Error(), "holdfast: ")))
 }
 
 func version() string {

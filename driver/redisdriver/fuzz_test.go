@@ -1,8 +1,10 @@
 package redisdriver_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -101,7 +103,6 @@ func FuzzNews(f *testing.F) {
 		var said []driver.Grant
 		for line := range strings.SplitSeq(news, "\n") {
 			var g driver.Grant
-			var token string
 			word := strings.Split(line, " ")
 			switch {
 			case line == "ask t":
@@ -109,8 +110,11 @@ func FuzzNews(f *testing.F) {
 			case line == "lost t":
 				g.Status = driver.Lost
 			case word[0] == "granted" && (len(word) == 5 || len(word) == 6):
-				n, err := fmt.Sscan(strings.Join(word[1:5], " "), &token, &g.Ask, &g.Fence, &g.Fences)
-				if n < 4 || err != nil || token != "t" {
+				var bad [3]error
+				g.Ask, bad[0] = strconv.ParseUint(word[2], 10, 64)
+				g.Fence, bad[1] = strconv.ParseInt(word[3], 10, 64)
+				g.Fences, bad[2] = strconv.ParseInt(word[4], 10, 64)
+				if word[1] != "t" || errors.Join(bad[:]...) != nil {
 					continue
 				}
 				g.Status = driver.Granted

@@ -62,13 +62,6 @@ var protocolMutants = []mutant{
 		tests: []tests{conform("SilentHolderIsReplacedByTheNextWaiter RenewRevivesNoExpiredLeaseBeforeAWaiter")},
 	},
 	{
-		name: "lua-clock-back-on-renewal", of: "rule 4",
-		bug:  "After the server's clock was set back, a lease goes on until the old time comes again.",
-		file: lua + "thin_renew.lua",
-		old:  " and h.expires <= now + h.ttl + grace(h.ttl)", new: "",
-		tests: []tests{{unit, drv, "TestRenewalAfterTheClockSteppedBackIsNotTooLong"}},
-	},
-	{
 		name: "lua-clock-back-on-expiry", of: "rule 4",
 		bug:  "A contender does not cut a lease that has more left than its whole length.",
 		file: lua + "rare.lua",
