@@ -19,19 +19,25 @@ import (
 // Seeds of replies, see redistest.Replies: arrays of numbers, as the scripts give them, and
 // what stands in their way.
 func seedReplies(f *testing.F) {
-	f.Add([]byte{9, 1, 9, 4, 1, 3, 1, 100, 1, 0, 1, 1})                                     // granted
-	f.Add([]byte{9, 1, 9, 6, 1, 2, 1, 100, 1, 0, 1, 1, 1, 1, 4, 3, 't', 'a', 'g'})          // queued
-	f.Add([]byte{9, 1, 9, 3, 1, 3, 1, 100, 1, 1, 9, 1, 9, 2, 1, 0, 1, 1, 9, 1, 9, 1, 1, 0}) // there is more
-	f.Add([]byte{9, 1, 0, 9, 1, 0, 9, 2, 9, 1, 1, 0})                                       // to be asked for again
-	f.Add([]byte{9, 1, 9, 1, 4, 1, '-'})                                                    // a text alone
-	f.Add([]byte{9, 1, 9, 7, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1})                     // too many numbers
-	f.Add([]byte{9, 1, 9, 2, 6, 1, 2, 3, 4, 5, 6, 7, 8, 7, 1, 8, 2, 0, 'a', 'b', 'c', 'd', 0})
+	f.Add([]byte{9, 4, 1, 3, 1, 100, 1, 0, 1, 1})                            // granted
+	f.Add([]byte{9, 6, 1, 2, 1, 100, 1, 0, 1, 1, 1, 1, 4, 3, 't', 'a', 'g'}) // queued
+	f.Add([]byte{9, 3, 1, 3, 1, 100, 1, 1, 9, 2, 1, 0, 1, 1, 9, 1, 1, 0})    // there is more
+	f.Add([]byte{9, 1, 0, 9, 1, 0, 9, 2, 9, 1, 1, 0})                        // to be asked for again
+	f.Add([]byte{9, 1, 4, 1, '-'})                                           // a text alone
+	f.Add([]byte{9, 7, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1})            // too many numbers
+	f.Add([]byte{9, 2, 6, 1, 2, 3, 4, 5, 6, 7, 8, 7, 1, 8, 2, 0, 'a', 'b', 'c', 'd', 0})
 	f.Add([]byte{5, 1, 5, 1, 9, 1, 5, 4, 5, 9, 5, 11})
-	f.Add([]byte{9, 3, 3, 1, 2, 3, 4, 5, 6, 7, 8, 4, 1, '7'})                                                                // inspect: free
-	f.Add(append([]byte{9, 3, 3, 1, 2, 3, 4, 5, 6, 7, 8, 4, 23}, "7 t 1 9 9 1 7 1 - c text"...))                             // thin
-	f.Add(append(append([]byte{9, 3, 1, 1, 0, 9, 2, 4, 3}, "h:1"...), append([]byte{4, 21}, "9 9 1 7 1 7 1 - t c x"...)...)) // fat
-	f.Add(append(append([]byte{9, 3, 1, 1, 0, 9, 2, 4, 3}, "w:1"...), append([]byte{4, 20}, "t 1 1 9 1 9 1 c =% x"...)...))
+	for _, state := range [][]byte{ // for Inspect: free, thin, fat, and with a queue
+		text("7"), text("7 1 t 9 9 1 - 7 1 7 1 c text"),
+		slices.Concat([]byte{0, 9, 2}, text("h:1"), text("t 9 9 1 - 7 1 7 1 c text")),
+		slices.Concat([]byte{0, 9, 4}, text("w:1"), text("t 1 1 9 1 9 1 c =% text"), text("limit"), text("x")),
+	} {
+		f.Add(append([]byte{9, 3, 1, 1}, append(state, 9, 0)...))
+	}
 }
+
+// text is a text among replies.
+func text(s string) []byte { return append([]byte{4, byte(len(s))}, s...) }
 
 // Whatever a server answers, a call returns, and no error comes with a grant.
 func FuzzReplies(f *testing.F) {
@@ -91,7 +97,7 @@ func FuzzNews(f *testing.F) {
 		f.Add(news)
 	}
 	f.Fuzz(func(t *testing.T, news string) {
-		d := redisdriver.New(redistest.Replies(t, []byte{9, 1, 9, 4, 1, 3, 1, 100, 1, 0, 1, 1}))
+		d := redisdriver.New(redistest.Replies(t, []byte{9, 4, 1, 3, 1, 100, 1, 0, 1, 1}))
 		defer func() { require.NoError(t, d.Close()) }()
 		var heard []driver.Grant
 		r := &driver.Request{Kind: driver.Mutex, Name: "x", Token: "t", Ask: 1, TTL: time.Second}

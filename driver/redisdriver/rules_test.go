@@ -279,6 +279,21 @@ func TestWaiterWithoutSubscriptionIsNotPassedOver(t *testing.T) {
 	})
 }
 
+// Rule 7. A user may run scripts and not publish in them. What was granted stays granted.
+func TestRefusedPublishUndoesNoGrant(t *testing.T) {
+	s := redistest.Real(t)
+	rdb := s.Client(t)
+	require.NoError(t, rdb.Do(context.Background(), "acl", "setuser", "silent", "on", "nopass", "~*", "&*", "+@all", "-publish").Err())
+	d := open(t, s.Client(t, func(o *redis.Options) { o.Username, o.Password = "silent", "any" }), s)
+	a, b := join(t, d, "a", ttl), join(t, d, "b", ttl)
+	a.must(driver.Granted)
+	b.must(driver.Queued)
+	a.release()
+	require.Equal(t, "b", holder(t, d).Holder)
+	b.must(driver.Granted)
+	b.release()
+}
+
 // Rule 8. However many dead waiters stand before a live one, it is served by the
 // release; and no single run of a script looks at more than 64 of them.
 func TestLiveWaiterBehindManyDeadOnesIsServedPiecemeal(t *testing.T) {

@@ -14,13 +14,13 @@ import (
 
 // Whatever the nodes answer, a call returns, and a grant rests on the ask of its request.
 func FuzzReplies(f *testing.F) {
-	granted := []byte{9, 1, 9, 4, 1, 3, 1, 100, 1, 0, 1, 1, 9, 1, 9, 2, 1, 100, 1, 0}
-	busy := []byte{9, 1, 9, 5, 1, 1, 1, 9, 1, 0, 1, 0, 1, 0}
+	granted := []byte{9, 4, 1, 3, 1, 100, 1, 0, 1, 1, 9, 2, 1, 100, 1, 0}
+	busy := []byte{9, 5, 1, 1, 1, 9, 1, 0, 1, 0, 1, 0}
 	f.Add(granted, granted, granted)
 	f.Add(granted, granted, busy)
 	f.Add(granted, busy, []byte{})
-	f.Add(granted, []byte{9, 1, 9, 4, 1, 3, 1, 50, 1, 0, 1, 9, 9, 2, 1, 0, 1, 1}, []byte{5, 2})
-	f.Add([]byte{9, 1, 9, 1, 1, 0}, []byte{0}, []byte{8, 1, 1, 1, 'a', 'b', 'c', 'd'})
+	f.Add(granted, []byte{9, 4, 1, 3, 1, 50, 1, 0, 1, 9, 9, 2, 1, 0, 1, 1}, []byte{5, 2})
+	f.Add([]byte{9, 1, 1, 0}, []byte{0}, []byte{8, 1, 1, 1, 'a', 'b', 'c', 'd'})
 	f.Fuzz(func(t *testing.T, a, b, c []byte) {
 		ctx := t.Context()
 		var nodes []driver.Driver

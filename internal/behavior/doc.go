@@ -88,6 +88,7 @@
 //     exclusion.TestPartReleaseThatComesLateTakesNothing
 //  7. redisdriver.TestWaiterThatSeemsGoneIsPassedOverOnceAndKeepsItsPlace
 //     redisdriver.TestWaiterWithoutSubscriptionIsNotPassedOver
+//     redisdriver.TestRefusedPublishUndoesNoGrant
 //     cluster.TestWaitersPollWhereScriptsMayNotPublish
 //  8. redisdriver.TestLiveWaiterBehindManyDeadOnesIsServedPiecemeal
 //     redisdriver.TestForceAndAskServeThoseBehindManyDeadOnes
