@@ -36,6 +36,11 @@ func FuzzNewsIsTrustedNoLongerThanItsAsk(f *testing.F) {
 				}
 				break
 			}
+			defer func() { // the session ends when all are answered
+				for len(s.Asks) > 0 {
+					(<-s.Asks).Queued()
+				}
+			}()
 			first.Wake(driver.Grant{Status: driver.Status(status), Ask: n, Fence: fence, Fences: fences})
 			if w.returned() {
 				require.NoError(t, w.err)
