@@ -463,6 +463,25 @@ func TestPlaceOfAnEarlierLifeDoesNotCollide(t *testing.T) {
 	})
 }
 
+// Rule 10. Nor does a place of an earlier life lead before those who came in this one.
+func TestPlaceOfAnEarlierLifeOvertakesNobody(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		rdb := s.Client(t)
+		d := open(t, rdb, s)
+		a, b, c := join(t, d, "a", ttl), join(t, d, "b", ttl), join(t, d, "c", ttl)
+		e, f := join(t, d, "e", ttl), join(t, d, "f", ttl)
+		a.must(driver.Granted)
+		b.must(driver.Queued)
+		require.NoError(t, rdb.Del(context.Background(), key(s)).Err())
+		c.must(driver.Granted)
+		e.must(driver.Queued)
+		f.must(driver.Queued)
+		e.release() // its place has the number of that of b
+		b.must(driver.Queued)
+		require.Equal(t, []string{"f", "b"}, queue(t, d))
+	})
+}
+
 // Rule 10. Numbers are not used again while the key lives, or two could have one place.
 func TestPlacesAreNotReused(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, s *redistest.Server) {

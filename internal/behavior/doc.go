@@ -96,6 +96,7 @@
 //  10. redisdriver.TestWaiterReturnsToItsPlace
 //     redisdriver.TestWhoWasServedHasNoPlace
 //     redisdriver.TestPlaceOfAnEarlierLifeDoesNotCollide
+//     redisdriver.TestPlaceOfAnEarlierLifeOvertakesNobody
 //     redisdriver.TestPlacesAreNotReused
 //  11. redisdriver.TestNobodyShortensTheLifeOfTheKey
 //     redisdriver.TestFullMemoryStopsNobodyWhoIsThere

@@ -36,6 +36,11 @@ func FuzzNewsIsTrustedNoLongerThanItsAsk(f *testing.F) {
 				}
 				break
 			}
+			require.False(t, w.returned()) // all that is due at this moment was sent
+			for len(s.Asks) > 0 {
+				sent = append(sent, time.Now())
+				(<-s.Asks).Queued()
+			}
 			defer func() { // the session ends when all are answered
 				for len(s.Asks) > 0 {
 					(<-s.Asks).Queued()

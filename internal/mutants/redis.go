@@ -150,7 +150,7 @@ var protocolMutants = []mutant{
 		bug:  "A waiter comes back to a place that an earlier life of the lock has given it.",
 		file: lua + "queue.lua",
 		old:  "place > 0 and birth == lock.birth and ", new: "place > 0 and ",
-		tests: []tests{{unit, drv, "TestPlaceOfAnEarlierLifeDoesNotCollide"}},
+		tests: []tests{{unit, drv, "TestPlaceOfAnEarlierLifeOvertakesNobody"}},
 	},
 	{
 		name: "lua-dropped-waiter-at-the-end", of: "rule 10",
@@ -241,7 +241,7 @@ var protocolMutants = []mutant{
 		bug:  "The next grant gets a fence that the last one may use in its process.",
 		file: lua + "holders.lua",
 		old:  "set('high', last)", new: "set('high', fence)",
-		tests: []tests{conform("ReservedFencesOfAWaiterAreNotGiven ReservedFencesAreNotGiven")},
+		tests: []tests{{unit, drv, "TestNumbersOfAPushedGrantAreNotThoseOfTheNext"}},
 	},
 	{
 		name: "lua-nobody-is-informed", of: "rule 13, B4",
