@@ -555,6 +555,20 @@ func TestFenceAheadOfTheClockIsRemembered(t *testing.T) {
 	})
 }
 
+// Rule 12. Nor is it forgotten when the lock becomes a hash, as somebody waits.
+func TestFenceAheadOfTheClockIsRememberedByAQueue(t *testing.T) {
+	redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
+		d := open(t, s.Client(t), s)
+		a, b := join(t, d, "a", ttl), join(t, d, "b", ttl)
+		ahead := a.must(driver.Granted).Fence + (10 * time.Minute).Microseconds()
+		first, err := d.RaiseFence(context.Background(), a.lease(), ahead, 1)
+		require.NoError(t, err)
+		b.must(driver.Queued)
+		a.release()
+		require.Greater(t, b.must(driver.Granted).Fence, first)
+	})
+}
+
 // Rule 12. Fences increase although everything is forgotten, as in a restart without
 // persistence or a failover that lost the last writes.
 func TestFencesIncreaseAlthoughTheKeyIsLost(t *testing.T) {

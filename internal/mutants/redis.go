@@ -234,7 +234,7 @@ var protocolMutants = []mutant{
 		bug:  "A lock that becomes fat does not write down the last fence.",
 		file: lua + "lock.lua",
 		old:  "set('high', high)\n", new: "lock.high = high\n",
-		tests: []tests{{unit, drv, "TestFencesGoOnWhenTheClockIsSetBack"}, {model, drv, "TestModelInVirtualTime"}},
+		tests: []tests{{unit, drv, "TestFenceAheadOfTheClockIsRememberedByAQueue"}},
 	},
 	{
 		name: "lua-reserved-fences-given-twice", of: "rule 12",
