@@ -72,7 +72,9 @@ func root(command []string) *cli.Command {
 			}
 			return cli.ShowRootCommandHelp(cmd)
 		},
-		OnUsageError:          onUsageError,
+		OnUsageError: onUsageError,
+		// Package cli would end the process, with a code of its own.
+		ExitErrHandler:        func(context.Context, *cli.Command, error) {},
 		Commands:              []*cli.Command{demoCommand(), runCommand(command), listCommand(), inspectCommand(), unlockCommand(), doctorCommand()},
 		EnableShellCompletion: true,
 	}

@@ -185,11 +185,16 @@ func TestNobodyJoinsACallOfAServerThatDoesNotAnswer(t *testing.T) {
 		for i := range 40 {
 			wg.Go(func() { _, _ = d.Acquire(context.Background(), askFor(fmt.Sprint("hangs", i))) })
 		}
-		require.Eventually(t, func() bool { return len(w.seen()) == 40 }, 10*time.Second, time.Millisecond)
+		waited := 0 // for a call that takes them along
+		require.Eventually(t, func() bool {
+			waited = max(waited, d.Waiting())
+			return len(w.seen()) == 40
+		}, 10*time.Second, time.Millisecond)
 		open()
 		wg.Wait()
 		_, most := locksIn(w.seen())
 		require.Equal(t, 1, most)
+		require.Zero(t, waited)
 	})
 }
 
