@@ -80,7 +80,7 @@ var clientMutants = []mutant{
 		name: "no-heartbeat", of: "rule 13",
 		bug:  "A waiter does not ask again, so it loses its place, and a grant whose message was lost.",
 		file: "internal/claim/wait.go",
-		old:  "a.due = now.Add(c.TTL / 3)", new: "a.due = now.Add(24 * time.Hour)",
+		old:  "a.due = c.heartbeat(now)", new: "a.due = now.Add(24 * time.Hour)",
 		tests: []tests{{unit, "internal/claim", "TestWaiterAsksEveryThirdOfItsTTL TestLostReplyIsAskedForAgain"}},
 	},
 	{
@@ -97,6 +97,13 @@ var clientMutants = []mutant{
 		file: "internal/claim/wait.go",
 		old:  "if g.Status == driver.Granted && ctx.Err() == nil {", new: "if g.Status == driver.Granted {",
 		tests: []tests{{unit, "internal/claim", "TestGrantToAContextThatHasEndedIsNotUsed"}},
+	},
+	{
+		name: "late-grant-left-behind",
+		bug:  "A try that was granted the lock too late gives nothing back, if its last answer was that the lock is taken.",
+		file: "internal/claim/wait.go",
+		old:  "a.left = a.left || r.grant.Status != driver.Busy", new: "a.left = r.grant.Status != driver.Busy",
+		tests: []tests{{unit, "internal/claim", "TestLateGrantIsGivenBackThoughAnotherAskWasBusy"}},
 	},
 	{
 		name: "release-never-unsettled", of: "rule 5",
