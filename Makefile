@@ -1,4 +1,4 @@
-.PHONY: help test race lint bench demo install ci
+.PHONY: help test race lint bench mutants demo install ci
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -16,6 +16,9 @@ lint: ## format, vet and static analysis
 
 bench: ## benchmarks of the root package, against a redis-server that they start
 	go test -run '^$$' -bench . -count 6 .
+
+mutants: ## put known bugs in, one after the other, and show which test finds each
+	go run ./internal/mutants
 
 demo: ## four processes hand one lock over
 	go run ./cmd/holdfast demo

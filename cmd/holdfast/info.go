@@ -117,6 +117,19 @@ func printable(s string) string {
 	return s
 }
 
+// visible returns text with the characters that do something to a terminal as Go writes them.
+func visible(s string) string {
+	var b strings.Builder
+	for _, r := range s {
+		if unicode.IsPrint(r) {
+			b.WriteRune(r)
+		} else {
+			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
+		}
+	}
+	return b.String()
+}
+
 // whole is a duration to be read by people, such as 4m12s.
 func whole(d time.Duration) string { return max(d, 0).Truncate(time.Second).String() }
 

@@ -72,7 +72,9 @@ func root(command []string) *cli.Command {
 			}
 			return cli.ShowRootCommandHelp(cmd)
 		},
-		OnUsageError:          onUsageError,
+		OnUsageError: onUsageError,
+		// Package cli would end the process, with a code of its own.
+		ExitErrHandler:        func(context.Context, *cli.Command, error) {},
 		Commands:              []*cli.Command{demoCommand(), runCommand(command), listCommand(), inspectCommand(), unlockCommand(), doctorCommand()},
 		EnableShellCompletion: true,
 	}
@@ -111,9 +113,9 @@ func report(err error) int {
 }
 
 // say prints err after the name of the program, with which the library's errors begin
-// already.
+// already. It is one line, whatever of the command line it repeats.
 func say(err error) {
-	fmt.Fprintln(os.Stderr, "holdfast:", strings.TrimPrefix(err.Error(), "holdfast: "))
+	fmt.Fprintln(os.Stderr, "holdfast:", visible(strings.TrimPrefix(err.Error(), "holdfast: ")))
 }
 
 func version() string {

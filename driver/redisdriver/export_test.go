@@ -67,3 +67,6 @@ func (d *Driver) Hears() bool {
 	defer d.wakes.mu.Unlock()
 	return d.wakes.live
 }
+
+// Dispatch has the driver hear a message.
+func (d *Driver) Dispatch(payload string) { d.wakes.dispatch(payload) }

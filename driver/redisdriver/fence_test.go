@@ -161,3 +161,22 @@ func TestInspectShowsTheRangeOfTheFencesInUse(t *testing.T) {
 		require.Equal(t, more.Fence+more.Fences-1, info.Holders[0].LastFence)
 	})
 }
+
+// Rule 12. A grant that is pushed may use numbers for its process, and the next grant, in the
+// same microsecond, has none of them.
+func TestNumbersOfAPushedGrantAreNotThoseOfTheNext(t *testing.T) {
+	redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
+		d := open(t, s.Client(t), s)
+		a, b, c := join(t, d, "a", ttl), join(t, d, "b", ttl), join(t, d, "c", ttl)
+		b.req.Fences, c.req.Fences = 32, 32
+		a.must(driver.Granted)
+		b.must(driver.Queued)
+		c.must(driver.Queued)
+		time.Sleep(time.Second) // in which the clock shows numbers
+		a.release()
+		first := b.must(driver.Granted)
+		require.EqualValues(t, 32, first.Fences)
+		b.release()
+		require.GreaterOrEqual(t, c.must(driver.Granted).Fence, first.Fence+first.Fences)
+	})
+}

@@ -182,14 +182,25 @@ func TestNobodyJoinsACallOfAServerThatDoesNotAnswer(t *testing.T) {
 		d, _, w := watched(t, s)
 		open := w.shut(func(int, run) bool { return true }) // nothing was ever answered
 		var wg sync.WaitGroup
-		for i := range 40 {
+		ask := func(i int) {
 			wg.Go(func() { _, _ = d.Acquire(context.Background(), askFor(fmt.Sprint("hangs", i))) })
 		}
-		require.Eventually(t, func() bool { return len(w.seen()) == 40 }, 10*time.Second, time.Millisecond)
+		ask(0)
+		require.Eventually(t, func() bool { return len(w.seen()) == 1 }, 10*time.Second, time.Millisecond)
+		time.Sleep(100 * time.Millisecond) // that one has gone without an answer for long enough
+		for i := range 39 {
+			ask(i + 1)
+		}
+		waited := 0 // for a call that takes them along
+		require.Eventually(t, func() bool {
+			waited = max(waited, d.Waiting())
+			return len(w.seen()) == 40
+		}, 10*time.Second, time.Millisecond)
 		open()
 		wg.Wait()
 		_, most := locksIn(w.seen())
 		require.Equal(t, 1, most)
+		require.Zero(t, waited)
 	})
 }
 

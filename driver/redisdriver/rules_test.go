@@ -279,6 +279,21 @@ func TestWaiterWithoutSubscriptionIsNotPassedOver(t *testing.T) {
 	})
 }
 
+// Rule 7. A user may run scripts and not publish in them. What was granted stays granted.
+func TestRefusedPublishUndoesNoGrant(t *testing.T) {
+	s := redistest.Real(t)
+	rdb := s.Client(t)
+	require.NoError(t, rdb.Do(context.Background(), "acl", "setuser", "silent", "on", "nopass", "~*", "&*", "+@all", "-publish").Err())
+	d := open(t, s.Client(t, func(o *redis.Options) { o.Username, o.Password = "silent", "any" }), s)
+	a, b := join(t, d, "a", ttl), join(t, d, "b", ttl)
+	a.must(driver.Granted)
+	b.must(driver.Queued)
+	a.release()
+	require.Equal(t, "b", holder(t, d).Holder)
+	b.must(driver.Granted)
+	b.release()
+}
+
 // Rule 8. However many dead waiters stand before a live one, it is served by the
 // release; and no single run of a script looks at more than 64 of them.
 func TestLiveWaiterBehindManyDeadOnesIsServedPiecemeal(t *testing.T) {
@@ -448,6 +463,25 @@ func TestPlaceOfAnEarlierLifeDoesNotCollide(t *testing.T) {
 	})
 }
 
+// Rule 10. Nor does a place of an earlier life lead before those who came in this one.
+func TestPlaceOfAnEarlierLifeOvertakesNobody(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		rdb := s.Client(t)
+		d := open(t, rdb, s)
+		a, b, c := join(t, d, "a", ttl), join(t, d, "b", ttl), join(t, d, "c", ttl)
+		e, f := join(t, d, "e", ttl), join(t, d, "f", ttl)
+		a.must(driver.Granted)
+		b.must(driver.Queued)
+		require.NoError(t, rdb.Del(context.Background(), key(s)).Err())
+		c.must(driver.Granted)
+		e.must(driver.Queued)
+		f.must(driver.Queued)
+		e.release() // its place has the number of that of b
+		b.must(driver.Queued)
+		require.Equal(t, []string{"f", "b"}, queue(t, d))
+	})
+}
+
 // Rule 10. Numbers are not used again while the key lives, or two could have one place.
 func TestPlacesAreNotReused(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
@@ -518,6 +552,20 @@ func TestFenceAheadOfTheClockIsRemembered(t *testing.T) {
 		b.release()
 		time.Sleep(5 * time.Minute) // longer than the key is kept otherwise
 		require.Greater(t, join(t, d, "c", ttl).must(driver.Granted).Fence, second)
+	})
+}
+
+// Rule 12. Nor is it forgotten when the lock becomes a hash, as somebody waits.
+func TestFenceAheadOfTheClockIsRememberedByAQueue(t *testing.T) {
+	redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
+		d := open(t, s.Client(t), s)
+		a, b := join(t, d, "a", ttl), join(t, d, "b", ttl)
+		ahead := a.must(driver.Granted).Fence + (10 * time.Minute).Microseconds()
+		first, err := d.RaiseFence(context.Background(), a.lease(), ahead, 1)
+		require.NoError(t, err)
+		b.must(driver.Queued)
+		a.release()
+		require.Greater(t, b.must(driver.Granted).Fence, first)
 	})
 }
 

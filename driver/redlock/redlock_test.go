@@ -84,9 +84,10 @@ func TestFencesIncreaseThoughMajoritiesDiffer(t *testing.T) {
 	q := newQuorum(t, native, 5)
 	// One node's fences are ahead of all the others', as its clock might be.
 	ahead := q.node(0)
-	r := request("ahead")
-	r.Fences = 1 << 40
-	_, err := ahead.Acquire(t.Context(), r)
+	g, err := ahead.Acquire(t.Context(), request("ahead"))
+	require.NoError(t, err)
+	raiser, _ := driver.As[driver.FenceRaiser](ahead)
+	_, err = raiser.RaiseFence(t.Context(), lease("ahead"), g.Fence+time.Hour.Microseconds(), 1)
 	require.NoError(t, err)
 	require.NoError(t, ahead.Release(t.Context(), lease("ahead")))
 	require.NoError(t, ahead.Close())

@@ -113,6 +113,17 @@ func TestOnlyTheNewestHolderWrites(t *testing.T) {
 	})
 }
 
+// As a text 10 is less than 9.
+func TestFencesAreComparedAsNumbers(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		rdb := guarded(t, s)
+		holder := func(number int64) context.Context { return fence.With(t.Context(), mutex(s.Prefix(), number)) }
+		require.NoError(t, redisfence.Check(holder(9), rdb))
+		require.NoError(t, redisfence.Check(holder(10), rdb))
+		require.ErrorIs(t, redisfence.Check(holder(9), rdb), fence.ErrStale)
+	})
+}
+
 func TestWatchStillNoticesAChange(t *testing.T) {
 	s := redistest.Shared(t)
 	rdb, plain, key := guarded(t, s), s.Client(t), s.Prefix()+"value"

@@ -68,6 +68,7 @@
 //
 //  1. claim.TestStalePushIsNotBelieved
 //     claim.TestTrustCountsFromTheAskThatThePushNames
+//     keepalive.TestRenewalProvesTheLeaseFromWhenItWasSent
 //  2. redisdriver.TestSilentWaiterIsSkippedAfterTwoThirdsOfItsTTL
 //     keepalive.TestGrantThatUsedUpMuchTimeIsRenewedAtOnce
 //  3. redisdriver.TestEveryGrantedAnswerGivesTheFullTTLAndGrace
@@ -82,10 +83,12 @@
 //     claim.TestFailedAskIsUnsettledUnlessItWasNotExecuted
 //     fault.TestStragglingAskTakesNothing
 //  6. claim.TestTokensAreFreshForEveryAcquisition
+//     session.TestTokensOfACopiedProcessDiffer
 //     reentry.TestOwnersAreNeverInsideTogether
 //     exclusion.TestPartReleaseThatComesLateTakesNothing
 //  7. redisdriver.TestWaiterThatSeemsGoneIsPassedOverOnceAndKeepsItsPlace
 //     redisdriver.TestWaiterWithoutSubscriptionIsNotPassedOver
+//     redisdriver.TestRefusedPublishUndoesNoGrant
 //     cluster.TestWaitersPollWhereScriptsMayNotPublish
 //  8. redisdriver.TestLiveWaiterBehindManyDeadOnesIsServedPiecemeal
 //     redisdriver.TestForceAndAskServeThoseBehindManyDeadOnes
@@ -93,6 +96,7 @@
 //  10. redisdriver.TestWaiterReturnsToItsPlace
 //     redisdriver.TestWhoWasServedHasNoPlace
 //     redisdriver.TestPlaceOfAnEarlierLifeDoesNotCollide
+//     redisdriver.TestPlaceOfAnEarlierLifeOvertakesNobody
 //     redisdriver.TestPlacesAreNotReused
 //  11. redisdriver.TestNobodyShortensTheLifeOfTheKey
 //     redisdriver.TestFullMemoryStopsNobodyWhoIsThere

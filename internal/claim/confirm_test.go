@@ -297,6 +297,18 @@ func TestTrustCountsFromTheConfirmation(t *testing.T) {
 	})
 }
 
+// The confirmation renews the lease, and may have done so as soon as it was sent.
+func TestConfirmationIsTrustedFromWhenItWasAskedFor(t *testing.T) {
+	inTime(t, func(t *testing.T, l *lab.Lab) {
+		const slow = lab.Ages / 60
+		began := time.Now()
+		lease := l.Lease(judged(l, func(int, time.Duration) error { time.Sleep(slow); return nil }), "x")
+		require.GreaterOrEqual(t, time.Since(began), slow)
+		assert.Less(t, lease.Deadline().Sub(began), lab.Ages)
+		require.NoError(t, lease.Release(t.Context()))
+	})
+}
+
 func TestLockWaitsForReplicasAndSaysSoOnce(t *testing.T) {
 	inTime(t, func(t *testing.T, l *lab.Lab) {
 		var votes atomic.Int64

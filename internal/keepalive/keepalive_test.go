@@ -92,6 +92,18 @@ func newHeld(name string) *held {
 func (h *held) Subject() (driver.Kind, string) { return h.lease.Kind, h.lease.Name }
 func (h *held) Lost(err error)                 { h.lost <- err }
 
+// loss waits until the lease is lost, and returns why.
+func (h *held) loss(t *testing.T) error {
+	t.Helper()
+	select {
+	case err := <-h.lost:
+		return err
+	case <-time.After(10 * ttl):
+		require.FailNow(t, "the lease goes on for ever")
+		return nil
+	}
+}
+
 func hold(k *keepalive.Keeper, name string, sent time.Time) *held {
 	h := newHeld(name)
 	k.Locate(&h.Entry, h.lease.Kind, h.lease.Name)
@@ -140,12 +152,25 @@ func TestTrustEndsInTimeWhileARenewalHangs(t *testing.T) {
 	})
 }
 
+// Rule 1. The store may have renewed the lease just after the request was sent.
+func TestRenewalProvesTheLeaseFromWhenItWasSent(t *testing.T) {
+	const late = ttl / 10
+	s := &store{renew: func(l []driver.Lease) []error { time.Sleep(late); return all(nil)(l) }}
+	bubble(t, s, func(t *testing.T, k *keepalive.Keeper) {
+		h := hold(k, "a", time.Now())
+		time.Sleep(ttl/3 + late)
+		synctest.Wait()
+		require.Equal(t, trusted-late, k.Trust(&h.Entry).Left())
+		require.True(t, k.Remove(&h.Entry))
+	})
+}
+
 func TestFailedRenewalsAreRepeatedUntilTrustEnds(t *testing.T) {
 	broken := errors.New("broken")
 	s := &store{renew: all(broken)}
 	bubble(t, s, func(t *testing.T, k *keepalive.Keeper) {
 		h := hold(k, "a", time.Now())
-		require.ErrorIs(t, <-h.lost, broken)
+		require.ErrorIs(t, h.loss(t), broken)
 		require.Equal(t, trusted, time.Since(h.since))
 		require.Greater(t, s.renewals(), 4)
 		require.Less(t, s.renewals(), 40)
@@ -173,7 +198,7 @@ func TestLeaseThatTheStoreDoesNotKnowIsLostAtOnce(t *testing.T) {
 	s := &store{renew: all(fmt.Errorf("renew: %w", driver.ErrNotHeld))}
 	bubble(t, s, func(t *testing.T, k *keepalive.Keeper) {
 		h := hold(k, "a", time.Now())
-		require.ErrorIs(t, <-h.lost, driver.ErrNotHeld)
+		require.ErrorIs(t, h.loss(t), driver.ErrNotHeld)
 		require.Equal(t, ttl/3, time.Since(h.since))
 	})
 }

@@ -183,6 +183,37 @@ func TestNobodyEntersOnATermThatIsLost(t *testing.T) {
 	})
 }
 
+// The lock is lost after it was handed over, and before the goroutine that it was handed to
+// has made a lease of it.
+func TestLeaseThatIsLostBetweenTwoHandsIsNotUsed(t *testing.T) {
+	lab.InBubble(t, func(t *testing.T, l *lab.Lab) {
+		c, other := l.Mates(), l.Near()
+		var lost []int64
+		holds := 0
+		c.AddHook(lab.Meddler{Acquire: func(next holdfast.AcquireFunc, ctx context.Context, op *holdfast.AcquireOp) (*holdfast.Lease, error) {
+			op.Holding = func(ctx context.Context, fence int64) context.Context {
+				if holds++; holds == 2 {
+					lost = append(lost, fence)
+					require.NoError(t, other.Mutex("x").ForceUnlock(context.Background()))
+					time.Sleep(lab.Ages / 2) // a renewal finds that out
+				}
+				return ctx
+			}
+			return next(ctx, op)
+		}})
+		held := l.Lease(c, "x")
+		w := l.Queue(1, c.Mutex("x").Lease)[0]
+		time.Sleep(time.Millisecond) // in which the clock shows a fence for it
+		require.NoError(t, held.Release(t.Context()))
+		lease := w.Granted(lab.Ages)
+		require.Equal(t, 3, holds)
+		require.Greater(t, lease.Fence(), lost[0])
+		l.Holds(lease)
+		require.NoError(t, lease.Release(t.Context()))
+		l.Free(other, "x")
+	})
+}
+
 func TestForcedTermPassesToNobody(t *testing.T) {
 	lab.InBubble(t, func(t *testing.T, l *lab.Lab) {
 		c, other := l.Mates(), l.Near()
