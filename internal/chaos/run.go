@@ -1,0 +1,298 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// plan is what a run shall do.
+type plan struct {
+	topology string
+	length   time.Duration // from the first operation to the last one
+	workers  int
+	actors   int // of each worker
+	seed     uint64
+	load     float64 // grants/s before the first fault, below which the run is void
+	sabotage string
+	keep     string // directory for the histories, "" for none
+	log      func(format string, args ...any)
+}
+
+// warmUp is the time before the first fault. A calm lasts longer than anybody may have to
+// wait after a storm.
+const (
+	warmUp = 3 * time.Second
+	rage   = 15 * time.Second
+	calm   = patience + 2*time.Second
+)
+
+// outcome is what a run found.
+type outcome struct {
+	plan   plan
+	took   time.Duration
+	events []event
+	findings
+
+	load                                      float64
+	asked, grants, cancels, busy, losses      int
+	killed                                    int // operations whose process was killed
+	grantsByKind                              map[string]int
+	felt                                      map[string]int // faults, by kind
+	eternal, forgotten                        []string       // keys without TTL, and that outlive their use
+	goroutines, connections                   int            // left in the end
+	writes, lostUpdates, fencedLost, refusals int64
+	void                                      []string // why the run says nothing
+	errs                                      error
+}
+
+// run makes faults while workers work, and judges what they wrote down.
+func run(p plan) (o *outcome, err error) {
+	h := &host{}
+	defer h.close()
+	err = attempt(func() error {
+		o, err = p.run(h)
+		return err
+	})
+	return o, err
+}
+
+func (p plan) run(h *host) (*outcome, error) {
+	dir := p.keep
+	if dir == "" {
+		dir = h.TempDir()
+	} else if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	resource := newResource()
+	socket := filepath.Join(h.TempDir(), "resource")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		return nil, err
+	}
+	h.Cleanup(func() { _ = listener.Close() })
+	go func() { _ = resource.serve(listener) }()
+	s, err := newStage(h, p.topology, resource)
+	if err != nil {
+		return nil, err
+	}
+	if p.actors == 0 {
+		p.actors = s.actors
+	}
+	if p.load == 0 {
+		p.load = s.load
+	}
+	connections := s.connections()
+
+	began := time.Now()
+	c, err := newCrew(assignment{
+		Seed: p.seed, Actors: p.actors, Slots: s.slots, Resource: socket, Store: s.store, Sabotage: p.sabotage,
+	}, dir, p.workers)
+	if err != nil {
+		return nil, err
+	}
+	n := &nemesis{rng: rand.New(rand.NewPCG(p.seed, 1)), log: p.log, active: map[string]fault{}}
+	faults := append(s.faults, workerFaults(c, resource.rotate)...)
+	stopWatching := make(chan struct{})
+	if s.epoch != nil {
+		go n.watchElections(s.epoch, stopWatching)
+	}
+	keys := newKeys(s)
+	go keys.watch(stopWatching)
+
+	o := &outcome{plan: p, grantsByKind: map[string]int{}, felt: map[string]int{}}
+	warmFrom := clock()
+	time.Sleep(warmUp)
+	warmTo := clock()
+	var storms []storm
+	for end := began.Add(p.length); len(storms) == 0 || time.Until(end) > calm+time.Second; {
+		class := s.storms[len(storms)%len(s.storms)]
+		left := time.Until(end) - calm
+		storm := n.rage(faults, class, time.Now().Add(min(rage, left)))
+		// What happened to a lock in this storm shall not matter in the next one.
+		resource.rotate()
+		time.Sleep(calm)
+		storm.end = clock()
+		storms = append(storms, storm)
+		p.log("storm %d of %s faults is over, %v", len(storms), class, time.Since(began).Round(time.Second))
+	}
+	stopped := c.stop()
+	close(stopWatching)
+	o.took = time.Since(began)
+	o.events, o.errs = n.events, errors.Join(stopped, n.err())
+	if s.clock != nil {
+		s.clock.Set(0)
+	}
+	o.connections = s.connections() - connections
+
+	var all []*op
+	queuedAt := map[uint64]int64{}
+	var troubles []record
+	for i := range c.incarnations {
+		records, err := read(c.historyOf(i))
+		if err != nil && !errors.Is(err, os.ErrNotExist) { // it may have been killed at once
+			return nil, err
+		}
+		done, rest := ops(i, records)
+		all = append(all, done...)
+		for _, r := range rest {
+			switch r.what {
+			case queued:
+				queuedAt[r.id] = r.at
+			case trouble:
+				troubles = append(troubles, r)
+			case leak:
+				o.goroutines += int(r.fence)
+			}
+		}
+	}
+	o.count(all, warmFrom, warmTo)
+	unsafe := unsafeWindows(o.events)
+	o.judgeBelief(all, unsafe)
+	o.judgeFences(all, s.ordered, unsafe)
+	o.judgeHistory(all, s.ordered, unsafe)
+	o.judgeProgress(all, storms, c.killed)
+	if s.ordered {
+		o.judgeOrder(all, queuedAt, quiet(storms, troubles))
+	}
+	o.eternal, o.forgotten = keys.judge(all, o.events)
+	o.writes, o.lostUpdates, o.fencedLost, o.refusals = resource.updates()
+	o.feel(troubles)
+	return o, nil
+}
+
+func (o *outcome) count(all []*op, from, to int64) {
+	early := 0
+	o.asked = len(all)
+	for _, op := range all {
+		switch op.class {
+		case "ok":
+			o.grants++
+			o.grantsByKind[string(op.kind)]++
+			if from <= op.returned && op.returned < to {
+				early++
+			}
+		case "canceled":
+			o.cancels++
+		case "locked":
+			o.busy++
+		case "":
+			o.killed++
+		}
+		if op.released == "lock_lost" {
+			o.losses++
+		}
+	}
+	o.load = float64(early) / time.Duration(to-from).Seconds()
+}
+
+// aftermath is how long after a fault its symptoms may be seen.
+const aftermath = int64(1500 * time.Millisecond)
+
+// feel decides which faults were felt, and whether the run says anything.
+func (o *outcome) feel(troubles []record) {
+	made := map[string]int{}
+	for i := range o.events {
+		e := &o.events[i]
+		made[e.fault.kind]++
+		e.felt = e.felt || slices.ContainsFunc(troubles, func(r record) bool {
+			return e.start <= r.at && r.at <= e.end+aftermath && slices.Contains(e.fault.symptoms, r.class)
+		})
+		if e.felt {
+			o.felt[e.fault.kind]++
+		}
+	}
+	if o.load < o.plan.load {
+		o.void = append(o.void, fmt.Sprintf("%.0f grants/s before the first fault, want %.0f", o.load, o.plan.load))
+	}
+	for kind, n := range made {
+		if n >= 3 && o.felt[kind] == 0 {
+			o.void = append(o.void, fmt.Sprintf("nobody felt any of %d faults of this kind: %s", n, kind))
+		}
+	}
+	slices.Sort(o.void)
+}
+
+// quiet returns the times in which nothing is wrong: the calms, without the time that the
+// locks need to recover, and without those in which a process was held up.
+func quiet(storms []storm, troubles []record) (calms [][2]int64) {
+	for _, s := range storms {
+		from := s.heal + int64(ttl+ttl/2)
+		heldUp := slices.ContainsFunc(troubles, func(r record) bool {
+			return r.class == suspended && s.heal < r.at && r.at <= s.end
+		})
+		if !heldUp && from < s.end {
+			calms = append(calms, [2]int64{from, s.end})
+		}
+	}
+	return calms
+}
+
+// violations is what the library has promised and not kept.
+func (o *outcome) violations() (v []string) {
+	for text, n := range map[string]int{
+		"moments with too many that believed":     o.overlaps,
+		"fences smaller than an earlier one":      o.inversions,
+		"fences given twice":                      o.doubles,
+		"histories that no lock could have":       o.illegal,
+		"waits that did not end after the faults": o.stuck,
+		"waiters overtaken in a calm":             o.overtaken,
+		"keys without a TTL":                      len(o.eternal),
+		"keys that outlive their use":             len(o.forgotten),
+		"goroutines left":                         o.goroutines,
+		"connections left":                        max(0, o.connections),
+		"updates lost despite fences":             int(o.fencedLost),
+	} {
+		if n != 0 {
+			v = append(v, fmt.Sprintf("%d %s", n, text))
+		}
+	}
+	slices.Sort(v)
+	return v
+}
+
+// err is nil if the run says that the library keeps its promises.
+func (o *outcome) err() error {
+	var all []string
+	for _, v := range o.violations() {
+		all = append(all, "violation: "+v)
+	}
+	for _, v := range o.void {
+		all = append(all, "void: "+v)
+	}
+	for _, of := range o.examples {
+		all = append(all, of...)
+	}
+	if o.errs != nil {
+		all = append(all, "rig: "+o.errs.Error())
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return errors.New(strings.Join(all, "\n"))
+}
+
+// connections counts those of all servers.
+func (s *stage) connections() (n int) {
+	_ = eventually("connections", func() bool {
+		n = 0
+		for _, one := range s.servers {
+			list := one.admin.ClientList(context.Background()).Val()
+			// Replicas, masters and Sentinels have connections of their own.
+			for _, l := range strings.Split(list, "\n") {
+				if strings.Contains(l, "lib-name=go-redis") || strings.Contains(l, "cmd=evalsha") || strings.Contains(l, "cmd=subscribe") && !strings.Contains(l, "name=sentinel") {
+					n++
+				}
+			}
+		}
+		return true
+	})
+	return n
+}

@@ -1,0 +1,216 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/redistest"
+)
+
+// stage is the servers of a topology, and what can be done to them.
+type stage struct {
+	store   store
+	slots   int // how many of the slots its store can keep
+	ordered bool
+	servers []*server
+	clock   *redistest.Clock // nil if it cannot be set
+	faults  []fault
+	storms  []set // one after the other, again and again
+
+	actors  int     // of each worker, unless the plan says how many
+	load    float64 // grants/s that it must bear, unless the plan says how many
+
+	// epoch changes when a server has taken the place of a master. It is "" if that is not
+	// known now. nil if none can.
+	epoch func() string
+}
+
+// topologies are in the order of the report.
+var topologies = []string{"single", "sentinel", "cluster", "redlock"}
+
+// workerUser is the user that workers are where rights can be taken from them.
+const workerUser = "worker"
+
+func newStage(h *host, topology string, r *Resource) (*stage, error) {
+	s := &stage{store: store{Topology: topology}, slots: len(slots), ordered: true, actors: 12, load: 100}
+	switch topology {
+	case "single":
+		s.single(h)
+	case "sentinel":
+		s.sentinel(h)
+	case "cluster":
+		s.cluster(h, r)
+	case "redlock":
+		s.redlock(h)
+	default:
+		return nil, fmt.Errorf("no topology %q, only %s", topology, strings.Join(topologies, ", "))
+	}
+	return s, nil
+}
+
+func (s *stage) single(h *host) {
+	// With appendfsync no, Redis writes to the file before it replies, so SIGKILL loses
+	// nothing. With everysec it puts that off while it syncs.
+	real, clock := redistest.RealWithClock(h, "--appendonly", "yes", "--appendfsync", "no",
+		"--user", workerUser, "on", "nopass", "~*", "&*", "+@all")
+	one, proxy := newServer(h, real), redistest.NewProxy(h, real)
+	s.store.Addrs, s.store.User = []string{proxy.Addr()}, workerUser
+	s.servers, s.clock = []*server{one}, clock
+	const part = "server"
+	s.faults = append(s.faults, serverFaults(part, 5*ttl/2, func() *server { return one })...)
+	s.faults = append(s.faults, rightFaults(part, one, workerUser)...)
+	s.faults = append(s.faults, restart(part, "server: SIGKILL and restart", one, safe, broken, 3*ttl/2, func() error { return nil }))
+	s.faults = append(s.faults, linkFaults("link", proxy)...)
+	s.faults = append(s.faults, clockFaults(part, one, clock)...)
+	s.faults = append(s.faults, dataFaults(part, one)...)
+	s.storms = []set{safe, safe, data, safe, times}
+}
+
+// brief is shorter than what makes Sentinels or a Cluster elect another master.
+const brief = 500 * time.Millisecond
+
+func (s *stage) sentinel(h *host) {
+	all := redistest.NewSentinels(h)
+	s.store.URL = all.URL()
+	servers := map[*redistest.Server]*server{}
+	for _, real := range all.Servers {
+		one := newServer(h, real)
+		s.servers, servers[real] = append(s.servers, one), one
+	}
+	watched, _ := url.Parse(all.URL())
+	name := watched.Query().Get("master_name")
+	var eyes []*redis.SentinelClient
+	for _, addr := range append(watched.Query()["addr"], watched.Host) {
+		e := redis.NewSentinelClient(&redis.Options{Addr: addr})
+		h.Cleanup(func() { _ = e.Close() })
+		// After a failover they wait for twice that time before they begin another.
+		if err := e.Set(context.Background(), name, "failover-timeout", "1000").Err(); err != nil {
+			h.Fatal(err)
+		}
+		eyes = append(eyes, e)
+	}
+	s.epoch = func() string {
+		return fmt.Sprint(eyes[0].GetMasterAddrByName(context.Background(), name).Val())
+	}
+
+	const part = "server"
+	s.faults = append(s.faults, serverFaults(part, brief, func() *server { return servers[all.Master(h)] })...)
+	// Workers that still talk to the old master hear of the new one when that is a replica.
+	follow := func(old, master *redistest.Server) (bool, error) {
+		old.Follow(h, master)
+		return old != master, eventually("two replicas", func() bool {
+			return strings.Contains(servers[master].admin.Info(context.Background(), "replication").Val(), "connected_slaves:2")
+		})
+	}
+	s.faults = append(s.faults,
+		fault{kind: "failover, the old master lives on", part: part, set: data, elects: true, do: func(rng *rand.Rand) (bool, error) {
+			old := all.Master(h)
+			master := all.Failover(h)
+			time.Sleep(between(rng, 0, ttl))
+			return follow(old, master)
+		}},
+		fault{kind: "failover, the master is killed", part: part, set: data, elects: true, do: func(*rand.Rand) (bool, error) {
+			old := all.Master(h)
+			old.Kill()
+			var master *redistest.Server
+			err := attempt(func() error { master = all.AwaitNewMaster(h, old); return nil })
+			old.Restart()
+			if err != nil {
+				return false, err
+			}
+			return follow(old, master)
+		}},
+	)
+	s.storms = []set{safe, data}
+}
+
+func (s *stage) cluster(h *host, r *Resource) {
+	c := redistest.NewCluster(h)
+	servers := map[*redistest.Server]*server{}
+	for _, real := range c.Nodes {
+		one := newServer(h, real)
+		s.servers, servers[real] = append(s.servers, one), one
+		s.store.Addrs = append(s.store.Addrs, real.Addr())
+	}
+	const part = "server"
+	// key is one that workers use now, so that they feel what happens to its master.
+	key := func() string {
+		kind, name := r.current(rand.IntN(s.slots))
+		return prefix + ":2:" + string(kind) + ":" + name
+	}
+	s.faults = append(s.faults, serverFaults(part, brief, func() *server { return servers[c.Owner(h, key())] })...)
+	s.faults = append(s.faults,
+		fault{kind: "a slot moves", part: part, set: safe, symptoms: []string{"MOVED", "ASK"}, do: func(rng *rand.Rand) (bool, error) {
+			k := key()
+			move := c.Move(h, k, c.OtherMaster(h, k))
+			time.Sleep(between(rng, 0, ttl/2))
+			move.Finish(h)
+			return false, nil
+		}},
+		fault{kind: "a replica takes over in good order", part: part, set: safe, elects: true, symptoms: []string{"MOVED"}, do: func(*rand.Rand) (bool, error) {
+			c.Swap(h, c.Owner(h, key()))
+			c.RequireWhole()
+			return false, nil
+		}},
+		fault{kind: "failover, a master is killed", part: part, set: data, elects: true, do: func(*rand.Rand) (bool, error) {
+			k := key()
+			old := c.Owner(h, k)
+			old.Kill()
+			master := c.AwaitNewOwner(h, k, old)
+			old.Restart()
+			c.RequireWhole()
+			return old != master, nil
+		}},
+	)
+	s.storms = []set{safe, data}
+	s.epoch = func() (masters string) {
+		for _, one := range s.servers {
+			role, err := one.admin.Do(context.Background(), "role").Slice()
+			if err != nil {
+				return "" // of all, or a server that is down would look like one that was replaced
+			}
+			masters += fmt.Sprint(role[0], " ")
+		}
+		return masters
+	}
+}
+
+// redlock has five servers that keep nothing over a restart. No more than two faults happen
+// at a time, so a majority is always there.
+func (s *stage) redlock(h *host) {
+	s.slots, s.ordered = exclusiveSlots, false
+	s.actors, s.load = 6, 30 // each waiter is one at all of the servers
+	for i := range 5 {
+		real := redistest.Real(h)
+		one, proxy := newServer(h, real), redistest.NewProxy(h, real)
+		s.store.Addrs = append(s.store.Addrs, proxy.Addr())
+		s.servers = append(s.servers, one)
+		part := fmt.Sprint("server ", i)
+		s.faults = append(s.faults, serverFaults(part, 3*ttl/2, func() *server { return one })...)
+		s.faults = append(s.faults, linkFaults(part, proxy)...)
+		kill := restart(part, "server: SIGKILL and restart, without data", one, safe, broken, ttl, func() error { return nil })
+		then := kill.do
+		kill.do = func(rng *rand.Rand) (bool, error) {
+			defer time.Sleep(delayedRestart) // until it may vote again
+			return then(rng)
+		}
+		s.faults = append(s.faults, kill)
+	}
+	s.faults = append(s.faults, flushAll("all servers", s.servers[:3]...))
+	s.storms = []set{safe, safe, data}
+}
+
+func eventually(what string, so func() bool) error {
+	for end := time.Now().Add(20 * time.Second); !so(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			return fmt.Errorf("after 20 s still not: %s", what)
+		}
+	}
+	return nil
+}
