@@ -129,3 +129,34 @@ func (c *crew) stop() error {
 	}
 	return errors.Join(failed...)
 }
+
+// testimony is what the workers wrote down.
+type testimony struct {
+	ops        []*op
+	queuedAt   map[uint64]int64 // when the store had queued a token
+	troubles   []record
+	goroutines int // that were left
+}
+
+func (c *crew) testimony() (*testimony, error) {
+	t := &testimony{queuedAt: map[uint64]int64{}}
+	for i := range c.incarnations {
+		records, err := read(c.historyOf(i))
+		if _, dead := c.killed[i]; err != nil && !(dead && errors.Is(err, os.ErrNotExist)) { // killed at once
+			return nil, err
+		}
+		done, rest := ops(i, records)
+		t.ops = append(t.ops, done...)
+		for _, r := range rest {
+			switch r.what {
+			case queued:
+				t.queuedAt[r.id] = r.at
+			case trouble:
+				t.troubles = append(t.troubles, r)
+			case leak:
+				t.goroutines += int(r.fence)
+			}
+		}
+	}
+	return t, nil
+}

@@ -114,7 +114,7 @@ func serverFaults(part string, most time.Duration, pick func() *server) []fault 
 		}, broken, dials),
 		simple("server: CLIENT KILL pubsub", func(s *server, _ time.Duration) error {
 			return s.order("client", "kill", "type", "pubsub")
-		}, newEars),
+		}, newEars, dials),
 		simple("server: SCRIPT FLUSH", func(s *server, _ time.Duration) error {
 			return s.order("script", "flush")
 		}, "NOSCRIPT"),
@@ -218,8 +218,8 @@ func clockFaults(part string, s *server, c *redistest.Clock) []fault {
 		moved := after - before
 		return by > 0 && moved > by/2 || by < 0 && moved < by/2, err
 	}
-	there := func(by time.Duration) fault {
-		return fault{kind: fmt.Sprintf("server: clock %+v", by), part: part, set: times, do: func(rng *rand.Rand) (bool, error) {
+	away := func(kind string, by time.Duration) fault {
+		return fault{kind: kind, part: part, set: times, do: func(rng *rand.Rand) (bool, error) {
 			felt, err := step(by)
 			time.Sleep(between(rng, ttl/2, 3*ttl))
 			_, undone := step(-by)
@@ -230,13 +230,13 @@ func clockFaults(part string, s *server, c *redistest.Clock) []fault {
 		}}
 	}
 	return []fault{
-		there(time.Hour),
-		there(-time.Hour),
-		{kind: "server: clock forward within the grace", part: part, set: safe, do: func(*rand.Rand) (bool, error) {
-			defer time.Sleep(ttl + ttl/10) // no lease sees two steps
-			return step(40 * time.Millisecond)
+		away("server: clock 1 h ahead, and back", time.Hour),
+		away("server: clock 1 h behind, and back", -time.Hour),
+		{kind: "server: clock forward by 40 ms", part: part, set: safe, do: func(*rand.Rand) (bool, error) {
+			defer time.Sleep(ttl + ttl/10)     // no lease sees two steps
+			return step(40 * time.Millisecond) // less than the grace
 		}},
-		{kind: "server: clock back by seconds", part: part, set: safe, never: data, do: func(rng *rand.Rand) (bool, error) {
+		{kind: "server: clock back by 1 to 10 s", part: part, set: safe, never: data, do: func(rng *rand.Rand) (bool, error) {
 			return step(-between(rng, time.Second, 10*time.Second))
 		}},
 	}

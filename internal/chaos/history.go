@@ -67,7 +67,7 @@ func dash(s string) string {
 type history struct{ file *os.File }
 
 func createHistory(name string) (*history, error) {
-	f, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND, 0o600)
 	return &history{f}, err
 }
 

@@ -40,6 +40,7 @@ func main() {
 	flag.Float64Var(&p.load, "load", 0, "grants/s before the first fault, below which the run is void; the default depends on the topology")
 	flag.StringVar(&p.sabotage, "sabotage", "", "a bug for the workers to have: "+ignoreLoss+" or "+releaseAnybody)
 	flag.StringVar(&p.keep, "keep", "", "directory to keep the histories in")
+	flag.StringVar(&p.only, "only", "", "what the kinds of faults to make begin with, such as \"link\"")
 	report := flag.String("write", "", "report to put the table into, such as docs/reliability.md")
 	verbose := flag.Bool("v", false, "say what is done")
 	flag.Parse()

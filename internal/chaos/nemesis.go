@@ -11,9 +11,9 @@ import (
 
 // nemesis makes faults.
 type nemesis struct {
-	rng    *rand.Rand
-	log    func(format string, args ...any)
-	deck   []string // kinds that this storm has yet to make, shuffled
+	rng  *rand.Rand
+	log  func(format string, args ...any)
+	deck []string // kinds that this storm has yet to make, shuffled
 
 	mu     sync.Mutex
 	events []event

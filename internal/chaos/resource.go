@@ -12,36 +12,47 @@ import (
 // slot is one of the locks that workers want. Its name changes every rotation operations,
 // so that a history of one name stays short.
 type slot struct {
-	kind   driver.Kind
-	how    string // "", "fifo" or "linger", see worker
-	limit  int64  // of a semaphore
-	shared bool   // is not for one holder at a time
+	kind  driver.Kind
+	how   way
+	limit int64 // of a semaphore
 }
+
+// way is how workers use a slot.
+type way string
+
+const (
+	plain  way = ""
+	fifo   way = "fifo"   // with WithStrictFIFO
+	linger way = "linger" // with WithLinger
+	long   way = "long"   // held for up to some TTLs; nobody waits for it
+)
 
 const rotation = 2000
-
-var slots = []slot{
-	{kind: driver.Mutex},
-	{kind: driver.Mutex, how: "fifo"},
-	{kind: driver.Mutex, how: "linger"},
-	{kind: driver.RWMutex, shared: true},
-	{kind: driver.RWMutex, how: "fifo", shared: true},
-	{kind: driver.Mutex, how: "other"},
-	{kind: driver.Semaphore, limit: permits, shared: true},
-	{kind: driver.Semaphore, how: "fifo", limit: permits, shared: true},
-}
 
 // permits is the limit of all semaphores.
 const permits = 4
 
-// exclusiveSlots are those for a store without semaphores.
-const exclusiveSlots = 6
+var slots = []slot{
+	{kind: driver.Mutex},
+	{kind: driver.Mutex, how: fifo},
+	{kind: driver.Mutex, how: linger},
+	{kind: driver.Mutex, how: long},
+	{kind: driver.RWMutex},
+	{kind: driver.RWMutex, how: fifo},
+	{kind: driver.RWMutex, how: long},
+	{kind: driver.Semaphore, limit: permits},
+	{kind: driver.Semaphore, how: fifo, limit: permits},
+}
 
-// Resource is what the locks guard: for each lock two counters, that holders read, and write
-// back one higher at the end of their hold. They do not look whether they still hold the
-// lock; a process that is suspended just before it writes cannot. One counter takes any
-// write, the other refuses those with a fence that is too small. Resource lives in the process that makes the faults, and knows nothing
-// of locks.
+// withoutSemaphores is how many slots come before the semaphores.
+const withoutSemaphores = 7
+
+// Resource is what the locks guard: for each lock two counters. Holders read them, and write
+// them back one higher at the end of their hold. They do not look whether they still hold the
+// lock, for a process that is suspended just before it writes cannot. One counter takes any
+// write. The other refuses a fence that is smaller than one it has seen.
+//
+// Resource lives in the process that makes the faults, and knows nothing of locks.
 type Resource struct {
 	mu    sync.Mutex
 	names []naming

@@ -22,6 +22,7 @@ type plan struct {
 	seed     uint64
 	load     float64 // grants/s before the first fault, below which the run is void
 	sabotage string
+	only     string // what the kinds of faults to make begin with
 	keep     string // directory for the histories, "" for none
 	log      func(format string, args ...any)
 }
@@ -30,7 +31,7 @@ type plan struct {
 // wait after a storm.
 const (
 	warmUp = 3 * time.Second
-	rage   = 15 * time.Second
+	rage   = 15 * time.Second // or less, for at least two storms
 	calm   = patience + 2*time.Second
 )
 
@@ -100,6 +101,7 @@ func (p plan) run(h *host) (*outcome, error) {
 	}
 	n := &nemesis{rng: rand.New(rand.NewPCG(p.seed, 1)), log: p.log, active: map[string]fault{}}
 	faults := append(s.faults, workerFaults(c, resource.rotate)...)
+	faults = slices.DeleteFunc(faults, func(f fault) bool { return !strings.HasPrefix(f.kind, p.only) })
 	stopWatching := make(chan struct{})
 	if s.epoch != nil {
 		go n.watchElections(s.epoch, stopWatching)
@@ -114,8 +116,7 @@ func (p plan) run(h *host) (*outcome, error) {
 	var storms []storm
 	for end := began.Add(p.length); len(storms) == 0 || time.Until(end) > calm+time.Second; {
 		class := s.storms[len(storms)%len(s.storms)]
-		left := time.Until(end) - calm
-		storm := n.rage(faults, class, time.Now().Add(min(rage, left)))
+		storm := n.rage(faults, class, time.Now().Add(min(rage, time.Until(end)-calm, (p.length-warmUp)/2-calm)))
 		// What happened to a lock in this storm shall not matter in the next one.
 		resource.rotate()
 		time.Sleep(calm)
@@ -132,39 +133,23 @@ func (p plan) run(h *host) (*outcome, error) {
 	}
 	o.connections = s.connections() - connections
 
-	var all []*op
-	queuedAt := map[uint64]int64{}
-	var troubles []record
-	for i := range c.incarnations {
-		records, err := read(c.historyOf(i))
-		if err != nil && !errors.Is(err, os.ErrNotExist) { // it may have been killed at once
-			return nil, err
-		}
-		done, rest := ops(i, records)
-		all = append(all, done...)
-		for _, r := range rest {
-			switch r.what {
-			case queued:
-				queuedAt[r.id] = r.at
-			case trouble:
-				troubles = append(troubles, r)
-			case leak:
-				o.goroutines += int(r.fence)
-			}
-		}
+	told, err := c.testimony()
+	if err != nil {
+		return nil, err
 	}
-	o.count(all, warmFrom, warmTo)
+	o.goroutines = told.goroutines
+	o.count(told.ops, warmFrom, warmTo)
+	o.feel(told.troubles)
 	unsafe := unsafeWindows(o.events)
-	o.judgeBelief(all, unsafe)
-	o.judgeFences(all, s.ordered, unsafe)
-	o.judgeHistory(all, s.ordered, unsafe)
-	o.judgeProgress(all, storms, c.killed)
+	o.judgeBelief(told.ops, unsafe)
+	o.judgeFences(told.ops, s.ordered, unsafe)
+	o.judgeHistory(told.ops, s.ordered, unsafe)
+	o.judgeProgress(told.ops, storms, c.killed)
 	if s.ordered {
-		o.judgeOrder(all, queuedAt, quiet(storms, troubles))
+		o.judgeOrder(told.ops, told.queuedAt, quiet(storms, told.troubles))
 	}
-	o.eternal, o.forgotten = keys.judge(all, o.events)
+	o.eternal, o.forgotten = keys.judge(told.ops, o.events)
 	o.writes, o.lostUpdates, o.fencedLost, o.refusals = resource.updates()
-	o.feel(troubles)
 	return o, nil
 }
 

@@ -23,8 +23,8 @@ type stage struct {
 	faults  []fault
 	storms  []set // one after the other, again and again
 
-	actors  int     // of each worker, unless the plan says how many
-	load    float64 // grants/s that it must bear, unless the plan says how many
+	actors int     // of each worker, unless the plan says how many
+	load   float64 // grants/s that it must bear, unless the plan says how many
 
 	// epoch changes when a server has taken the place of a master. It is "" if that is not
 	// known now. nil if none can.
@@ -69,7 +69,7 @@ func (s *stage) single(h *host) {
 	s.faults = append(s.faults, linkFaults("link", proxy)...)
 	s.faults = append(s.faults, clockFaults(part, one, clock)...)
 	s.faults = append(s.faults, dataFaults(part, one)...)
-	s.storms = []set{safe, safe, data, safe, times}
+	s.storms = []set{safe, data, safe, times}
 }
 
 // brief is shorter than what makes Sentinels or a Cluster elect another master.
@@ -184,7 +184,7 @@ func (s *stage) cluster(h *host, r *Resource) {
 // redlock has five servers that keep nothing over a restart. No more than two faults happen
 // at a time, so a majority is always there.
 func (s *stage) redlock(h *host) {
-	s.slots, s.ordered = exclusiveSlots, false
+	s.slots, s.ordered = withoutSemaphores, false
 	s.actors, s.load = 6, 30 // each waiter is one at all of the servers
 	for i := range 5 {
 		real := redistest.Real(h)
@@ -203,7 +203,7 @@ func (s *stage) redlock(h *host) {
 		s.faults = append(s.faults, kill)
 	}
 	s.faults = append(s.faults, flushAll("all servers", s.servers[:3]...))
-	s.storms = []set{safe, safe, data}
+	s.storms = []set{safe, data}
 }
 
 func eventually(what string, so func() bool) error {

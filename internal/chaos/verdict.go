@@ -194,7 +194,7 @@ func (f *findings) judgeProgress(all []*op, storms []storm, killed map[int]int64
 func (f *findings) judgeOrder(all []*op, queuedAt map[uint64]int64, calms [][2]int64) {
 	for _, c := range calms {
 		within := slices.DeleteFunc(slices.Clone(all), func(o *op) bool {
-			return !o.granted() || !strings.Contains(o.lock, "fifo") || o.invoked < c[0] || o.returned > c[1]
+			return !o.granted() || !strings.Contains(o.lock, string(fifo)) || o.invoked < c[0] || o.returned > c[1]
 		})
 		for _, ops := range byLock(within) {
 			waited := slices.DeleteFunc(slices.Clone(ops), func(o *op) bool { return queuedAt[o.id] == 0 })

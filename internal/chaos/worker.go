@@ -177,10 +177,10 @@ func (w *worker) turn(actor int, rng *rand.Rand, s slot, name string) {
 	}
 	ctx, cancel := context.WithCancel(w.patience)
 	defer cancel()
-	switch rng.IntN(20) {
-	case 0, 1:
+	switch luck := rng.IntN(20); {
+	case luck < 2 || s.how == long:
 		r.mode = "try"
-	case 2, 3:
+	case luck < 4:
 		r.mode = "cancel"
 		defer time.AfterFunc(time.Duration(rng.Int64N(int64(100*time.Millisecond))), cancel).Stop()
 	}
@@ -198,13 +198,11 @@ func (w *worker) turn(actor int, rng *rand.Rand, s slot, name string) {
 	r.id, r.fence = identity(lease.Token()), lease.Fence()
 	r.until = clock() + int64(time.Until(lease.Deadline()))
 	note(got)
-	w.hold(rng, lease, &r, note)
-	r.at = clock()
-	r.class = "lost"
+	w.hold(rng, lease, s.how == long, &r)
+	r.at, r.what, r.class = clock(), give, "lost"
 	if w.believes(lease) {
 		r.class = "held"
 	}
-	r.what = give
 	w.history.write(r)
 	r.class = class(lease.Release(context.Background()))
 	note(gave)
@@ -213,9 +211,9 @@ func (w *worker) turn(actor int, rng *rand.Rand, s slot, name string) {
 func (w *worker) acquire(ctx context.Context, s slot, r *record) (*holdfast.Lease, error) {
 	var opts []holdfast.LockOption
 	switch s.how {
-	case "fifo":
+	case fifo:
 		opts = append(opts, holdfast.WithStrictFIFO())
-	case "linger":
+	case linger:
 		opts = append(opts, holdfast.WithLinger(10*time.Millisecond))
 	}
 	try := r.mode == "try"
@@ -254,13 +252,13 @@ func (w *worker) believes(lease *holdfast.Lease) bool {
 // looksEvery is how often a holder looks whether it still holds the lock.
 const looksEvery = 4 * time.Millisecond
 
-// hold uses what the lock guards, and returns after up to 50 ms, or rarely after more than a
-// TTL, or as soon as the lease is lost.
-func (w *worker) hold(rng *rand.Rand, lease *holdfast.Lease, r *record, note func(string)) {
+// hold uses what the lock guards, and returns after up to 50 ms, mostly less, or as soon as
+// the lease is lost. A long hold is one that must be renewed.
+func (w *worker) hold(rng *rand.Rand, lease *holdfast.Lease, long bool, r *record) {
 	luck := rng.Float64()
 	d := time.Duration(luck * luck * luck * float64(50*time.Millisecond))
-	if rng.IntN(200) == 0 {
-		d = time.Duration(300+rng.IntN(900)) * time.Millisecond
+	if long {
+		d = between(rng, ttl/4, 3*ttl)
 	}
 	end := time.Now().Add(d)
 
