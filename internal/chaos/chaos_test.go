@@ -22,10 +22,10 @@ func trial(t *testing.T, topology string, length time.Duration) plan {
 
 func TestPromisesAreKeptThroughFaults(t *testing.T) {
 	for topology, length := range map[string]time.Duration{
-		"single":   36 * time.Second,
-		"sentinel": 24 * time.Second,
-		"cluster":  24 * time.Second,
-		"redlock":  24 * time.Second,
+		"single":   30 * time.Second,
+		"sentinel": 22 * time.Second,
+		"cluster":  22 * time.Second,
+		"redlock":  22 * time.Second,
 	} {
 		t.Run(topology, func(t *testing.T) {
 			t.Parallel()
@@ -40,7 +40,7 @@ func TestPromisesAreKeptThroughFaults(t *testing.T) {
 // A holder that was suspended and does not look is what the rig must see.
 func TestHoldersThatIgnoreLossesAreFound(t *testing.T) {
 	t.Parallel()
-	p := trial(t, "single", 20*time.Second)
+	p := trial(t, "single", 14*time.Second)
 	p.sabotage, p.only = ignoreLoss, "worker: SIGSTOP"
 	o, err := run(p)
 	require.NoError(t, err)
@@ -50,7 +50,7 @@ func TestHoldersThatIgnoreLossesAreFound(t *testing.T) {
 
 func TestReleasesOfTheLocksOfOthersAreFound(t *testing.T) {
 	t.Parallel()
-	p := trial(t, "single", 20*time.Second)
+	p := trial(t, "single", 14*time.Second)
 	p.sabotage, p.only = releaseAnybody, "worker"
 	o, err := run(p)
 	require.NoError(t, err)

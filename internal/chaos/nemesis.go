@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -114,40 +115,63 @@ func (n *nemesis) make(f fault, rng *rand.Rand) {
 	n.log("%d %d %s %s: %v", e.start, e.end, f.part, f.kind, e.err)
 }
 
-// watchElections notes elections that no fault asked for: what a slow machine looks like to
-// Sentinels or a Cluster. It ends when stop is closed.
-func (n *nemesis) watchElections(epoch func() string, stop <-chan struct{}) {
-	const every = 200 * time.Millisecond
-	const unaware = 4 * time.Second // from the loss of a master to what we see
-	for last := epoch(); ; {
+// unasked is an election that no fault asked for: a slow machine looks like a dead master to
+// Sentinels and to a Cluster. Nobody knows what data that costs.
+const unasked = "failover that nobody asked for"
+
+// watchElections notes when other servers are masters, or more of them, without a fault that
+// does so. It ends when stop is closed.
+func (n *nemesis) watchElections(roles func() string, stop <-chan struct{}) {
+	const every = 100 * time.Millisecond
+	const unaware = int64(4 * time.Second) // from the loss of a master to what we see
+	const master = "master"
+	first := roles()
+	for last := first; ; {
 		select {
 		case <-stop:
 			return
 		case <-time.After(every):
 		}
-		now := epoch()
-		if now == last || now == "" {
+		now := roles()
+		if now == "" || now == last && strings.Count(now, master) == strings.Count(first, master) {
 			continue
 		}
 		last = now
-		at := clock()
-		n.mu.Lock()
-		asked := false
-		for _, e := range n.events {
-			asked = asked || e.fault.elects && e.end > at-int64(unaware)
-		}
-		for _, f := range n.active {
-			asked = asked || f.elects
-		}
-		if !asked {
-			n.events = append(n.events, event{
-				fault: fault{kind: "failover that nobody asked for", set: data, elects: true},
-				start: at - int64(unaware), end: at, felt: true,
-			})
-			n.log("%d an election that nobody asked for", at)
-		}
-		n.mu.Unlock()
+		n.elected(event{
+			fault: fault{kind: unasked, set: data},
+			start: clock() - unaware, end: clock(), felt: true,
+		})
 	}
+}
+
+func (n *nemesis) elected(e event) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, f := range n.active {
+		if f.elects {
+			return
+		}
+	}
+	for i, other := range slices.Backward(n.events) {
+		switch {
+		case other.fault.elects && other.end > e.end-int64(time.Second):
+			return
+		case other.fault.kind == unasked && other.end > e.start:
+			n.events[i].end = e.end // the same goes on
+			return
+		}
+	}
+	n.log("%d %s", e.end, unasked)
+	n.events = append(n.events, e)
+}
+
+// undisturbed returns the storms after which no election disturbed the calm.
+func undisturbed(storms []storm, events []event) []storm {
+	return slices.DeleteFunc(slices.Clone(storms), func(s storm) bool {
+		return slices.ContainsFunc(events, func(e event) bool {
+			return e.fault.kind == unasked && e.start < s.end && s.heal < e.end
+		})
+	})
 }
 
 // err tells of faults that could not be made.

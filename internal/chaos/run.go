@@ -103,8 +103,8 @@ func (p plan) run(h *host) (*outcome, error) {
 	faults := append(s.faults, workerFaults(c, resource.rotate)...)
 	faults = slices.DeleteFunc(faults, func(f fault) bool { return !strings.HasPrefix(f.kind, p.only) })
 	stopWatching := make(chan struct{})
-	if s.epoch != nil {
-		go n.watchElections(s.epoch, stopWatching)
+	if s.elects {
+		go n.watchElections(s.roles, stopWatching)
 	}
 	keys := newKeys(s)
 	go keys.watch(stopWatching)
@@ -144,6 +144,7 @@ func (p plan) run(h *host) (*outcome, error) {
 	o.judgeBelief(told.ops, unsafe)
 	o.judgeFences(told.ops, s.ordered, unsafe)
 	o.judgeHistory(told.ops, s.ordered, unsafe)
+	storms = undisturbed(storms, o.events)
 	o.judgeProgress(told.ops, storms, c.killed)
 	if s.ordered {
 		o.judgeOrder(told.ops, told.queuedAt, quiet(storms, told.troubles))
