@@ -111,9 +111,12 @@ func (o *outcome) publish(name, command string) error {
 	if !ok || !ok2 {
 		return fmt.Errorf("%s: no section between %s and %s", name, begin, end)
 	}
-	commit, err := exec.Command("git", "describe", "--always", "--dirty").Output()
+	commit, err := exec.Command("git", "rev-parse", "--short", "HEAD").Output()
 	if err != nil {
 		return err
+	}
+	if exec.Command("git", "diff", "--quiet", "HEAD", "--", ":/", ":!/"+name).Run() != nil {
+		commit = append(bytes.TrimSpace(commit), " with changes"...)
 	}
 	section := fmt.Sprintf("%s\n## %s\n\n%s, commit %s, seed %d: `%s`\n\n%s%s", begin, titles[o.plan.topology],
 		time.Now().Format(time.DateOnly), bytes.TrimSpace(commit), o.plan.seed, command, o.table(), end)
