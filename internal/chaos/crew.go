@@ -132,10 +132,11 @@ func (c *crew) stop() error {
 
 // testimony is what the workers wrote down.
 type testimony struct {
-	ops        []*op
-	queuedAt   map[uint64]int64 // when the store had queued a token
-	troubles   []record
-	goroutines int // that were left
+	ops      []*op
+	queuedAt map[uint64]int64 // when the store had queued a token
+	troubles []record
+
+	goroutines, connections int // that were left
 }
 
 func (c *crew) testimony() (*testimony, error) {
@@ -154,7 +155,8 @@ func (c *crew) testimony() (*testimony, error) {
 			case trouble:
 				t.troubles = append(t.troubles, r)
 			case leak:
-				t.goroutines += int(r.fence)
+				t.goroutines += max(0, int(r.weight))
+				t.connections += max(0, int(r.fence))
 			}
 		}
 	}

@@ -50,7 +50,7 @@ const (
 	gave    = "gave"    // after a release
 	queued  = "queued"  // the store said that the token is in its queue
 	trouble = "trouble" // something that a fault does, such as a broken connection
-	leak    = "leak"    // so many goroutines too many in the end
+	leak    = "leak"    // so many goroutines (weight) and connections (fence) too many in the end
 )
 
 const line = "%d %d %s %s %s %s %d %d %d %d %s\n"

@@ -85,6 +85,7 @@ func (n *nemesis) draw(faults []fault, class set) (fault, bool) {
 // rarity is how often a kind that is not safe is in the deck. There are few of them.
 const rarity = 3
 
+// shuffle fills the deck with the kinds that may happen in a storm.
 func (n *nemesis) shuffle(faults []fault, class set) {
 	seen := map[string]bool{}
 	for _, f := range faults {
@@ -101,6 +102,7 @@ func (n *nemesis) shuffle(faults []fault, class set) {
 	n.rng.Shuffle(len(n.deck), func(i, j int) { n.deck[i], n.deck[j] = n.deck[j], n.deck[i] })
 }
 
+// make makes a fault that was drawn.
 func (n *nemesis) make(f fault, rng *rand.Rand) {
 	e := event{fault: f, start: clock()}
 	e.err = attempt(func() (err error) {
@@ -144,6 +146,7 @@ func (n *nemesis) watchElections(roles func() string, stop <-chan struct{}) {
 	}
 }
 
+// elected adds an election to the events, unless a fault has asked for it, or it is there.
 func (n *nemesis) elected(e event) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

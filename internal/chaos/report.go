@@ -70,7 +70,7 @@ func (o *outcome) table() string {
 	line("**fences out of order, or given twice, in all sets**", "**%d**", o.inversions+o.doubles)
 	line("late hand-overs within a process that lost the lock with the data (promise 5)", "%d", o.lateHandOvers)
 	line("histories that porcupine found linearizable, and not", "%d, **%d**", o.linear, o.illegal)
-	line("waits that did not end within 2 TTL + 2 s of the last fault", "**%d**", o.stuck)
+	line(fmt.Sprintf("waits that did not end within %v of the last fault", o.patience), "**%d**", o.stuck)
 	line("longest recovery", "%v", o.recovery.Round(time.Millisecond))
 	if o.queued > 0 {
 		line("waiters in a calm, and of these overtaken", "%d, **%d**", o.queued, o.overtaken)
@@ -79,7 +79,7 @@ func (o *outcome) table() string {
 	line("of these lost without a fence", "%d", o.lostUpdates)
 	line("of these lost with a fence; accesses refused by it", "**%d**; %d", o.fencedLost, o.refusals)
 	line("keys without TTL, keys that outlive their use", "%d, %d", len(o.eternal), len(o.forgotten))
-	line("goroutines and connections left in the end", "%d, %d", o.goroutines, max(0, o.connections))
+	line("goroutines and connections left in the end", "%d, %d", o.goroutines, o.connections)
 	verdict := "no promise was broken"
 	if v := o.violations(); len(v) > 0 {
 		verdict = strings.Join(v, "; ")

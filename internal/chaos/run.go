@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -27,19 +26,20 @@ type plan struct {
 	log      func(format string, args ...any)
 }
 
-// warmUp is the time before the first fault. A calm lasts longer than anybody may have to
-// wait after a storm.
+// warmUp is the time before the first fault. A storm lasts for rage, or less so that there
+// are two, and a calm for longer than anybody may have to wait after a storm.
 const (
 	warmUp = 3 * time.Second
-	rage   = 15 * time.Second // or less, for at least two storms
-	calm   = patience + 2*time.Second
+	rage   = 15 * time.Second
+	spare  = 2 * time.Second
 )
 
 // outcome is what a run found.
 type outcome struct {
-	plan   plan
-	took   time.Duration
-	events []event
+	plan     plan
+	patience time.Duration
+	took     time.Duration
+	events   []event
 	findings
 
 	load                                      float64
@@ -90,7 +90,6 @@ func (p plan) run(h *host) (*outcome, error) {
 	if p.load == 0 {
 		p.load = s.load
 	}
-	connections := s.connections()
 
 	began := time.Now()
 	c, err := newCrew(assignment{
@@ -109,7 +108,8 @@ func (p plan) run(h *host) (*outcome, error) {
 	keys := newKeys(s)
 	go keys.watch(stopWatching)
 
-	o := &outcome{plan: p, grantsByKind: map[string]int{}, felt: map[string]int{}}
+	o := &outcome{plan: p, patience: s.patience, grantsByKind: map[string]int{}, felt: map[string]int{}}
+	calm := s.patience + spare
 	warmFrom := clock()
 	time.Sleep(warmUp)
 	warmTo := clock()
@@ -131,13 +131,11 @@ func (p plan) run(h *host) (*outcome, error) {
 	if s.clock != nil {
 		s.clock.Set(0)
 	}
-	o.connections = s.connections() - connections
-
 	told, err := c.testimony()
 	if err != nil {
 		return nil, err
 	}
-	o.goroutines = told.goroutines
+	o.goroutines, o.connections = told.goroutines, told.connections
 	o.count(told.ops, warmFrom, warmTo)
 	o.feel(told.troubles)
 	unsafe := unsafeWindows(o.events)
@@ -145,7 +143,7 @@ func (p plan) run(h *host) (*outcome, error) {
 	o.judgeFences(told.ops, s.ordered, unsafe)
 	o.judgeHistory(told.ops, s.ordered, unsafe)
 	storms = undisturbed(storms, o.events)
-	o.judgeProgress(told.ops, storms, c.killed)
+	o.judgeProgress(told.ops, storms, s.patience, c.killed)
 	if s.ordered {
 		o.judgeOrder(told.ops, told.queuedAt, quiet(storms, told.troubles))
 	}
@@ -233,7 +231,7 @@ func (o *outcome) violations() (v []string) {
 		"keys without a TTL":                      len(o.eternal),
 		"keys that outlive their use":             len(o.forgotten),
 		"goroutines left":                         o.goroutines,
-		"connections left":                        max(0, o.connections),
+		"connections left":                        o.connections,
 		"updates lost despite fences":             int(o.fencedLost),
 	} {
 		if n != 0 {
@@ -263,22 +261,4 @@ func (o *outcome) err() error {
 		return nil
 	}
 	return errors.New(strings.Join(all, "\n"))
-}
-
-// connections counts those of all servers.
-func (s *stage) connections() (n int) {
-	_ = eventually("connections", func() bool {
-		n = 0
-		for _, one := range s.servers {
-			list := one.admin.ClientList(context.Background()).Val()
-			// Replicas, masters and Sentinels have connections of their own.
-			for _, l := range strings.Split(list, "\n") {
-				if strings.Contains(l, "lib-name=go-redis") || strings.Contains(l, "cmd=evalsha") || strings.Contains(l, "cmd=subscribe") && !strings.Contains(l, "name=sentinel") {
-					n++
-				}
-			}
-		}
-		return true
-	})
-	return n
 }

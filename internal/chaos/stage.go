@@ -23,8 +23,9 @@ type stage struct {
 	faults  []fault
 	storms  []set // one after the other, again and again
 
-	actors int     // of each worker, unless the plan says how many
-	load   float64 // grants/s that it must bear, unless the plan says how many
+	actors   int           // of each worker, unless the plan says how many
+	load     float64       // grants/s that it must bear, unless the plan says how many
+	patience time.Duration // how long a wait may last after the last fault
 
 	// elects says that a server can take the place of a master.
 	elects bool
@@ -37,7 +38,10 @@ var topologies = []string{"single", "sentinel", "cluster", "redlock"}
 const workerUser = "worker"
 
 func newStage(h *host, topology string, r *Resource) (*stage, error) {
-	s := &stage{store: store{Topology: topology}, slots: len(slots), ordered: true, actors: 12, load: 100}
+	s := &stage{
+		store: store{Topology: topology}, slots: len(slots), ordered: true, actors: 12, load: 100,
+		patience: 2*ttl + 2*time.Second, // promise 2, and time to connect
+	}
 	switch topology {
 	case "single":
 		s.single(h)
@@ -187,6 +191,9 @@ func (s *stage) roles() (roles string) {
 func (s *stage) redlock(h *host) {
 	s.slots, s.ordered = withoutSemaphores, false
 	s.actors, s.load = 6, 30 // each waiter is one at all of the servers
+	// After a fault waiters have other places at each server. Each grant then takes as many
+	// rounds as there are waiters, until the last of them is served.
+	s.patience = 20 * time.Second
 	for i := range 5 {
 		real := redistest.Real(h)
 		one, proxy := newServer(h, real), redistest.NewProxy(h, real)

@@ -165,12 +165,9 @@ func (f *findings) judgeFences(all []*op, ordered bool, unsafe windows) {
 	}
 }
 
-// patience is how long a wait may last after the last fault: promise 2, and time to connect.
-const patience = 2*ttl + 2*time.Second
-
 // judgeProgress looks for waits that began before the faults were over, or in the calm, and
-// did not end in time.
-func (f *findings) judgeProgress(all []*op, storms []storm, killed map[int]int64) {
+// did not end within patience.
+func (f *findings) judgeProgress(all []*op, storms []storm, patience time.Duration, killed map[int]int64) {
 	for _, s := range storms {
 		for _, o := range all {
 			from := max(o.invoked, s.heal)

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -108,7 +109,7 @@ func TestFencesMustIncreaseInRealTime(t *testing.T) {
 }
 
 func TestWaitsMustEndInTheCalm(t *testing.T) {
-	const heal = 1000
+	const heal, patience = 1000, 4 * time.Second
 	end := heal + 2*int64(patience)
 	storms := []storm{{heal: heal, end: end}}
 	wait := func(invoked, returned int64) *op { return &op{incarnation: 3, invoked: invoked, returned: returned} }
@@ -126,7 +127,7 @@ func TestWaitsMustEndInTheCalm(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var f findings
-			f.judgeProgress([]*op{c.op}, storms, c.killed)
+			f.judgeProgress([]*op{c.op}, storms, patience, c.killed)
 			require.Equal(t, c.want, f.stuck)
 		})
 	}

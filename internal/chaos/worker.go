@@ -81,8 +81,7 @@ func (a assignment) work() error {
 	if err != nil {
 		return err
 	}
-	runtime.GC()
-	before := runtime.NumGoroutine()
+	goroutines, files := runtime.NumGoroutine(), openFiles()
 
 	eyes := &witness{history: h, last: map[string]int64{}}
 	d, closers := a.Store.open(eyes, a.Worker%2 == 1)
@@ -114,15 +113,22 @@ func (a assignment) work() error {
 		_ = c.Close()
 	}
 	// A command that nobody answers ends with the ReadTimeout of its client.
-	left := 0
+	r := record{actor: -1, what: leak}
 	for end := time.Now().Add(6 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		if left = runtime.NumGoroutine() - before; left <= 0 {
+		r.at, r.weight, r.fence = clock(), int64(runtime.NumGoroutine()-goroutines), int64(openFiles()-files)
+		if r.weight <= 0 && r.fence <= 0 {
 			return nil
 		}
 	}
-	h.write(record{at: clock(), actor: -1, what: leak, fence: int64(left)})
+	h.write(r)
 	stacks := make([]byte, 1<<20)
 	return os.WriteFile(a.History+".goroutines", stacks[:runtime.Stack(stacks, true)], 0o600)
+}
+
+// openFiles is how many files and connections this process has.
+func openFiles() int {
+	all, _ := os.ReadDir("/proc/self/fd")
+	return len(all)
 }
 
 // pausesEvery is how often a process looks whether it was suspended, and pauseLeast how long
