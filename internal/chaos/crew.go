@@ -133,14 +133,15 @@ func (c *crew) stop() error {
 // testimony is what the workers wrote down.
 type testimony struct {
 	ops      []*op
-	queuedAt map[uint64]int64 // when the store had queued a token
+	sentAt   map[uint64]int64 // when the store was first asked for a token
+	queuedAt map[uint64]int64 // when it had queued it
 	troubles []record
 
 	goroutines, connections int // that were left
 }
 
 func (c *crew) testimony() (*testimony, error) {
-	t := &testimony{queuedAt: map[uint64]int64{}}
+	t := &testimony{sentAt: map[uint64]int64{}, queuedAt: map[uint64]int64{}}
 	for i := range c.incarnations {
 		records, err := read(c.historyOf(i))
 		if _, dead := c.killed[i]; err != nil && !(dead && errors.Is(err, os.ErrNotExist)) { // killed at once
@@ -150,6 +151,8 @@ func (c *crew) testimony() (*testimony, error) {
 		t.ops = append(t.ops, done...)
 		for _, r := range rest {
 			switch r.what {
+			case sent:
+				t.sentAt[r.id] = r.at
 			case queued:
 				t.queuedAt[r.id] = r.at
 			case trouble:

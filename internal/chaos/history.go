@@ -48,6 +48,7 @@ const (
 	look    = "look"    // at this moment, or later, the holder found that it holds the lock
 	give    = "give"    // before a release; the class says whether the holder believed until then
 	gave    = "gave"    // after a release
+	sent    = "sent"    // before the store is asked for a token for the first time
 	queued  = "queued"  // the store said that the token is in its queue
 	trouble = "trouble" // something that a fault does, such as a broken connection
 	leak    = "leak"    // so many goroutines (weight) and connections (fence) too many in the end

@@ -140,7 +140,7 @@ func (p plan) run(h *host) (*outcome, error) {
 	o.feel(told.troubles)
 	unsafe := unsafeWindows(o.events)
 	o.judgeBelief(told.ops, unsafe)
-	o.judgeFences(told.ops, s.ordered, unsafe)
+	o.judgeFences(told.ops, told.sentAt, s.ordered, unsafe)
 	o.judgeHistory(told.ops, s.ordered, unsafe)
 	storms = undisturbed(storms, o.events)
 	o.judgeProgress(told.ops, storms, s.patience, c.killed)

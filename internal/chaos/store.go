@@ -154,15 +154,15 @@ func classOfReply(err error) string {
 	return broken
 }
 
-// observed is a driver that writes down when a token was queued. It also has the bugs that
-// the rig is to find.
+// observed is a driver that writes down when the store was asked for a token, and when it had
+// queued it. It also has the bugs that the rig is to find.
 type observed struct {
 	driver.Driver
 	history  *history
 	sabotage string
 
 	mu    sync.Mutex
-	known map[string]struct{} // tokens that are queued
+	known map[string]string // tokens that are asked for, and the last that was written of them
 }
 
 // Unwrap implements [driver.Wrapper].
@@ -170,19 +170,26 @@ func (o *observed) Unwrap() driver.Driver { return o.Driver }
 
 // Acquire implements [driver.Driver].
 func (o *observed) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, error) {
+	o.note(sent, r)
 	g, err := o.Driver.Acquire(ctx, r)
-	if err == nil && g.Status == driver.Queued && o.first(r.Token) {
-		o.history.write(record{at: clock(), actor: -1, what: queued, kind: r.Kind, lock: r.Name, id: identity(r.Token)})
+	if err == nil && g.Status == driver.Queued {
+		o.note(queued, r)
 	}
 	return g, err
 }
 
-func (o *observed) first(token string) bool {
+// note writes each thing once of a token.
+func (o *observed) note(what string, r *driver.Request) {
+	at := clock()
 	o.mu.Lock()
-	defer o.mu.Unlock()
-	_, known := o.known[token]
-	o.known[token] = struct{}{}
-	return !known
+	last := o.known[r.Token]
+	if last != queued {
+		o.known[r.Token] = what
+	}
+	o.mu.Unlock()
+	if last != what && last != queued {
+		o.history.write(record{at: at, actor: -1, what: what, kind: r.Kind, lock: r.Name, id: identity(r.Token)})
+	}
 }
 
 // Release implements [driver.Driver].

@@ -119,13 +119,16 @@ func (f *findings) judgeBelief(all []*op, unsafe windows) {
 
 // judgeFences looks for grants that were asked for after another one had been heard of, and
 // have no larger fence. Where readers have no order, only readers and writers are compared.
-func (f *findings) judgeFences(all []*op, ordered bool, unsafe windows) {
+//
+// A process may have been granted a lease before the other grant, and pass it on to a goroutine
+// that asked afterwards. That is no fault if the store has forgotten the lease meanwhile, and
+// the process does not know yet. So it counts when the store was asked for the lease.
+func (f *findings) judgeFences(all []*op, sentAt map[uint64]int64, ordered bool, unsafe windows) {
 	for _, ops := range byLock(all) {
 		granted := slices.DeleteFunc(slices.Clone(ops), func(o *op) bool { return !o.granted() })
 		asked := slices.Clone(granted)
 		slices.SortFunc(granted, func(a, b *op) int { return cmp.Compare(a.returned, b.returned) })
 		slices.SortFunc(asked, func(a, b *op) int { return cmp.Compare(a.invoked, b.invoked) })
-		first := map[uint64]int64{} // when somebody first heard of a lease
 		seen := map[int64]bool{}
 		for _, o := range granted {
 			if seen[o.fence] {
@@ -133,9 +136,6 @@ func (f *findings) judgeFences(all []*op, ordered bool, unsafe windows) {
 				f.example("fence given twice", "%v", o)
 			}
 			seen[o.fence] = true
-			if first[o.id] == 0 {
-				first[o.id] = o.returned
-			}
 		}
 		var largest, largestAlone *op // of those that were heard of so far
 		for _, o := range asked {
@@ -155,7 +155,7 @@ func (f *findings) judgeFences(all []*op, ordered bool, unsafe windows) {
 			}
 			switch {
 			case before == nil || o.fence > before.fence:
-			case first[o.id] < before.returned && o.id != before.id && unsafe.touch(before.invoked, o.returned):
+			case sentAt[o.id] != 0 && sentAt[o.id] < before.returned && o.id != before.id && unsafe.touch(before.invoked, o.returned):
 				f.lateHandOvers++
 			default:
 				f.inversions++

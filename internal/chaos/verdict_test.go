@@ -70,10 +70,10 @@ func TestReadersWithoutAnOrderAreLinearizable(t *testing.T) {
 	}
 	var f findings
 	f.judgeHistory(ops, false, nil)
-	f.judgeFences(ops, false, nil)
+	f.judgeFences(ops, nil, false, nil)
 	require.Equal(t, findings{linear: 1}, f)
 	f.judgeHistory(ops, true, nil)
-	f.judgeFences(ops, true, nil)
+	f.judgeFences(ops, nil, true, nil)
 	require.Equal(t, []int{1, 1}, []int{f.illegal, f.inversions}, "where they have an order")
 }
 
@@ -94,14 +94,12 @@ func TestFencesMustIncreaseInRealTime(t *testing.T) {
 		"under an older lease, but nothing is forgotten": {second: hold(driver.Mutex, 1, 6, 11, 20, 30, 40), sharing: true, want: findings{inversions: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ops := []*op{first, c.second}
-			if c.sharing { // the lease was there before the first of the two
-				older := hold(driver.Mutex, 1, 5, 0, 5, 6, 7)
-				older.id, c.second.id = 99, 99
-				ops = append(ops, older)
+			sentAt := map[uint64]int64{first.id: 1, c.second.id: c.second.invoked}
+			if c.sharing { // the lease was asked for before the first of the two was granted
+				sentAt[c.second.id] = 5
 			}
 			var f findings
-			f.judgeFences(ops, true, c.unsafe)
+			f.judgeFences([]*op{first, c.second}, sentAt, true, c.unsafe)
 			f.examples = nil
 			require.Equal(t, c.want, f)
 		})

@@ -88,7 +88,7 @@ func (a assignment) work() error {
 	if r, able := driver.As[driver.Reporter](d); able {
 		r.OnReconnect(func(string) { eyes.note(newEars) })
 	}
-	d = &observed{Driver: d, history: h, sabotage: a.Sabotage, known: map[string]struct{}{}}
+	d = &observed{Driver: d, history: h, sabotage: a.Sabotage, known: map[string]string{}}
 	w := &worker{assignment: a, history: h, resource: resource, stop: make(chan struct{})}
 	w.locks = holdfast.Open(d, holdfast.WithTTL(ttl), holdfast.WithLogger(slog.New(slog.DiscardHandler)))
 	var giveUp context.CancelFunc
