@@ -88,6 +88,7 @@ func (s *stage) sentinel(h *host) {
 	}
 	watched, _ := url.Parse(all.URL())
 	name := watched.Query().Get("master_name")
+	var eyes []*redis.SentinelClient
 	for _, addr := range append(watched.Query()["addr"], watched.Host) {
 		e := redis.NewSentinelClient(&redis.Options{Addr: addr})
 		h.Cleanup(func() { _ = e.Close() })
@@ -95,10 +96,12 @@ func (s *stage) sentinel(h *host) {
 		if err := e.Set(context.Background(), name, "failover-timeout", "2500").Err(); err != nil {
 			h.Fatal(err)
 		}
+		eyes = append(eyes, e)
 	}
 	const part = "server"
 	s.faults = append(s.faults, serverFaults(part, brief, func() *server { return servers[all.Master(h)] })...)
-	// settle returns when the master has two replicas. Workers that still talk to the old one
+	// settle returns when all Sentinels name one master, since a worker asks only one of them, and
+	// it has two replicas. Workers that still talk to the old one
 	// hear of the new one when that is a replica. A machine that is busy can take its time.
 	settle := func(old *redistest.Server) (felt bool, err error) {
 		err = eventually("two replicas", func() bool {
@@ -109,6 +112,11 @@ func (s *stage) sentinel(h *host) {
 				}
 				if info := servers[master].admin.Info(context.Background(), "replication").Val(); !strings.Contains(info, "connected_slaves:2") {
 					h.Fatal("not yet")
+				}
+				for _, e := range eyes {
+					if addr := e.GetMasterAddrByName(context.Background(), name).Val(); strings.Join(addr, ":") != master.Addr() {
+						h.Fatal("not all")
+					}
 				}
 				return nil
 			}) == nil
