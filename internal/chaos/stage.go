@@ -78,6 +78,10 @@ func (s *stage) single(h *host) {
 // brief is shorter than what makes Sentinels or a Cluster elect another master.
 const brief = 500 * time.Millisecond
 
+// failoverTimeout is an option of Sentinels. After a failover they wait for twice that time
+// before they begin another. So must we: else some of them do not hear of it for minutes.
+const failoverTimeout = 2500 * time.Millisecond
+
 func (s *stage) sentinel(h *host) {
 	all := redistest.NewSentinels(h)
 	s.store.URL = all.URL()
@@ -92,8 +96,7 @@ func (s *stage) sentinel(h *host) {
 	for _, addr := range append(watched.Query()["addr"], watched.Host) {
 		e := redis.NewSentinelClient(&redis.Options{Addr: addr})
 		h.Cleanup(func() { _ = e.Close() })
-		// After a failover they wait for twice that time before they begin another.
-		if err := e.Set(context.Background(), name, "failover-timeout", "2500").Err(); err != nil {
+		if err := e.Set(context.Background(), name, "failover-timeout", fmt.Sprint(failoverTimeout.Milliseconds())).Err(); err != nil {
 			h.Fatal(err)
 		}
 		eyes = append(eyes, e)
@@ -121,6 +124,7 @@ func (s *stage) sentinel(h *host) {
 				return nil
 			}) == nil
 		})
+		time.Sleep(2 * failoverTimeout)
 		return felt, err
 	}
 	s.faults = append(s.faults,
