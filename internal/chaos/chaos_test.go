@@ -25,7 +25,7 @@ func TestPromisesAreKeptThroughFaults(t *testing.T) {
 		"single":   30 * time.Second,
 		"sentinel": 22 * time.Second,
 		"cluster":  22 * time.Second,
-		"redlock":  22 * time.Second,
+		"redlock":  28 * time.Second,
 	} {
 		t.Run(topology, func(t *testing.T) {
 			t.Parallel()
@@ -40,7 +40,7 @@ func TestPromisesAreKeptThroughFaults(t *testing.T) {
 // A holder that was suspended and does not look is what the rig must see.
 func TestHoldersThatIgnoreLossesAreFound(t *testing.T) {
 	t.Parallel()
-	p := trial(t, "single", 14*time.Second)
+	p := trial(t, "single", 16*time.Second)
 	p.sabotage, p.only = ignoreLoss, "worker: SIGSTOP"
 	o, err := run(p)
 	require.NoError(t, err)
@@ -50,12 +50,18 @@ func TestHoldersThatIgnoreLossesAreFound(t *testing.T) {
 
 func TestReleasesOfTheLocksOfOthersAreFound(t *testing.T) {
 	t.Parallel()
-	p := trial(t, "single", 14*time.Second)
+	p := trial(t, "single", 16*time.Second)
 	p.sabotage, p.only = releaseAnybody, "worker"
 	o, err := run(p)
 	require.NoError(t, err)
 	require.NotZero(t, o.overlaps)
 	require.NotZero(t, o.illegal)
+}
+
+func TestRunWithoutFaultsIsVoid(t *testing.T) {
+	o := &outcome{felt: map[string]int{}}
+	o.feel(nil)
+	require.Equal(t, []string{"no faults"}, o.void)
 }
 
 func TestFaultsThatNobodyFeelsMakeARunVoid(t *testing.T) {

@@ -110,13 +110,17 @@ func (p plan) run(h *host) (*outcome, error) {
 
 	o := &outcome{plan: p, patience: s.patience, grantsByKind: map[string]int{}, felt: map[string]int{}}
 	calm := s.patience + spare
+	length := min(rage, (p.length-warmUp)/2-calm) // of a storm
+	if length < 3*time.Second {
+		length = rage // there is time for one only
+	}
 	warmFrom := clock()
 	time.Sleep(warmUp)
 	warmTo := clock()
 	var storms []storm
 	for end := began.Add(p.length); len(storms) == 0 || time.Until(end) > calm+time.Second; {
 		class := s.storms[len(storms)%len(s.storms)]
-		storm := n.rage(faults, class, time.Now().Add(min(rage, time.Until(end)-calm, (p.length-warmUp)/2-calm)))
+		storm := n.rage(faults, class, time.Now().Add(min(length, time.Until(end)-calm)))
 		// What happened to a lock in this storm shall not matter in the next one.
 		resource.rotate()
 		time.Sleep(calm)
@@ -200,6 +204,9 @@ func (o *outcome) feel(troubles []record) {
 		if n >= 3 && o.felt[kind] == 0 {
 			o.void = append(o.void, fmt.Sprintf("nobody felt any of %d faults of this kind: %s", n, kind))
 		}
+	}
+	if len(made) == 0 {
+		o.void = append(o.void, "no faults")
 	}
 	slices.Sort(o.void)
 }

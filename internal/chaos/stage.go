@@ -206,7 +206,7 @@ func (s *stage) redlock(h *host) {
 	s.actors, s.load = 6, 20 // each waiter is one at all of the servers
 	// After a fault waiters have other places at each server. Each grant then takes as many
 	// rounds as there are waiters, until the last of them is served.
-	s.patience = 20 * time.Second
+	s.patience = 15 * time.Second
 	for i := range 5 {
 		real := redistest.Real(h)
 		one, proxy := newServer(h, real), redistest.NewProxy(h, real)
