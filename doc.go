@@ -133,6 +133,9 @@
 // Waiters also poll where a script may not publish, or where messages do not arrive, as
 // with some hosted servers. The log says so once. [WithReplicas] also needs +wait.
 //
+// On a Cluster the user also needs +restore. Without that right, a lock whose first waiter
+// comes just while its slot moves to another node can be lost.
+//
 // Behind a proxy that spreads keys over several servers, use [WithPipelining](false).
 //
 // On a Cluster, a lock is served again as soon as a replica has replaced a dead master, or

@@ -132,6 +132,7 @@ type Driver struct {
 	retention time.Duration
 	wakes     *wakes
 	uptime    *redisscript.Uptime
+	onCluster bool
 
 	channels, keeps any // as arguments: what channels begin with, and the retention
 }
@@ -197,6 +198,7 @@ func New(rdb redis.UniversalClient, opts ...Option) *Driver {
 	for _, o := range opts {
 		o.apply(d)
 	}
+	_, d.onCluster = rdb.(*redis.ClusterClient)
 	d.group = newGroup(d)
 	d.wakes = newWakes(rdb, d.prefix+format+"wake:")
 	d.uptime = redisscript.NewUptime(rdb)

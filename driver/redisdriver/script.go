@@ -51,10 +51,11 @@ const (
 	statusOwned   = 2 // of a downgrade
 )
 
-// script is a Lua script in two versions: for one lock, whose key is literally KEYS[1] as some
-// proxies want it and whose reply stands in no list, and for many.
+// script is a Lua script in three versions: for one lock, whose key is literally KEYS[1] as some
+// proxies want it and whose reply stands in no list, for one on a Cluster, and for many.
 type script struct {
-	one, many *redisscript.Script
+	one, onCluster, many *redisscript.Script
+
 	verb      string
 	arguments int // for each of many
 	parts     []string
@@ -62,7 +63,9 @@ type script struct {
 
 func newScript(verb string, arguments int, parts ...string) *script {
 	text := source(parts)
-	s := &script{one: redisscript.New(verb, forOne.Replace(text)), verb: verb, arguments: arguments, parts: parts}
+	one := forOne.Replace(text)
+	s := &script{one: redisscript.New(verb, one), verb: verb, arguments: arguments, parts: parts}
+	s.onCluster = redisscript.New(verb, forCluster.Replace(one))
 	if arguments > 0 {
 		s.many = redisscript.New(verb, text)
 	}
@@ -70,6 +73,19 @@ func newScript(verb string, arguments int, parts ...string) *script {
 }
 
 var forOne = strings.NewReplacer("KEYS[n]", "KEYS[1]", "return replies", "return replies[1]")
+
+// forCluster makes a hash of a string in one step, where save() in lock.lua deletes the string
+// first. A node whose slot is moving to another node refuses to write a key that is missing. So
+// the script would fail between the two, and the lock with its holder would be gone.
+//
+// RESTORE takes a hash in the form that DUMP gives, here one with the field life, which save()
+// then sets. A user without the right to it gets the two steps.
+var forCluster = strings.NewReplacer("redis.call('DEL', KEYS[1])",
+	"if redis.pcall('RESTORE', KEYS[1], 0, '"+hashWithLife+"', 'REPLACE').err then redis.call('DEL', KEYS[1]) end")
+
+// hashWithLife is, as Lua writes bytes, a hash with life = 0: type 4, one field, the field, the
+// value, version 6 of the format, and a checksum.
+const hashWithLife = `\4\1\4\108\105\102\101\1\48\6\0\127\15\47\215\216\83\206\176`
 
 func source(parts []string) string {
 	var text strings.Builder
@@ -85,7 +101,11 @@ func source(parts []string) string {
 
 // call is a run of a script for one lock.
 func (d *Driver) call(s *script, k driver.Kind, name string, args ...any) redisscript.Call {
-	return s.one.Call(string(k), 2+len(args), d.key(k, name)).With(d.channels, d.keeps).With(args...)
+	one := s.one
+	if d.onCluster {
+		one = s.onCluster
+	}
+	return one.Call(string(k), 2+len(args), d.key(k, name)).With(d.channels, d.keeps).With(args...)
 }
 
 // run runs a script for one lock.

@@ -67,6 +67,7 @@ func TestCluster(t *testing.T) {
 			{"GrantsCrossNodes", grantsCrossNodes},
 			{"WaitersPollWhereScriptsMayNotPublish", waitersPollWhereScriptsMayNotPublish},
 			{"WaitersFollowTheirSlot", waitersFollowTheirSlot},
+			{"FirstWaiterComesWhileTheSlotMoves", firstWaiterComesWhileTheSlotMoves},
 			{"RenewalsFollowTheirSlot", renewalsFollowTheirSlot},
 			{"LocksOfOtherProtocolsFollowTheirSlot", locksOfOtherProtocolsFollowTheirSlot},
 		} {

@@ -48,6 +48,33 @@ func waitersFollowTheirSlot(t *testing.T, c *city) {
 	}
 }
 
+// A lock that gets its first waiter changes its form. That must not fail half done at the node
+// that the slot is leaving, which cannot write a key that is missing.
+func firstWaiterComesWhileTheSlotMoves(t *testing.T, c *city) {
+	const name = "{square}1"
+	alone := func(locks *holdfast.Client) map[driver.Kind]lab.Leasing {
+		return map[driver.Kind]lab.Leasing{
+			driver.Mutex: locks.Mutex(name).Lease, driver.RWMutex: locks.RWMutex(name).Lease,
+			driver.Semaphore: lab.Permits(locks.Semaphore(name, lab.CrowdOf), lab.CrowdOf),
+		}
+	}
+	locks, others := c.client(t), c.client(t)
+	l := &lab.Lab{T: t}
+	for kind, acquire := range alone(locks) {
+		lease := l.Take(acquire)
+		m := c.Move(t, c.key(kind, name), c.OtherMaster(t, c.key(kind, name)))
+		next := l.Ask(alone(others)[kind])
+		require.Eventually(t, func() bool {
+			info, err := kindsOf(locks, name)[kind].Inspect(t.Context())
+			return err == nil && len(info.Queue) == 1
+		}, lab.Soon, time.Millisecond, kind)
+		require.NoError(t, lease.Renew(t.Context()), kind)
+		m.Finish(t)
+		require.NoError(t, lease.Release(t.Context()), kind)
+		require.NoError(t, next.Granted(lab.Soon).Release(t.Context()), kind)
+	}
+}
+
 func renewalsFollowTheirSlot(t *testing.T, c *city) {
 	const ttl = 1500 * time.Millisecond
 	locks := c.client(t, holdfast.WithTTL(ttl))
