@@ -96,3 +96,73 @@ func TestHeartbeatTakesNoPlaceOfAnother(t *testing.T) {
 		require.Contains(t, rdb.HGet(t.Context(), key, "w:2").Val(), "waiter ")
 	})
 }
+
+// A waiter can count on the key for as long as it may be silent, and on what is remembered of it.
+func TestHeartbeatKeepsTheKey(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		rdb := s.Client(t)
+		c := &scene{t: t, s: s, d: open(t, rdb, s)}
+		c.comes("holder", minute)
+		waiter := c.comes("waiter", minute)
+		waiter.ask()
+		key := c.d.Key(waiter.req.Kind, waiter.req.Name)
+		soon := time.Now().Add(20 * time.Second)
+		require.NoError(t, rdb.HSet(t.Context(), key, "life", soon.UnixMilli()).Err())
+		require.NoError(t, rdb.PExpireAt(t.Context(), key, soon).Err())
+		waiter.must(driver.Queued)
+		require.Greater(t, rdb.PTTL(t.Context(), key).Val(), minute*2/3)
+		requireConsistent(t, rdb, waiter.req.Kind, key)
+	})
+}
+
+func TestHeartbeatOfTheFirstTellsAHolderThatWantsToKnow(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		c := &scene{t: t, s: s, d: open(t, s.Client(t), s)}
+		holder := c.comes("holder", minute, func(r *driver.Request) { r.Notice = true })
+		waiter := c.comes("waiter", minute)
+		for range 3 { // when it came, and each time that it asks again
+			select {
+			case g := <-holder.news:
+				require.Equal(t, driver.Wanted, g.Status)
+			case <-time.After(5 * time.Second):
+				require.Fail(t, "the holder hears nothing")
+			}
+			waiter.must(driver.Queued)
+		}
+	})
+}
+
+// One that was passed over once, and turned out to be alive, is not passed over again.
+func TestHeartbeatRemembersThatAWaiterWasPassedOver(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		rdb := s.Client(t)
+		c := &scene{t: t, s: s, d: open(t, rdb, s)}
+		c.comes("holder", minute)
+		waiter := c.comes("waiter", minute)
+		waiter.ask()
+		key := c.d.Key(waiter.req.Kind, waiter.req.Name)
+		const vote = 6 // token ask weight ttl fences alive vote client owner text
+		words := strings.SplitN(rdb.HGet(t.Context(), key, "w:1").Val(), " ", vote+2)
+		words[vote] = "3"
+		require.NoError(t, rdb.HSet(t.Context(), key, "w:1", strings.Join(words, " ")).Err())
+		waiter.must(driver.Queued)
+		require.Equal(t, "3", strings.Split(rdb.HGet(t.Context(), key, "w:1").Val(), " ")[vote])
+	})
+}
+
+// No lease has more left than its TTL and grace. If one seems to, the server's clock was set
+// back, and the lock must not stay blocked for as long as that.
+func TestHeartbeatSeesThatTheClockWasSetBack(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		rdb := s.Client(t)
+		c := &scene{t: t, s: s, d: open(t, rdb, s)}
+		holder := c.comes("holder", minute)
+		waiter := c.comes("waiter", minute)
+		waiter.ask()
+		key := c.d.Key(holder.req.Kind, holder.req.Name)
+		words := strings.SplitN(rdb.HGet(t.Context(), key, "h:1").Val(), " ", 3) // token expires …
+		words[1] = fmt.Sprint(time.Now().Add(time.Hour).UnixMilli())
+		require.NoError(t, rdb.HSet(t.Context(), key, "h:1", strings.Join(words, " ")).Err())
+		require.LessOrEqual(t, waiter.must(driver.Queued).RetryAfter, minute+time.Second)
+	})
+}

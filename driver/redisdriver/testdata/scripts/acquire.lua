@@ -200,7 +200,6 @@ end
 -- ARGV[6]   how many fences may be of use
 -- ARGV[8]   client
 -- ARGV[9]   text about the holder
--- ARGV[10]  birth and
 -- ARGV[11]  place
 -- ARGV[12]  weight
 -- ARGV[13]  limit
@@ -217,7 +216,7 @@ for n = 1, #KEYS do
     local field = 'w:' .. place
     local v = redis.pcall('HMGET', KEYS[n], 'birth', 'limit', 'life', 'head', 'skip', 'owner', 'h:1', field)
     local h, token, ask, vote
-    if v[1] == ARGV[10 + at] and v[2] == ARGV[13 + at] and not (v[5] or v[6]) and v[7] and v[8] then
+    if v[2] == ARGV[13 + at] and not (v[5] or v[6]) and v[7] and v[8] then
       h, token, ask, vote = holder_read(v[7]), string.match(v[8], '^(%S+) (%d+) %d+ %d+ %d+ %d+ (%d) ')
     end
     local w = { token = ARGV[3 + at], ask = ARGV[4 + at], ttl = tonumber(ARGV[5 + at]), fences = ARGV[6 + at],
