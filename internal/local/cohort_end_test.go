@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/memdriver"
 	"github.com/holdfast-go/holdfast/internal/behavior/lab"
+	"github.com/holdfast-go/holdfast/internal/local"
 )
 
 // How waiting in a client's own queue ends without the lock, and what that means for those
@@ -180,6 +181,21 @@ func TestNobodyEntersOnATermThatIsLost(t *testing.T) {
 			require.NoError(t, lease.Release(t.Context()))
 		}
 		l.SoonFree(other, "x")
+	})
+}
+
+// Close, or a release, may have come just before: then there is nothing to hand over.
+func TestHoldThatHasEndedIsNotDetached(t *testing.T) {
+	lab.InBubble(t, func(t *testing.T, l *lab.Lab) {
+		c := l.Mates()
+		for _, end := range []func(*holdfast.Lease) error{
+			func(lease *holdfast.Lease) error { return lease.Release(t.Context()) },
+			func(*holdfast.Lease) error { return c.Close() },
+		} {
+			lease := l.Lease(c, "x")
+			require.NoError(t, end(lease))
+			require.ErrorIs(t, (*local.Hold)(lease).Detach(), holdfast.ErrNotHeld)
+		}
 	})
 }
 

@@ -265,7 +265,7 @@ var clientMutants = []mutant{
 		bug:  "Detach returns the token of a lock that Close has released.",
 		file: "internal/local/hold.go",
 		old:  "case h.end != nil:\n\t\treturn h.end\n\tcase len(g.holds) > 1:", new: "case len(g.holds) > 1:",
-		tests: []tests{{behavior, "internal/behavior/release", "TestDetachBesideCloseReturnsNoTokenOfWhatIsReleased"}},
+		tests: []tests{{unit, "internal/local", "TestHoldThatHasEndedIsNotDetached"}, {behavior, "internal/behavior/release", "TestDetachBesideCloseReturnsNoTokenOfWhatIsReleased"}},
 	},
 	{
 		name: "release-beside-close-is-a-loss", of: "B11",
