@@ -20,20 +20,23 @@ func TestHeartbeatWhereNothingHappensIsOneReadAndOneWrite(t *testing.T) {
 		d := open(t, rdb, s)
 		c := &scene{t: t, s: s, d: d}
 		c.comes("holder", minute)
-		first, second := c.comes("first", minute), c.comes("second", minute)
-		for _, p := range []*party{first, second} {
+		first := c.comes("first", minute)
+		for i := range 8 {
+			c.comes(fmt.Sprint("between", i), minute)
+		}
+		last := c.comes("last", minute)
+		for _, p := range []*party{first, last} {
 			p.ask() // so that its place is known, and that somebody listens
 		}
 		key := d.Key(first.req.Kind, first.req.Name)
 		before := rdb.HGetAll(t.Context(), key).Val()
-		for place, p := range []*party{first, second} {
-			field := fmt.Sprint("w:", place+1)
+		for field, p := range map[string]*party{"w:1": first, "w:10": last} {
 			var calls map[string]int64
 			if s.Mini() == nil {
 				calls = s.CommandStats(t)
 			}
 			g := p.must(driver.Queued)
-			require.Equal(t, place == 0, g.RetryAfter > 0, "only the first is told when the lease ends")
+			require.Equal(t, p == first, g.RetryAfter > 0, "only the first is told when the lease ends")
 			if s.Mini() == nil {
 				now := s.CommandStats(t)
 				for cmd, n := range map[string]int64{"hmget": 1, "hset": 1, "hget": 0, "exists": 0, "pexpire": 0, "publish": 0} {

@@ -311,10 +311,11 @@ func (s *redisStore) open(p *process, options []holdfast.Option) (*holdfast.Clie
 	if p.RESP2 {
 		protocol = 2
 	}
+	server := s.mini.Server() // not when it is dialed, for then it may be closing
 	rdb := redis.NewClient(&redis.Options{
 		Addr: "127.0.0.1:6379", // a name would be looked up, which outlives the bubble
 		Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return dial(ctx, s.weather, p.slot, &p.dead, func(c net.Conn) { s.mini.Server().ServeConn(c) })
+			return dial(ctx, s.weather, p.slot, &p.dead, func(c net.Conn) { server.ServeConn(c) })
 		},
 		Protocol: protocol, DisableIdentity: true,
 		DialTimeout: p.Timeout, ReadTimeout: p.Timeout, WriteTimeout: p.Timeout,

@@ -187,9 +187,10 @@ end
 -- thin_wait.lua: say again that one waits for a lock where nothing has happened meanwhile.
 --
 -- That is most heartbeats of waiters. One token holds all of the lock, and its lease outlasts
--- the next heartbeat, so there is nothing to grant and nobody to be told. Then this does what
--- acquire.lua would, by one read and one write: the waiter's record says that it is alive. What
--- does not fit in is left to acquire.lua, and so is a write that is refused.
+-- the next heartbeat, so there is nothing to grant. And the waiter is the first, or so far behind
+-- that it is not the first either if a few before it have gone. Then this does what acquire.lua
+-- would, by one read and one write: the waiter's record says that it is alive. What does not fit
+-- in is left to acquire.lua, and so is a write that is refused.
 --
 -- Comes after thin_acquire.lua, which has the arguments.
 --
@@ -222,8 +223,8 @@ for n = 1, #KEYS do
     local w = { token = ARGV[3 + at], ask = ARGV[4 + at], ttl = tonumber(ARGV[5 + at]), fences = ARGV[6 + at],
       client = ARGV[8 + at], text = ARGV[9 + at], weight = tonumber(ARGV[12 + at]), owner = ARGV[14 + at] }
     w.alive = now + patience(w.ttl)
-    local first = v[4] == place
-    if token == w.token and tonumber(ask) <= tonumber(w.ask) and h.weight == tonumber(v[2]) and w.weight <= h.weight
+    local first, behind = v[4] == place, tonumber(place) - tonumber(v[4] or place)
+    if (first or behind > 8) and token == w.token and tonumber(ask) <= tonumber(w.ask) and h.weight == tonumber(v[2]) and w.weight <= h.weight
       and h.expires >= now + w.ttl / 3 and h.expires <= now + h.ttl + grace(h.ttl)
       and tonumber(v[3]) >= w.alive + retention / 2 and not (first and wants_notice(h)) then
       w.vote = vote == '3' and vote or (listeners(w.client) or 0) > 0 and '2' or '1'
