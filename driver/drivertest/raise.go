@@ -1,6 +1,8 @@
 package drivertest
 
 import (
+	"time"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -91,6 +93,7 @@ func (c *contender) raise(fence, fences int64) (int64, error) {
 	require.True(c.t, ok)
 	ctx, cancel := c.t.bounded()
 	defer cancel()
+	defer c.t.took(time.Now(), 0)
 	return r.RaiseFence(ctx, c.lease(), fence, fences)
 }
 

@@ -432,7 +432,7 @@ func (p *player) move() {
 		return
 	}
 	p.referee.end(h)
-	moved := h.Ended
+	moved := p.referee.ended(h)
 	to := p.in((p.slot + 1) % len(p.slots))
 	pause := min(p.Hold, p.TTL/4)
 	time.Sleep(pause)

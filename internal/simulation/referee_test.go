@@ -85,6 +85,13 @@ func (r *referee) end(h *hold) (before bool) {
 	return before
 }
 
+// ended returns when a hold has ended.
+func (r *referee) ended(h *hold) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return h.Ended
+}
+
 // lost notes what the log says of a lock: it is all that is known of the end of sync holds.
 func (r *referee) lost(p *process, lock string) {
 	r.mu.Lock()

@@ -136,8 +136,9 @@ func (s *stream) read(p []byte, deadline *atomic.Pointer[time.Time]) (int, error
 		s.mu.Lock()
 		switch {
 		case s.broken != nil:
+			err := s.broken
 			s.mu.Unlock()
-			return 0, s.broken
+			return 0, err
 		case len(s.queue) == 0:
 		case s.queue[0].due.After(now):
 			wait = s.queue[0].due.Sub(now)
