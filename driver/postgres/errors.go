@@ -25,6 +25,7 @@ type storeError struct {
 	advice                 string // what to do about it, empty for nothing in particular
 }
 
+// Error adds to the error what to do about it.
 func (e *storeError) Error() string {
 	if e.advice == "" {
 		return "pgdriver: " + e.err.Error()
@@ -32,8 +33,10 @@ func (e *storeError) Error() string {
 	return "pgdriver: " + e.err.Error() + " (" + e.advice + ")"
 }
 
+// Unwrap returns the error itself.
 func (e *storeError) Unwrap() error { return e.err }
 
+// Is reports whether the error is known to be the sentinel.
 func (e *storeError) Is(target error) bool {
 	return target == driver.ErrTransient && e.transient || target == driver.ErrNotExecuted && e.notExecuted
 }

@@ -28,6 +28,7 @@ type Script struct {
 	Text      string
 	Parts     []string // the files that it is made of
 	Arguments int      // for each of many locks, 0 if it is for one
+	OnCluster string   // the text there
 	Statuses  map[string]int
 }
 
@@ -46,7 +47,7 @@ func Scripts() []Script {
 	}
 	var all []Script
 	for _, s := range allScripts {
-		all = append(all, Script{s.verb, source(s.parts), s.parts, s.arguments, statuses[s.verb]})
+		all = append(all, Script{s.verb, source(s.parts), s.parts, s.arguments, forCluster.Replace(forOne.Replace(source(s.parts))), statuses[s.verb]})
 	}
 	return all
 }

@@ -137,7 +137,7 @@ func TestScriptsAndGoMeanTheSameByAStatus(t *testing.T) {
 					switch name {
 					case "ARGUMENTS":
 						arguments = n
-					case "LOOKED_AT", "ROOM", "AT_ONCE", "AT_LENGTH":
+					case "LOOKED_AT", "ROOM", "AT_ONCE", "AT_LENGTH", "NEAR":
 					default:
 						require.NotContains(t, found, name)
 						found[name] = n
@@ -172,6 +172,16 @@ func TestGoldenFilesHaveTheScripts(t *testing.T) {
 	found, err := filepath.Glob("testdata/scripts/*")
 	require.NoError(t, err)
 	require.ElementsMatch(t, files, found)
+}
+
+// On a Cluster a lock is never deleted to change its form, see forCluster.
+func TestScriptsForAClusterReplaceAStringInOneStep(t *testing.T) {
+	for _, s := range redisdriver.Scripts() {
+		if slices.Contains(s.Parts, "lock") {
+			require.Equal(t, 1, strings.Count(s.OnCluster, "'RESTORE', KEYS[1]"), s.Verb)
+			require.Equal(t, 1, strings.Count(s.OnCluster, "'DEL'"), "%s: only if that is refused", s.Verb)
+		}
+	}
 }
 
 // split returns the comment at the top of a script, and the rest without comments.

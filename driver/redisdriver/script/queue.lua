@@ -141,7 +141,7 @@ end
 -- Whether a waiter is next if those before it, at most a few, are passed over.
 local function is_next(place)
   local first = lock.skip or lock.head
-  if place - first > 8 then
+  if place - first > NEAR then
     return false
   end
   for p = first, place - 1 do

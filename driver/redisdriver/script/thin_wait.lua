@@ -31,15 +31,15 @@ for n = 1, #KEYS do
     local field = 'w:' .. place
     local v = redis.pcall('HMGET', KEYS[n], 'birth', 'limit', 'life', 'head', 'skip', 'owner', 'h:1', field)
     local h, token, ask, vote
-    if v[2] == ARGV[13 + at] and not (v[5] or v[6]) and v[7] and v[8] then
+    if v[1] and v[2] == ARGV[13 + at] and v[3] and not (v[5] or v[6]) and v[7] and v[8] then
       h, token, ask, vote = holder_read(v[7]), string.match(v[8], '^(%S+) (%d+) %d+ %d+ %d+ %d+ (%d) ')
     end
     local w = { token = ARGV[3 + at], ask = ARGV[4 + at], ttl = tonumber(ARGV[5 + at]), fences = ARGV[6 + at],
       client = ARGV[8 + at], text = ARGV[9 + at], weight = tonumber(ARGV[12 + at]), owner = ARGV[14 + at] }
     w.alive = now + patience(w.ttl)
     local first, behind = v[4] == place, tonumber(place) - tonumber(v[4] or place)
-    if (first or behind > 8) and token == w.token and tonumber(ask) <= tonumber(w.ask) and h.weight == tonumber(v[2]) and w.weight <= h.weight
-      and h.expires >= now + w.ttl / 3 and h.expires <= now + h.ttl + grace(h.ttl)
+    if (first or behind > NEAR) and token == w.token and tonumber(ask) <= tonumber(w.ask)
+      and h.weight == tonumber(v[2]) and w.weight <= h.weight and h.expires >= now + w.ttl / 3 and h.expires <= now + h.ttl + grace(h.ttl)
       and tonumber(v[3]) >= w.alive + retention / 2 and not (first and wants_notice(h)) then
       w.vote = vote == '3' and vote or (listeners(w.client) or 0) > 0 and '2' or '1'
       if type(redis.pcall('HSET', KEYS[n], field, waiter_record(w))) == 'number' then

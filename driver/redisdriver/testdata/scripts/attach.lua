@@ -107,6 +107,9 @@ local function patience(ttl)
   return math.floor(ttl * 2 / 3)
 end
 
+-- So many places from the head on, a waiter may become the next without being told.
+local NEAR = 8
+
 -- The record of a waiter: "token ask weight ttl fences alive vote client owner text". vote says
 -- what it means if nobody listens on the client's channel: 1 nothing (this node never saw anybody
 -- listen there), 2 that the client is gone, 3 nothing, and never again (it was passed over once,
@@ -700,7 +703,7 @@ end
 -- Whether a waiter is next if those before it, at most a few, are passed over.
 local function is_next(place)
   local first = lock.skip or lock.head
-  if place - first > 8 then
+  if place - first > NEAR then
     return false
   end
   for p = first, place - 1 do
