@@ -115,6 +115,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -225,12 +226,10 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 		d.wakes.prepare(ctx) // the notice may come as soon as the lock is held
 	}
 	t := d.wakes.expect(r)
-	wait, seated, fences := r.Wait && d.wakes.tried(), false, useful(r.Fences)
+	wait, seated := r.Wait && d.wakes.tried(), false
 	for {
 		birth, place, changes := d.wakes.seat(t)
-		a, err := d.run(ctx, acquireScript, r.Kind, r.Name,
-			r.Token, r.Ask, redisscript.Millis(r.TTL), fences, flag(wait), d.wakes.client(r), r.Holder, birth, place,
-			weight(r), limit(r), owner(r))
+		a, err := d.run(ctx, acquireScript, r.Kind, r.Name, r.Token, standing(r.Ask, birth, place), d.wish(r, wait))
 		if err != nil {
 			if seated {
 				err = redisscript.Unknown(err) // by the run before
@@ -286,7 +285,7 @@ func (d *Driver) Release(ctx context.Context, l driver.Lease) error {
 	if sent := d.wakes.forget(l.Token); !sent && !l.Unsettled {
 		return driver.ErrNotHeld // no ask reached Redis, nor will one
 	}
-	status, err := d.untilDone(ctx, releaseScript, l.Kind, l.Name, l.Token, flag(l.Unsettled), tag(l.HolderTag))
+	status, err := d.untilDone(ctx, releaseScript, l.Kind, l.Name, l.Token, parting(l))
 	if err != nil {
 		return err
 	}
@@ -315,7 +314,7 @@ func (d *Driver) ForceRelease(ctx context.Context, k driver.Kind, name string) e
 // that nobody has.
 func (d *Driver) serve(ctx context.Context, k driver.Kind, name string) {
 	// If this fails, the heartbeats of the waiters take over.
-	_, _ = d.untilDone(ctx, releaseScript, k, name, nobody, flag(false), nobody)
+	_, _ = d.untilDone(ctx, releaseScript, k, name, nobody, parting(driver.Lease{}))
 }
 
 // untilDone runs a script that answers {status, more} until there is no more to do,
@@ -335,6 +334,37 @@ func (d *Driver) untilDone(ctx context.Context, s *script, k driver.Kind, name s
 	}
 	return first.n[0], nil
 }
+
+// standing is which ask of a token this is, and the place that it was told to wait in.
+func standing(ask uint64, birth, place int64) any {
+	if ask == 1 && place == 0 {
+		return newcomer
+	}
+	return fmt.Sprint(ask, birth, place)
+}
+
+var newcomer any = "1 0 0"
+
+// wish is all else that a request says, in one text: see script/thin_acquire.lua.
+func (d *Driver) wish(r *driver.Request, wait bool) string {
+	b := make([]byte, 0, 128)
+	for _, n := range [...]int64{redisscript.Millis(r.TTL), useful(r.Fences), bit(wait), weight(r), limit(r)} {
+		b = append(strconv.AppendInt(b, n, 10), ' ')
+	}
+	b = append(append(b, d.wakes.client(r)...), ' ')
+	b = append(append(b, owner(r)...), ' ')
+	return string(append(b, r.Holder...))
+}
+
+// parting is what a release says of a lease, see script/thin_release.lua.
+func parting(l driver.Lease) any {
+	if !l.Unsettled && fit(l.HolderTag) == "" {
+		return silently
+	}
+	return fmt.Sprint(bit(l.Unsettled), " ", tag(l.HolderTag))
+}
+
+var silently any = "0 " + nobody
 
 // useful is how many fences to ask for. Those of a grant are from the last so many us, and a
 // master that has lost what another gave must not give them again: a failover takes longer.
@@ -360,11 +390,11 @@ func (d *Driver) Close() error {
 	return nil
 }
 
-func flag(b bool) string {
+func bit(b bool) int64 {
 	if b {
-		return "1"
+		return 1
 	}
-	return "0"
+	return 0
 }
 
 // nobody stands for no token, tag, client or owner in scripts and records.
@@ -387,7 +417,7 @@ func fit(tag string) string {
 }
 
 // owner returns on whose behalf a request is made, without spaces.
-func owner(r *driver.Request) any {
+func owner(r *driver.Request) string {
 	if r.Kind == driver.Semaphore || r.Shared || r.Owner == "" {
 		return nobody
 	}

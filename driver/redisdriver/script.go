@@ -4,6 +4,7 @@ import (
 	"context"
 	"embed"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -16,8 +17,8 @@ var files embed.FS
 // What can be done to locks. Each is put together from these files in the folder script; the
 // first three handle any number of locks in one call, with so many arguments for each.
 var (
-	acquireScript = newScript("acquire", 12, "clock", "thin_acquire", "record", "thin_wait", "lock", "holders", "rare", "queue", "each", "acquire")
-	releaseScript = newScript("release", 3, "clock", "thin_release", "record", "lock", "holders", "rare", "queue", "each", "release")
+	acquireScript = newScript("acquire", 3, "clock", "thin_acquire", "record", "thin_wait", "lock", "holders", "rare", "queue", "each", "acquire")
+	releaseScript = newScript("release", 2, "clock", "thin_release", "record", "lock", "holders", "rare", "queue", "each", "release")
 	renewScript   = newScript("renew", 3, "clock", "record", "thin_renew", "lock", "holders", "rare", "queue", "each", "renew")
 
 	extendScript    = newScript("extend", 0, "clock", "record", "lock", "holders", "rare", "queue", "extend")
@@ -72,7 +73,7 @@ func newScript(verb string, arguments int, parts ...string) *script {
 	return s
 }
 
-var forOne = strings.NewReplacer("KEYS[n]", "KEYS[1]", "return replies", "return replies[1]")
+var forOne = strings.NewReplacer("KEYS[n]", "KEYS[1]", "unpack(KEYS)", "KEYS[1]", "return replies", "return replies[1]")
 
 // forCluster makes a hash of a string in one step, where save() in lock.lua deletes the string
 // first. A node whose slot is moving to another node refuses to write a key that is missing. So
@@ -148,9 +149,26 @@ type answer struct {
 	text string
 }
 
+// read reads what a script says of a lock: a list; a status, if the rest is 0; or "fence numbers" of a
+// grant.
 func read(reply any) (a answer, err error) {
-	if err, ok := reply.(error); ok {
-		return a, redisscript.Classify(err)
+	switch reply := reply.(type) {
+	case error:
+		return a, redisscript.Classify(reply)
+	case int64:
+		a.n[0] = reply
+		return a, nil
+	case string:
+		fence, numbers, _ := strings.Cut(reply, " ")
+		a.n[0] = acquireGranted
+		a.n[1], err = strconv.ParseInt(fence, 10, 64)
+		if err == nil {
+			a.n[3], err = strconv.ParseInt(numbers, 10, 64)
+		}
+		if err != nil {
+			err = fmt.Errorf("redisdriver: a script answered with %q", reply)
+		}
+		return a, err
 	}
 	list, _ := reply.([]any)
 	if last := len(list) - 1; last > 0 {

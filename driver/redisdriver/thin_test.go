@@ -136,7 +136,7 @@ func TestServerOf32BitsIsRefused(t *testing.T) {
 			for format, want := range map[string]string{"'%d', number": "", "'%d', number % 4294967296": "32 bits"} {
 				text := strings.Replace(script.Text, "'%d', number", format, 1)
 				err := s.Client(t).Eval(t.Context(), text, []string{s.Prefix() + format}, "wake:", "60000",
-					"token", "1", "10000", "1", "0", "-", "holder", "0", "0", "1", "1", "-").Err()
+					"token", "1 0 0", "10000 1 0 1 1 - - holder").Err()
 				if want == "" {
 					require.NoError(t, err)
 				} else {

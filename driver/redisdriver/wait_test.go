@@ -81,6 +81,25 @@ func TestHeartbeatSeesWhatHasHappened(t *testing.T) {
 	}
 }
 
+// A limit may have been lowered below what is held. Then one of several holders can hold as much
+// as there is.
+func TestHeartbeatOfALockWithSeveralHoldersNamesTheFirstEnd(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		c := &scene{t: t, s: s, d: open(t, s.Client(t), s)}
+		c.comes("much", minute, permits(3))
+		resize := func(limit int64) {
+			require.NoError(t, c.d.Resize(t.Context(), "rule", fmt.Sprint("to", limit), limit))
+		}
+		resize(4)
+		c.comes("little", minute/2, permits(1))
+		resize(3)
+		waiter := c.comes("waiter", minute, permits(1))
+		for range 2 {
+			require.LessOrEqual(t, waiter.must(driver.Queued).RetryAfter, minute/2+time.Second)
+		}
+	})
+}
+
 // After a failover that lost writes two can have been given one place. Its record is that of
 // the second, and a heartbeat of the first must not make it its own.
 func TestHeartbeatTakesNoPlaceOfAnother(t *testing.T) {

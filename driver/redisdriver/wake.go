@@ -27,8 +27,6 @@ type wakes struct {
 	prefix string // of all wake channels
 	id     string // of this client; its channel is prefix + id
 
-	calling, heeding any // the id as an argument, and that of a holder that wants notice
-
 	mu      sync.Mutex
 	tokens  map[string]*watch
 	waiting int           // tokens that were last answered Queued
@@ -66,20 +64,19 @@ type watch struct {
 func newWakes(rdb redis.UniversalClient, prefix string) *wakes {
 	var id [8]byte
 	_, _ = rand.Read(id[:]) // never fails
-	name := hex.EncodeToString(id[:])
-	return &wakes{rdb: rdb, prefix: prefix, id: name, calling: name, heeding: name + "!", // see notify in queue.lua
-		tokens: map[string]*watch{}, first: make(chan struct{}), stir: make(chan struct{}, 1)}
+	return &wakes{rdb: rdb, prefix: prefix, id: hex.EncodeToString(id[:]), tokens: map[string]*watch{},
+		first: make(chan struct{}), stir: make(chan struct{}, 1)}
 }
 
 // client is what other clients call to wake this request, - for nothing.
-func (w *wakes) client(r *driver.Request) any {
+func (w *wakes) client(r *driver.Request) string {
 	switch {
 	case r.Wake == nil:
 		return nobody
 	case r.Notice:
-		return w.heeding
+		return w.id + "!" // see notify in queue.lua
 	}
-	return w.calling
+	return w.id
 }
 
 // expect makes ready for news of the token, of which an ask is about to be sent.

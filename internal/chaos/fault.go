@@ -147,7 +147,8 @@ func restart(part, kind string, s *server, class set, symptom string, while time
 			return false, err
 		}
 		s.Restart()
-		return false, nil
+		// After many failed dials a client of go-redis fails for up to a second without another.
+		return false, eventually("an answer to orders", func() bool { return s.order("ping") == nil })
 	}}
 }
 

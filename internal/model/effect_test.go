@@ -144,8 +144,8 @@ func (s *store) run(r request, e *effect) error {
 		if want.try {
 			wait = "0"
 		}
-		reply, err = s.server.run("acquire", channel, retention, token, fmt.Sprint(m.ask), ttl, fmt.Sprint(max(want.fences, 1)), wait, token, "text",
-			fmt.Sprint(birth), fmt.Sprint(m.place), fmt.Sprint(want.weight), fmt.Sprint(s.limit), "-")
+		reply, err = s.server.run("acquire", channel, retention, token, fmt.Sprint(m.ask, birth, m.place),
+			fmt.Sprint(ttl, " ", max(want.fences, 1), " ", wait, " ", want.weight, s.limit, " ", token, " - text"))
 	case renew:
 		reply, err = s.server.run("renew", channel, retention, token, ttl, "-")
 	case release:
@@ -153,7 +153,7 @@ func (s *store) run(r request, e *effect) error {
 		if m.settled {
 			unsettled = "0"
 		}
-		reply, err = s.server.run("release", channel, retention, token, unsettled, "-")
+		reply, err = s.server.run("release", channel, retention, token, unsettled+" -")
 	case lower:
 		reply, err = s.server.run("downgrade", channel, retention, token, "1")
 	case force:
@@ -227,23 +227,27 @@ func form(r *record) string {
 	return "nothing"
 }
 
-// numbers reads an answer, and leaves out texts. That of a script for many locks has a list
-// for each.
+// numbers reads an answer, and leaves out texts. A script may answer in short, see thin_acquire.lua.
 func numbers(reply lua.LValue) (list []int, err error) {
-	t, ok := reply.(*lua.LTable)
-	if inner, many := t.RawGetInt(1).(*lua.LTable); ok && many {
-		t = inner
-	}
-	if !ok || t.Len() == 0 {
-		return nil, fmt.Errorf("the script answers %v %v", reply, t.RawGetString("err"))
-	}
-	for i := 1; i <= t.Len(); i++ {
-		n, err := strconv.Atoi(t.RawGetInt(i).String())
-		if err == nil {
-			list = append(list, n)
+	switch reply := reply.(type) {
+	case lua.LString:
+		fence, _, _ := strings.Cut(string(reply), " ")
+		return []int{grantedNow, int(natural(fence)), 0}, nil
+	case lua.LNumber:
+		return []int{int(reply), 0, 0}, nil
+	case *lua.LTable:
+		for i := 1; i <= reply.Len(); i++ {
+			n, err := strconv.Atoi(reply.RawGetInt(i).String())
+			if err == nil {
+				list = append(list, n)
+			}
 		}
+		if len(list) == 0 {
+			err = fmt.Errorf("the script answers %v", reply.RawGetString("err"))
+		}
+		return list, err
 	}
-	return list, nil
+	return nil, fmt.Errorf("the script answers %v", reply)
 }
 
 // check holds a record against what must be true of it after each script, whatever happened

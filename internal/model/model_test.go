@@ -121,7 +121,7 @@ func TestModelFindsMistakes(t *testing.T) {
 		},
 		"thin release without a look at the owner": {
 			in:  "nothing goes wrong",
-			old: "if token == ARGV[3 + at] and", new: "if token and",
+			old: "if token == ARGV[3 + at]\n", new: "if token\n",
 		},
 		"fat release without a look at the owner": {
 			in:  "nothing goes wrong",
@@ -129,7 +129,7 @@ func TestModelFindsMistakes(t *testing.T) {
 		},
 		"a thin lock that is held looks free": {
 			in:  "nothing goes wrong",
-			old: "string.match(record, '^%d+$') -- nothing", new: "string.match(record, '^%d+') -- nothing",
+			old: "tonumber(records[n]) -- nothing", new: "tonumber(string.match(records[n], '^%d+')) -- nothing",
 		},
 		"trust from the receipt of an answer":  {in: "nothing goes wrong", wrongs: wrongs{believeFromReceipt: true}},
 		"trust from the newest ask":            {in: "nothing goes wrong", wrongs: wrongs{believeNewest: true}},
@@ -187,7 +187,7 @@ func TestModelFindsMistakes(t *testing.T) {
 		},
 		"a key that ends before the lease": {
 			in:  "nothing goes wrong",
-			old: "'PX', int(lifetime(length, last)))", new: "'PX', ARGV[5 + at])",
+			old: "'PX', last <= now_us and wish.lasts or int(lifetime(wish.length, last)))", new: "'PX', '100')",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

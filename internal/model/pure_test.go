@@ -153,9 +153,9 @@ func TestNoScriptLoopsWhateverIsAtTheKey(t *testing.T) {
 	require.NoError(t, err)
 	defer s.lua.Close()
 	calls := map[string][]string{
-		"acquire":   {channel, "60000", "a", "2", "300", "1", "1", "a", "text", "7", "1", "1", "3", "-"},
+		"acquire":   {channel, "60000", "a", "2 7 1", "300 1 1 1 3 a - text"},
 		"renew":     {channel, "60000", "a", "300", "-"},
-		"release":   {channel, "60000", "a", "1", "-"},
+		"release":   {channel, "60000", "a", "1 -"},
 		"downgrade": {channel, "60000", "a", "1"},
 		"force":     {channel, "60000", "-"},
 	}

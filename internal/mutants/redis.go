@@ -37,7 +37,7 @@ var protocolMutants = []mutant{
 		name: "lua-no-grace", of: "rule 3",
 		bug:  "The store ends a lease when its TTL is over, and not a little later.",
 		file: lua + "thin_acquire.lua",
-		old:  "local length = ttl + grace(ttl)", new: "local length = ttl",
+		old:  "local length = wish.ttl + grace(wish.ttl)", new: "local length = wish.ttl",
 		tests: []tests{{unit, drv, "TestEveryGrantedAnswerGivesTheFullTTLAndGrace"}},
 	},
 	{
@@ -79,7 +79,7 @@ var protocolMutants = []mutant{
 		name: "lua-thin-release-buries-nobody", of: "rule 5",
 		bug:  "The release of a thin lock leaves no tombstone although an ask is unsettled.",
 		file: lua + "thin_release.lua",
-		old:  " and ARGV[4 + at] == '0'", new: "",
+		old:  " and string.byte(ARGV[4 + at]) == 48", new: "",
 		tests: []tests{conform("StragglerAfterAHoldAcquiresNothing")},
 	},
 	{
@@ -184,8 +184,22 @@ var protocolMutants = []mutant{
 		name: "lua-thin-key-without-ttl",
 		bug:  "A lock whose holder crashes stays in Redis for ever.",
 		file: lua + "thin_acquire.lua",
-		old:  ", 'PX', int(lifetime(length, last)))", new: ")",
+		old:  ", 'PX', last <= now_us and wish.lasts or int(lifetime(wish.length, last)))", new: ")",
 		tests: []tests{{unit, drv, "TestNothingIsLeftOneMinuteAfterTheLastUse"}},
+	},
+	{
+		name: "lua-one-lock-twice-in-a-call",
+		bug:  "The second of two asks in one call takes a lock that the first has just taken.",
+		file: lua + "thin_acquire.lua",
+		old:  " and not taken[KEYS[n]]", new: "",
+		tests: []tests{{unit, drv, "TestOneLockSeveralTimesInASharedCall"}},
+	},
+	{
+		name: "lua-heartbeat-overlooks-holders",
+		bug:  "A heartbeat takes the first of several holders for the only one.",
+		file: lua + "thin_wait.lua",
+		old:  "(v[5] or v[6] or v[7])", new: "(v[5] or v[6])",
+		tests: []tests{{unit, drv, "TestHeartbeatOfALockWithSeveralHoldersNamesTheFirstEnd"}},
 	},
 	{
 		name: "lua-fat-key-without-ttl",

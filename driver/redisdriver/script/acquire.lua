@@ -2,19 +2,9 @@
 --
 -- Comes after thin_acquire.lua, which has the arguments.
 --
--- KEYS[n]   lock
--- ARGV[3]   of each lock these in turn: token
--- ARGV[4]   ask
--- ARGV[5]   TTL in ms
--- ARGV[6]   how many fences may be of use
--- ARGV[7]   1 to queue when the lock is taken
--- ARGV[8]   client
--- ARGV[9]   text about the holder
--- ARGV[10]  birth and
--- ARGV[11]  place
--- ARGV[12]  weight
--- ARGV[13]  limit
--- ARGV[14]  owner
+-- KEYS[n]  lock
+-- ARGV[4]  of each lock: "ask birth place"
+-- ARGV[5]  what it asks for
 --
 -- Returns for each lock an error, or
 --
@@ -30,7 +20,7 @@
 -- what one call looks at: ask again at once. tag is what a holder says of itself; if
 -- anybody holds it, the time and what was granted come after that, see record.lua.
 
-local BURIED, BUSY, EXCEEDED, CONFLICT = 0, 1, 4, 5
+local BURIED, BUSY, GRANTED, EXCEEDED, CONFLICT = 0, 1, 3, 4, 5
 
 local function granted(more)
   local fence, numbers = fences_of(lock.mine)
@@ -127,9 +117,9 @@ local function acquire(w, wait, birth, place, limit)
 end
 
 return each(function(at)
-  local w = { token = ARGV[3 + at], ask = ARGV[4 + at], ttl = tonumber(ARGV[5 + at]), fences = ARGV[6 + at],
-    client = ARGV[8 + at], text = ARGV[9 + at], weight = tonumber(ARGV[12 + at]), owner = ARGV[14 + at] }
+  local ask, birth, place = string.match(ARGV[4 + at], '^(%d+) (%d+) (%d+)$')
+  local w, wish = waiter_from(at, ask), wishes[ARGV[5 + at]]
   lock.asker = w.token
   local known = lock.mine or lock.place -- a newcomer may be refused for lack of memory
-  return known, acquire(w, ARGV[7 + at] == '1', tonumber(ARGV[10 + at]), tonumber(ARGV[11 + at]), tonumber(ARGV[13 + at]))
+  return known, acquire(w, wish.wait, tonumber(birth), tonumber(place), wish.limit)
 end)

@@ -32,7 +32,6 @@
 local lock    -- what is known of it
 local changed -- fields of the hash to write, false for those to delete
 
-local unpack = table.unpack or unpack -- Lua 5.4 or 5.1
 local AT_ONCE = 1000 -- arguments of a command, an even number; Lua cannot unpack more than 8,000
 
 -- Change a number of the state, or delete it.

@@ -4,8 +4,7 @@
 --
 -- KEYS[n]  lock
 -- ARGV[3]  of each lock these in turn: token
--- ARGV[4]  1 if an ask of this token may still be under way
--- ARGV[5]  tag
+-- ARGV[4]  "unsettled tag"
 --
 -- Returns for each lock an error, or {status, more}: status NEITHER the token neither held it
 -- nor waited, HELD it held it, WAITED it waited; more is 1 if this should be run again, because
@@ -34,5 +33,6 @@ local function release(token, unsettled, tag)
 end
 
 return each(function(at)
-  return true, release(ARGV[3 + at], ARGV[4 + at] == '1', ARGV[5 + at])
+  local unsettled, tag = string.match(ARGV[4 + at], '^(%d) (.*)$')
+  return true, release(ARGV[3 + at], unsettled == '1', tag)
 end)

@@ -4,28 +4,29 @@
 --
 -- KEYS[n]  lock
 -- ARGV[3]  of each lock these in turn: token
--- ARGV[4]  1 if an ask of this token may still be under way: it must find it dead
--- ARGV[5]  what the next holder is told of this one, - for what it has said before
+-- ARGV[4]  "unsettled tag": 1 if an ask of this token may still be under way, which must find it
+--          dead; what the next holder is told of this one, - for what it has said before
 --
--- Returns for each lock {HELD, 0}, as release.lua does, or nothing yet.
+-- Returns for each lock HELD, which stands for release.lua's {HELD, 0}, or nothing yet.
 
-local ARGUMENTS = 3
+local ARGUMENTS = 2
 local HELD = 1
-local replies, records, left = {}, {}, 0
+local replies, left = {}, 0
+local records = redis.call('MGET', unpack(KEYS))
+local lasts = int(lifetime(0, now_us))
 
 for n = 1, #KEYS do
   local at = (n - 1) * ARGUMENTS
-  local record = redis.call('MGET', KEYS[n])[1]
   local high, token
-  if record then
-    high, token = string.match(record, '^(%d+) %d+ (%S+)')
+  if records[n] and string.byte(ARGV[4 + at]) == 48 then -- 0
+    high, token = string.match(records[n], '^(%d+) %d+ (%S+)')
   end
   -- If this is refused, memory is full. The long way knows how to write all the same.
-  if token == ARGV[3 + at] and ARGV[4 + at] == '0'
-    and not redis.pcall('SET', KEYS[n], high, 'PX', int(lifetime(0, tonumber(high)))).err then
-    replies[n] = { HELD, 0 }
+  if token == ARGV[3 + at]
+    and not redis.pcall('SET', KEYS[n], high, 'PX', tonumber(high) <= now_us and lasts or int(lifetime(0, tonumber(high)))).err then
+    replies[n] = HELD
   else
-    records[n], left = record, left + 1
+    left = left + 1
   end
 end
 if left == 0 then

@@ -7,16 +7,16 @@
 -- ARGV[4]  TTL in ms
 -- ARGV[5]  what waiters are told of this holder, - for what it has said before
 --
--- Returns for each lock {HELD, 0, 0}, as renew.lua does, or nothing yet.
+-- Returns for each lock HELD, which stands for renew.lua's {HELD, 0, 0}, or nothing yet.
 
 local ARGUMENTS = 3
 local HELD = 1
-local replies, records, left = {}, {}, 0
+local replies, left = {}, 0
+local records = redis.call('MGET', unpack(KEYS))
 
 for n = 1, #KEYS do
   local at = (n - 1) * ARGUMENTS
-  local record = redis.call('MGET', KEYS[n])[1]
-  local high, limit, h = thin_read(record or '')
+  local high, limit, h = thin_read(records[n] or '')
   local renewed = h and h.token == ARGV[3 + at] and h.expires >= now and h.expires <= now + h.ttl + grace(h.ttl)
   if renewed then
     h.ttl = math.max(tonumber(ARGV[4 + at]), h.ttl)
@@ -26,9 +26,9 @@ for n = 1, #KEYS do
       int(lifetime(h.expires - now, high))).err
   end
   if renewed then
-    replies[n] = { HELD, 0, 0 }
+    replies[n] = HELD
   else
-    records[n], left = record, left + 1
+    left = left + 1
   end
 end
 if left == 0 then

@@ -8,34 +8,33 @@
 --
 -- Comes after thin_acquire.lua, which has the arguments.
 --
--- KEYS[n]   lock
--- ARGV[3]   of each lock these in turn: token
--- ARGV[4]   ask
--- ARGV[5]   TTL in ms
--- ARGV[6]   how many fences may be of use
--- ARGV[8]   client
--- ARGV[9]   text about the holder
--- ARGV[11]  place
--- ARGV[12]  weight
--- ARGV[13]  limit
--- ARGV[14]  owner
+-- KEYS[n]  lock
+-- ARGV[3]  of each lock these in turn: token
+-- ARGV[4]  "ask birth place"
+-- ARGV[5]  what it asks for
 --
 -- Returns for each lock, as acquire.lua does, {QUEUED, ms, 0, birth, place, tag} or nothing yet.
 
 local QUEUED = 2
 
+local function waiter_from(at, ask)
+  local wish = wishes[ARGV[5 + at]]
+  return { token = ARGV[3 + at], ask = ask, ttl = wish.ttl, fences = wish.fences, weight = wish.weight, client = wish.client,
+    owner = wish.owner, text = wish.text }
+end
+
 for n = 1, #KEYS do
   local at = (n - 1) * ARGUMENTS
-  local place = ARGV[11 + at]
+  local number, place = string.match(ARGV[4 + at], '^(%d+) %d+ (%d+)$')
   if not replies[n] and not records[n] and place ~= '0' then
     local field = 'w:' .. place
-    local v = redis.pcall('HMGET', KEYS[n], 'birth', 'limit', 'life', 'head', 'skip', 'owner', 'h:1', field)
+    local v = redis.pcall('HMGET', KEYS[n], 'birth', 'limit', 'life', 'head', 'skip', 'owner', 'shares', 'h:1', field)
     local h, token, ask, vote
-    if v[1] and v[2] == ARGV[13 + at] and v[3] and not (v[5] or v[6]) and v[7] and v[8] then
-      h, token, ask, vote = holder_read(v[7]), string.match(v[8], '^(%S+) (%d+) %d+ %d+ %d+ %d+ (%d) ')
+    if v[1] and tonumber(v[2]) == wishes[ARGV[5 + at]].limit and v[3] and not (v[5] or v[6] or v[7]) and v[8] and v[9]
+      and wishes[ARGV[5 + at]].wait then
+      h, token, ask, vote = holder_read(v[8]), string.match(v[9], '^(%S+) (%d+) %d+ %d+ %d+ %d+ (%d) ')
     end
-    local w = { token = ARGV[3 + at], ask = ARGV[4 + at], ttl = tonumber(ARGV[5 + at]), fences = ARGV[6 + at],
-      client = ARGV[8 + at], text = ARGV[9 + at], weight = tonumber(ARGV[12 + at]), owner = ARGV[14 + at] }
+    local w = waiter_from(at, number)
     w.alive = now + patience(w.ttl)
     local first, behind = v[4] == place, tonumber(place) - tonumber(v[4] or place)
     if (first or behind > NEAR) and token == w.token and tonumber(ask) <= tonumber(w.ask)

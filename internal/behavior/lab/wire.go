@@ -14,7 +14,7 @@ import (
 //
 //	EVALSHA sha 1 key channels retention token …
 //
-// Acquire goes on with the number of the ask.
+// Acquire goes on with the number of the ask, and the place in the queue.
 
 // scripts has the hash of each by its purpose.
 type scripts struct{ acquire, renew, release string }
@@ -36,7 +36,7 @@ func (l *Lab) Releasing(name string) func([]string) bool { return l.evalsha(&l.s
 // AskingFirst matches the first ask of each token.
 func (l *Lab) AskingFirst(name string) func([]string) bool {
 	asking := l.Asking(name)
-	return func(cmd []string) bool { return asking(cmd) && cmd[7] == "1" }
+	return func(cmd []string) bool { return asking(cmd) && strings.HasPrefix(cmd[7], "1 ") }
 }
 
 // On matches the scripts that work on a key.

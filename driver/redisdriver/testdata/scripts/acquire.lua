@@ -11,6 +11,7 @@
 -- ARGV[2]  retention: how long, in ms, the key outlives its last use
 
 local n = 1
+local unpack = table.unpack or unpack -- Lua 5.4 or 5.1
 local retention = tonumber(ARGV[2])
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
@@ -60,50 +61,59 @@ end
 -- for which see record.lua. This is all that most locks ever are: read once, written once.
 -- What does not fit in is left to acquire.lua.
 --
--- KEYS[n]   lock
--- ARGV[3]   of each lock these in turn: token
--- ARGV[4]   ask: number of this attempt
--- ARGV[5]   TTL in ms
--- ARGV[6]   how many fences may be of use
--- ARGV[7]   1 to queue when the lock is taken
--- ARGV[8]   client to push the grant to, - for none
--- ARGV[9]   text about the holder
--- ARGV[10]  birth and
--- ARGV[11]  place that this token was told before, else 0
--- ARGV[12]  weight: how much to take
--- ARGV[13]  limit: how much there is to hold, in the opinion of the request
--- ARGV[14]  owner on whose behalf it asks, without spaces, - for none
+-- An argument costs as much as a read, so there are few. Those who ask together mostly ask for
+-- the same, and a text that several have in common is taken apart once.
 --
--- Returns for each lock, as acquire.lua does, {GRANTED, fence, 0, numbers} or an error, or nothing
--- yet.
+-- KEYS[n]  lock
+-- ARGV[3]  of each lock these in turn: token
+-- ARGV[4]  "ask birth place": number of this attempt; what this token was told before, else 0
+-- ARGV[5]  "ttl fences wait weight limit client owner text": TTL in ms; how many fences may be of
+--          use; 1 to queue when the lock is taken; how much to take; how much there is to hold,
+--          in the opinion of the request; client to push the grant to, - for none; owner on
+--          whose behalf it asks, - for none; text about the holder. Only that may have spaces.
+--
+-- Returns for each lock "fence numbers", which stands for acquire.lua's {GRANTED, fence, 0, numbers}
+-- as a list would cost more, or an error, or nothing yet.
 
-local ARGUMENTS = 12
-local GRANTED = 3
-local replies, records, left = {}, {}, 0
-local now_text, now_us_text = int(now), int(now_us)
+local ARGUMENTS = 3
+local replies, left, taken, wishes = {}, 0, {}, {}
+local records = redis.call('MGET', unpack(KEYS))
+local now_us_text = int(now_us)
 if tonumber(now_us_text) ~= now_us then
   return { err = 'ERR this is a Redis server of 32 bits, which cannot keep locks' }
 end
 
 for n = 1, #KEYS do
   local at = (n - 1) * ARGUMENTS
-  local record = redis.call('MGET', KEYS[n])[1]
-  if not record and ARGV[11 + at] == '0' and redis.call('EXISTS', KEYS[n]) == 0 then
-    record = '0'
+  local wish = wishes[ARGV[5 + at]]
+  if not wish then
+    local ttl, fences, wait, weight, limit, client, owner, text =
+      string.match(ARGV[5 + at], '^(%d+) (%d+) (%d) (%d+) (%d+) (%S+) (%S+) (.*)$')
+    wish = { ttl = tonumber(ttl), fences = fences, wait = wait == '1', weight = tonumber(weight), limit = tonumber(limit),
+      client = client, owner = owner, text = text, numbers = tonumber(fences) }
+    wishes[ARGV[5 + at]] = wish
   end
-  local high = record and string.match(record, '^%d+$') -- nothing if somebody holds it
-  if high and ARGV[14 + at] == '-' and tonumber(ARGV[12 + at]) <= tonumber(ARGV[13 + at]) then
-    local first, numbers = numbers_after(tonumber(high), tonumber(ARGV[6 + at]))
-    local last, ttl = first + numbers - 1, tonumber(ARGV[5 + at])
-    local length = ttl + grace(ttl)
+  if not records[n] and string.sub(ARGV[4 + at], -2) == ' 0' and redis.call('EXISTS', KEYS[n]) == 0 then
+    records[n] = '0'
+  end
+  local high = records[n] and not taken[KEYS[n]] and tonumber(records[n]) -- nothing if somebody holds it
+  if high and high < 2 ^ 53 and wish.owner == '-' and wish.weight <= wish.limit then
+    if not wish.length then -- what all records of this wish have in common
+      local length = wish.ttl + grace(wish.ttl)
+      wish.length, wish.lasts = length, int(lifetime(length, now_us))
+      wish.before = ' ' .. int(wish.limit) .. ' '
+      wish.within = ' ' .. int(now + length) .. ' ' .. int(wish.ttl) .. ' ' .. int(wish.weight) .. ' - '
+      wish.after = ' ' .. int(now) .. ' ' .. wish.client .. ' ' .. wish.text
+    end
+    local first, numbers = numbers_after(high, wish.numbers)
+    local last = first + numbers - 1
     local last_text = last == now_us and now_us_text or int(last)
-    local first_text = numbers == 1 and last_text or int(first)
-    local reply = redis.pcall('SET', KEYS[n], last_text .. ' ' .. ARGV[13 + at] .. ' ' .. ARGV[3 + at] .. ' '
-      .. int(now + length) .. ' ' .. ARGV[5 + at] .. ' ' .. ARGV[12 + at] .. ' - ' .. first_text .. ' ' .. int(numbers)
-      .. ' ' .. last_text .. ' ' .. now_text .. ' ' .. ARGV[8 + at] .. ' ' .. ARGV[9 + at], 'PX', int(lifetime(length, last)))
-    replies[n] = reply.err and reply or { GRANTED, first, 0, numbers }
+    local granted = (numbers == 1 and last_text or int(first)) .. ' ' .. (numbers == wish.numbers and wish.fences or int(numbers))
+    local reply = redis.pcall('SET', KEYS[n], last_text .. wish.before .. ARGV[3 + at] .. wish.within .. granted .. ' ' .. last_text
+      .. wish.after, 'PX', last <= now_us and wish.lasts or int(lifetime(wish.length, last)))
+    replies[n], taken[KEYS[n]] = reply.err and reply or granted, true
   else
-    records[n], left = record, left + 1
+    left = left + 1
   end
 end
 if left == 0 then
@@ -197,34 +207,33 @@ end
 --
 -- Comes after thin_acquire.lua, which has the arguments.
 --
--- KEYS[n]   lock
--- ARGV[3]   of each lock these in turn: token
--- ARGV[4]   ask
--- ARGV[5]   TTL in ms
--- ARGV[6]   how many fences may be of use
--- ARGV[8]   client
--- ARGV[9]   text about the holder
--- ARGV[11]  place
--- ARGV[12]  weight
--- ARGV[13]  limit
--- ARGV[14]  owner
+-- KEYS[n]  lock
+-- ARGV[3]  of each lock these in turn: token
+-- ARGV[4]  "ask birth place"
+-- ARGV[5]  what it asks for
 --
 -- Returns for each lock, as acquire.lua does, {QUEUED, ms, 0, birth, place, tag} or nothing yet.
 
 local QUEUED = 2
 
+local function waiter_from(at, ask)
+  local wish = wishes[ARGV[5 + at]]
+  return { token = ARGV[3 + at], ask = ask, ttl = wish.ttl, fences = wish.fences, weight = wish.weight, client = wish.client,
+    owner = wish.owner, text = wish.text }
+end
+
 for n = 1, #KEYS do
   local at = (n - 1) * ARGUMENTS
-  local place = ARGV[11 + at]
+  local number, place = string.match(ARGV[4 + at], '^(%d+) %d+ (%d+)$')
   if not replies[n] and not records[n] and place ~= '0' then
     local field = 'w:' .. place
-    local v = redis.pcall('HMGET', KEYS[n], 'birth', 'limit', 'life', 'head', 'skip', 'owner', 'h:1', field)
+    local v = redis.pcall('HMGET', KEYS[n], 'birth', 'limit', 'life', 'head', 'skip', 'owner', 'shares', 'h:1', field)
     local h, token, ask, vote
-    if v[1] and v[2] == ARGV[13 + at] and v[3] and not (v[5] or v[6]) and v[7] and v[8] then
-      h, token, ask, vote = holder_read(v[7]), string.match(v[8], '^(%S+) (%d+) %d+ %d+ %d+ %d+ (%d) ')
+    if v[1] and tonumber(v[2]) == wishes[ARGV[5 + at]].limit and v[3] and not (v[5] or v[6] or v[7]) and v[8] and v[9]
+      and wishes[ARGV[5 + at]].wait then
+      h, token, ask, vote = holder_read(v[8]), string.match(v[9], '^(%S+) (%d+) %d+ %d+ %d+ %d+ (%d) ')
     end
-    local w = { token = ARGV[3 + at], ask = ARGV[4 + at], ttl = tonumber(ARGV[5 + at]), fences = ARGV[6 + at],
-      client = ARGV[8 + at], text = ARGV[9 + at], weight = tonumber(ARGV[12 + at]), owner = ARGV[14 + at] }
+    local w = waiter_from(at, number)
     w.alive = now + patience(w.ttl)
     local first, behind = v[4] == place, tonumber(place) - tonumber(v[4] or place)
     if (first or behind > NEAR) and token == w.token and tonumber(ask) <= tonumber(w.ask)
@@ -275,7 +284,6 @@ end
 local lock    -- what is known of it
 local changed -- fields of the hash to write, false for those to delete
 
-local unpack = table.unpack or unpack -- Lua 5.4 or 5.1
 local AT_ONCE = 1000 -- arguments of a command, an even number; Lua cannot unpack more than 8,000
 
 -- Change a number of the state, or delete it.
@@ -936,19 +944,9 @@ end
 --
 -- Comes after thin_acquire.lua, which has the arguments.
 --
--- KEYS[n]   lock
--- ARGV[3]   of each lock these in turn: token
--- ARGV[4]   ask
--- ARGV[5]   TTL in ms
--- ARGV[6]   how many fences may be of use
--- ARGV[7]   1 to queue when the lock is taken
--- ARGV[8]   client
--- ARGV[9]   text about the holder
--- ARGV[10]  birth and
--- ARGV[11]  place
--- ARGV[12]  weight
--- ARGV[13]  limit
--- ARGV[14]  owner
+-- KEYS[n]  lock
+-- ARGV[4]  of each lock: "ask birth place"
+-- ARGV[5]  what it asks for
 --
 -- Returns for each lock an error, or
 --
@@ -964,7 +962,7 @@ end
 -- what one call looks at: ask again at once. tag is what a holder says of itself; if
 -- anybody holds it, the time and what was granted come after that, see record.lua.
 
-local BURIED, BUSY, EXCEEDED, CONFLICT = 0, 1, 4, 5
+local BURIED, BUSY, GRANTED, EXCEEDED, CONFLICT = 0, 1, 3, 4, 5
 
 local function granted(more)
   local fence, numbers = fences_of(lock.mine)
@@ -1061,9 +1059,9 @@ local function acquire(w, wait, birth, place, limit)
 end
 
 return each(function(at)
-  local w = { token = ARGV[3 + at], ask = ARGV[4 + at], ttl = tonumber(ARGV[5 + at]), fences = ARGV[6 + at],
-    client = ARGV[8 + at], text = ARGV[9 + at], weight = tonumber(ARGV[12 + at]), owner = ARGV[14 + at] }
+  local ask, birth, place = string.match(ARGV[4 + at], '^(%d+) (%d+) (%d+)$')
+  local w, wish = waiter_from(at, ask), wishes[ARGV[5 + at]]
   lock.asker = w.token
   local known = lock.mine or lock.place -- a newcomer may be refused for lack of memory
-  return known, acquire(w, ARGV[7 + at] == '1', tonumber(ARGV[10 + at]), tonumber(ARGV[11 + at]), tonumber(ARGV[13 + at]))
+  return known, acquire(w, wish.wait, tonumber(birth), tonumber(place), wish.limit)
 end)

@@ -11,6 +11,7 @@
 -- ARGV[2]  retention: how long, in ms, the key outlives its last use
 
 local n = 1
+local unpack = table.unpack or unpack -- Lua 5.4 or 5.1
 local retention = tonumber(ARGV[2])
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
@@ -162,7 +163,6 @@ end
 local lock    -- what is known of it
 local changed -- fields of the hash to write, false for those to delete
 
-local unpack = table.unpack or unpack -- Lua 5.4 or 5.1
 local AT_ONCE = 1000 -- arguments of a command, an even number; Lua cannot unpack more than 8,000
 
 -- Change a number of the state, or delete it.
