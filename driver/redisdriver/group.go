@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/internal/redisscript"
 )
 
@@ -17,12 +18,14 @@ const (
 	// crowd is how many calls must be under way for it to pay to send them together: a lone
 	// caller waits for nobody, and a few are faster on a connection for each.
 	crowd = 8
-	// lanes is how many calls for many may be under way: while the server runs one, the
-	// callers of another get their answers and come again.
+	// lanes is how many calls of one script may be under way. While there is one, callers
+	// gather for the next. A second goes only with most of them, or when the first is late.
 	lanes = 3
+	// late is when what a call takes is the network's time more than the server's.
+	late = 500 * time.Microsecond
 	// most is how many locks go in one call. Redis does nothing else meanwhile, for some
-	// 150 us; see also script/each.lua.
-	most = 32
+	// 200 us; see also script/each.lua.
+	most = 64
 	// fresh is how recent the last answer must be, or the first question after a rest. A call
 	// has one connection: if that hangs, those who come later must not hang with it.
 	fresh = 100 * time.Millisecond
@@ -39,20 +42,32 @@ type group struct {
 	busy atomic.Int32
 	last atomic.Int64 // when an answer came, or the first caller, after start
 
+	seats sync.Pool // of this group, since synctest keeps bubbles apart
+
 	mu    sync.Mutex
 	queue map[*script]*line
+}
+
+// request is a run of a script for one lock.
+type request struct {
+	*script
+	kind driver.Kind
+	name string
+	args []any
 }
 
 // line is those who wait for a call of one script.
 type line struct {
 	waiting []*seat
-	under   int // calls under way
+	under   int           // calls under way
+	sent    time.Duration // when the last of them was, after start
 }
 
-// seat is one caller.
+// seat is one caller. It is used again, unless the caller has left before the reply came.
 type seat struct {
-	call redisscript.Call
-	done chan struct{} // closed when there is a reply
+	request
+	done chan struct{} // gets one when there is a reply; has room for it
+	over *time.Timer   // it is fresh no more
 
 	sent, left bool // with a call, and by the caller; guarded by group.mu
 
@@ -60,10 +75,14 @@ type seat struct {
 	err   error
 }
 
+func newSeat() any {
+	return &seat{done: make(chan struct{}, 1), over: time.NewTimer(fresh)}
+}
+
 var start = time.Now()
 
 func newGroup(d *Driver) *group {
-	g := &group{d: d, queue: map[*script]*line{}}
+	g := &group{d: d, queue: map[*script]*line{}, seats: sync.Pool{New: newSeat}}
 	_, can := d.rdb.(*redis.Client)
 	g.can.Store(can)
 	return g
@@ -84,46 +103,58 @@ func (g *group) split(err error) bool {
 }
 
 // run runs a script for one lock, with others if there are many.
-func (g *group) run(ctx context.Context, s *script, call redisscript.Call) (any, error) {
+func (g *group) run(ctx context.Context, r request) (any, error) {
 	n := g.busy.Add(1)
 	defer g.busy.Add(-1)
 	if n == 1 { // nobody has waited for an answer
 		g.last.Store(int64(time.Since(start)))
 	}
 	if n > crowd && g.on() && time.Since(start)-time.Duration(g.last.Load()) < fresh {
-		if reply, err, taken := g.join(ctx, s, &seat{call: call, done: make(chan struct{})}); taken {
+		if reply, err, taken := g.join(ctx, r); taken {
 			return reply, err
 		}
 	}
-	return g.answer(ctx, call)
+	return g.alone(ctx, r)
+}
+
+// alone makes a call for one.
+func (g *group) alone(ctx context.Context, r request) (any, error) {
+	return g.answer(ctx, g.d.call(r.script, r.kind, r.name, r.args...))
 }
 
 // join waits for a call that takes the seat along. It reports false if none did for a while:
 // all that are under way may hang, though the server answers others.
-func (g *group) join(ctx context.Context, s *script, c *seat) (reply any, err error, taken bool) {
+func (g *group) join(ctx context.Context, r request) (reply any, err error, taken bool) {
+	c := g.seats.Get().(*seat)
+	c.request = r
 	g.mu.Lock()
-	l := g.queue[s]
+	l := g.queue[r.script]
 	if l == nil {
 		l = &line{}
-		g.queue[s] = l
+		g.queue[r.script] = l
 	}
 	l.waiting = append(l.waiting, c)
-	if l.under < lanes {
+	if l.under == 0 || l.under < lanes && (len(l.waiting) >= most || time.Since(start)-l.sent > late) {
 		l.under++
-		go g.send(s, l)
+		l.sent = time.Since(start)
+		go g.send(r.script, l)
 	}
 	g.mu.Unlock()
 
-	late := time.NewTimer(fresh)
-	defer late.Stop()
+	c.over.Reset(fresh)
 	for {
 		select {
 		case <-c.done:
-			return c.reply, c.err, true
-		case <-late.C:
+			c.over.Stop()
+			reply, err = c.reply, c.err
+			*c = seat{done: c.done, over: c.over}
+			g.seats.Put(c)
+			return reply, err, true
+		case <-c.over.C:
 		case <-ctx.Done():
 		}
 		over := ctx.Err()
+		c.over.Stop()
 		g.mu.Lock()
 		sent := c.sent
 		c.left = !sent || over != nil
@@ -154,21 +185,22 @@ func (g *group) send(s *script, l *line) {
 		for _, c := range batch {
 			c.sent = true
 		}
+		l.sent = time.Since(start)
 		g.mu.Unlock()
 
 		keys := make([]string, len(batch))
 		for i, c := range batch {
-			keys[i] = c.call.Key()
+			keys[i] = g.d.key(c.kind, c.name)
 		}
 		call := s.many.Call("locks", 2+len(batch)*s.arguments, keys...).With(g.d.channels, g.d.keeps)
 		for _, c := range batch {
-			call = call.With(c.call.Args()[2:]...)
+			call = call.With(c.args...)
 		}
 		reply, err := g.answer(context.Background(), call)
 		if g.split(err) {
 			for _, c := range batch { // also for one that has left: its release finds what came of it
-				c.reply, c.err = g.answer(context.Background(), c.call)
-				close(c.done)
+				c.reply, c.err = g.alone(context.Background(), c.request)
+				c.done <- struct{}{}
 			}
 			continue
 		}
@@ -185,7 +217,7 @@ func (g *group) send(s *script, l *line) {
 			if c.err = err; err == nil {
 				c.reply = replies[i]
 			}
-			close(c.done)
+			c.done <- struct{}{}
 		}
 		if len(again) > 0 {
 			g.mu.Lock()

@@ -111,13 +111,12 @@ func (d *Driver) call(s *script, k driver.Kind, name string, args ...any) rediss
 
 // run runs a script for one lock.
 func (d *Driver) run(ctx context.Context, s *script, k driver.Kind, name string, args ...any) (answer, error) {
-	call := d.call(s, k, name, args...)
 	var reply any
 	var err error
 	if s.many == nil {
-		reply, err = d.value(ctx, call)
+		reply, err = d.value(ctx, d.call(s, k, name, args...))
 	} else {
-		reply, err = d.group.run(ctx, s, call)
+		reply, err = d.group.run(ctx, request{s, k, name, args})
 	}
 	var a answer
 	if err == nil {

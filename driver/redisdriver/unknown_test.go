@@ -43,7 +43,7 @@ func (f *freight) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 
 // After a failover, or SCRIPT FLUSH, the server knows no script. Every lease is renewed
 // nevertheless, and the text is sent once to each node: 256 of them would be 6 MB. One server
-// has 32 leases renewed by a command, and a Cluster one.
+// has 64 leases renewed by a command, and a Cluster one.
 func TestRenewalsTeachAServerEachScriptOnce(t *testing.T) {
 	t.Parallel()
 	t.Run("server", func(t *testing.T) {
@@ -51,7 +51,7 @@ func TestRenewalsTeachAServerEachScriptOnce(t *testing.T) {
 			rdb := s.Client(t)
 			d := redisdriver.New(rdb, redisdriver.WithPrefix(s.Prefix()))
 			t.Cleanup(func() { require.NoError(t, d.Close()) })
-			renewAfterFlush(t, rdb, d, 1, 8, func() { require.NoError(t, rdb.ScriptFlush(t.Context()).Err()) })
+			renewAfterFlush(t, rdb, d, 1, 4, func() { require.NoError(t, rdb.ScriptFlush(t.Context()).Err()) })
 		})
 	})
 	t.Run("cluster", func(t *testing.T) {

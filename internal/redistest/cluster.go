@@ -23,6 +23,8 @@ type Cluster struct {
 	// Nodes are the masters, each with a third of the slots, and then their replicas in
 	// the same order; that is how it begins.
 	Nodes []*Server
+
+	giving sync.Mutex // a slot to another master, see Move.Finish
 }
 
 // NewCluster starts a Cluster and returns when all of it agrees that it works. Redis takes

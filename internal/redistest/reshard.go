@@ -58,6 +58,11 @@ func (m *Move) Finish(tb testing.TB) {
 	tb.Helper()
 	m.Carry(tb)
 	owner := m.to.id(tb)
+	// Only one slot is given away at a time. Each new owner takes a larger epoch. A node that
+	// takes one for another slot before it has heard that it has lost this one claims this one
+	// with it. Then the new owner believes that, and deletes the keys.
+	m.c.giving.Lock()
+	defer m.c.giving.Unlock()
 	for _, s := range append([]*Server{m.to, m.from}, m.c.Nodes...) {
 		s.with(tb, func(ctx context.Context, node *redis.Client) error {
 			if s != m.to && s != m.from && !isMaster(ctx, node) {

@@ -58,9 +58,6 @@ func (call Call) With(args ...any) Call {
 // Key returns the first key.
 func (call Call) Key() string { return call.line[firstKey].(string) }
 
-// Args returns the arguments of a call with one key.
-func (call Call) Args() []any { return call.line[firstKey+1:] }
-
 // Command is a script that is being run.
 type Command struct {
 	*redis.Cmd
