@@ -472,7 +472,7 @@ func TestCallersGoAloneWhenSharedCallsHang(t *testing.T) {
 		var all sync.WaitGroup
 		t.Cleanup(func() { goOn(); all.Wait() })
 		var served atomic.Int64
-		const callers, hung = 300, few + 3*32 // three calls of 32 locks at most
+		const callers, hung = 300, few + 3*64 // three calls of 64 locks at most
 		for i := range callers {
 			all.Go(func() {
 				if _, err := d.Acquire(context.Background(), askFor(fmt.Sprint("hang", i))); err != nil {
