@@ -131,7 +131,8 @@
 //
 // Without the last four everything works, but waiters poll: they ask every 50 to 250 ms.
 // Waiters also poll where a script may not publish, or where messages do not arrive, as
-// with some hosted servers. The log says so once. [WithReplicas] also needs +wait.
+// with some hosted servers. The log says so once. [WithReplicas] also needs +wait, and the
+// command holdfast ls also needs +scan.
 //
 // On a Cluster the user also needs +restore. Without that right, a lock whose first waiter
 // comes just while its slot moves to another node can be lost.

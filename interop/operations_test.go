@@ -19,6 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/redisdriver"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
@@ -119,6 +121,18 @@ func TestUserOfTheGuideForOperatorsHasTheRightsOfThePackage(t *testing.T) {
 	denied, err := s.Client(t).Do(t.Context(), "ACL", "LOG").Slice()
 	require.NoError(t, err)
 	assert.Empty(t, denied)
+
+	// What the guide and the package say that holdfast ls needs besides.
+	assert.Contains(t, string(guide), "| `holdfast ls` | `+scan` |")
+	assert.Contains(t, strings.ReplaceAll(string(doc), "\n// ", " "), "holdfast ls also needs +scan")
+	list := func() error {
+		store := redisdriver.New(s.Client(t, func(o *redis.Options) { o.Username, o.Password = "locks", "secret" }))
+		defer store.Close()
+		return store.List(t.Context(), "", func(driver.Kind, string) error { return nil })
+	}
+	require.ErrorContains(t, list(), "NOPERM")
+	require.NoError(t, s.Client(t).Do(t.Context(), "ACL", "SETUSER", "locks", "+scan").Err())
+	require.NoError(t, list())
 }
 
 // What the guide says of metrics are names that the dashboard has, and that has those that are.
