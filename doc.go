@@ -134,8 +134,9 @@
 // with some hosted servers. The log says so once. [WithReplicas] also needs +wait, and the
 // command holdfast ls also needs +scan.
 //
-// On a Cluster the user also needs +restore. Without that right, a lock whose first waiter
-// comes just while its slot moves to another node can be lost.
+// On a Cluster the user also needs +cluster|slots, +command and +restore, on every node.
+// Without +command go-redis asks for it in vain, again and again. Without +restore, a lock
+// whose first waiter comes just while its slot moves to another node can be lost.
 //
 // Behind a proxy that spreads keys over several servers, use [WithPipelining](false).
 //

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
 	"sync/atomic"
 	"time"
 
@@ -199,7 +200,7 @@ func (tagging) AcquireHook(next holdfast.AcquireFunc) holdfast.AcquireFunc {
 	}
 }
 
-// What a hook is told of an acquisition is complete when next has returned.
+// When next has returned, the hook knows what has happened.
 func ExampleAcquireOp() {
 	locks := holdfast.Open(memdriver.New())
 	defer locks.Close()
@@ -240,6 +241,9 @@ func (c *counters) RenewHook(next holdfast.RenewFunc) holdfast.RenewFunc {
 		return next(ctx, op)
 	}
 }
+
+// Reconnected makes it a ReconnectHook.
+func (*counters) Reconnected(reason string) { log.Println("waiters may be told late:", reason) }
 
 // A hook that embeds HookBase has no AcquireHook unless it wants one.
 func ExampleHookBase() {

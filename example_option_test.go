@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -116,6 +117,33 @@ func ExampleWithMaxWaiters() {
 	// Output:
 	// full: true
 	// the one that waits: true
+}
+
+// Each goroutine has a place of its own in the queue, where others can see it.
+func ExampleWithStrictFIFO() {
+	locks := holdfast.Open(memdriver.New(), holdfast.WithStrictFIFO())
+	defer locks.Close()
+	ctx := context.Background()
+	mu := locks.Mutex("report")
+	mu.Lock()
+
+	var wg sync.WaitGroup
+	for range 3 {
+		wg.Go(func() { _ = mu.Do(ctx, func(context.Context) error { return nil }) })
+	}
+	waiting := 0 // without the option never more than 1
+	for waiting < 3 {
+		info, err := mu.Inspect(ctx)
+		if err != nil {
+			fmt.Println(err)
+			break
+		}
+		waiting = len(info.Queue)
+	}
+	fmt.Println(waiting)
+	mu.Unlock()
+	wg.Wait()
+	// Output: 3
 }
 
 // Between two holds the lock stays with the process, unless another process wants it.

@@ -86,7 +86,7 @@ func (e *Election) serve(ctx context.Context, lead func(ctx context.Context) err
 	return false, lead(t.lease.WithContext(ctx))
 }
 
-// Leader returns who leads, as the store sees it now, or [ErrNoLeader]. Transient errors are
+// Leader returns the process that leads, as the store sees it now, or [ErrNoLeader]. Transient errors are
 // retried until ctx ends.
 func (e *Election) Leader(ctx context.Context) (Leader, error) {
 	info, err := e.mu.Inspect(ctx)
@@ -139,7 +139,7 @@ func (e *Election) Observe(ctx context.Context, every time.Duration) iter.Seq2[L
 	}
 }
 
-// Leader is who leads.
+// Leader describes the process that leads.
 type Leader struct {
 	Name  string    // the text of [holdfast.WithHolder], by default host and process
 	Fence int64     // of the term
