@@ -10,11 +10,11 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
-	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"go.opentelemetry.io/otel/attribute"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/memdriver"
 )
 
@@ -207,33 +207,28 @@ func ExampleWithReplicas() {
 	defer lease.Release(context.Background())
 }
 
-// Metrics have a class instead of the name of the lock, of which there are too many.
-func ExampleWithLockClass() {
-	reader := sdkmetric.NewManualReader() // in a program, that of an exporter
+// Metrics have a class instead of the name of the lock, of which there are too many. Spans
+// have both.
+func ExampleTracingOption() {
+	spans := tracetest.NewInMemoryExporter()
+	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans)) // by default the global one
 	locks := holdfast.Open(memdriver.New())
 	defer locks.Close()
 	locks.AddHook(holdfast.NewTracingHook(
-		holdfast.WithMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))), // by default the global one
+		holdfast.WithTracerProvider(provider),
 		holdfast.WithLockClass(func(name string) string { class, _, _ := strings.Cut(name, ":"); return class }),
-		holdfast.WithFilter(func(_ context.Context, op *holdfast.AcquireOp) bool { return op.Kind == driver.Mutex }),
+		holdfast.WithAttributes(attribute.String("shop.region", "eu")),
+		holdfast.WithFilter(func(_ context.Context, op *holdfast.AcquireOp) bool { return op.Wait }),
 		holdfast.WithHoldSpans(holdfast.Never)))
-	for id := range 3 {
-		mu := locks.Mutex(fmt.Sprint("orders:", id))
-		mu.Lock()
-		mu.Unlock()
-	}
 
-	var all metricdata.ResourceMetrics
-	if err := reader.Collect(context.Background(), &all); err != nil {
-		fmt.Println(err)
-	}
-	for _, m := range all.ScopeMetrics[0].Metrics {
-		if h, ok := m.Data.(metricdata.Histogram[float64]); ok {
-			class, _ := h.DataPoints[0].Attributes.Value("holdfast.lock.class")
-			fmt.Println(m.Name, class.AsString(), h.DataPoints[0].Count)
-		}
+	fmt.Println("not traced:", locks.Mutex("orders:42").TryLock())
+	locks.Mutex("orders:43").Lock()
+	for _, span := range spans.GetSpans() {
+		attrs := attribute.NewSet(span.Attributes...)
+		class, _ := attrs.Value("holdfast.lock.class")
+		fmt.Println(span.Name, class.AsString())
 	}
 	// Output:
-	// holdfast.acquire.duration orders 3
-	// holdfast.hold.duration orders 3
+	// not traced: true
+	// acquire mutex orders
 }

@@ -5,15 +5,15 @@
 //		return schedule(ctx) // ctx ends when this process leads no more
 //	})
 //
-// An election is a [holdfast.Mutex], and a term of office is a lease on it. So all that is
-// said there is true here. A candidate that waits is elected as soon as the leader resigns,
+// An election is a [holdfast.Mutex], and a term of office is a lease on it. So their
+// documentation applies here, too. A candidate that waits is elected as soon as the leader resigns,
 // in the order in which they came. A leader that crashes, or is cut off from the store, is
 // replaced when its lease has ended: within the TTL, a grace of at most half a second, and one
 // heartbeat of TTL/3. Before that its own context has ended. [holdfast.WithTTL] sets the
 // TTL; the default is 10 s.
 //
 // A process that is paused cannot see that it leads no more, and may write when it wakes up.
-// Where that would do damage, have what it writes to check the fence, see [Term.Fence] and the
+// Where that would do damage, let the resource check the fence, see [Term.Fence] and the
 // packages below fence.
 //
 // The names are those of the Election in etcd's client. There an application can lead on

@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver/memdriver"
 )
 
-// Whichever scheduler comes first runs a job, by the name of the job.
+// The first scheduler that comes to a job runs it. The lock has the name of the job.
 func ExampleNewLocker() {
 	locks := holdfast.Open(memdriver.New()) // holdfast.New(rdb)
 	defer locks.Close()
