@@ -131,10 +131,12 @@
 //
 // Without the last four everything works, but waiters poll: they ask every 50 to 250 ms.
 // Waiters also poll where a script may not publish, or where messages do not arrive, as
-// with some hosted servers. The log says so once. [WithReplicas] also needs +wait.
+// with some hosted servers. The log says so once. [WithReplicas] also needs +wait, and the
+// command holdfast ls also needs +scan.
 //
-// On a Cluster the user also needs +restore. Without that right, a lock whose first waiter
-// comes just while its slot moves to another node can be lost.
+// On a Cluster the user also needs +cluster|slots, +command and +restore, on every node.
+// Without +command go-redis asks for it in vain, again and again. Without +restore, a lock
+// whose first waiter comes just while its slot moves to another node can be lost.
 //
 // Behind a proxy that spreads keys over several servers, use [WithPipelining](false).
 //

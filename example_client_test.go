@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
+	"sync/atomic"
 	"time"
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -11,7 +13,48 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver/memdriver"
 )
+
+// A program that ends leaves no lock behind.
+func ExampleClient_Close() {
+	rdb, disconnect := connect()
+	defer disconnect()
+	here, elsewhere := holdfast.New(rdb), holdfast.New(rdb)
+	defer elsewhere.Close()
+
+	lease, err := here.Mutex("orders:42").Lease(context.Background())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("closed:", here.Close())
+	fmt.Println("over:", lease.Err() != nil)
+	fmt.Println("free:", elsewhere.Mutex("orders:42").TryLock())
+	_, err = here.Mutex("orders:42").Lease(context.Background())
+	fmt.Println(errors.Is(err, holdfast.ErrClosed))
+	// Output:
+	// closed: <nil>
+	// over: true
+	// free: true
+	// true
+}
+
+// A store other than Redis has a driver.
+func ExampleOpen() {
+	store := memdriver.New() // or etcddriver.New(client), pgdriver.New(pool), redlock.New(nodes), ...
+	locks := holdfast.Open(store, holdfast.WithTTL(30*time.Second))
+	defer locks.Close() // and the driver with it
+
+	err := locks.Mutex("orders:42").Do(context.Background(), func(ctx context.Context) error {
+		fmt.Println("one at a time")
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// one at a time
+	// <nil>
+}
 
 // One request takes the lock, and another one, in another process, gives it back.
 func ExampleClient_Attach() {
@@ -135,6 +178,86 @@ func ExampleHook() {
 	defer mu.Unlock()
 	mu.TryLock()
 	// Output: contended: mutex orders:42 true
+}
+
+// tagging tells waiters what the work under a lock belongs to, and what they waited for.
+type tagging struct{ holdfast.HookBase }
+
+func (tagging) AcquireHook(next holdfast.AcquireFunc) holdfast.AcquireFunc {
+	return func(ctx context.Context, op *holdfast.AcquireOp) (*holdfast.Lease, error) {
+		outer := op.Holding // of a hook outside of this one
+		op.Holding = func(lease context.Context, fence int64) context.Context {
+			if outer != nil {
+				lease = outer(lease, fence)
+			}
+			return holdfast.WithHolderTag(lease, "ticket-4711")
+		}
+		lease, err := next(ctx, op)
+		if len(op.Blockers) > 0 {
+			fmt.Println(op.Name, "is held for", op.Blockers)
+		}
+		return lease, err
+	}
+}
+
+// When next has returned, the hook knows what has happened.
+func ExampleAcquireOp() {
+	locks := holdfast.Open(memdriver.New())
+	defer locks.Close()
+	locks.AddHook(tagging{})
+
+	ctx := context.Background()
+	lease, err := locks.Mutex("orders:42").Lease(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer lease.Release(ctx)
+	if err := lease.Renew(ctx); err != nil { // tells the store; by itself it does so soon
+		fmt.Println(err)
+	}
+	fmt.Println(locks.Mutex("orders:42").TryLock())
+	// Output:
+	// orders:42 is held for [ticket-4711]
+	// false
+}
+
+// counters count what is given back and renewed.
+type counters struct {
+	holdfast.HookBase
+	released, renewed atomic.Int64
+}
+
+func (c *counters) ReleaseHook(next holdfast.ReleaseFunc) holdfast.ReleaseFunc {
+	return func(ctx context.Context, op *holdfast.ReleaseOp) error {
+		c.released.Add(1)
+		return next(ctx, op)
+	}
+}
+
+func (c *counters) RenewHook(next holdfast.RenewFunc) holdfast.RenewFunc {
+	return func(ctx context.Context, op *holdfast.RenewOp) []error {
+		c.renewed.Add(int64(len(op.Leases)))
+		return next(ctx, op)
+	}
+}
+
+// Reconnected makes it a ReconnectHook.
+func (*counters) Reconnected(reason string) { log.Println("waiters may be told late:", reason) }
+
+// A hook that embeds HookBase has no AcquireHook unless it wants one.
+func ExampleHookBase() {
+	locks := holdfast.Open(memdriver.New())
+	defer locks.Close()
+	var count counters
+	locks.AddHook(&count)
+
+	err := locks.Mutex("import").Do(context.Background(), func(ctx context.Context) error {
+		time.Sleep(time.Millisecond)
+		return nil
+	})
+	fmt.Println(err, count.released.Load(), "released,", count.renewed.Load(), "renewed")
+	// Output: <nil> 1 released, 0 renewed
 }
 
 // The error of a wait says what was waited for, and why the wait ended.

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver/memdriver"
 )
 
 // connect returns a client of a Redis inside this process.
@@ -37,6 +39,28 @@ func Example() {
 	// Output:
 	// try while locked: false
 	// try when unlocked: true
+}
+
+// A Mutex is a sync.Locker, for code that was written for one process.
+func ExampleMutex() {
+	rdb, disconnect := connect()
+	defer disconnect()
+	locks := holdfast.New(rdb)
+	defer locks.Close()
+
+	count := 0
+	add := func(mu sync.Locker) {
+		mu.Lock()
+		defer mu.Unlock()
+		count++
+	}
+	var wg sync.WaitGroup
+	for range 100 {
+		wg.Go(func() { add(locks.Mutex("counter")) })
+	}
+	wg.Wait()
+	fmt.Println(count)
+	// Output: 100
 }
 
 func ExampleMutex_Lease() {
@@ -189,6 +213,25 @@ func ExampleSemaphore() {
 	// more than there are: true
 }
 
+// First the limit is changed, while the semaphore is in use, and then the programs.
+func ExampleSemaphore_Resize() {
+	rdb, disconnect := connect()
+	defer disconnect()
+	locks := holdfast.New(rdb)
+	defer locks.Close()
+
+	calls := locks.Semaphore("geocoder", 3)
+	fmt.Println("five of three:", calls.TryAcquire(3) && calls.TryAcquire(2))
+	if err := calls.Resize(context.Background(), 5); err != nil {
+		fmt.Println(err)
+	}
+	fmt.Println("the other two of five:", calls.TryAcquire(2))
+	calls.Release(5)
+	// Output:
+	// five of three: false
+	// the other two of five: true
+}
+
 func ExampleWithReentrancy() {
 	rdb, disconnect := connect()
 	defer disconnect()
@@ -233,6 +276,30 @@ func ExampleWithMinHold() {
 	// Output:
 	// report
 	// another has done it
+}
+
+// The leases of several locks have one context, and a fence each.
+func ExampleLeases() {
+	locks := holdfast.Open(memdriver.New())
+	defer locks.Close()
+	ctx := context.Background()
+
+	both, err := holdfast.All(ctx, locks.Mutex("account:8"), locks.Mutex("account:7"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, lease := range both.Each() {
+		fmt.Println(lease.Name(), "with a fence:", lease.Fence() > 0)
+	}
+	fmt.Println("released:", both.Release(ctx) == nil)
+	<-both.Context().Done()
+	fmt.Println("over:", errors.Is(both.Err(), holdfast.ErrNotHeld))
+	// Output:
+	// account:8 with a fence: true
+	// account:7 with a fence: true
+	// released: true
+	// over: true
 }
 
 // Two transfers in opposite directions do not wait for each other for ever.

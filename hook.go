@@ -105,7 +105,7 @@ type AcquireOp struct {
 	// use instead. If it is already set, wrap it. It runs again on a retry.
 	Holding func(ctx context.Context, fence int64) context.Context
 
-	// What happened, complete when next returns.
+	// The outcome, complete when next returns.
 	Contended bool // another held the lock, or waited for it
 	Asked     int  // how often the store was asked
 	Wakeups   Wakeups

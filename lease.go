@@ -207,7 +207,7 @@ func do(ctx context.Context, acquire func(context.Context) (*Lease, error), f fu
 			err = fmt.Errorf("%w; %w", err, released)
 		}
 	}()
-	// What a hook has put into the lease's context, such as a span, f shall see, too.
+	// f shall also see values that a hook has put into the lease's context, such as a span.
 	return f(l.WithContext(leasectx.Merged(ctx, l.Context())))
 }
 

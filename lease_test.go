@@ -115,6 +115,7 @@ func TestAllTakesAllOrNone(t *testing.T) {
 		_, err = a.Mutex("y").Lease(both.Context())
 		require.ErrorIs(t, err, holdfast.ErrDeadlock, "the context comes from both")
 		require.NoError(t, both.Release(t.Context()))
+		l.Ends(lab.Begin(func() { <-both.Context().Done() })) // in the background
 		require.ErrorIs(t, context.Cause(both.Context()), context.Canceled)
 		require.ErrorIs(t, both.Err(), holdfast.ErrNotHeld)
 		l.Free(b, "x")

@@ -82,8 +82,8 @@ func WithWait(d time.Duration) LockOption {
 // as if it could not be renewed: its context ends, with a cause that matches [ErrLost] and
 // [ErrHeldTooLong], and the log says so. About 1 s later, in which code that works under
 // the lease can stop, the lock is given to the next. It is meant for a holder that hangs, whose
-// lease would be renewed for ever. So d should be far longer than what is done under the
-// lock takes. A lease that is nested in another, see [WithReentrancy], is counted from its
+// lease would be renewed for ever. So d should be far longer than the work under the lock
+// takes. A lease that is nested in another, see [WithReentrancy], is counted from its
 // own beginning; if it is lost, so are all that it is nested in.
 //
 // [Mutex.Lock] and its like cannot tell of a loss: other processes get the lock, but in this
@@ -97,7 +97,7 @@ func WithMaxHold(d time.Duration) LockOption {
 }
 
 // WithMinHold keeps the lock taken until d after it was granted, even if it is released
-// earlier. So what is to be done once in a while is done once, by whichever process comes
+// earlier. So a job that is due once in a while is done once, by the process that comes
 // first, though the others come a little later because their clocks differ:
 //
 //	tick := locks.Mutex("report:hourly", holdfast.WithMinHold(5*time.Minute))
@@ -108,8 +108,8 @@ func WithMaxHold(d time.Duration) LockOption {
 // The lock is free, and the first waiter gets it, at most half a second after d. Until then
 // Inspect shows this process as the holder, with a fence that no lease has; ForceUnlock
 // frees the lock. Permits of a Semaphore that are given up in part are free at once. A holder
-// that crashes, or loses the lease, keeps the lock for no longer than its TTL: what it has
-// not finished may be done by another. Goroutines of one client do not pass the lock on.
+// that crashes, or loses the lease, keeps the lock for no longer than its TTL: another may
+// then do the job again. Goroutines of one client do not pass the lock on.
 //
 // If the store cannot do this, being no [driver.Attacher], a lock cannot be acquired: the
 // error matches [errors.ErrUnsupported]. WithMinHold panics if d is below 10 ms or above 24 h.

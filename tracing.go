@@ -82,9 +82,10 @@ var tracingDefaults = tracing{
 //	holdfast.wakeups                       source (notify, poll, reconnect)
 //	holdfast.subscription.reconnects       reason (error, silent, mute)
 //
-// with attributes prefixed by "holdfast.", except error.type. The attribute reentrant is
-// there only if it is true. The reason mute is counted once, when Redis begins to keep
-// messages back and waiters to poll. The name of the lock is on spans only, for there may
+// with attributes prefixed by "holdfast.", except error.type. The primitive is the kind of
+// lock, and the mode is exclusive or shared. The attribute reentrant is there only if it is
+// true. The reason mute is counted once, when Redis begins to keep messages back and waiters
+// to poll. The name of the lock is on spans only, for there may
 // be many names; see [WithLockClass]. Tokens appear nowhere.
 func NewTracingHook(opts ...TracingOption) Hook {
 	t := tracingDefaults
@@ -419,7 +420,7 @@ func WithFilter(f func(ctx context.Context, op *AcquireOp) bool) TracingOption {
 }
 
 // WithLockClass adds the attribute holdfast.lock.class to spans, and to the metrics that
-// have a mode. f derives the class from the name of the lock. There should be few classes,
+// have the attribute mode, see [NewTracingHook]. f derives the class from the name of the lock. There should be few classes,
 // such as "orders" for "orders:42". The default is none.
 func WithLockClass(f func(name string) string) TracingOption {
 	return tracingOption(func(t *tracing) { t.class = f })

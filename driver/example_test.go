@@ -29,6 +29,20 @@ func (c *counting) Acquire(ctx context.Context, r *driver.Request) (driver.Grant
 // Inspect, ForceUnlock and all else that is found with driver.As would be unsupported.
 func (c *counting) Unwrap() driver.Driver { return c.Driver }
 
+// A store may be able to do more than the four methods, whatever is wrapped around it.
+func ExampleAs() {
+	store := &counting{Driver: memdriver.New()}
+	defer store.Close()
+
+	_, able := driver.As[driver.Attacher](store)
+	fmt.Println("hands leases over:", able)
+	_, able = driver.As[driver.Confirmer](store)
+	fmt.Println("has replicas that confirm:", able)
+	// Output:
+	// hands leases over: true
+	// has replicas that confirm: false
+}
+
 // A wrapper adds behaviour to any driver. It need not know what else that can do.
 func ExampleWrapper() {
 	store := &counting{Driver: memdriver.New()}

@@ -2,6 +2,8 @@ package interop_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -11,6 +13,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,6 +22,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/redisdriver"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
@@ -119,6 +124,83 @@ func TestUserOfTheGuideForOperatorsHasTheRightsOfThePackage(t *testing.T) {
 	denied, err := s.Client(t).Do(t.Context(), "ACL", "LOG").Slice()
 	require.NoError(t, err)
 	assert.Empty(t, denied)
+
+	// What the guide and the package say that holdfast ls needs besides.
+	assert.Contains(t, string(guide), "| `holdfast ls` | `+scan` |")
+	assert.Contains(t, strings.ReplaceAll(string(doc), "\n// ", " "), "holdfast ls also needs +scan")
+	list := func() error {
+		store := redisdriver.New(s.Client(t, func(o *redis.Options) { o.Username, o.Password = "locks", "secret" }))
+		defer store.Close()
+		return store.List(t.Context(), "", func(driver.Kind, string) error { return nil })
+	}
+	require.ErrorContains(t, list(), "NOPERM")
+	require.NoError(t, s.Client(t).Do(t.Context(), "ACL", "SETUSER", "locks", "+scan").Err())
+	require.NoError(t, list())
+}
+
+// On a Cluster that user needs the rights in the first row of the table, and those suffice.
+func TestUserOfTheGuideForOperatorsCanUseACluster(t *testing.T) {
+	guide, err := os.ReadFile("../docs/operations.md")
+	require.NoError(t, err)
+	user := regexp.MustCompile(`(?m)^user locks on >secret (.*)$`).FindSubmatch(guide)
+	require.NotNil(t, user)
+	row := regexp.MustCompile("(?m)^\\| a Cluster \\| `(.*)`").FindSubmatch(guide)
+	require.NotNil(t, row)
+	more := strings.Fields(strings.ReplaceAll(string(row[1]), `\|`, "|"))
+	doc, err := os.ReadFile("../doc.go")
+	require.NoError(t, err)
+	sentence := regexp.MustCompile(`On a Cluster the user also needs (.*)\.`).FindSubmatch(doc)
+	require.NotNil(t, sentence)
+	require.ElementsMatch(t, more, regexp.MustCompile(`\+[\w|]+`).FindAllString(string(sentence[1]), -1))
+
+	c := redistest.NewCluster(t)
+	admin := c.Client(t)
+	use := func(rights ...string) error {
+		rule := []any{"ACL", "SETUSER", "locks", "reset", "on", ">secret"}
+		for _, r := range append(strings.Fields(string(user[1])), rights...) {
+			rule = append(rule, r)
+		}
+		require.NoError(t, admin.ForEachShard(t.Context(), func(ctx context.Context, node *redis.Client) error {
+			return node.Do(ctx, rule...).Err()
+		}))
+		connect := func() *holdfast.Client {
+			locks := holdfast.New(c.Client(t, func(o *redis.ClusterOptions) { o.Username, o.Password = "locks", "secret" }))
+			t.Cleanup(func() { assert.NoError(t, locks.Close()) })
+			return locks
+		}
+		here, elsewhere := connect(), connect()
+		first, err := here.Mutex("prices").TryLease(t.Context())
+		if err != nil {
+			return err
+		}
+		granted := make(chan error, 1)
+		go func() {
+			granted <- elsewhere.Mutex("prices").Do(t.Context(), func(context.Context) error { return nil })
+		}()
+		for queued := 0; queued == 0; time.Sleep(time.Millisecond) {
+			info, err := here.Mutex("prices").Inspect(t.Context())
+			require.NoError(t, err)
+			queued = len(info.Queue)
+		}
+		require.NoError(t, first.Release(t.Context()))
+		return <-granted
+	}
+	denied := func() (entries []string) {
+		var mu sync.Mutex
+		require.NoError(t, admin.ForEachShard(t.Context(), func(ctx context.Context, node *redis.Client) error {
+			log, err := node.Do(ctx, "ACL", "LOG").Slice()
+			mu.Lock()
+			defer mu.Unlock()
+			for _, entry := range log {
+				entries = append(entries, fmt.Sprint(entry))
+			}
+			return errors.Join(err, node.Do(ctx, "ACL", "LOG", "RESET").Err())
+		}))
+		return entries
+	}
+	require.NoError(t, use(more...))
+	require.Empty(t, denied())
+	require.ErrorContains(t, use(), "cluster|slots")
 }
 
 // What the guide says of metrics are names that the dashboard has, and that has those that are.

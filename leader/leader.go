@@ -5,15 +5,15 @@
 //		return schedule(ctx) // ctx ends when this process leads no more
 //	})
 //
-// An election is a [holdfast.Mutex], and a term of office is a lease on it. So all that is
-// said there is true here. A candidate that waits is elected as soon as the leader resigns,
+// An election is a [holdfast.Mutex], and a term of office is a lease on it. So their
+// documentation applies here, too. A candidate that waits is elected as soon as the leader resigns,
 // in the order in which they came. A leader that crashes, or is cut off from the store, is
 // replaced when its lease has ended: within the TTL, a grace of at most half a second, and one
 // heartbeat of TTL/3. Before that its own context has ended. [holdfast.WithTTL] sets the
 // TTL; the default is 10 s.
 //
 // A process that is paused cannot see that it leads no more, and may write when it wakes up.
-// Where that would do damage, have what it writes to check the fence, see [Term.Fence] and the
+// Where that would do damage, let the resource check the fence, see [Term.Fence] and the
 // packages below fence.
 //
 // The names are those of the Election in etcd's client. There an application can lead on
@@ -86,7 +86,7 @@ func (e *Election) serve(ctx context.Context, lead func(ctx context.Context) err
 	return false, lead(t.lease.WithContext(ctx))
 }
 
-// Leader returns who leads, as the store sees it now, or [ErrNoLeader]. Transient errors are
+// Leader returns the process that leads, as the store sees it now, or [ErrNoLeader]. Transient errors are
 // retried until ctx ends.
 func (e *Election) Leader(ctx context.Context) (Leader, error) {
 	info, err := e.mu.Inspect(ctx)
@@ -139,7 +139,7 @@ func (e *Election) Observe(ctx context.Context, every time.Duration) iter.Seq2[L
 	}
 }
 
-// Leader is who leads.
+// Leader describes the process that leads.
 type Leader struct {
 	Name  string    // the text of [holdfast.WithHolder], by default host and process
 	Fence int64     // of the term

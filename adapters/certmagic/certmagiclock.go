@@ -46,7 +46,7 @@ func New(inner certmagic.Storage, locks *holdfast.Client, opts ...holdfast.LockO
 	return &Storage{Storage: inner, locks: locks, opts: opts, held: map[string]*holdfast.Lease{}}
 }
 
-// Lock waits for the lock until ctx ends.
+// Lock waits for the lock until ctx ends, see [holdfast.Mutex.Lease] for its errors.
 func (s *Storage) Lock(ctx context.Context, name string) error {
 	return s.keep(s.locks.Mutex(name, s.opts...).Lease(ctx))
 }
@@ -70,7 +70,8 @@ func (s *Storage) keep(lease *holdfast.Lease, err error) error {
 	return nil
 }
 
-// Unlock gives the lock up. If it was lost before, the error matches [holdfast.ErrLost].
+// Unlock gives the lock up. If it was lost before, the error matches [holdfast.ErrLost]. If this
+// storage does not hold it, the error matches [holdfast.ErrNotHeld].
 func (s *Storage) Unlock(ctx context.Context, name string) error {
 	s.mu.Lock()
 	lease := s.held[name]

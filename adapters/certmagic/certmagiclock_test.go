@@ -111,5 +111,7 @@ func TestStorageLocksAsCertmagicWants(t *testing.T) {
 	go func() { failed <- here.Lock(ctx, "y") }()
 	cancel()
 	require.ErrorIs(t, <-failed, context.Canceled)
+	_, err = here.TryLock(ctx, "z")
+	require.ErrorIs(t, err, context.Canceled)
 	require.NoError(t, elsewhere.Unlock(ctx, "y"), "also when all is over")
 }

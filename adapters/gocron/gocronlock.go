@@ -1,6 +1,6 @@
 // Package gocronlock has the jobs of [gocron] run once among many schedulers.
 //
-// With a [Locker] whichever scheduler comes first runs a job, and the others skip it:
+// With a Locker the first scheduler that comes to a job runs it, and the others skip it:
 //
 //	locker := gocronlock.NewLocker(locks, holdfast.WithMinHold(time.Minute))
 //	s, err := gocron.NewScheduler(gocron.WithDistributedLocker(locker))

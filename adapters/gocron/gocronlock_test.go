@@ -1,8 +1,13 @@
 package gocronlock_test
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
@@ -113,8 +118,96 @@ func TestLeaderRunsTheJobs(t *testing.T) {
 	held, err := a.Mutex("scheduler").Inspect(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, a.Mutex("scheduler").ForceUnlock(t.Context()))
+	require.Eventually(t, func() bool {
+		again, err := a.Mutex("scheduler").Inspect(t.Context())
+		return err == nil && len(again.Holders) == 1 && again.Holders[0].Fence > held.Holders[0].Fence
+	}, soon, time.Millisecond)
 	leads(second)
-	again, err := a.Mutex("scheduler").Inspect(t.Context())
+}
+
+// gocron neither tells the job, nor looks at what Unlock returns.
+func TestLossIsLoggedAndTouchesNobody(t *testing.T) {
+	store, said := memdriver.New(), make(lines, 10)
+	here, elsewhere := holdfast.Open(store, holdfast.WithLogger(slog.New(slog.NewTextHandler(said, nil)))), open(t, store)
+	defer func() { assert.NoError(t, here.Close()) }()
+	became := once(t, func() {
+		assert.NoError(t, elsewhere.Mutex("report").ForceUnlock(t.Context()))
+	}, gocron.WithDistributedLocker(gocronlock.NewLocker(here)))
+	assert.Contains(t, next(t, said), "lock lost")
+	assert.Equal(t, "run", next(t, became))
+
+	lock, err := gocronlock.NewLocker(here).Lock(t.Context(), "x")
 	require.NoError(t, err)
-	require.Greater(t, again.Holders[0].Fence, held.Holders[0].Fence)
+	require.NoError(t, elsewhere.Mutex("x").ForceUnlock(t.Context()))
+	other, err := elsewhere.Mutex("x").TryLease(t.Context())
+	require.NoError(t, err)
+	require.ErrorIs(t, lock.Unlock(t.Context()), holdfast.ErrLost)
+	require.NoError(t, other.Renew(t.Context()), "the lock of another was released")
+}
+
+// lines are those of a log.
+type lines chan string
+
+func (l lines) Write(line []byte) (int, error) {
+	l <- string(line)
+	return len(line), nil
+}
+
+func TestJobWhoseContextHasEndedTakesNoLock(t *testing.T) {
+	c := open(t, memdriver.New())
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := gocronlock.NewLocker(c).Lock(ctx, "x")
+	require.ErrorIs(t, err, context.Canceled)
+	require.True(t, c.Mutex("x").TryLock(), "it is locked nevertheless")
+}
+
+func TestElectorThatWaitsClosesAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := holdfast.Open(memdriver.New())
+		defer c.Close()
+		c.Mutex("scheduler").Lock() // another leads
+		waits := gocronlock.NewElector(c, "scheduler")
+		synctest.Wait()
+		began := time.Now()
+		waits.Close()
+		assert.Zero(t, time.Since(began))
+		c.Mutex("scheduler").Unlock()
+		synctest.Wait() // what it asked for is withdrawn in the background
+		require.ErrorIs(t, waits.IsLeader(t.Context()), gocronlock.ErrNotLeader)
+		require.True(t, c.Mutex("scheduler").TryLock(), "it was elected")
+	})
+}
+
+// A refusal, such as of a password that is being changed, may pass.
+func TestElectorThatIsRefusedSaysWhyAndStandsAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &refusing{Driver: memdriver.New()}
+		store.refuses.Store(true)
+		c := holdfast.Open(store)
+		defer c.Close()
+		e := gocronlock.NewElector(c, "scheduler")
+		defer e.Close()
+		synctest.Wait()
+		require.ErrorIs(t, e.IsLeader(t.Context()), gocronlock.ErrNotLeader)
+		require.ErrorIs(t, e.IsLeader(t.Context()), errRefused)
+		store.refuses.Store(false)
+		time.Sleep(2 * time.Second)
+		require.NoError(t, e.IsLeader(t.Context()))
+	})
+}
+
+var errRefused = errors.New("refused")
+
+// refusing is a store that may grant nothing.
+type refusing struct {
+	*memdriver.Driver
+	refuses atomic.Bool
+}
+
+func (d *refusing) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, error) {
+	if d.refuses.Load() {
+		return driver.Grant{}, fmt.Errorf("%w: %w", errRefused, driver.ErrNotExecuted)
+	}
+	return d.Driver.Acquire(ctx, r)
 }

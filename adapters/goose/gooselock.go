@@ -36,7 +36,7 @@ type locker struct {
 	mutex *holdfast.Mutex
 
 	mu    sync.Mutex
-	lease *holdfast.Lease // of whoever migrates; nil if nobody does
+	lease *holdfast.Lease // of the caller that migrates; nil if there is none
 }
 
 // Lock implements [lock.Locker].

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/pressly/goose/v3"
 	"github.com/stretchr/testify/assert"
@@ -18,6 +19,8 @@ import (
 	gooselock "github.com/holdfast-go/holdfast/adapters/goose"
 	"github.com/holdfast-go/holdfast/driver/memdriver"
 )
+
+const soon = 10 * time.Second
 
 // provider is a process that migrates the database in file.
 func provider(t *testing.T, file string, locks *holdfast.Client, migrate func(context.Context, *sql.Tx) error) *goose.Provider {
@@ -77,8 +80,22 @@ func TestLossAndFailuresAreTold(t *testing.T) {
 	_, err = p.Up(t.Context())
 	require.ErrorContains(t, err, "no such column")
 	require.True(t, mu.TryLock(), "it is still locked")
+
 	ctx, cancel := context.WithCancel(t.Context())
+	failed := make(chan error, 1)
+	go func() {
+		_, err := p.Up(ctx)
+		failed <- err
+	}()
+	require.Eventually(t, func() bool {
+		info, err := mu.Inspect(t.Context())
+		return err == nil && len(info.Queue) == 1
+	}, soon, time.Millisecond)
 	cancel()
-	_, err = p.Up(ctx)
-	require.ErrorIs(t, err, context.Canceled)
+	select {
+	case err := <-failed:
+		require.ErrorIs(t, err, context.Canceled)
+	case <-time.After(soon):
+		t.Fatal("it waits on")
+	}
 }

@@ -33,7 +33,8 @@ and writes keys of its own below the prefix, which vanish within a minute or
 so.
 
 The rights of the user of Redis are tried one by one. To see all, the doctor
-itself also needs +info and +config|get; locks do not.
+itself also needs +info and +config|get, and holdfast ls needs +scan; locks
+need none of these.
 
 With --json each line is an object:
 

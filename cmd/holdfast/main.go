@@ -19,6 +19,7 @@
 //	holdfast unlock nightly --force
 //
 // list the locks that are held, show who holds one and who waits for it, and take it away.
+// On Redis the first one needs the right +scan, which locks do not need.
 //
 //	holdfast doctor
 //

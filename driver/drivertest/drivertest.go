@@ -16,7 +16,7 @@
 // test unless it stalls for about as long as a lease.
 //
 // If a store is [driver.Granular], each time in the suite is as many times longer as its
-// shortest lease is longer than [short]. That takes minutes, mostly of waiting: run the
+// shortest lease is longer than 150 ms. That takes minutes, mostly of waiting: run the
 // cases of [Cases] in parallel.
 package drivertest
 

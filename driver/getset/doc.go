@@ -34,7 +34,7 @@
 // cannot be put in braces. There such a name is refused with CROSSSLOT. While a slot moves
 // to another node, scripts with several keys may be refused (TRYAGAIN), including renewals.
 //
-// What this driver writes has a TTL of a minute after the end of the lease, so that nothing
+// Each key that this driver writes has a TTL of a minute after the end of the lease, so that nothing
 // stays in Redis. That TTL takes no part in the protocol, which has none. If the key went
 // at the end of the lease, it could go between GET and GETSET of another program.
 //

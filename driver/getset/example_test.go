@@ -21,14 +21,14 @@ func Example() {
 	defer server.Close()
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer rdb.Close()
-	locks := holdfast.Open(getset.New(rdb))
+	locks := holdfast.Open(getset.New(rdb, getset.WithPrefix("shop:lock:")))
 	defer locks.Close()
 	ctx := context.Background()
 
-	rdb.SetNX(ctx, "orders:42", time.Now().Add(30*time.Second).UnixMilli(), 0)
+	rdb.SetNX(ctx, "shop:lock:orders:42", time.Now().Add(30*time.Second).UnixMilli(), 0)
 	fmt.Println("while they hold it:", locks.Mutex("orders:42").TryLock())
 
-	rdb.Del(ctx, "orders:42") // they unlock
+	rdb.Del(ctx, "shop:lock:orders:42") // they unlock
 	fmt.Println("afterwards:", locks.Mutex("orders:42").TryLock())
 	locks.Mutex("orders:42").Unlock()
 	// Output:

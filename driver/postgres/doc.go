@@ -3,7 +3,7 @@
 //	err := pgdriver.Migrate(ctx, pool) // once, where your tables are migrated
 //	locks := holdfast.Open(pgdriver.New(pool))
 //
-// It has all kinds of lock, and all abilities of the Redis driver but two, which are named at the end.
+// It has all kinds of lock. Two abilities of the Redis driver are missing, which are named at the end.
 //
 // # When to choose it
 //
@@ -20,8 +20,8 @@
 // releases a lock makes the first waiter the holder, and tells it with NOTIFY. All leases of a
 // client are renewed together, up to 256 in one query.
 //
-// A grant and a renewal wait for the disk. What costs no more than time when it is lost in a crash
-// does not: to join the queue, to be refused, and to release a lock that nobody waits for, if
+// A grant and a renewal wait for the disk. Steps whose loss in a crash costs no more than time do
+// not: to join the queue, to be refused, and to release a lock that nobody waits for, if
 // it had less than a minute left.
 //
 // A client takes connections from the pool for as long as a query takes, and once it has had to
@@ -71,7 +71,7 @@
 //
 // # Why a grant can be trusted
 //
-// The rules are those of package redisdriver, by the same numbers. What is different:
+// The rules are those of package redisdriver, by the same numbers. These are the differences:
 //
 //   - Serial: each function begins with SELECT ... FOR UPDATE on the row of the lock, and reads the
 //     clock once the row is its own. So a lease begins after the ask that it rests on was sent,
@@ -84,7 +84,7 @@
 //     happen, and none is made without the news of it (7).
 //   - A waiter whose client has gone is passed over: its listening session has ended, as
 //     pg_stat_get_activity tells. That is asked only of sessions that have lately been heard (7).
-//   - Fences are the server's time in us, as on Redis, and the last one is in the row of the lock,
+//   - Fences are the server's time in µs, as on Redis, and the last one is in the row of the lock,
 //     which stays for at least a minute after that (12).
 //   - Failover: with synchronous replication the standby knows every grant; its clock takes over,
 //     and must not be ahead of that of the primary by more than the grace. With

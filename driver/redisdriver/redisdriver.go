@@ -29,8 +29,8 @@
 //
 // # Fences
 //
-// Fences are the time of the server's clock in us, or numbers that it has shown since the last
-// one was given, but none older than 1,024 us. So they increase although the key is lost, or
+// Fences are the time of the server's clock in µs, or numbers that it has shown since the last
+// one was given, but none older than 1,024 µs. So they increase although the key is lost, or
 // an older state of it comes back in a failover, as long as that takes longer and the clock
 // that gives the next one is not behind the one that gave the last. While the key is there
 // its server's clock may be set back: numbers go on one by one.

@@ -21,7 +21,7 @@ func Example() {
 	defer server.Close()
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer rdb.Close()
-	locks := holdfast.Open(redisson.New(rdb))
+	locks := holdfast.Open(redisson.New(rdb), holdfast.WithTTL(30*time.Second)) // Redisson's default
 	defer locks.Close()
 	ctx := context.Background()
 

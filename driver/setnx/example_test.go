@@ -21,14 +21,14 @@ func Example() {
 	defer server.Close()
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer rdb.Close()
-	locks := holdfast.Open(setnx.New(rdb))
+	locks := holdfast.Open(setnx.New(rdb, setnx.WithPrefix("shop:lock:")))
 	defer locks.Close()
 	ctx := context.Background()
 
-	rdb.Do(ctx, "SET", "orders:42", "their token", "NX", "PX", 30*time.Second.Milliseconds())
+	rdb.Do(ctx, "SET", "shop:lock:orders:42", "their token", "NX", "PX", 30*time.Second.Milliseconds())
 	fmt.Println("while they hold it:", locks.Mutex("orders:42").TryLock())
 
-	rdb.Del(ctx, "orders:42") // they unlock
+	rdb.Del(ctx, "shop:lock:orders:42") // they unlock
 	fmt.Println("afterwards:", locks.Mutex("orders:42").TryLock())
 	locks.Mutex("orders:42").Unlock()
 	// Output:

@@ -53,3 +53,17 @@ func Example() {
 	// 200 OK
 	// 409 Conflict
 }
+
+// A store that checks fences when it is written to needs no memory in the server.
+func ExampleRefused() {
+	store := func(ctx context.Context) error { return fmt.Errorf("orders: %w", fence.ErrStale) } // sqlfence, redisfence
+	update := httpfence.Handler(nil, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := store(r.Context()); !httpfence.Refused(w, err) && err != nil {
+			http.Error(w, "try again later", http.StatusServiceUnavailable)
+		}
+	}))
+	w := httptest.NewRecorder()
+	update.ServeHTTP(w, httptest.NewRequest(http.MethodPut, "/orders/42", nil))
+	fmt.Println(w.Code)
+	// Output: 409
+}

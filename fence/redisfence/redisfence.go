@@ -70,7 +70,7 @@ var sha = func() string {
 }()
 
 // Hook returns a hook for the program's Redis client. Add it after hooks that trace or measure,
-// and before such as change commands.
+// and before hooks that change commands.
 func Hook() redis.Hook { return hook{} }
 
 // Check checks and records the fences of the leases that ctx comes from, and does nothing else.

@@ -40,6 +40,7 @@ import (
 	"github.com/holdfast-go/holdfast/fence/httpfence"
 	"github.com/holdfast-go/holdfast/fence/redisfence"
 	"github.com/holdfast-go/holdfast/fence/sqlfence"
+	"github.com/holdfast-go/holdfast/leader"
 )
 
 // What a program has before it comes to locks.
@@ -88,4 +89,5 @@ var (
 	_ = httpfence.Handler
 	_ = redisfence.Hook
 	_ = sqlfence.Open
+	_ = leader.New
 )
