@@ -45,6 +45,10 @@ func main() { os.Exit(execute(os.Args)) }
 
 // execute runs the command line args and returns the exit code.
 func execute(args []string) int {
+	if len(args) > 1 && args[1] == completeCommand {
+		complete(os.Stdout, args[2:])
+		return 0
+	}
 	args, command := split(args)
 	return report(root(command).Run(context.Background(), args))
 }
@@ -74,9 +78,10 @@ func root(command []string) *cli.Command {
 		},
 		OnUsageError: onUsageError,
 		// Package cli would end the process, with a code of its own.
-		ExitErrHandler:        func(context.Context, *cli.Command, error) {},
-		Commands:              []*cli.Command{demoCommand(), runCommand(command), listCommand(), inspectCommand(), unlockCommand(), doctorCommand()},
-		EnableShellCompletion: true,
+		ExitErrHandler: func(context.Context, *cli.Command, error) {},
+		Commands: []*cli.Command{
+			demoCommand(), runCommand(command), listCommand(), inspectCommand(), unlockCommand(), doctorCommand(), completionCommand(),
+		},
 	}
 }
 

@@ -64,6 +64,9 @@ Exit codes: that of the command; 128+n if signal n ended it or the waiting;
    126  the command cannot be executed
    127  there is no such command`
 
+// onLostWays are the values of --on-lost.
+var onLostWays = []string{"term", "kill", "ignore"}
+
 // guard is one run of holdfast run.
 type guard struct {
 	lock    string
@@ -103,7 +106,7 @@ func runCommand(command []string) *cli.Command {
 			&cli.IntFlag{Name: "conflict-exit-code", Aliases: []string{"E"}, Value: exitNotAcquired, Usage: "exit `CODE` if the lock was not acquired", Local: true, Validator: between(0, 255)},
 			&cli.StringFlag{Name: "command", Aliases: []string{"c"}, Usage: "run `COMMAND` by sh -c, instead of one after --", Local: true},
 			&cli.BoolFlag{Name: "verbose", Usage: "say whom it waits for, after a second and when that changes", Local: true},
-			&cli.StringFlag{Name: "on-lost", Value: "term", Usage: "`WHAT` a command gets whose lease was lost: term, kill or ignore", Local: true, Validator: oneOf("term", "kill", "ignore")},
+			&cli.StringFlag{Name: "on-lost", Value: "term", Usage: "`WHAT` a command gets whose lease was lost: term, kill or ignore", Local: true, Validator: oneOf(onLostWays...)},
 			&cli.DurationFlag{Name: "grace", Value: 5 * time.Second, Usage: "`TIME` between TERM and KILL when the lease is lost", Local: true, Validator: notNegative},
 		}, storeFlags()...),
 		Action: func(ctx context.Context, cmd *cli.Command) error {
