@@ -123,6 +123,9 @@ func (g *guard) acquire(ctx context.Context, l *lock) (lease *holdfast.Lease, er
 	if busy || errors.Is(err, holdfast.ErrLocked) {
 		err = &failure{g.busy, g.describe(ctx, l)}
 	}
+	if errors.Is(err, holdfast.ErrLimitConflict) || errors.Is(err, holdfast.ErrLimitExceeded) {
+		err = usage(g.conflict(ctx, l, err))
+	}
 	return lease, err
 }
 

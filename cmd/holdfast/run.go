@@ -56,8 +56,8 @@ Examples:
    holdfast run --lock nightly -n -E 0 -c './nightly.sh > log'
 
 Exit codes: that of the command; 128+n if signal n ended it or the waiting;
-   64   wrong command line
-   69   no answer from the store, or a refusal, such as for another --limit
+   64   wrong command line, or the semaphore is in use with another --limit
+   69   no answer from the store, or a refusal
    75   the lock was not acquired: within --timeout, or at once with -n;
         another code with -E
    76   the lease was lost while the command ran

@@ -361,3 +361,33 @@ func TestVerboseSaysWhomItWaitsForAndWhenThatChanges(t *testing.T) {
 	require.Equal(t, 0, p.run())
 	assert.Empty(t, p.stderr.String())
 }
+
+func TestOtherLimitIsAWrongCommandLine(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		lease, err := locksOf(t, s).Semaphore("api", 2).TryLease(t.Context(), 1)
+		require.NoError(t, err)
+		for _, args := range [][]string{{"--limit", "3"}, {"--limit", "3", "-n"}, {"--limit", "3", "--timeout", "20"}, {"--limit", "1", "-n", "-E", "0"}} {
+			p := under(t, s, "api", append(args, "--", "echo", "ran")...)
+			assert.Equal(t, exitUsage, p.run(), "%q", args)
+			assert.Empty(t, p.stdout.String(), "%q", args)
+			assert.Equal(t, fmt.Sprintf("holdfast: the semaphore \"api\" is in use with --limit 2, not %s\n", args[1]), p.stderr.String(), "%q", args)
+		}
+		require.NoError(t, lease.Release(t.Context()))
+	})
+}
+
+// A Semaphore can get another limit while it is in use, which then is in force.
+func TestMorePermitsThanAResizedSemaphoreHasAreAWrongCommandLine(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		sem := locksOf(t, s).Semaphore("api", 5)
+		lease, err := sem.TryLease(t.Context(), 1)
+		require.NoError(t, err)
+		require.NoError(t, sem.Resize(t.Context(), 2))
+		p := under(t, s, "api", "--limit", "5", "--permits", "3", "--", "echo", "ran")
+		assert.Equal(t, exitUsage, p.run())
+		assert.Equal(t, "holdfast: the semaphore \"api\" is in use with --limit 2, too few for --permits 3\n", p.stderr.String())
+		require.NoError(t, lease.Release(t.Context()))
+	})
+}
