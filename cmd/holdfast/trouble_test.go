@@ -19,12 +19,16 @@ func TestEveryCommandSaysInOneLineWhatKeepsItFromItsStore(t *testing.T) {
 	t.Parallel()
 	s := redistest.Real(t)
 	require.NoError(t, s.Client(t).ConfigSet(t.Context(), "requirepass", "secret").Err())
+	open := redistest.Real(t)
 	for name, c := range map[string]struct{ url, want string }{
 		"no Redis":       {"redis://127.0.0.1:1", "no Redis at 127.0.0.1:1: "},
 		"no password":    {"redis://" + s.Addr(), "wants a password"},
 		"wrong password": {"redis://:wrong@" + s.Addr(), "refuses the user or the password"},
 		"no TLS there":   {"rediss://" + s.Addr(), "perhaps it does not speak TLS there"},
 		"no such store":  {"http://" + s.Addr(), "want a URL that begins with redis://"},
+		"no database 99": {"redis://:secret@" + s.Addr() + "/99", "has no database of that number"},
+		"no Cluster":     {"redis+cluster://:secret@" + s.Addr(), "this is a Redis without Cluster: use redis://"},
+		"no Sentinel":    {"redis+sentinel://" + open.Addr() + "?master_name=m", "this is no Sentinel: use redis://"},
 	} {
 		for _, args := range [][]string{
 			{"run", "--lock", "a", "--", "true"}, {"ls"}, {"inspect", "a"}, {"inspect", "a", "--watch"},
