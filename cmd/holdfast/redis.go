@@ -153,6 +153,8 @@ func explain(name string, err error) error {
 		return fmt.Errorf("%s: the user lacks a right; holdfast doctor says which: %s", name, quoted(text, "NOPERM"))
 	case strings.Contains(text, "can't run this command"): // what Redis 7 says from within a script
 		return fmt.Errorf("%s: the user lacks a right; holdfast doctor says which: NOPERM in a script", name)
+	case strings.Contains(text, "WRONGTYPE"):
+		return fmt.Errorf("%s: the key of the lock holds something that is no lock (WRONGTYPE)", name)
 	case strings.Contains(text, "MOVED "):
 		return fmt.Errorf("%s: %w (%s)", name, errCluster, quoted(text, "MOVED"))
 	case errors.As(err, &certificate):
