@@ -31,11 +31,12 @@ holdfast run takes the rwmutex of a name, and with --limit the semaphore.
 With --watch it goes on until Ctrl-C. On a terminal it draws again and again;
 otherwise it writes the state whenever holders or queue have changed.
 
-With --json each lock is one line:
+With --json each lock is one line, in the form that holdfast.Info has in Go:
 
    {"kind":"mutex","name":"nightly","holders":[{"holder":"web1:4242",
-   "since":"2026-11-22T15:30:00Z","left_ms":9120,"fence":1790000000000000,
-   "last_fence":1790000000000000}],"queue":[{"place":1,"holder":"web2:77"}]}
+   "since":"2026-11-22T15:30:00Z","fence":1790000000000000,
+   "last_fence":1790000000000000,"left_ns":9120000000}],
+   "queue":[{"holder":"web2:77"}]}
 
 Example:
    holdfast inspect nightly --watch
