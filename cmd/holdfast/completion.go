@@ -128,7 +128,7 @@ func candidates(cmd *cli.Command, flag cli.Flag, current string) (all [][2]strin
 			all = append(all, [2]string{value})
 		}
 	case strings.HasPrefix(current, "-"), cmd.Name == "run": // which has nothing but flags before --
-		for _, f := range cmd.Flags {
+		for _, f := range cmd.VisibleFlags() {
 			usage := strings.ReplaceAll(f.(cli.DocGenerationFlag).GetUsage(), "`", "")
 			all = append(all, [2]string{"--" + f.Names()[0], usage})
 		}
@@ -141,7 +141,7 @@ func candidates(cmd *cli.Command, flag cli.Flag, current string) (all [][2]strin
 			all = append(all, [2]string{shell})
 		}
 	default:
-		for _, c := range cmd.Commands {
+		for _, c := range cmd.VisibleCommands() {
 			all = append(all, [2]string{c.Name, c.Usage})
 		}
 	}

@@ -24,6 +24,8 @@ func TestCompletionKnowsWhatCanStandWhere(t *testing.T) {
 		"run --lock a -- ./job.sh ":    "files:",
 		"run --lock a -- git -- --lo":  "files:",
 		"inspect orders --kind ":       "words: mutex rwmutex semaphore",
+		"demo ":                        "words:",
+		"demo --n":                     "words: --name", // others are for tests
 		"inspect ":                     "words:",
 		"demo --kind se":               "words: semaphore",
 		"--version --frob completion ": "words: bash zsh fish",

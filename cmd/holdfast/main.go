@@ -34,6 +34,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -85,8 +86,19 @@ func root(command []string) *cli.Command {
 	}
 }
 
+// Package cli writes all flags with one dash in some errors, and tells which function of Go
+// found that a number is none.
+var (
+	oneDash   = regexp.MustCompile(`(for flag |not defined: )-([^-][^: ]+)`)
+	parsing   = regexp.MustCompile(`strconv\.\w+: parsing ".*": `)
+	onlyShort = regexp.MustCompile(`argument: (\w)$`)
+)
+
 func onUsageError(_ context.Context, cmd *cli.Command, err error, _ bool) error {
-	return usage(fmt.Errorf("%w; see %s --help", err, cmd.FullName()))
+	text := oneDash.ReplaceAllString(err.Error(), "$1--$2")
+	text = parsing.ReplaceAllString(text, "")
+	text = onlyShort.ReplaceAllString(text, "argument: -$1")
+	return usage(fmt.Errorf("%s; see %s --help", text, cmd.FullName()))
 }
 
 // noArguments refuses words that a command has no use for. Most often they are flags

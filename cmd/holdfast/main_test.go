@@ -228,6 +228,24 @@ func TestWrongCommandLinesEndWith64(t *testing.T) {
 	}
 }
 
+func TestErrorsNameFlagsAsTheyAreTyped(t *testing.T) {
+	t.Parallel()
+	for want, args := range map[string][]string{
+		"flag provided but not defined: --lmit; see":                 {"run", "--lmit", "3", "--", "true"},
+		"flag provided but not defined: -q; see":                     {"run", "-q", "--", "true"},
+		`invalid value "soon" for flag --ttl: want seconds, such as`: {"run", "--lock", "a", "--ttl", "soon", "--", "true"},
+		`invalid value "soon" for flag -w: want seconds, such as`:    {"run", "--lock", "a", "-w", "soon", "--", "true"},
+		`invalid value "x" for flag --workers: invalid syntax; see`:  {"demo", "--workers", "x"},
+		"flag needs an argument: -w; see":                            {"run", "--lock", "a", "-w", "--", "true"},
+		"flag needs an argument: --kind; see":                        {"inspect", "a", "--kind"},
+		"flag needs an argument: -E; see":                            {"run", "--lock", "a", "-nE", "--", "true"},
+	} {
+		p := command(t, nil, args...)
+		assert.Equal(t, exitUsage, p.run(), "%q", args)
+		assert.Contains(t, p.stderr.String(), "holdfast: "+want, "%q", args)
+	}
+}
+
 func TestPasswordInAWrongURLIsNotShown(t *testing.T) {
 	t.Parallel()
 	p := command(t, nil, "demo", "--redis", "redis://:secret/word@localhost")

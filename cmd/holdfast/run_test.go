@@ -308,15 +308,21 @@ func TestExitCodeDoesNotWaitForARedisThatIsGone(t *testing.T) {
 	assert.Contains(t, p.stderr.String(), "stays locked for up to 1m0s")
 }
 
-func TestTimeoutIsInSecondsOrHasUnits(t *testing.T) {
-	for text, want := range map[string]time.Duration{"5": 5 * time.Second, "0.5": 500 * time.Millisecond, "0": 0, "2m": 2 * time.Minute, "1h30m": 90 * time.Minute} {
-		got, err := duration(text)
-		require.NoError(t, err)
-		assert.Equal(t, want, got)
+func TestTimesAreInSecondsOrHaveUnits(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]time.Duration{"5": 5 * time.Second, "0.5": 500 * time.Millisecond, "0": 0, "2m": 2 * time.Minute, "1h30m": 90 * time.Minute, "-1": -time.Second} {
+		var got timeValue
+		require.NoError(t, got.Set(text))
+		assert.Equal(t, want, got.Get())
 	}
-	for _, wrong := range []string{"", "soon", "NaN", "Inf", "1e30", "-1", "-1s"} {
-		assert.Error(t, isTimeout(wrong), wrong)
+	for _, wrong := range []string{"", "soon", "NaN", "Inf", "1e30", "-1e30"} {
+		assert.ErrorContains(t, new(timeValue).Set(wrong), "want seconds", wrong)
 	}
+	s := redistest.Mini(t)
+	p := under(t, s, "times", "--ttl", "60", "--timeout", "1", "--grace", "0.5", "--", "true")
+	assert.Equal(t, 0, p.run())
+	p = command(t, s, "demo", "--duration", "0.2")
+	assert.Equal(t, 0, p.run())
 }
 
 func TestConflictHasTheExitCodeThatIsAskedFor(t *testing.T) {
