@@ -97,7 +97,7 @@ var errTimeout = errors.New("--timeout is over")
 
 // acquire waits for the lock as the command line says.
 func (g *guard) acquire(ctx context.Context, l *lock) (lease *holdfast.Lease, err error) {
-	if g.verbose {
+	if g.verbose || isTerminal(os.Stderr) {
 		start, done := time.Now(), g.tell(ctx, l)
 		defer func() {
 			done()

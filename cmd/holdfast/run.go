@@ -14,6 +14,9 @@ const runHelp = `Waits for the lock, runs the command, and gives the lock back w
 command has ended. Several holdfast run with one lock name, on any machines
 that share the Redis, run one at a time, in the order in which they came.
 
+While it waits, it says on a terminal who holds the lock: after a second, and
+when that changes.
+
 With --shared the command runs together with others that are --shared, but
 alone otherwise, as with flock -s. A command that waits to run alone holds up
 all that come after it.
@@ -76,7 +79,7 @@ type guard struct {
 	timeout time.Duration // of the waiting; 0 waits for ever
 	noWait  bool
 	busy    int           // the exit code if the lock was not acquired
-	verbose bool          // say whom it waits for
+	verbose bool          // say whom it waits for, terminal or not
 	onLost  string        // term, kill or ignore
 	grace   time.Duration // between TERM and KILL
 	command []string
@@ -103,7 +106,7 @@ func runCommand(command []string) *cli.Command {
 			&cli.BoolFlag{Name: "no-wait", Aliases: []string{"n"}, Usage: "fail at once instead of waiting", Local: true},
 			&cli.IntFlag{Name: "conflict-exit-code", Aliases: []string{"E"}, Value: exitNotAcquired, Usage: "exit `CODE` if the lock was not acquired", Local: true, Validator: between(0, 255)},
 			&cli.StringFlag{Name: "command", Aliases: []string{"c"}, Usage: "run `COMMAND` by sh -c, instead of one after --", Local: true},
-			&cli.BoolFlag{Name: "verbose", Usage: "say whom it waits for, after a second and when that changes", Local: true},
+			&cli.BoolFlag{Name: "verbose", Usage: "say whom it waits for even if standard error is no terminal", Local: true},
 			&cli.StringFlag{Name: "on-lost", Value: "term", Usage: "`WHAT` a command gets whose lease was lost: term, kill or ignore", Local: true, Validator: oneOf(onLostWays...)},
 			&timeFlag{Name: "grace", Value: 5 * time.Second, Usage: "`TIME` between TERM and KILL when the lease is lost", Local: true, Validator: notNegative},
 		}, storeFlags()...),
