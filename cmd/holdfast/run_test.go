@@ -216,7 +216,7 @@ func TestLostLeaseEndsTheCommand(t *testing.T) {
 			lose(t, s, "lost")
 			assert.Equal(t, exitLost, p.wait(), "although the command returned 0")
 			assert.Contains(t, p.stdout.String(), "got TERM")
-			assert.Contains(t, p.stderr.String(), `the lease on "lost" was lost`)
+			assert.Regexp(t, `^holdfast: the lease on "lost" was lost: .+; the command gets TERM, and after 1h0m0s KILL\n(Terminated\n)?$`, p.stderr.String())
 		})
 		t.Run("with KILL if it ignores TERM", func(t *testing.T) {
 			p := under(t, s, "lost", "--ttl", "1s", "--grace", "1s", "--", "sh", "-c",
@@ -396,4 +396,20 @@ func TestMorePermitsThanAResizedSemaphoreHasAreAWrongCommandLine(t *testing.T) {
 		assert.Equal(t, "holdfast: the semaphore \"api\" is in use with --limit 2, too few for --permits 3\n", p.stderr.String())
 		require.NoError(t, lease.Release(t.Context()))
 	})
+}
+
+func TestWarningsOfTheLibraryAreLinesOfTheCommand(t *testing.T) {
+	t.Parallel()
+	s := redistest.Real(t)
+	m := held(t, s, "silent")
+	p := under(t, s, "silent", "--ttl", "1s", "--timeout", "25s", "--", "true").start()
+	awaitWaiter(t, m)
+	s.Pause()
+	t.Cleanup(s.Resume)
+	eventually(t, func() bool { return strings.Contains(p.stderr.String(), "\n") }, "it complains")
+	line, _, _ := strings.Cut(p.stderr.String(), "\n")
+	assert.Regexp(t, `^holdfast: still waiting for the store \(op acquire, kind rwmutex, lock silent, waited [0-9.]+s, error .+\)$`, line)
+	s.Resume()
+	p.signal(syscall.SIGTERM)
+	p.wait()
 }
