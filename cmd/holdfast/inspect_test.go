@@ -139,6 +139,26 @@ func TestWatchWritesEachChangeUntilCtrlC(t *testing.T) {
 	assert.Equal(t, 3, strings.Count(p.stdout.String(), "watched"), "only changes are written")
 }
 
+func TestWatchGoesOnWhenTheStoreIsBack(t *testing.T) {
+	t.Parallel()
+	s := redistest.Real(t)
+	p := command(t, s, "inspect", "--watch", "watched").start()
+	p.awaitOutput(`nobody holds "watched"`)
+	for range 2 {
+		before := strings.Count(p.stderr.String(), "trying again\n")
+		s.Kill()
+		eventually(t, func() bool { return strings.Count(p.stderr.String(), "trying again\n") > before }, "it says that the store is away")
+		s.Restart()
+		eventually(t, func() bool { return strings.Count(p.stderr.String(), "answers again\n") > before }, "it says that the store is back")
+	}
+	assert.Regexp(t, `^(holdfast: .*Redis at .*; trying again\nholdfast: Redis at .* answers again\n){2}$`, p.stderr.String())
+	held(t, s, "watched")
+	p.awaitOutput(`rwmutex "watched": held, 0 wait`)
+	p.signal(syscall.SIGINT)
+	assert.Equal(t, 0, p.wait())
+	assert.Equal(t, 2, strings.Count(p.stdout.String(), "watched"), "only changes are written")
+}
+
 func TestTextOfAHolderCannotControlATerminal(t *testing.T) {
 	assert.Equal(t, "vm:1", printable("vm:1"))
 	assert.Equal(t, `"\x1b[2Jvm"`, printable("\x1b[2Jvm"))

@@ -259,3 +259,17 @@ func TestWatchDrawsAtTheSamePlaceOfATerminal(t *testing.T) {
 	c.types(ctrlC)
 	require.Equal(t, 0, c.wait())
 }
+
+func TestWatchShowsOnATerminalHowOldTheStateIs(t *testing.T) {
+	t.Parallel()
+	s := redistest.Real(t)
+	c := command(t, s, "inspect", "--watch", "drawn").onTerminal(100, 24)
+	c.awaitOutput(`nobody holds "drawn"`)
+	s.Kill()
+	c.awaitOutput(`\x1b\[1A.*As it was \d+s ago: .*Redis at .*; trying again\S*\s+nobody holds "drawn"`)
+	s.Restart()
+	held(t, s, "drawn")
+	c.awaitOutput(`\x1b\[2A.*rwmutex "drawn": held`)
+	c.types(ctrlC)
+	require.Equal(t, 0, c.wait())
+}
