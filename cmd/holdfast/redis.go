@@ -161,11 +161,11 @@ func explain(name string, err error) error {
 		return fmt.Errorf("%s: its certificate is not trusted: give its authority with --cacert: %w", name, err)
 	case errors.As(err, &header):
 		return fmt.Errorf("%s does not speak TLS there: use redis://, or the port for TLS", name)
-	case errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
 		return fmt.Errorf("%s does not answer: %s", name, text)
 	case errors.Is(err, io.EOF):
 		return fmt.Errorf("%s closes the connection; perhaps one side wants TLS and the other does not: rediss:// is with TLS, redis:// without", name)
-	case errors.As(err, &dialled):
+	case errors.As(err, &dialled) && dialled.Op == "dial":
 		return fmt.Errorf("no %s: %s", name, text)
 	}
 	return fmt.Errorf("%s: %s", name, text)
