@@ -121,3 +121,15 @@ func TestListLeavesOutKeysThatAreNoLocks(t *testing.T) {
 	assert.Equal(t, exitUnavailable, p.run())
 	assert.Contains(t, p.stderr.String(), "the key of the lock holds something that is no lock (WRONGTYPE)\n")
 }
+
+// Else a lock could be held although the list does not show it.
+func TestListFailsIfALockCannotBeLookedAt(t *testing.T) {
+	t.Parallel()
+	s := redistest.Real(t)
+	held(t, s, "a lock")
+	require.NoError(t, s.Client(t).Do(t.Context(), "ACL", "SETUSER", "lister", "on", ">pw", "~*", "&*", "+scan").Err())
+	p := command(t, s, "ls", "--store", "redis://lister:pw@"+s.Addr())
+	assert.Equal(t, exitUnavailable, p.run())
+	assert.Contains(t, p.stderr.String(), "the user lacks a right")
+	assert.Empty(t, p.stdout.String())
+}
