@@ -67,7 +67,7 @@ func demoCommand() *cli.Command {
 		Flags: append([]cli.Flag{
 			&cli.StringFlag{Name: "kind", Value: "mutex", Usage: "`KIND` of lock: " + strings.Join(kindNames(), ", "), Local: true, Validator: oneOf(kindNames()...)},
 			&cli.Int64Flag{Name: "limit", Usage: "`NUMBER` of permits of the semaphore, 1 to 9 (default: half of the processes, and 1)", Local: true, Validator: between[int64](1, maxPermits), HideDefault: true},
-			&cli.DurationFlag{Name: "duration", Value: 5 * time.Second, Usage: "`TIME` until it ends", Local: true, Validator: positive},
+			&timeFlag{Name: "duration", Value: 5 * time.Second, Usage: "`TIME` until it ends", Local: true, Validator: positive},
 			&cli.IntFlag{Name: "workers", Value: 4, Usage: "`NUMBER` of processes, 1 to 32", Local: true, Validator: between(1, maxWorkers)},
 			&cli.StringFlag{Name: "name", Usage: "`NAME` of the lock (default: a new one)", Local: true},
 			&cli.BoolFlag{Name: "no-lock", Hidden: true, Usage: "let everybody in, to see violations", Local: true},

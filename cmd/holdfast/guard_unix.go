@@ -97,7 +97,7 @@ var errTimeout = errors.New("--timeout is over")
 
 // acquire waits for the lock as the command line says.
 func (g *guard) acquire(ctx context.Context, l *lock) (lease *holdfast.Lease, err error) {
-	if g.verbose {
+	if g.verbose || isTerminal(os.Stderr) {
 		start, done := time.Now(), g.tell(ctx, l)
 		defer func() {
 			done()
@@ -122,6 +122,9 @@ func (g *guard) acquire(ctx context.Context, l *lock) (lease *holdfast.Lease, er
 	busy := errors.Is(err, errTimeout) && !errors.Is(err, driver.ErrTransient)
 	if busy || errors.Is(err, holdfast.ErrLocked) {
 		err = &failure{g.busy, g.describe(ctx, l)}
+	}
+	if errors.Is(err, holdfast.ErrLimitConflict) || errors.Is(err, holdfast.ErrLimitExceeded) {
+		err = usage(g.conflict(ctx, l, err))
 	}
 	return lease, err
 }

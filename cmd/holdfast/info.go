@@ -58,43 +58,17 @@ func (f *found) used() (n int64) {
 	return n
 }
 
-// The JSON form of a lock. Times are on the clock of the store.
-type (
-	lockJSON struct {
-		Kind    driver.Kind  `json:"kind"`
-		Name    string       `json:"name"`
-		Holders []holderJSON `json:"holders"`
-		Queue   []waiterJSON `json:"queue"`
-		Limit   int64        `json:"limit,omitempty"`
-	}
-	holderJSON struct {
-		Holder    string    `json:"holder"`
-		Shared    bool      `json:"shared,omitempty"`
-		Permits   int64     `json:"permits,omitempty"`
-		Owner     string    `json:"owner,omitempty"`
-		Since     time.Time `json:"since"`
-		LeftMS    int64     `json:"left_ms"`
-		Fence     int64     `json:"fence"`
-		LastFence int64     `json:"last_fence"`
-	}
-	waiterJSON struct {
-		Place   int    `json:"place"`
-		Holder  string `json:"holder"`
-		Shared  bool   `json:"shared,omitempty"`
-		Permits int64  `json:"permits,omitempty"`
-		Owner   string `json:"owner,omitempty"`
-	}
-)
+// lockJSON is the JSON form of a lock. Times are on the clock of the store.
+type lockJSON struct {
+	Kind driver.Kind `json:"kind"`
+	holdfast.Info
+}
 
 // MarshalJSON gives the lock the form that holdfast inspect --help shows.
 func (f *found) MarshalJSON() ([]byte, error) {
-	l := lockJSON{f.kind, f.Name, []holderJSON{}, []waiterJSON{}, f.Limit}
-	for _, h := range f.Holders {
-		l.Holders = append(l.Holders, holderJSON{h.Holder, h.Shared, h.Weight, h.Owner, h.Since.UTC(), h.TimeLeft.Milliseconds(), h.Fence, h.LastFence})
-	}
-	for i, q := range f.Queue {
-		l.Queue = append(l.Queue, waiterJSON{i + 1, q.Holder, q.Shared, q.Weight, q.Owner})
-	}
+	l := lockJSON{f.kind, f.Info}
+	l.Holders = append([]holdfast.Holder{}, f.Holders...) // never null
+	l.Queue = append([]driver.Waiter{}, f.Queue...)
 	return json.Marshal(l)
 }
 

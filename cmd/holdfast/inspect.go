@@ -29,13 +29,15 @@ a semaphore at the same time. Without --kind those are shown that are in use.
 holdfast run takes the rwmutex of a name, and with --limit the semaphore.
 
 With --watch it goes on until Ctrl-C. On a terminal it draws again and again;
-otherwise it writes the state whenever holders or queue have changed.
+otherwise it writes the state whenever holders or queue have changed. A store
+that has answered once may be away for a while: it says so, and tries again.
 
-With --json each lock is one line:
+With --json each lock is one line, in the form that holdfast.Info has in Go:
 
    {"kind":"mutex","name":"nightly","holders":[{"holder":"web1:4242",
-   "since":"2026-11-22T15:30:00Z","left_ms":9120,"fence":1790000000000000,
-   "last_fence":1790000000000000}],"queue":[{"place":1,"holder":"web2:77"}]}
+   "since":"2026-11-22T15:30:00Z","fence":1790000000000000,
+   "last_fence":1790000000000000,"left_ns":9120000000}],
+   "queue":[{"holder":"web2:77"}]}
 
 Example:
    holdfast inspect nightly --watch
@@ -176,31 +178,53 @@ func showLocks(name string, asJSON bool) func(io.Writer, []*found) error {
 }
 
 // watch shows the locks of a name until ctx ends. A store that does not answer for a while
-// ends it.
+// ends it only if it has never answered.
 func (s *store) watch(ctx context.Context, kind, name string, show func(io.Writer, []*found) error) error {
 	_, _, terminal := sizeOf(os.Stdout)
 	terminal = terminal && os.Getenv("TERM") != "dumb"
-	var before []string
-	lines := 0
+	var (
+		before []string  // the last answer
+		seen   time.Time // when it came
+		state  string    // as it was shown
+		silent bool      // the store has not answered since
+		lines  int       // that are drawn on the terminal
+	)
 	for {
-		locks, err := s.inspect(ctx, kind, name)
+		looking, cancel := context.WithTimeout(ctx, connectTimeout)
+		locks, err := s.inspect(looking, kind, name)
+		cancel()
 		if ctx.Err() != nil {
 			return nil
 		}
-		if err != nil {
+		if err != nil && before == nil {
 			return err
 		}
-		var b bytes.Buffer
-		if now := identities(locks); terminal || before == nil || !slices.Equal(now, before) {
-			before = now
+		if silent != (err != nil) && !terminal {
+			if err != nil {
+				say(fmt.Errorf("%w; trying again", err))
+			} else {
+				say(fmt.Errorf("%s answers again", s.name))
+			}
+		}
+		silent = err != nil
+		text := ""
+		if now := identities(locks); !silent && (terminal || before == nil || !slices.Equal(now, before)) {
+			var b bytes.Buffer
 			if err := show(&b, locks); err != nil {
 				return &failure{exitFailure, err}
 			}
+			before, state = now, b.String()
+			text = state
 		}
-		text := b.String()
 		if _, height, ok := sizeOf(os.Stdout); ok && terminal {
+			if silent {
+				text = fmt.Sprintf("As it was %s ago: %s; trying again\n%s", whole(time.Since(seen)), visible(err.Error()), state)
+			}
 			text = fitted(text, height)
 			text, lines = redrawn(text, lines), strings.Count(text, "\n")
+		}
+		if !silent {
+			seen = time.Now()
 		}
 		if _, err := os.Stdout.WriteString(text); err != nil {
 			return &failure{exitFailure, err}

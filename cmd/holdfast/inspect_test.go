@@ -9,11 +9,13 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
@@ -57,9 +59,26 @@ func TestInspectShowsHolderFenceAndQueue(t *testing.T) {
 		require.Len(t, got.Holders, 1)
 		assert.Equal(t, h.Fence, got.Holders[0].Fence)
 		assert.True(t, h.Since.Equal(got.Holders[0].Since))
-		assert.Positive(t, got.Holders[0].LeftMS)
-		assert.Equal(t, []waiterJSON{{Place: 1, Holder: q.Holder, Shared: true}}, got.Queue)
+		assert.Positive(t, got.Holders[0].TimeLeft)
+		assert.Equal(t, []driver.Waiter{{Holder: q.Holder, Shared: true}}, got.Queue)
 	})
+}
+
+// A program that reads one can read the other.
+func TestJSONOfALockIsThatOfTheLibrary(t *testing.T) {
+	since := time.Date(2026, 11, 22, 15, 30, 0, 0, time.UTC)
+	text, err := json.Marshal(&found{driver.Semaphore, holdfast.Info{
+		Name: "nightly", Limit: 3,
+		Holders: []holdfast.Holder{{Holder: "web1:4242", Weight: 2, Owner: "o", Since: since, Fence: 7, LastFence: 8, TimeLeft: 9120 * time.Millisecond}},
+		Queue:   []driver.Waiter{{Holder: "web2:77", Weight: 1}},
+	}})
+	require.NoError(t, err)
+	assert.JSONEq(t, `{"kind":"semaphore","name":"nightly","limit":3,"holders":[{"holder":"web1:4242","permits":2,"owner":"o",
+		"since":"2026-11-22T15:30:00Z","left_ns":9120000000,"fence":7,"last_fence":8}],"queue":[{"holder":"web2:77","permits":1}]}`, string(text))
+
+	text, err = json.Marshal(&found{driver.Mutex, holdfast.Info{Name: "idle"}})
+	require.NoError(t, err)
+	assert.JSONEq(t, `{"kind":"mutex","name":"idle","holders":[],"queue":[]}`, string(text))
 }
 
 func TestInspectShowsEveryKindInUse(t *testing.T) {
@@ -118,6 +137,26 @@ func TestWatchWritesEachChangeUntilCtrlC(t *testing.T) {
 	p.signal(syscall.SIGINT)
 	assert.Equal(t, 0, p.wait())
 	assert.Equal(t, 3, strings.Count(p.stdout.String(), "watched"), "only changes are written")
+}
+
+func TestWatchGoesOnWhenTheStoreIsBack(t *testing.T) {
+	t.Parallel()
+	s := redistest.Real(t)
+	p := command(t, s, "inspect", "--watch", "watched").start()
+	p.awaitOutput(`nobody holds "watched"`)
+	for range 2 {
+		before := strings.Count(p.stderr.String(), "trying again\n")
+		s.Kill()
+		eventually(t, func() bool { return strings.Count(p.stderr.String(), "trying again\n") > before }, "it says that the store is away")
+		s.Restart()
+		eventually(t, func() bool { return strings.Count(p.stderr.String(), "answers again\n") > before }, "it says that the store is back")
+	}
+	assert.Regexp(t, `^(holdfast: .*Redis at .*; trying again\nholdfast: Redis at .* answers again\n){2}$`, p.stderr.String())
+	held(t, s, "watched")
+	p.awaitOutput(`rwmutex "watched": held, 0 wait`)
+	p.signal(syscall.SIGINT)
+	assert.Equal(t, 0, p.wait())
+	assert.Equal(t, 2, strings.Count(p.stdout.String(), "watched"), "only changes are written")
 }
 
 func TestTextOfAHolderCannotControlATerminal(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -113,14 +114,16 @@ func (j *job) supervise(l lease, g *guard, signals chan os.Signal) (_ unix.WaitS
 			j.resume(l)
 		case <-gone:
 			gone = nil
+			_, why, _ := strings.Cut(l.Err().Error(), "lock lost")
+			tell := func(what string) { say(fmt.Errorf("the lease on %q was lost%s; the command %s", g.lock, why, what)) }
 			switch g.onLost {
 			case "ignore":
-				say(fmt.Errorf("the lease on %q was lost; the command goes on without the lock", g.lock))
+				tell("goes on without the lock")
 			case "kill":
-				say(fmt.Errorf("the lease on %q was lost; the command gets KILL", g.lock))
+				tell("gets KILL")
 				j.signal(unix.SIGKILL)
 			default:
-				say(fmt.Errorf("the lease on %q was lost; the command gets TERM, and after %v KILL", g.lock, g.grace))
+				tell(fmt.Sprintf("gets TERM, and after %v KILL", g.grace))
 				j.signal(unix.SIGTERM)
 				j.signal(unix.SIGCONT) // one that is stopped would not see it
 				killAt, kill = time.Now().Add(g.grace), time.After(g.grace)

@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -36,6 +37,9 @@ shows.
 Examples:
    holdfast ls orders:
    holdfast ls --json | jq -r 'select(.queue | length > 10) | .name'
+
+A key in the place of a lock that holds something else is left out. Standard
+error says so.
 
 Exit codes: 0, even if there are none;
    64   wrong command line
@@ -92,6 +96,11 @@ func (s *store) list(ctx context.Context, prefix string) ([]*found, error) {
 		all = append(all, f)
 		group.Go(func() (err error) {
 			f.Info, err = inspector.Inspect(looking, k, name)
+			if err != nil && strings.Contains(err.Error(), "WRONGTYPE") {
+				// Somebody else's key in the place of a lock. It keeps nobody from seeing the others.
+				say(fmt.Errorf("left out the %s %q: its key holds something that is no lock (WRONGTYPE)", k, name))
+				err = nil
+			}
 			return err
 		})
 		return looking.Err()

@@ -8,8 +8,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -89,4 +91,45 @@ func TestListFindsTheLocksOfAllNodesOfACluster(t *testing.T) {
 		assert.Equal(t, exitUnavailable, p.run(), "%q", args)
 		assert.Contains(t, p.stderr.String(), "this is a node of a Cluster: use redis+cluster://", "%q", args)
 	}
+}
+
+func TestListLeavesOutKeysThatAreNoLocks(t *testing.T) {
+	t.Parallel()
+	s := redistest.Real(t)
+	rdb := s.Client(t)
+	base := s.Prefix() + ":2:mutex:"
+	require.NoError(t, rdb.Set(t.Context(), base+"foreign string", "x", time.Minute).Err())
+	for _, key := range []string{"foreign list", "foreign\x1b"} {
+		require.NoError(t, rdb.RPush(t.Context(), base+key, "x").Err())
+		require.NoError(t, rdb.Expire(t.Context(), base+key, time.Minute).Err())
+	}
+	held(t, s, "a lock")
+
+	p := command(t, s, "ls")
+	assert.Equal(t, 0, p.run())
+	assert.Equal(t, 2, strings.Count(p.stdout.String(), "\n"), "a head, and a lock")
+	assert.Contains(t, p.stdout.String(), "a lock")
+	lines := strings.Split(strings.TrimSpace(p.stderr.String()), "\n")
+	slices.Sort(lines)
+	assert.Equal(t, []string{
+		`holdfast: left out the mutex "foreign list": its key holds something that is no lock (WRONGTYPE)`,
+		`holdfast: left out the mutex "foreign string": its key holds something that is no lock (WRONGTYPE)`,
+		`holdfast: left out the mutex "foreign\x1b": its key holds something that is no lock (WRONGTYPE)`,
+	}, lines)
+
+	p = command(t, s, "inspect", "foreign list")
+	assert.Equal(t, exitUnavailable, p.run())
+	assert.Contains(t, p.stderr.String(), "the key of the lock holds something that is no lock (WRONGTYPE)\n")
+}
+
+// Else a lock could be held although the list does not show it.
+func TestListFailsIfALockCannotBeLookedAt(t *testing.T) {
+	t.Parallel()
+	s := redistest.Real(t)
+	held(t, s, "a lock")
+	require.NoError(t, s.Client(t).Do(t.Context(), "ACL", "SETUSER", "lister", "on", ">pw", "~*", "&*", "+scan").Err())
+	p := command(t, s, "ls", "--store", "redis://lister:pw@"+s.Addr())
+	assert.Equal(t, exitUnavailable, p.run())
+	assert.Contains(t, p.stderr.String(), "the user lacks a right")
+	assert.Empty(t, p.stdout.String())
 }

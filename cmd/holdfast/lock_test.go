@@ -88,8 +88,8 @@ func TestAsManyCommandsRunAsThereArePermits(t *testing.T) {
 		assert.Contains(t, p.stderr.String(), "(2 permits); 3 of 3 permits are in use")
 
 		p = try("--limit", "4")
-		assert.Equal(t, exitUnavailable, code(p))
-		assert.Contains(t, p.stderr.String(), "another limit: 3, not 4")
+		assert.Equal(t, exitUsage, code(p))
+		assert.Contains(t, p.stderr.String(), "in use with --limit 3, not 4")
 
 		assert.Equal(t, 0, code(try()), "the lock of that name is another one")
 		large()

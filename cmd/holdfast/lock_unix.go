@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -43,6 +44,20 @@ func (g *guard) describe(ctx context.Context, l *lock) error {
 		info = holdfast.Info{}
 	}
 	return fmt.Errorf("%q is %s", g.lock, describe(info, g.noWait))
+}
+
+// conflict says how many permits a semaphore has that refused ours, or the number of them.
+func (g *guard) conflict(ctx context.Context, l *lock, refusal error) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	limit := "another --limit"
+	if info, err := l.inspect(ctx); err == nil && info.Limit > 0 { // else the others have just ended
+		limit = fmt.Sprintf("--limit %d", info.Limit)
+	}
+	if errors.Is(refusal, holdfast.ErrLimitExceeded) {
+		return fmt.Errorf("the semaphore %q is in use with %s, too few for --permits %d", g.lock, limit, g.permits)
+	}
+	return fmt.Errorf("the semaphore %q is in use with %s, not %d", g.lock, limit, g.limit)
 }
 
 // tellEvery is the pause before each look at a lock that is waited for.

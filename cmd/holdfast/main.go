@@ -35,6 +35,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -46,6 +47,10 @@ func main() { os.Exit(execute(os.Args)) }
 
 // execute runs the command line args and returns the exit code.
 func execute(args []string) int {
+	if len(args) > 1 && args[1] == completeCommand {
+		complete(os.Stdout, args[2:])
+		return 0
+	}
 	args, command := split(args)
 	return report(root(command).Run(context.Background(), args))
 }
@@ -75,14 +80,26 @@ func root(command []string) *cli.Command {
 		},
 		OnUsageError: onUsageError,
 		// Package cli would end the process, with a code of its own.
-		ExitErrHandler:        func(context.Context, *cli.Command, error) {},
-		Commands:              []*cli.Command{demoCommand(), runCommand(command), listCommand(), inspectCommand(), unlockCommand(), doctorCommand()},
-		EnableShellCompletion: true,
+		ExitErrHandler: func(context.Context, *cli.Command, error) {},
+		Commands: []*cli.Command{
+			demoCommand(), runCommand(command), listCommand(), inspectCommand(), unlockCommand(), doctorCommand(), completionCommand(),
+		},
 	}
 }
 
+// Package cli writes all flags with one dash in some errors, and tells which function of Go
+// found that a number is none.
+var (
+	oneDash   = regexp.MustCompile(`(for flag |not defined: )-([^-][^: ]+)`)
+	parsing   = regexp.MustCompile(`strconv\.\w+: parsing ".*": `)
+	onlyShort = regexp.MustCompile(`argument: (\w)$`)
+)
+
 func onUsageError(_ context.Context, cmd *cli.Command, err error, _ bool) error {
-	return usage(fmt.Errorf("%w; see %s --help", err, cmd.FullName()))
+	text := oneDash.ReplaceAllString(err.Error(), "$1--$2")
+	text = parsing.ReplaceAllString(text, "")
+	text = onlyShort.ReplaceAllString(text, "argument: -$1")
+	return usage(fmt.Errorf("%s; see %s --help", text, cmd.FullName()))
 }
 
 // noArguments refuses words that a command has no use for. Most often they are flags

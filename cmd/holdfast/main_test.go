@@ -172,6 +172,9 @@ func TestWrongCommandLinesEndWith64(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{
 		{"frobnicate"},
+		{"completion"},
+		{"completion", "nosuch"},
+		{"completion", "bash", "zsh"},
 		{"--frobnicate"},
 		{"demo", "5s"},
 		{"demo", "--kind", "sonnet"},
@@ -220,7 +223,26 @@ func TestWrongCommandLinesEndWith64(t *testing.T) {
 		p := command(t, nil, args...)
 		assert.Equal(t, exitUsage, p.run(), "%q", args)
 		assert.NotEmpty(t, p.stderr.String(), "%q says nothing", args)
+		assert.NotContains(t, p.stderr.String(), "help topic", "%q", args)
 		assert.Empty(t, p.stdout.String(), "%q", args)
+	}
+}
+
+func TestErrorsNameFlagsAsTheyAreTyped(t *testing.T) {
+	t.Parallel()
+	for want, args := range map[string][]string{
+		"flag provided but not defined: --lmit; see":                 {"run", "--lmit", "3", "--", "true"},
+		"flag provided but not defined: -q; see":                     {"run", "-q", "--", "true"},
+		`invalid value "soon" for flag --ttl: want seconds, such as`: {"run", "--lock", "a", "--ttl", "soon", "--", "true"},
+		`invalid value "soon" for flag -w: want seconds, such as`:    {"run", "--lock", "a", "-w", "soon", "--", "true"},
+		`invalid value "x" for flag --workers: invalid syntax; see`:  {"demo", "--workers", "x"},
+		"flag needs an argument: -w; see":                            {"run", "--lock", "a", "-w", "--", "true"},
+		"flag needs an argument: --kind; see":                        {"inspect", "a", "--kind"},
+		"flag needs an argument: -E; see":                            {"run", "--lock", "a", "-nE", "--", "true"},
+	} {
+		p := command(t, nil, args...)
+		assert.Equal(t, exitUsage, p.run(), "%q", args)
+		assert.Contains(t, p.stderr.String(), "holdfast: "+want, "%q", args)
 	}
 }
 
@@ -231,9 +253,13 @@ func TestPasswordInAWrongURLIsNotShown(t *testing.T) {
 	assert.NotContains(t, p.stderr.String(), "secret")
 }
 
-func TestHelpTellsTheExitCodes(t *testing.T) {
+func TestHelpTellsTheCommandsAndTheExitCodes(t *testing.T) {
 	t.Parallel()
-	p := command(t, nil, "run", "--help")
+	p := command(t, nil, "--help")
+	assert.Equal(t, 0, p.run())
+	assert.Contains(t, p.stdout.String(), "\n   completion  write a script")
+
+	p = command(t, nil, "run", "--help")
 	assert.Equal(t, 0, p.run())
 	for _, code := range []string{"64", "69", "75", "76", "126", "127", "128+n"} {
 		assert.Contains(t, p.stdout.String(), code)
@@ -247,20 +273,6 @@ func TestHelpOfEveryCommandIsWhole(t *testing.T) {
 		for line := range strings.Lines(c.Description) {
 			assert.LessOrEqual(t, len(line), 77+len("\n"), "%s: %s", c.Name, line) // it is shown with 3 spaces in front
 		}
-	}
-}
-
-func TestShellsCompleteCommandsAndFlags(t *testing.T) {
-	t.Parallel()
-	for _, shell := range []string{"bash", "zsh", "fish"} {
-		p := command(t, nil, "completion", shell)
-		assert.Equal(t, 0, p.run())
-		assert.Contains(t, p.stdout.String(), "holdfast", shell)
-	}
-	p := command(t, nil, "--generate-shell-completion")
-	assert.Equal(t, 0, p.run())
-	for _, name := range []string{"demo", "run", "ls", "inspect", "unlock", "doctor"} {
-		assert.Contains(t, p.stdout.String(), name)
 	}
 }
 

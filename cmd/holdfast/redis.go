@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/url"
 	"os"
 	"strings"
@@ -90,10 +91,25 @@ func (a *address) openRedis(ctx context.Context, password string) (*store, error
 	return s, nil
 }
 
-// reach asks a server who it is. That needs no right, unlike PING.
+// reach asks a server who it is. That needs no right, unlike PING. The URL may be wrong in a
+// way that the connection itself does not survive, whatever the question.
 func reach(ctx context.Context, rdb redis.UniversalClient, form string) error {
 	reply, err := rdb.Do(ctx, "HELLO", "3").Result()
-	if _, answered := errors.AsType[redis.Error](err); answered && !redis.HasErrorPrefix(err, "NOAUTH") && !redis.HasErrorPrefix(err, "WRONGPASS") {
+	if err != nil {
+		text := err.Error()
+		_, answered := errors.AsType[redis.Error](err)
+		switch {
+		case strings.Contains(text, "SELECT is not allowed in cluster mode"):
+			return errCluster
+		case strings.Contains(text, "cluster support disabled"):
+			return errNoCluster
+		case form == "sentinel" && errors.Is(err, redis.Nil):
+			return errNoMaster
+		case form == "sentinel" && strings.Contains(text, "unknown command"):
+			return errNoSentinel
+		case !answered, strings.Contains(text, "DB index"), redis.HasErrorPrefix(err, "NOAUTH"), redis.HasErrorPrefix(err, "WRONGPASS"):
+			return err
+		}
 		return nil // it does not know the question
 	}
 	who, _ := reply.(map[any]any)
@@ -103,23 +119,32 @@ func reach(ctx context.Context, rdb redis.UniversalClient, form string) error {
 	case mode == "cluster" && form == "":
 		return errCluster
 	}
-	return err
+	return nil
 }
 
-var (
-	errSentinel = errors.New("this is a Sentinel, which keeps no locks: use redis+sentinel://host:26379?master_name=NAME")
-	errCluster  = errors.New("this is a node of a Cluster: use redis+cluster://host:6379")
+// wrongForm is a URL of another kind of Redis than there is at its address.
+type wrongForm string
+
+func (w wrongForm) Error() string { return string(w) }
+
+const (
+	errSentinel   = wrongForm("this is a Sentinel, which keeps no locks: use redis+sentinel://host:26379?master_name=NAME")
+	errCluster    = wrongForm("this is a node of a Cluster: use redis+cluster://host:6379")
+	errNoCluster  = wrongForm("this is a Redis without Cluster: use redis://host:6379")
+	errNoSentinel = wrongForm("this is no Sentinel: use redis://host:6379, or the port of the Sentinel")
+	errNoMaster   = wrongForm("the Sentinel knows no master of that name: check master_name")
 )
 
 // explain says of an error what was asked and what to do about it, in words of the
 // command line.
 func explain(name string, err error) error {
-	text := strings.TrimPrefix(err.Error(), "holdfast: ")
+	text := strings.TrimPrefix(strings.TrimPrefix(err.Error(), "holdfast: "), "redisdriver: ")
+	var dialled *net.OpError
 	var certificate *tls.CertificateVerificationError
 	var header tls.RecordHeaderError
 	switch {
-	case errors.Is(err, errSentinel), errors.Is(err, errCluster):
-		return fmt.Errorf("%s: %w", name, err)
+	case strings.Contains(text, "DB index"):
+		return fmt.Errorf("%s has no database of that number: check the end of the URL (%s)", name, text)
 	case redis.HasErrorPrefix(err, "NOAUTH"):
 		return fmt.Errorf("%s wants a password: write it in the URL, as in redis://user:password@host, or in a file for --password-file (NOAUTH)", name)
 	case redis.HasErrorPrefix(err, "WRONGPASS"):
@@ -128,21 +153,22 @@ func explain(name string, err error) error {
 		return fmt.Errorf("%s: the user lacks a right; holdfast doctor says which: %s", name, quoted(text, "NOPERM"))
 	case strings.Contains(text, "can't run this command"): // what Redis 7 says from within a script
 		return fmt.Errorf("%s: the user lacks a right; holdfast doctor says which: NOPERM in a script", name)
+	case strings.Contains(text, "WRONGTYPE"):
+		return fmt.Errorf("%s: the key of the lock holds something that is no lock (WRONGTYPE)", name)
 	case strings.Contains(text, "MOVED "):
 		return fmt.Errorf("%s: %w (%s)", name, errCluster, quoted(text, "MOVED"))
 	case errors.As(err, &certificate):
 		return fmt.Errorf("%s: its certificate is not trusted: give its authority with --cacert: %w", name, err)
 	case errors.As(err, &header):
 		return fmt.Errorf("%s does not speak TLS there: use redis://, or the port for TLS", name)
-	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("%s does not answer: %w", name, err)
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
+		return fmt.Errorf("%s does not answer: %s", name, text)
 	case errors.Is(err, io.EOF):
 		return fmt.Errorf("%s closes the connection; perhaps one side wants TLS and the other does not: rediss:// is with TLS, redis:// without", name)
+	case errors.As(err, &dialled) && dialled.Op == "dial":
+		return fmt.Errorf("no %s: %s", name, text)
 	}
-	if _, answered := errors.AsType[redis.Error](err); answered {
-		return fmt.Errorf("%s: %s", name, text)
-	}
-	return fmt.Errorf("no %s: %w", name, err)
+	return fmt.Errorf("%s: %s", name, text)
 }
 
 // quoted returns what a server said, without the advice that the library has for programs.

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
-	"strconv"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -15,6 +13,9 @@ import (
 const runHelp = `Waits for the lock, runs the command, and gives the lock back when the
 command has ended. Several holdfast run with one lock name, on any machines
 that share the Redis, run one at a time, in the order in which they came.
+
+While it waits, it says on a terminal who holds the lock: after a second, and
+when that changes.
 
 With --shared the command runs together with others that are --shared, but
 alone otherwise, as with flock -s. A command that waits to run alone holds up
@@ -56,13 +57,16 @@ Examples:
    holdfast run --lock nightly -n -E 0 -c './nightly.sh > log'
 
 Exit codes: that of the command; 128+n if signal n ended it or the waiting;
-   64   wrong command line
-   69   no answer from the store, or a refusal, such as for another --limit
+   64   wrong command line, or the semaphore is in use with another --limit
+   69   no answer from the store, or a refusal
    75   the lock was not acquired: within --timeout, or at once with -n;
         another code with -E
    76   the lease was lost while the command ran
    126  the command cannot be executed
    127  there is no such command`
+
+// onLostWays are the values of --on-lost.
+var onLostWays = []string{"term", "kill", "ignore"}
 
 // guard is one run of holdfast run.
 type guard struct {
@@ -75,7 +79,7 @@ type guard struct {
 	timeout time.Duration // of the waiting; 0 waits for ever
 	noWait  bool
 	busy    int           // the exit code if the lock was not acquired
-	verbose bool          // say whom it waits for
+	verbose bool          // say whom it waits for, terminal or not
 	onLost  string        // term, kill or ignore
 	grace   time.Duration // between TERM and KILL
 	command []string
@@ -97,14 +101,14 @@ func runCommand(command []string) *cli.Command {
 			&cli.BoolFlag{Name: "exclusive", Aliases: []string{"x", "e"}, Usage: "run alone, which is the default", Local: true},
 			&cli.Int64Flag{Name: "limit", Usage: "run at most `NUMBER` at a time: the permits of a semaphore", Local: true, HideDefault: true, Validator: between[int64](1, driver.MaxLimit)},
 			&cli.Int64Flag{Name: "permits", Value: 1, Usage: "`NUMBER` of permits to take, with --limit", Local: true, Validator: between[int64](1, driver.MaxLimit)},
-			&cli.DurationFlag{Name: "ttl", Value: 10 * time.Second, Usage: "`TIME` after which the lock of a dead holder is free", Local: true, Validator: isTTL},
-			&cli.StringFlag{Name: "timeout", Aliases: []string{"w", "wait"}, Value: "0", Usage: "longest `TIME` to wait for the lock, such as 5 (seconds) or 2m; 0 waits for ever", Local: true, Validator: isTimeout},
+			&timeFlag{Name: "ttl", Value: 10 * time.Second, Usage: "`TIME` after which the lock of a dead holder is free", Local: true, Validator: isTTL},
+			&timeFlag{Name: "timeout", Aliases: []string{"w", "wait"}, Usage: "longest `TIME` to wait for the lock, such as 5 (seconds) or 2m; 0 waits for ever", Local: true, Validator: notNegative},
 			&cli.BoolFlag{Name: "no-wait", Aliases: []string{"n"}, Usage: "fail at once instead of waiting", Local: true},
 			&cli.IntFlag{Name: "conflict-exit-code", Aliases: []string{"E"}, Value: exitNotAcquired, Usage: "exit `CODE` if the lock was not acquired", Local: true, Validator: between(0, 255)},
 			&cli.StringFlag{Name: "command", Aliases: []string{"c"}, Usage: "run `COMMAND` by sh -c, instead of one after --", Local: true},
-			&cli.BoolFlag{Name: "verbose", Usage: "say whom it waits for, after a second and when that changes", Local: true},
-			&cli.StringFlag{Name: "on-lost", Value: "term", Usage: "`WHAT` a command gets whose lease was lost: term, kill or ignore", Local: true, Validator: oneOf("term", "kill", "ignore")},
-			&cli.DurationFlag{Name: "grace", Value: 5 * time.Second, Usage: "`TIME` between TERM and KILL when the lease is lost", Local: true, Validator: notNegative},
+			&cli.BoolFlag{Name: "verbose", Usage: "say whom it waits for even if standard error is no terminal", Local: true},
+			&cli.StringFlag{Name: "on-lost", Value: "term", Usage: "`WHAT` a command gets whose lease was lost: term, kill or ignore", Local: true, Validator: oneOf(onLostWays...)},
+			&timeFlag{Name: "grace", Value: 5 * time.Second, Usage: "`TIME` between TERM and KILL when the lease is lost", Local: true, Validator: notNegative},
 		}, storeFlags()...),
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			g := &guard{
@@ -114,6 +118,7 @@ func runCommand(command []string) *cli.Command {
 				permits: cmd.Int64("permits"),
 				address: addressOf(cmd),
 				ttl:     cmd.Duration("ttl"),
+				timeout: cmd.Duration("timeout"),
 				noWait:  cmd.Bool("no-wait"),
 				busy:    cmd.Int("conflict-exit-code"),
 				verbose: cmd.Bool("verbose"),
@@ -121,7 +126,6 @@ func runCommand(command []string) *cli.Command {
 				grace:   cmd.Duration("grace"),
 				command: command,
 			}
-			g.timeout, _ = duration(cmd.String("timeout")) // it has been validated
 			switch line := cmd.String("command"); {
 			case line != "" && command != nil:
 				return usage(errors.New("-c and a command after -- exclude each other"))
@@ -161,22 +165,6 @@ func isTTL(d time.Duration) error {
 		return fmt.Errorf("must be %v to %v", driver.MinTTL, driver.MaxTTL)
 	}
 	return nil
-}
-
-// duration reads a time as flock has it, in seconds, or as Go has it.
-func duration(s string) (time.Duration, error) {
-	if seconds, err := strconv.ParseFloat(s, 64); err == nil && seconds < float64(math.MaxInt64/time.Second) {
-		return time.Duration(seconds * float64(time.Second)), nil
-	}
-	return time.ParseDuration(s)
-}
-
-func isTimeout(s string) error {
-	d, err := duration(s)
-	if err != nil {
-		return fmt.Errorf("%q is no time: want seconds, such as 5 or 0.5, or 2m30s", s)
-	}
-	return notNegative(d)
 }
 
 func notNegative(d time.Duration) error {

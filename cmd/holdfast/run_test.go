@@ -216,7 +216,7 @@ func TestLostLeaseEndsTheCommand(t *testing.T) {
 			lose(t, s, "lost")
 			assert.Equal(t, exitLost, p.wait(), "although the command returned 0")
 			assert.Contains(t, p.stdout.String(), "got TERM")
-			assert.Contains(t, p.stderr.String(), `the lease on "lost" was lost`)
+			assert.Regexp(t, `^holdfast: the lease on "lost" was lost: .+; the command gets TERM, and after 1h0m0s KILL\n(Terminated\n)?$`, p.stderr.String())
 		})
 		t.Run("with KILL if it ignores TERM", func(t *testing.T) {
 			p := under(t, s, "lost", "--ttl", "1s", "--grace", "1s", "--", "sh", "-c",
@@ -308,15 +308,21 @@ func TestExitCodeDoesNotWaitForARedisThatIsGone(t *testing.T) {
 	assert.Contains(t, p.stderr.String(), "stays locked for up to 1m0s")
 }
 
-func TestTimeoutIsInSecondsOrHasUnits(t *testing.T) {
-	for text, want := range map[string]time.Duration{"5": 5 * time.Second, "0.5": 500 * time.Millisecond, "0": 0, "2m": 2 * time.Minute, "1h30m": 90 * time.Minute} {
-		got, err := duration(text)
-		require.NoError(t, err)
-		assert.Equal(t, want, got)
+func TestTimesAreInSecondsOrHaveUnits(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]time.Duration{"5": 5 * time.Second, "0.5": 500 * time.Millisecond, "0": 0, "2m": 2 * time.Minute, "1h30m": 90 * time.Minute, "-1": -time.Second} {
+		var got timeValue
+		require.NoError(t, got.Set(text))
+		assert.Equal(t, want, got.Get())
 	}
-	for _, wrong := range []string{"", "soon", "NaN", "Inf", "1e30", "-1", "-1s"} {
-		assert.Error(t, isTimeout(wrong), wrong)
+	for _, wrong := range []string{"", "soon", "NaN", "Inf", "1e30", "-1e30"} {
+		assert.ErrorContains(t, new(timeValue).Set(wrong), "want seconds", wrong)
 	}
+	s := redistest.Mini(t)
+	p := under(t, s, "times", "--ttl", "60", "--timeout", "1", "--grace", "0.5", "--", "true")
+	assert.Equal(t, 0, p.run())
+	p = command(t, s, "demo", "--duration", "0.2")
+	assert.Equal(t, 0, p.run())
 }
 
 func TestConflictHasTheExitCodeThatIsAskedFor(t *testing.T) {
@@ -360,4 +366,50 @@ func TestVerboseSaysWhomItWaitsForAndWhenThatChanges(t *testing.T) {
 	p := under(t, s, "free", "--verbose", "--", "true")
 	require.Equal(t, 0, p.run())
 	assert.Empty(t, p.stderr.String())
+}
+
+func TestOtherLimitIsAWrongCommandLine(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		lease, err := locksOf(t, s).Semaphore("api", 2).TryLease(t.Context(), 1)
+		require.NoError(t, err)
+		for _, args := range [][]string{{"--limit", "3"}, {"--limit", "3", "-n"}, {"--limit", "3", "--timeout", "20"}, {"--limit", "1", "-n", "-E", "0"}} {
+			p := under(t, s, "api", append(args, "--", "echo", "ran")...)
+			assert.Equal(t, exitUsage, p.run(), "%q", args)
+			assert.Empty(t, p.stdout.String(), "%q", args)
+			assert.Equal(t, fmt.Sprintf("holdfast: the semaphore \"api\" is in use with --limit 2, not %s\n", args[1]), p.stderr.String(), "%q", args)
+		}
+		require.NoError(t, lease.Release(t.Context()))
+	})
+}
+
+// A Semaphore can get another limit while it is in use, which then is in force.
+func TestMorePermitsThanAResizedSemaphoreHasAreAWrongCommandLine(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		sem := locksOf(t, s).Semaphore("api", 5)
+		lease, err := sem.TryLease(t.Context(), 1)
+		require.NoError(t, err)
+		require.NoError(t, sem.Resize(t.Context(), 2))
+		p := under(t, s, "api", "--limit", "5", "--permits", "3", "--", "echo", "ran")
+		assert.Equal(t, exitUsage, p.run())
+		assert.Equal(t, "holdfast: the semaphore \"api\" is in use with --limit 2, too few for --permits 3\n", p.stderr.String())
+		require.NoError(t, lease.Release(t.Context()))
+	})
+}
+
+func TestWarningsOfTheLibraryAreLinesOfTheCommand(t *testing.T) {
+	t.Parallel()
+	s := redistest.Real(t)
+	m := held(t, s, "silent")
+	p := under(t, s, "silent", "--ttl", "1s", "--timeout", "25s", "--", "true").start()
+	awaitWaiter(t, m)
+	s.Pause()
+	t.Cleanup(s.Resume)
+	eventually(t, func() bool { return strings.Contains(p.stderr.String(), "\n") }, "it complains")
+	line, _, _ := strings.Cut(p.stderr.String(), "\n")
+	assert.Regexp(t, `^holdfast: still waiting for the store \(op acquire, kind rwmutex, lock silent, waited [0-9.]+s, error .+\)$`, line)
+	s.Resume()
+	p.signal(syscall.SIGTERM)
+	p.wait()
 }

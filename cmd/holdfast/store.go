@@ -166,10 +166,39 @@ func (s *store) unavailable(err error) error {
 	return &failure{exitUnavailable, explain(s.name, err)}
 }
 
-// warnings is the logger given to the library.
-func warnings() *slog.Logger {
-	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+// warnings is the logger given to the library. It writes lines as the command itself does.
+func warnings() *slog.Logger { return slog.New(complaints{}) }
+
+type complaints struct{}
+
+// Enabled implements [slog.Handler].
+func (complaints) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelWarn }
+
+// Handle implements [slog.Handler].
+func (complaints) Handle(_ context.Context, r slog.Record) error {
+	if r.Message == "holdfast: lock lost" {
+		return nil // which the command tells, with what it does about it
+	}
+	var b strings.Builder
+	b.WriteString(r.Message)
+	before := " ("
+	r.Attrs(func(a slog.Attr) bool {
+		fmt.Fprintf(&b, "%s%s %v", before, a.Key, a.Value)
+		before = ", "
+		return true
+	})
+	if before == ", " {
+		b.WriteByte(')')
+	}
+	say(errors.New(b.String()))
+	return nil
 }
+
+// WithAttrs implements [slog.Handler]. The library gives all attributes to Handle.
+func (c complaints) WithAttrs([]slog.Attr) slog.Handler { return c }
+
+// WithGroup implements [slog.Handler].
+func (c complaints) WithGroup(string) slog.Handler { return c }
 
 // releaseTimeout bounds the last words to a Redis that does not answer: the lease
 // ends by itself then, and the command's exit code should not have to wait for it.

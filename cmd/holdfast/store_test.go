@@ -77,6 +77,10 @@ func TestLocksInSentinelGroup(t *testing.T) {
 	p := command(t, nil, "ls", "--store", alone)
 	assert.Equal(t, exitUnavailable, p.run())
 	assert.Contains(t, p.stderr.String(), "this is a Sentinel, which keeps no locks")
+
+	p = command(t, nil, "doctor", "--store", alone+"?master_name=other")
+	assert.Equal(t, exitUnavailable, p.run())
+	assert.Contains(t, p.stderr.String(), "the Sentinel knows no master of that name")
 }
 
 func TestLocksInPostgreSQL(t *testing.T) {

@@ -3,6 +3,10 @@
 package main
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
 	"os"
 	"strings"
 	"syscall"
@@ -19,12 +23,16 @@ func TestEveryCommandSaysInOneLineWhatKeepsItFromItsStore(t *testing.T) {
 	t.Parallel()
 	s := redistest.Real(t)
 	require.NoError(t, s.Client(t).ConfigSet(t.Context(), "requirepass", "secret").Err())
+	open := redistest.Real(t)
 	for name, c := range map[string]struct{ url, want string }{
 		"no Redis":       {"redis://127.0.0.1:1", "no Redis at 127.0.0.1:1: "},
 		"no password":    {"redis://" + s.Addr(), "wants a password"},
 		"wrong password": {"redis://:wrong@" + s.Addr(), "refuses the user or the password"},
 		"no TLS there":   {"rediss://" + s.Addr(), "perhaps it does not speak TLS there"},
 		"no such store":  {"http://" + s.Addr(), "want a URL that begins with redis://"},
+		"no database 99": {"redis://:secret@" + s.Addr() + "/99", "has no database of that number"},
+		"no Cluster":     {"redis+cluster://:secret@" + s.Addr(), "this is a Redis without Cluster: use redis://"},
+		"no Sentinel":    {"redis+sentinel://" + open.Addr() + "?master_name=m", "this is no Sentinel: use redis://"},
 	} {
 		for _, args := range [][]string{
 			{"run", "--lock", "a", "--", "true"}, {"ls"}, {"inspect", "a"}, {"inspect", "a", "--watch"},
@@ -48,6 +56,21 @@ func TestEveryCommandSaysInOneLineWhatKeepsItFromItsStore(t *testing.T) {
 				assert.Empty(t, p.stdout.String())
 			})
 		}
+	}
+}
+
+func TestOnlyWhereNothingListensThereIsNoRedis(t *testing.T) {
+	failed := func(op string, err error) error {
+		return fmt.Errorf("holdfast: acquire mutex \"a\": %w", &net.OpError{Op: op, Net: "tcp", Err: err})
+	}
+	for want, err := range map[string]error{
+		`no Redis at h:1: acquire mutex "a": dial tcp: connection refused`:       failed("dial", syscall.ECONNREFUSED),
+		`Redis at h:1 does not answer: acquire mutex "a": read tcp: i/o timeout`: failed("read", os.ErrDeadlineExceeded),
+		`Redis at h:1: acquire mutex "a": write tcp: connection reset by peer`:   failed("write", syscall.ECONNRESET),
+		`Redis at h:1: "a" is full`:                               errors.New(`redisdriver: "a" is full`),
+		`Redis at h:1 does not answer: context deadline exceeded`: context.DeadlineExceeded,
+	} {
+		assert.EqualError(t, explain("Redis at h:1", err), want)
 	}
 }
 

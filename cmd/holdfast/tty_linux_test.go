@@ -177,6 +177,34 @@ func TestStopIsDiscardedWithoutJobControl(t *testing.T) {
 	require.Equal(t, exitSignal+2, c.wait())
 }
 
+func TestRunSaysOnATerminalWhomItWaitsForAndWhenThatChanges(t *testing.T) {
+	t.Parallel()
+	s := redistest.Mini(t)
+	m := locksOf(t, s).RWMutex("told")
+	holder := func() string { return inspected(t, m).Holders[0].Holder }
+	end := occupy(t, s, "told")
+	next := under(t, s, "told", "--", "sh", "-c", "echo ready; read line")
+	keyboard, err := next.cmd.StdinPipe()
+	require.NoError(t, err)
+	next.start()
+	awaitWaiter(t, m)
+
+	c := under(t, s, "told", "--", "true").onTerminal(100, 24)
+	c.awaitOutput(`holdfast: waiting for "told", held by ` + holder() + " since .*\r\n")
+	end()
+	next.awaitOutput("ready")
+	c.awaitOutput(`holdfast: waiting for "told", held by ` + holder() + " since .*\r\n")
+	require.NoError(t, keyboard.Close())
+	next.wait()
+	require.Equal(t, 0, c.wait())
+	c.awaitOutput(`holdfast: got "told" after \d+s\r\n`)
+	require.Equal(t, 3, strings.Count(c.stdout.String(), "\n"), "only changes are told")
+
+	quiet := under(t, s, "free", "--", "true").onTerminal(100, 24)
+	require.Equal(t, 0, quiet.wait())
+	require.Empty(t, quiet.stdout.String())
+}
+
 func TestDemoDrawsOnATerminal(t *testing.T) {
 	t.Parallel()
 	c := command(t, nil, "demo", "--duration", "1s").onTerminal(80, 30)
@@ -228,6 +256,20 @@ func TestWatchDrawsAtTheSamePlaceOfATerminal(t *testing.T) {
 	c.awaitOutput(`nobody holds "drawn"`)
 	held(t, s, "drawn")
 	c.awaitOutput(`\x1b\[1A.*rwmutex "drawn": held`)
+	c.types(ctrlC)
+	require.Equal(t, 0, c.wait())
+}
+
+func TestWatchShowsOnATerminalHowOldTheStateIs(t *testing.T) {
+	t.Parallel()
+	s := redistest.Real(t)
+	c := command(t, s, "inspect", "--watch", "drawn").onTerminal(100, 24)
+	c.awaitOutput(`nobody holds "drawn"`)
+	s.Kill()
+	c.awaitOutput(`\x1b\[1A.*As it was \d+s ago: .*Redis at .*; trying again\S*\s+nobody holds "drawn"`)
+	s.Restart()
+	held(t, s, "drawn")
+	c.awaitOutput(`\x1b\[2A.*rwmutex "drawn": held`)
 	c.types(ctrlC)
 	require.Equal(t, 0, c.wait())
 }
