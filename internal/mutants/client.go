@@ -254,6 +254,20 @@ var clientMutants = []mutant{
 		tests: []tests{{unit, "internal/local", "TestNobodyJoinsWhenTheTrustIsOver"}},
 	},
 	{
+		name: "max-hold-of-another",
+		bug:  "The limit of a hold that has ended ends the hold that got the lock after it.",
+		file: "internal/local/grant.go",
+		old:  " || on != nil && on.end != nil {", new: " {",
+		tests: []tests{{behavior, ".", "TestMaxHoldOfAHoldThatHasEndedEndsNoOther"}},
+	},
+	{
+		name: "look-at-the-queue-not-counted",
+		bug:  "With WithMaxWaiters a caller waits for all of WithWait after it has looked at the queue.",
+		file: "mutex.go",
+		old:  "w.Patience = max(1, w.Patience-time.Since(began))", new: "_ = began",
+		tests: []tests{{behavior, ".", "TestLookAtTheQueueIsPartOfTheWait"}},
+	},
+	{
 		name: "unlock-of-a-good-lease",
 		bug:  "An RUnlock that comes late ends a good lease rather than the one that was lost.",
 		file: "internal/local/sync.go",
