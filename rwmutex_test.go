@@ -182,7 +182,7 @@ func TestUnlockOfUnlockedRWMutexPanics(t *testing.T) {
 		rw.RUnlock()
 		neither("one too many")
 
-		// What another client or another lock has locked is not locked here.
+		// A lock of another client, or another lock, is not locked here.
 		other.RLock()
 		a.Mutex("x").Lock()
 		a.RWMutex("y").RLock()

@@ -22,8 +22,8 @@ type model struct {
 
 	resizedAt int64
 
-	// The fences of a grant are fence to fence+reserved-1. What a grant got is seen only
-	// after the step, so these are of the last grant that was seen. They go on when the key
+	// The fences of a grant are fence to fence+reserved-1. They are seen only after the
+	// step, so these are of the last grant that was seen. They go on when the key
 	// is gone, but it does not know them then.
 	fence, reserved int64
 	known           bool

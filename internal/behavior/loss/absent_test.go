@@ -50,7 +50,7 @@ func TestLateRUnlockOfAnExpiredReaderLetsNobodyIn(t *testing.T) {
 	})
 }
 
-// What is lost is locked in this process until it is unlocked, and by nobody elsewhere.
+// A lost lock stays locked in this process until its Unlock, and others elsewhere can have it.
 func TestLostRWMutexStaysLockedHere(t *testing.T) {
 	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
 		c, near := l.Near(holdfast.WithTTL(900*time.Millisecond)), l.Near().RWMutex("x")
