@@ -30,7 +30,7 @@ type model struct {
 
 	tail, birth int64           // last place given out, and the numbering that it is of, 0 for none
 	born        func() int64    // what the next numbering is called
-	skip        int64           // who waits before this place was passed over
+	skip        int64           // waiters before this place were passed over
 	deaf        map[string]bool // clients whose subscription is broken
 
 	seats map[string]modelSeat // what the clients remember, by token

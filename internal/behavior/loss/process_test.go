@@ -21,7 +21,7 @@ import (
 // another process goes on to renew its own.
 func TestKilledHoldersOfPartsBlockNobodyLongerThanTheirTTL(t *testing.T) {
 	t.Parallel()
-	const ttl = 3 * time.Second // who lives must renew in time, however busy the machine is
+	const ttl = 3 * time.Second // a process that lives must renew in time, however busy the machine is
 	for kind, scene := range lab.Kinds {
 		t.Run(string(kind), func(t *testing.T) {
 			t.Parallel()
