@@ -137,6 +137,7 @@ func TestNothingIsLeftOneMinuteAfterTheLastUse(t *testing.T) {
 		}
 		for _, u := range uses {
 			t.Run(fmt.Sprint(k, " ", u.name), func(t *testing.T) {
+				t.Parallel() // to use all processors
 				redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
 					shape := func(r *driver.Request) { r.Kind = k }
 					if k == driver.Semaphore {
@@ -156,6 +157,7 @@ func TestResizedLimitIsKeptForAMinuteAfterTheLastUse(t *testing.T) {
 		for _, before := range []bool{true, false} {
 			for _, kept := range []bool{true, false} {
 				t.Run(fmt.Sprintf("%s, resized before %v, kept %v", u.name, before, kept), func(t *testing.T) {
+					t.Parallel() // to use all processors
 					redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
 						d := open(t, s.Client(t), s)
 						resize := func() {
