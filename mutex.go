@@ -306,7 +306,7 @@ func (h *handle) admit(ctx context.Context, lock *local.Lock, w *local.Want) (*l
 			return nil, fmt.Errorf("%w: %d: %w", ErrQueueFull, n, locked)
 		}
 	}
-	// Any other error may pass, and if not, comes again.
+	// Any other error may be transient. If not, it comes again.
 	if w.Patience > 0 {
 		w.Patience = max(1, w.Patience-time.Since(began))
 	}

@@ -130,7 +130,7 @@ func (r *Releaser) end(err error) error {
 	return err
 }
 
-// run tries until the release is done. A refusal may pass, too, such as while a password is
+// run tries until the release is done. A refusal may be transient, too, such as while a password is
 // changed. So it is told at once, and is not final unless the client is being closed.
 func (r *Releaser) run(told chan<- error) error {
 	for {

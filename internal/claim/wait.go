@@ -241,7 +241,7 @@ func (c *Claim) number() *driver.Request {
 		a.first++
 	}
 	a.due = c.heartbeat(now)
-	a.said.Begin()
+	a.said.Asked()
 	c.open.Add(1)
 	r := &a.firstAsk
 	if a.last > 1 { // nobody knows how long the driver looks at the first one
@@ -295,7 +295,7 @@ func (c *Claim) answer(r reply) (driver.Grant, error) {
 	}
 	c.s.Answered()
 	a.pause = 0
-	a.said.End()
+	a.said.Answered()
 	if a.err != nil {
 		c.listener.Trouble(nil)
 	}
@@ -358,7 +358,7 @@ func (c *Claim) failed(err error) error {
 		return err
 	}
 	c.trouble(err)
-	a.said.Because(err)
+	a.said.Failed(err)
 	a.pause = min(max(2*a.pause, 5*time.Millisecond), time.Second, c.TTL/6)
 	a.askIn(a.pause)
 	return nil
