@@ -109,7 +109,7 @@ var clientMutants = []mutant{
 		name: "release-never-unsettled", of: "rule 5",
 		bug:  "A release does not say that an ask of its token may still be under way, so it leaves no tombstone.",
 		file: "internal/claim/release.go",
-		old:  "r.lease.Unsettled = r.c.open.Load() > 0", new: "r.lease.Unsettled = false",
+		old:  "r.lease.Unsettled = r.c.uncertain.Load() > 0", new: "r.lease.Unsettled = false",
 		tests: []tests{{unit, "internal/claim", "TestReleaseSaysThatAnAskMayStillArrive"}},
 	},
 	{

@@ -14,7 +14,7 @@ import (
 type Errand struct {
 	Op    string
 	Able  bool         // the driver can do it
-	First func() error // what comes before that in this process; nil for nothing
+	First func() error // comes before Do, in this process; nil for nothing
 	Do    func() error // at the store; runs on another goroutine, perhaps beyond the call
 	Once  bool         // what was perhaps done must not be done again
 }
