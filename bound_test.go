@@ -3,6 +3,7 @@ package holdfast_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -190,6 +191,39 @@ func TestEachHoldHasItsOwnMaxHold(t *testing.T) {
 	})
 }
 
+// A hold may end just as its time is over. Then the end of its time is nothing to the hold
+// after it on the same grant.
+func TestMaxHoldOfAHoldThatHasEndedEndsNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const hold = time.Second
+		c := holdfast.Open(memdriver.New(), holdfast.WithMaxHold(hold), holdfast.WithLogger(slog.New(slog.DiscardHandler)))
+		defer c.Close()
+		passed := 0
+		for range 100 {
+			first, err := c.Mutex("x").Lease(t.Context())
+			require.NoError(t, err)
+			granted := make(chan *holdfast.Lease)
+			go func() {
+				second, err := c.Mutex("x").Lease(t.Context())
+				assert.NoError(t, err)
+				granted <- second
+			}()
+			time.Sleep(hold) // so the release and the timer are due at one moment, in any order
+			released := first.Release(t.Context())
+			second := <-granted
+			synctest.Wait()
+			if released == nil {
+				passed++
+				require.NoError(t, second.Err(), "lost by the hold before it")
+			} else {
+				require.ErrorIs(t, released, holdfast.ErrHeldTooLong)
+			}
+			require.NoError(t, second.Release(t.Context()))
+		}
+		assert.NotZero(t, passed, "no release was in time")
+	})
+}
+
 func TestFullQueueTurnsCallersAwayAtOnce(t *testing.T) {
 	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
 		var asked atomic.Int64
@@ -225,6 +259,47 @@ func TestFullQueueTurnsCallersAwayAtOnce(t *testing.T) {
 		require.ErrorIs(t, err, holdfast.ErrLocked)
 		require.NoError(t, held.Release(t.Context()))
 	})
+}
+
+// The look at the queue is part of the waiting: WithWait bounds both together.
+func TestLookAtTheQueueIsPartOfTheWait(t *testing.T) {
+	const wait = time.Second
+	for what, answer := range map[string]time.Duration{
+		"the look ends in time": wait / 4,
+		"the wait ends first":   wait * 3 / 4,
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := memdriver.New()
+				there := holdfast.Open(store)
+				here := holdfast.Open(slow{store, answer}, holdfast.WithMaxWaiters(1), holdfast.WithWait(wait))
+				defer func() { require.NoError(t, errors.Join(here.Close(), there.Close())) }()
+				held, err := there.Mutex("x").Lease(t.Context())
+				require.NoError(t, err)
+				began := time.Now()
+				_, err = here.Mutex("x").Lease(t.Context())
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				assert.Equal(t, wait, time.Since(began))
+				require.NoError(t, held.Release(t.Context()))
+			})
+		})
+	}
+}
+
+// slow is a driver that takes its time for each answer.
+type slow struct {
+	*memdriver.Driver
+	answer time.Duration
+}
+
+func (s slow) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, error) {
+	defer time.Sleep(s.answer)
+	return s.Driver.Acquire(ctx, r)
+}
+
+func (s slow) Inspect(ctx context.Context, k driver.Kind, name string) (driver.Info, error) {
+	defer time.Sleep(s.answer)
+	return s.Driver.Inspect(ctx, k, name)
 }
 
 // counting counts asks of the store.

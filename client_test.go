@@ -142,7 +142,7 @@ func TestClosedClientSaysSoForAllKinds(t *testing.T) {
 		require.NoError(t, c.Semaphore("acquired", 3).Acquire(t.Context(), 3))
 		require.NoError(t, lab.Promptly(t, lab.Soon, c.Close))
 
-		// What was held is free.
+		// The locks that were held are free.
 		for _, name := range []string{"leased", "written", "read", "locked"} {
 			require.True(t, other.RWMutex(name).TryLock(), name)
 			other.RWMutex(name).Unlock()
@@ -260,7 +260,7 @@ func TestClosedClientSaysSo(t *testing.T) {
 		require.NoError(t, lab.Promptly(t, lab.Soon, c.Close))
 		require.NoError(t, c.Close())
 
-		// What was held is free.
+		// The locks that were held are free.
 		l.Free(other, "held")
 		l.Free(other, "locked")
 		require.Error(t, lease.Err())

@@ -129,7 +129,7 @@ func ExampleLease() {
 	// the old holder is refused
 }
 
-// What is sent to Redis with the context of a lease is not sent when the lease is over.
+// A command with the context of a lease is not sent to Redis when the lease is over.
 func ExampleGuardHook() {
 	rdb, disconnect := connect()
 	defer disconnect()

@@ -58,7 +58,7 @@ func TestHooksCostLittle(t *testing.T) {
 	assert.LessOrEqual(t, tracing-none, float64(hookCost+tracingCost))
 }
 
-// Without hooks there is nothing to pay for. What a lease is made of: the acquisition with
+// Without hooks there is nothing to pay for. A lease is made of these: the acquisition with
 // the lease in it, what that needs until the lock is held, the token, the function that
 // hears news of it, and the doorway; for Lock also what Unlock finds there. That is 5 and 6;
 // it can be more where the race detector empties pools, or an Unlock sets a timer.

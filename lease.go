@@ -130,7 +130,7 @@ func (l *Lease) Downgrade(ctx context.Context) error {
 	}
 	d, able := driver.As[driver.Downgrader](c.session.Driver)
 	undone := true // surely, whatever was sent
-	return c.await(ctx, h.ID(), session.Errand{Op: op, Able: able, Begin: h.Lower, Do: func() error {
+	return c.await(ctx, h.ID(), session.Errand{Op: op, Able: able, First: h.Lower, Do: func() error {
 		err := d.Downgrade(c.session.Under(ctx), h.Grant().Leased(), 0)
 		undone = undone && errors.Is(err, driver.ErrNotExecuted)
 		switch {

@@ -139,6 +139,7 @@ func TestAllTakesAllOrNone(t *testing.T) {
 }
 
 func TestAllEndsWhenOneIsLost(t *testing.T) {
+	t.Parallel()
 	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
 		const ttl = 900 * time.Millisecond
 		a, b := l.Near(holdfast.WithTTL(ttl)), l.Near()

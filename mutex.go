@@ -62,7 +62,9 @@ func (m *Mutex) Lease(ctx context.Context) (*Lease, error) {
 }
 
 // TryLease returns a lease if the lock is free and nobody waits for it. Otherwise it
-// returns an error that matches [ErrLocked]; its [LockError] says who holds the lock.
+// returns an error that matches [ErrLocked]; its [LockError] says who holds the lock. If the
+// lock is taken away by force before TryLease has heard of its grant, the error matches
+// [ErrLost].
 func (m *Mutex) TryLease(ctx context.Context) (*Lease, error) {
 	return m.lease(ctx, local.Want{}, "acquire")
 }
@@ -306,7 +308,7 @@ func (h *handle) admit(ctx context.Context, lock *local.Lock, w *local.Want) (*l
 			return nil, fmt.Errorf("%w: %d: %w", ErrQueueFull, n, locked)
 		}
 	}
-	// Any other error may pass, and if not, comes again.
+	// Any other error may be transient. If not, it comes again.
 	if w.Patience > 0 {
 		w.Patience = max(1, w.Patience-time.Since(began))
 	}

@@ -78,7 +78,7 @@ func TestUnlockOfUnlockedMutexPanics(t *testing.T) {
 		require.True(t, mu.TryLock())
 		mu.Unlock()
 		assert.Contains(t, lab.Panics(t, mu.Unlock), "unlock of unlocked mutex")
-		// What another client has locked is not locked here.
+		// A lock of another client is not locked here.
 		other := l.Near().Mutex("x")
 		other.Lock()
 		assert.Contains(t, lab.Panics(t, mu.Unlock), "unlock of unlocked mutex")
@@ -193,7 +193,7 @@ func calls(after, before map[string]int64, names ...string) (sum int64) {
 	return sum
 }
 
-// What scripts call is counted as well, but they do not call these.
+// Commands of scripts are counted as well, but scripts do not call these.
 var byClients = []string{
 	"eval", "script|load", "subscribe", "unsubscribe", "ping", "echo", "get", "multi", "exec",
 	"watch", "client|list", "client|id", "client|tracking", "psubscribe", "ssubscribe", "wait", "info",

@@ -182,7 +182,7 @@ func TestUnlockOfUnlockedRWMutexPanics(t *testing.T) {
 		rw.RUnlock()
 		neither("one too many")
 
-		// What another client or another lock has locked is not locked here.
+		// A lock of another client, or another lock, is not locked here.
 		other.RLock()
 		a.Mutex("x").Lock()
 		a.RWMutex("y").RLock()
@@ -219,6 +219,7 @@ func TestUnlockNeverTouchesALeaseOfAnRWMutex(t *testing.T) {
 
 // Also where nobody can see it: the first of the two waits inside of its client.
 func TestWaitingWriterHoldsUpNewReaders(t *testing.T) {
+	t.Parallel()
 	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
 		a, b := l.Near(), l.Near()
 		for what, writer := range map[string]*holdfast.RWMutex{"here": a.RWMutex("x"), "elsewhere": b.RWMutex("x")} {

@@ -165,7 +165,7 @@ func acquireWithin(t *testing.T, s *holdfast.Semaphore, n int64, d time.Duration
 	return s.Acquire(ctx, n)
 }
 
-// What can never be had holds up nobody, and is told at once.
+// A request that can never be granted holds up nobody, and is refused at once.
 func TestRequestForMoreThanTheLimitBlocksNobody(t *testing.T) {
 	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
 		const n = 2

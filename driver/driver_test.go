@@ -61,7 +61,7 @@ func TestStatusIsPrintedByItsName(t *testing.T) {
 		driver.Busy, driver.Queued, driver.Granted, driver.Lost, driver.Wanted, 0, driver.Wanted + 1}))
 }
 
-// Whoever serves it to a web page counts on these words.
+// A program that serves it to a web page counts on these words.
 func TestInfoHasAFormForJSON(t *testing.T) {
 	since := time.Date(2026, 11, 22, 15, 30, 0, 0, time.UTC)
 	text, err := json.Marshal(driver.Info{

@@ -77,7 +77,7 @@ func blocks(t *testing.T) (all []block) {
 	return all
 }
 
-// Every block has a language. What is in these is tried below; the others are pictures and
+// Every block has a language. Blocks in these are tried below; the others are pictures and
 // output (text), and programs of others (java).
 func TestEveryBlockOfTheDocumentsIsOfALanguageThatIsKnown(t *testing.T) {
 	for _, b := range blocks(t) {

@@ -27,8 +27,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
-// What somebody finds in a log is a heading of the guide for operators, and no heading there is
-// of a line that is no longer logged.
+// Each line of the log is a heading of the guide for operators, and no heading there is of a
+// line that is no longer logged.
 func TestEveryLineThatIsLoggedHasAnEntryForOperators(t *testing.T) {
 	var logged []string
 	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
@@ -203,7 +203,7 @@ func TestUserOfTheGuideForOperatorsCanUseACluster(t *testing.T) {
 	require.ErrorContains(t, use(), "cluster|slots")
 }
 
-// What the guide says of metrics are names that the dashboard has, and that has those that are.
+// The guide names the metrics of the dashboard, and that has those that exist.
 func TestAlertsOfTheGuideForOperatorsAreOnMetricsThatExist(t *testing.T) {
 	guide, err := os.ReadFile("../docs/operations.md")
 	require.NoError(t, err)

@@ -88,6 +88,7 @@ func TestCandidatesAreElectedInTheOrderInWhichTheyCame(t *testing.T) {
 }
 
 func TestRunStandsAgainWhenItsTermIsLost(t *testing.T) {
+	t.Parallel()
 	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
 		c, operator := l.Near(holdfast.WithTTL(900*time.Millisecond)), l.Near()
 		e := leader.New(c, "x")

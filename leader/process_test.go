@@ -75,6 +75,7 @@ func fenceOf(t *testing.T, p *redistest.Process) int64 {
 }
 
 func TestLeaderThatIsKilledOrPausedIsReplaced(t *testing.T) {
+	t.Parallel()
 	s := redistest.Shared(t)
 	l := lab.New(t, s)
 	l.Retention = time.Minute // the children have the usual one

@@ -165,7 +165,7 @@ func TestTextOfAHolderCannotControlATerminal(t *testing.T) {
 	assert.Equal(t, `""`, printable(""))
 }
 
-// What has scrolled away would be drawn again and again.
+// Lines that have scrolled away would be drawn again and again.
 func TestWatchedQueueFitsTheTerminal(t *testing.T) {
 	text := strings.Repeat("line\n", 23)
 	assert.Equal(t, text, fitted(text, 24))

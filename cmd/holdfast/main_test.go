@@ -64,7 +64,7 @@ func command(t *testing.T, s *redistest.Server, args ...string) *process {
 		p.cmd.Env = append(p.cmd.Env, storeEnv+"="+urlOf(s), prefixEnv+"="+s.Prefix())
 	}
 	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
-	// What it starts may keep the pipes open after it.
+	// A process that it starts may keep the pipes open after it.
 	p.cmd.WaitDelay = generous
 	return p
 }

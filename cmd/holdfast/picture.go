@@ -25,7 +25,7 @@ const (
 	// A column of the chart is one moment, not a span: two turns within a span
 	// would look like two holders at once.
 	chartStep = 10 * time.Millisecond
-	// What happened this lately may still be on its way to us.
+	// An event this recent may still be on its way to us.
 	chartLag  = 20 * time.Millisecond
 	chartMin  = 12
 	chartMax  = 100

@@ -68,7 +68,7 @@ func storeFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{
 			Name: "store", Aliases: []string{"redis"}, Value: defaultStore, Usage: "`URL` of the store, see holdfast --help", Local: true, Category: category,
-			// What other programs use comes last.
+			// The variable that other programs use comes last.
 			Sources: cli.EnvVars(storeEnv, "HOLDFAST_REDIS", "REDIS_URL"),
 		},
 		file("password-file", "HOLDFAST_PASSWORD_FILE", "`FILE` with the password of the store"),

@@ -9,8 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/holdfast-go/holdfast/driver"
 )
 
@@ -54,35 +52,11 @@ func weighingAny(r *driver.Request) {
 
 func givingUp(r *driver.Request) { r.Holder = impatient }
 
-// crowd has goroutines of three drivers share the lock, each round with a token of its
-// own, and requires that all get through, and never too many at a time.
+// crowd has many tokens share the lock, and requires that never too many hold it.
 func (t *test) crowd(mods ...func(*driver.Request)) {
 	t.Helper()
-	const goroutines, rounds = 12, 12
 	h := &hall{fenced: t.has(Fences)}
-	drivers := []driver.Driver{t.driver(), t.driver(), t.driver()}
-	ctx, cancel := context.WithTimeout(t.Context(), 6*patience)
-	defer cancel()
-
-	errs := make(chan error, goroutines)
-	var wg sync.WaitGroup
-	for i := range goroutines {
-		wg.Go(func() {
-			for range rounds {
-				if err := h.visit(ctx, t.contender(drivers[i%len(drivers)], mods...)); err != nil {
-					errs <- err
-					return
-				}
-			}
-		})
-	}
-	wg.Wait()
-	close(errs)
-	for err := range errs {
-		require.NoError(t, err)
-	}
-	require.EqualValues(t, goroutines*rounds, h.visits.Load()+h.gaveUp.Load())
-	t.contender(drivers[0]).lock() // Nothing is left of all those tokens.
+	t.visit(12, 12, h.enter, mods...)
 }
 
 // hall is what a lock protects that many may hold. It has room for the weight of whole.
@@ -90,32 +64,7 @@ type hall struct {
 	fenced bool
 	fences sync.Map // of all visits
 
-	inside         atomic.Int64
-	visits, gaveUp atomic.Int64
-}
-
-// visit acquires, enters, and releases.
-func (h *hall) visit(ctx context.Context, c *contender) error {
-	wait := ctx
-	if c.req.Holder == impatient && rand.IntN(2) == 0 {
-		var cancel context.CancelFunc
-		wait, cancel = context.WithTimeout(ctx, rand.N(4*time.Millisecond))
-		defer cancel()
-	}
-	if err := c.acquire(wait); err != nil {
-		if ctx.Err() != nil || wait.Err() == nil {
-			return fmt.Errorf("acquire: %w", err)
-		}
-		h.gaveUp.Add(1)
-		return c.giveUp(ctx)
-	}
-	if err := h.enter(ctx, c); err != nil {
-		return err
-	}
-	if err := c.d.Release(ctx, c.lease()); err != nil {
-		return fmt.Errorf("release: %w", err)
-	}
-	return nil
+	inside atomic.Int64
 }
 
 // enter is what visitors do together. They stay for as long as a renewal takes, so that
@@ -136,7 +85,6 @@ func (h *hall) enter(ctx context.Context, c *contender) error {
 		return fmt.Errorf("the lease ended within the hall; the machine is too slow for this test")
 	}
 	h.inside.Add(-weight)
-	h.visits.Add(1)
 	return nil
 }
 

@@ -100,7 +100,7 @@ var writerDowngradeCases = []property{
 		r.lock()
 		w.downgrade(1)
 		t.contender(r.d).busy()
-		w.release() // Whatever it gave up it did not give up twice.
+		w.release() // It gave up its part once, not twice.
 		t.contender(r.d).busy()
 		require.NoError(t, r.renew())
 		r.release()
@@ -148,7 +148,7 @@ var writerDowngradeCases = []property{
 		dead.lock()
 		w.queue()
 		t.outwait(2 * short)
-		// Only the store can know whether w holds it by now. What it answers must be true.
+		// Only the store can know whether w holds it by now. The answer must be true.
 		if err := w.downgradeOnce(1); err != nil {
 			require.ErrorIs(t, err, driver.ErrNotHeld)
 			w.lock()

@@ -115,7 +115,7 @@ func Cases() []Case {
 	return all
 }
 
-// form is a way to hold a lock alone. What is true of a mutex is true of each of them.
+// form is a way to hold a lock alone. Each form keeps all the promises of a mutex.
 type form struct {
 	prefix string // of the names of its cases
 	needs  []Ability
@@ -171,7 +171,7 @@ const (
 	tries   = 10
 )
 
-// test is one run of a case. What fails is noted, and told when it is known to be due to the
+// test is one run of a case. A failure is noted, and told when it is known to be due to the
 // driver.
 type test struct {
 	*testing.T

@@ -27,25 +27,38 @@ var hammerCases = []property{
 // impatient marks the tokens of which every second one gives up after a moment.
 const impatient = "impatient"
 
-// hammer has goroutines of three drivers contend for the lock, each round with a
-// token of its own, and requires that all get through, one at a time.
+// hammer has many tokens contend for the lock, and requires that they enter one at a time.
 func (t *test) hammer(mods ...func(*driver.Request)) {
 	t.Helper()
-	const goroutines, rounds = 8, 12
-	fences := t.has(Fences)
+	r := &room{fences: t.has(Fences)}
+	entered := t.visit(8, 12, r.enter, mods...)
+	require.Equal(t, entered, r.count.Load(), "two were in the room and wrote the same number")
+}
+
+// visit has goroutines of three drivers acquire the lock, enter, and release it, each round
+// with a token of its own. It requires that all get through, or give up, and returns how
+// many have entered.
+func (t *test) visit(goroutines, rounds int, enter func(context.Context, *contender) error, mods ...func(*driver.Request)) int64 {
+	t.Helper()
 	drivers := []driver.Driver{t.driver(), t.driver(), t.driver()}
 	ctx, cancel := context.WithTimeout(t.Context(), 6*patience)
 	defer cancel()
 
-	r := &room{fences: fences}
+	var entered, gaveUp atomic.Int64
 	errs := make(chan error, goroutines)
 	var wg sync.WaitGroup
 	for i := range goroutines {
 		wg.Go(func() {
 			for range rounds {
-				if err := r.visit(ctx, t.contender(drivers[i%len(drivers)], mods...)); err != nil {
+				came, err := t.contender(drivers[i%len(drivers)], mods...).visit(ctx, enter)
+				switch {
+				case err != nil:
 					errs <- err
 					return
+				case came:
+					entered.Add(1)
+				default:
+					gaveUp.Add(1)
 				}
 			}
 		})
@@ -55,9 +68,32 @@ func (t *test) hammer(mods ...func(*driver.Request)) {
 	for err := range errs {
 		require.NoError(t, err)
 	}
-	require.EqualValues(t, goroutines*rounds, r.visits.Load()+r.gaveUp.Load())
-	require.Equal(t, r.visits.Load(), r.count.Load(), "two were in the room and wrote the same number")
+	require.EqualValues(t, goroutines*rounds, entered.Load()+gaveUp.Load())
 	t.contender(drivers[0]).lock() // Nothing is left of all those tokens.
+	return entered.Load()
+}
+
+// visit acquires, enters, and releases. It reports false if the token gave up.
+func (c *contender) visit(ctx context.Context, enter func(context.Context, *contender) error) (came bool, err error) {
+	wait := ctx
+	if c.req.Holder == impatient && rand.IntN(2) == 0 {
+		var cancel context.CancelFunc
+		wait, cancel = context.WithTimeout(ctx, rand.N(4*time.Millisecond))
+		defer cancel()
+	}
+	if err := c.acquire(wait); err != nil {
+		if ctx.Err() != nil || wait.Err() == nil {
+			return false, fmt.Errorf("acquire: %w", err)
+		}
+		return false, c.giveUp(ctx)
+	}
+	if err := enter(ctx, c); err != nil {
+		return false, err
+	}
+	if err := c.d.Release(ctx, c.lease()); err != nil {
+		return false, fmt.Errorf("release: %w", err)
+	}
+	return true, nil
 }
 
 // room is what the lock protects. Its fields are atomic because the race detector
@@ -69,32 +105,6 @@ type room struct {
 	inside atomic.Int64
 	count  atomic.Int64
 	fence  atomic.Int64
-
-	visits, gaveUp atomic.Int64
-}
-
-// visit acquires, enters, and releases.
-func (r *room) visit(ctx context.Context, c *contender) error {
-	wait := ctx
-	if c.req.Holder == impatient && rand.IntN(2) == 0 {
-		var cancel context.CancelFunc
-		wait, cancel = context.WithTimeout(ctx, rand.N(4*time.Millisecond))
-		defer cancel()
-	}
-	if err := c.acquire(wait); err != nil {
-		if ctx.Err() != nil || wait.Err() == nil {
-			return fmt.Errorf("acquire: %w", err)
-		}
-		r.gaveUp.Add(1)
-		return c.giveUp(ctx)
-	}
-	if err := r.enter(c); err != nil {
-		return err
-	}
-	if err := c.d.Release(ctx, c.lease()); err != nil {
-		return fmt.Errorf("release: %w", err)
-	}
-	return nil
 }
 
 // giveUp settles what became of a token whose last ask was not answered.
@@ -108,7 +118,7 @@ func (c *contender) giveUp(ctx context.Context) error {
 }
 
 // enter is the critical section.
-func (r *room) enter(c *contender) error {
+func (r *room) enter(_ context.Context, c *contender) error {
 	if r.inside.Add(1) != 1 {
 		return errors.New("another is in the room")
 	}
@@ -123,7 +133,6 @@ func (r *room) enter(c *contender) error {
 	if time.Now().After(c.trusted) {
 		return errors.New("the lease ended within the room; the machine is too slow for this test")
 	}
-	r.visits.Add(1)
 	if r.inside.Add(-1) != 0 {
 		return errors.New("another came into the room")
 	}

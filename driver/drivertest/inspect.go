@@ -134,7 +134,7 @@ var inspectCases = []property{
 			c.lock()
 			kind = c.req.Kind
 		}
-		// What is special in patterns, paths and keys stands for itself.
+		// A character that is special in patterns, paths or keys stands for itself.
 		special := base + `/a%_*?[b]\:`
 		lock(special)
 		if t.has(Queue) {

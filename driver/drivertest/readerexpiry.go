@@ -99,7 +99,7 @@ var readerExpiryCases = []property{
 		r.lock()
 		r.req.TTL = long
 		require.NoError(t, r.renew())
-		for range 3 { // What somebody else asks meanwhile shortens nothing.
+		for range 3 { // The requests of others shorten nothing meanwhile.
 			t.outwait(2 * short)
 			w.busy()
 		}

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What fails on a machine that was late says nothing of the driver. What fails otherwise, or
-// however often it is run, does.
+// A failure on a machine that was late says nothing of the driver. A failure on a punctual
+// machine does, and so does one that comes however often the case is run.
 func TestRunOnALateMachineIsVoid(t *testing.T) {
 	runs := 0
 	Case{Name: "late twice", body: func(t *test) {

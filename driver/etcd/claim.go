@@ -121,7 +121,7 @@ func (c *claim) fence() int64 { return c.place()*block + c.First }
 func (c *claim) place() int64 { return cmp.Or(c.Place, c.came) }
 
 // queue is the claims on a lock at one revision, in the order in which they came. Those that
-// hold the lock are the first ones, as many as fit: whoever holds it goes on to, since claims
+// hold the lock are the first ones, as many as fit: a holder remains one, since claims
 // only come at the end, leave, and become smaller.
 type queue struct {
 	claims   []claim

@@ -34,7 +34,7 @@ func (d *Driver) begin(l lock, r *driver.Request) (*token, clientv3.LeaseID) {
 	return t, t.lease
 }
 
-// done notes that an ask was answered. What is known of a token that has nothing is forgotten.
+// done notes that an ask was answered. It forgets a token that has nothing.
 func (d *Driver) done(l lock, r *driver.Request, t *token, g driver.Grant) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -27,8 +27,8 @@ func (d *Driver) follow(l lock, q *queue, c *claim, t *token) {
 				return
 			}
 			failed := d.await(ctx, l, q, c)
-			// What has changed is not enough to know: those further ahead may still be there, and
-			// our own claim may have gone while we watched another's.
+			// To know the change is not enough: those further ahead may still be there, and our
+			// own claim may have gone while we watched another's.
 			next, err := d.look(ctx, l, name)
 			if err == nil {
 				q, c = next, next.find(name)

@@ -162,7 +162,7 @@ func (d *Driver) Extend(_ context.Context, lease driver.Lease, fences int64) (g 
 func (d *Driver) RaiseFence(_ context.Context, lease driver.Lease, fence, fences int64) (raised int64, err error) {
 	err = d.hold(lease, func(_ *lock, h *claim, _ time.Time) error {
 		if given := d.fence; h.fence < fence {
-			if given == h.last { // What it has reserved is its own.
+			if given == h.last { // The numbers that it has reserved are its own.
 				d.fence = min(given, fence-1)
 			}
 			h.fence, h.last = d.reserve(fence, fences)

@@ -11,7 +11,7 @@ import (
 
 func (t *tester) attach(r driver.Request, old, token string) (driver.Grant, error) {
 	r.Token = token
-	if r.Kind == driver.Semaphore { // Who attaches need not know.
+	if r.Kind == driver.Semaphore { // A caller that attaches need not know.
 		r.Weight, r.Limit = 0, 0
 	}
 	r.Shared = false

@@ -122,8 +122,8 @@ func (n *news) queued(t *token, ask uint64, changes int, place int64, after time
 	if poll := 50*time.Millisecond + rand.N(200*time.Millisecond); !n.live && (after == 0 || poll < after) {
 		after = poll
 	}
-	// A grant may have been told since the server answered, when nobody listened. What makes
-	// the waiters ask then, see alive, does not know of one whose answer is under way.
+	// A grant may have been told since the server answered, when nobody listened. Then alive
+	// has the waiters ask, but does not know of one whose answer is under way.
 	if changes != n.changes {
 		after = time.Millisecond
 	}

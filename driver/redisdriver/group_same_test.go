@@ -97,6 +97,7 @@ func TestOneLockSeveralTimesInASharedCall(t *testing.T) {
 
 // Lua can hand over a few thousand arguments.
 func TestThousandsOfHoldersMayEndTogether(t *testing.T) {
+	t.Parallel()
 	s := redistest.Real(t)
 	rdb := s.Client(t)
 	d := open(t, rdb, s)

@@ -154,8 +154,8 @@ func TestInvariantsFindWhatIsWrong(t *testing.T) {
 	require.Contains(t, faultsOfThin(-1, healthyFree), "for ever")
 }
 
-// A grant looks at 64 places and is then run again. What is between the runs is a lock
-// like any other.
+// A grant looks at 64 places and is then run again. Between the runs the lock is like any
+// other.
 func TestGrantsInPiecesLeaveAConsistentLock(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
 		ctx, rdb := context.Background(), s.Client(t)

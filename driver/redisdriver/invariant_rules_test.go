@@ -34,7 +34,7 @@ func (r *record) checkForm() {
 	}
 }
 
-// What is held is the sum of what the holders have, and no more than there is.
+// The weight in use is the sum of the holders' weights, and no more than the limit.
 func (r *record) checkWeights() {
 	var sum int64
 	for token, h := range r.holders {

@@ -62,19 +62,19 @@ var shortUses = []use{
 
 var longUses = []use{
 	{"a long lease is released to one that crashes", func(t *testing.T, comes func(string, time.Duration) *party) time.Time {
-		p := comes("a", hours)
+		p := comes("a", hour)
 		comes("b", minute)
 		p.release()
 		return ended(minute)
 	}},
 	{"a long lease is taken away, and the next crashes", func(t *testing.T, comes func(string, time.Duration) *party) time.Time {
-		p := comes("a", hours)
+		p := comes("a", hour)
 		comes("b", minute)
 		require.NoError(t, p.d.ForceRelease(context.Background(), p.req.Kind, p.req.Name))
 		return ended(minute)
 	}},
 	{"a long lease is attached to by one that crashes", func(t *testing.T, comes func(string, time.Duration) *party) time.Time {
-		p := comes("a", hours)
+		p := comes("a", hour)
 		r := p.req
 		r.Token, r.TTL = "b", minute
 		_, err := p.d.Attach(context.Background(), p.lease(), &r)
@@ -82,21 +82,21 @@ var longUses = []use{
 		return ended(minute)
 	}},
 	{"a long lease is left to run out, and the next crashes", func(t *testing.T, comes func(string, time.Duration) *party) time.Time {
-		comes("a", hours)
-		time.Sleep(hours + time.Second)
+		comes("a", hour)
+		time.Sleep(hour + time.Second)
 		comes("b", minute)
 		return ended(minute)
 	}},
 	{"a long wait is over, and its lease is released", func(t *testing.T, comes func(string, time.Duration) *party) time.Time {
-		p, w := comes("a", minute), comes("w", hours)
+		p, w := comes("a", minute), comes("w", hour)
 		p.release()
 		w.release()
 		return time.Now()
 	}},
 	{"a long wait and its holder crash", func(t *testing.T, comes func(string, time.Duration) *party) time.Time {
 		comes("a", minute)
-		comes("w", hours)
-		return time.Now().Add(hours * 2 / 3) // a waiter may come back until then
+		comes("w", hour)
+		return time.Now().Add(hour * 2 / 3) // a waiter may come back until then
 	}},
 }
 
@@ -105,7 +105,7 @@ var longMutexUses = []use{
 	{"a long wait is given up, and the holder crashes", func(t *testing.T, comes func(string, time.Duration) *party) time.Time {
 		comes("a", minute)
 		at := ended(minute)
-		comes("w", hours).release()
+		comes("w", hour).release()
 		return at
 	}},
 }
@@ -137,6 +137,7 @@ func TestNothingIsLeftOneMinuteAfterTheLastUse(t *testing.T) {
 		}
 		for _, u := range uses {
 			t.Run(fmt.Sprint(k, " ", u.name), func(t *testing.T) {
+				t.Parallel() // to use all processors
 				redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
 					shape := func(r *driver.Request) { r.Kind = k }
 					if k == driver.Semaphore {
@@ -156,6 +157,7 @@ func TestResizedLimitIsKeptForAMinuteAfterTheLastUse(t *testing.T) {
 		for _, before := range []bool{true, false} {
 			for _, kept := range []bool{true, false} {
 				t.Run(fmt.Sprintf("%s, resized before %v, kept %v", u.name, before, kept), func(t *testing.T) {
+					t.Parallel() // to use all processors
 					redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
 						d := open(t, s.Client(t), s)
 						resize := func() {

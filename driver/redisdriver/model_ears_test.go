@@ -80,7 +80,7 @@ var deafDays = []action{
 	doRenew, doStraggle, doForce, doPass, doEdge, doDeafen, doDeafen, doHear, doHear,
 }
 
-// Rule 7 of the design: who seems to have gone is passed over, but keeps its place.
+// Rule 7 of the design: a waiter that seems to have gone is passed over, but keeps its place.
 func TestModelWithDeafClientsInVirtualTime(t *testing.T) {
 	for _, k := range kinds {
 		t.Run(string(k), func(t *testing.T) {

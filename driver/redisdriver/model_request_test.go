@@ -40,7 +40,7 @@ func held(h *modelHold) modelAnswer {
 // dead reports whether a token must not acquire anything.
 func (m *model) dead(token string) bool { return m.tombs[token] > m.now }
 
-// acquire is one ask of a token. What the answer says needs no news.
+// acquire is one ask of a token. The answer itself needs no news.
 func (m *model) acquire(r *modelAsk, ask uint64) modelAnswer {
 	a := m.decide(r, ask)
 	if m.holding(r.token) != nil {

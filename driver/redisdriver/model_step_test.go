@@ -34,8 +34,8 @@ const (
 	doHear      action = "hear"   // and is mended
 )
 
-// modelStep is one thing that happens. What it means depends only on itself and the
-// steps before, so that a failing list can be shortened, and played again from a test.
+// modelStep is one thing that happens. Its meaning depends only on itself and the steps
+// before, so that a failing list can be shortened, and played again from a test.
 type modelStep struct {
 	Do      action
 	Slot    int

@@ -22,15 +22,15 @@ type model struct {
 
 	resizedAt int64
 
-	// The fences of a grant are fence to fence+reserved-1. What a grant got is seen only
-	// after the step, so these are of the last grant that was seen. They go on when the key
+	// The fences of a grant are fence to fence+reserved-1. They are seen only after the
+	// step, so these are of the last grant that was seen. They go on when the key
 	// is gone, but it does not know them then.
 	fence, reserved int64
 	known           bool
 
 	tail, birth int64           // last place given out, and the numbering that it is of, 0 for none
 	born        func() int64    // what the next numbering is called
-	skip        int64           // who waits before this place was passed over
+	skip        int64           // waiters before this place were passed over
 	deaf        map[string]bool // clients whose subscription is broken
 
 	seats map[string]modelSeat // what the clients remember, by token

@@ -126,8 +126,12 @@ func (c *crowd) requireServed(t *testing.T) {
 }
 
 func TestLongQueueIsServedAtOnceWhateverFindsItFree(t *testing.T) {
+	if redistest.Installed() && !redistest.Again() {
+		t.Skip("TestLongQueueIsServedAtOnceOnRealRedis has the same ways; HOLDFAST_SOAK=1 runs them here, too")
+	}
 	for name, serve := range thatServe {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // to use all processors
 			redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
 				c := gather(t, open(t, s.Client(t), s))
 				time.Sleep(2 * minute)

@@ -26,7 +26,7 @@ type scene struct {
 
 const (
 	minute = time.Minute
-	hours  = 2 * time.Hour
+	hour   = time.Hour
 	blink  = 30 * time.Millisecond
 )
 
@@ -55,14 +55,14 @@ func owned(r *driver.Request) { r.Owner = "an owner" }
 var waysToBecomeNext = map[string]func(*scene) (last *party){
 	"the one before leaves": func(c *scene) *party {
 		c.comes("holder", minute)
-		b, last := c.comes("b", minute), c.comes("last", hours)
+		b, last := c.comes("b", minute), c.comes("last", hour)
 		b.release()
 		return last
 	},
 	"the one before is granted the lock": func(c *scene) *party {
 		a := c.comes("holder", minute)
 		c.comes("b", minute)
-		last := c.comes("last", hours)
+		last := c.comes("last", hour)
 		a.release()
 		return last
 	},
@@ -71,7 +71,7 @@ var waysToBecomeNext = map[string]func(*scene) (last *party){
 		a := c.comes("holder", minute)
 		c.comesTo(d, "gone", minute)
 		c.comes("b", minute)
-		last := c.comes("last", hours)
+		last := c.comes("last", hour)
 		proxy.Refuse(true)
 		proxy.Cut()
 		subscribed(c.t, c.s.Client(c.t), c.s, 1)
@@ -82,8 +82,8 @@ var waysToBecomeNext = map[string]func(*scene) (last *party){
 		d, proxy := flaky(c.t, c.s)
 		c.comes("holder", minute)
 		b := c.comes("b", minute)
-		c.comesTo(d, "gone", hours)
-		last := c.comes("last", hours)
+		c.comesTo(d, "gone", hour)
+		last := c.comes("last", hour)
 		proxy.Refuse(true)
 		proxy.Cut()
 		subscribed(c.t, c.s.Client(c.t), c.s, 1)
@@ -93,7 +93,7 @@ var waysToBecomeNext = map[string]func(*scene) (last *party){
 	"the holder is forced": func(c *scene) *party {
 		c.comes("holder", minute)
 		c.comes("b", minute)
-		last := c.comes("last", hours)
+		last := c.comes("last", hour)
 		require.NoError(c.t, c.d.ForceRelease(context.Background(), driver.Mutex, "rule"))
 		return last
 	},
@@ -101,7 +101,7 @@ var waysToBecomeNext = map[string]func(*scene) (last *party){
 		a := c.comes("holder", minute)
 		c.comes("b", minute, owned)
 		b := c.comes("b2", minute, owned)
-		last := c.comes("last", hours)
+		last := c.comes("last", hour)
 		a.release()
 		b.must(driver.Granted)
 		return last
@@ -110,35 +110,35 @@ var waysToBecomeNext = map[string]func(*scene) (last *party){
 		a := c.comes("holder", minute, permits(1))
 		c.comes("another", minute, permits(2))
 		c.comes("b", minute, permits(1))
-		last := c.comes("last", hours, permits(3))
+		last := c.comes("last", hour, permits(3))
 		a.release()
 		return last
 	},
 	"a holder keeps less": func(c *scene) *party {
 		a := c.comes("holder", minute, permits(3))
 		c.comes("b", minute, permits(1))
-		last := c.comes("last", hours, permits(3))
+		last := c.comes("last", hour, permits(3))
 		require.NoError(c.t, c.d.Downgrade(context.Background(), a.lease(), 2))
 		return last
 	},
 	"the limit is raised": func(c *scene) *party {
 		c.comes("holder", minute, permits(3))
 		c.comes("b", minute, permits(1))
-		last := c.comes("last", hours, permits(3))
+		last := c.comes("last", hour, permits(3))
 		require.NoError(c.t, c.d.Resize(context.Background(), "rule", "resize", 4))
 		return last
 	},
 	"the limit is lowered": func(c *scene) *party {
 		c.comes("holder", minute, permits(1))
 		c.comes("b", minute, permits(3))
-		last := c.comes("last", hours, permits(2))
+		last := c.comes("last", hour, permits(2))
 		require.NoError(c.t, c.d.Resize(context.Background(), "rule", "resize", 2))
 		return last
 	},
 	// Here the waiter is next from the beginning, but the lease ends earlier than it was told.
 	"the lease goes to one with a shorter TTL": func(c *scene) *party {
-		a := c.comes("holder", hours)
-		last := c.comes("last", hours)
+		a := c.comes("holder", hour)
+		last := c.comes("last", hour)
 		r := join(c.t, c.d, "attached", minute).req
 		r.Ask = 1
 		_, err := c.d.Attach(context.Background(), a.lease(), &r)
@@ -152,7 +152,7 @@ var waysInTime = map[string]func(*scene) (last *party){
 	"the one before falls silent": func(c *scene) *party {
 		a := c.comes("holder", minute)
 		c.comes("b", blink)
-		last := c.comes("last", hours)
+		last := c.comes("last", hour)
 		time.Sleep(2 * blink)
 		require.NoError(c.t, renewed(a))
 		return last
@@ -162,7 +162,7 @@ var waysInTime = map[string]func(*scene) (last *party){
 		for i := range 300 {
 			c.comes(fmt.Sprint("silent", i), blink)
 		}
-		last := c.comes("last", hours)
+		last := c.comes("last", hour)
 		time.Sleep(2 * blink)
 		require.NoError(c.t, renewed(a))
 		return last
@@ -171,7 +171,7 @@ var waysInTime = map[string]func(*scene) (last *party){
 		c.comes("crashed", blink, permits(1))
 		a := c.comes("holder", minute, permits(2))
 		c.comes("b", minute, permits(1))
-		last := c.comes("last", hours, permits(3))
+		last := c.comes("last", hour, permits(3))
 		time.Sleep(2 * blink)
 		a.must(driver.Granted)
 		return last
@@ -180,7 +180,7 @@ var waysInTime = map[string]func(*scene) (last *party){
 		c.comes("crashed", blink, permits(1))
 		a := c.comes("holder", minute, permits(2))
 		c.comes("b", minute, permits(1))
-		last := c.comes("last", hours, permits(3))
+		last := c.comes("last", hour, permits(3))
 		time.Sleep(2 * blink)
 		require.NoError(c.t, renewed(a))
 		return last
@@ -229,9 +229,9 @@ func TestWaiterBehindAnOwnerLooksWhenItsFirstLeaseEnds(t *testing.T) {
 	redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
 		rdb := s.Client(t)
 		c := &scene{t, s, open(t, rdb, s)}
-		a := c.comes("holder", hours, owned)
+		a := c.comes("holder", hour, owned)
 		c.comes("kin", minute, owned)
-		last := join(t, c.d, "last", hours)
+		last := join(t, c.d, "last", hour)
 		last.must(driver.Queued)
 		subscribed(t, rdb, s, 1)
 		after := last.must(driver.Queued).RetryAfter

@@ -158,7 +158,7 @@ func TestEveryGrantedAnswerGivesTheFullTTLAndGrace(t *testing.T) {
 	})
 }
 
-// Rule 3. What has expired stays expired, also if nobody wanted it meanwhile: the
+// Rule 3. An expired lease stays expired, also if nobody wanted the lock meanwhile: the
 // holder has lost its trust and may have stopped its work in the middle.
 func TestNothingRevivesAnExpiredLease(t *testing.T) {
 	redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
@@ -279,7 +279,7 @@ func TestWaiterWithoutSubscriptionIsNotPassedOver(t *testing.T) {
 	})
 }
 
-// Rule 7. A user may run scripts and not publish in them. What was granted stays granted.
+// Rule 7. A user may run scripts and not publish in them. A grant stays a grant.
 func TestRefusedPublishUndoesNoGrant(t *testing.T) {
 	s := redistest.Real(t)
 	rdb := s.Client(t)

@@ -122,7 +122,7 @@ func TestScriptsUseOnlyWhatRunsEverywhere(t *testing.T) {
 	}
 }
 
-// What a script answers has one name, and one number, on both sides; and both sides know how
+// Each answer of a script has one name, and one number, on both sides; and both sides know how
 // many arguments each lock has.
 func TestScriptsAndGoMeanTheSameByAStatus(t *testing.T) {
 	for _, s := range redisdriver.Scripts() {

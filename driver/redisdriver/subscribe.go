@@ -282,7 +282,7 @@ func (w *wakes) publish(ctx context.Context) {
 	w.mu.Lock()
 	w.heard = time.Now() // It was not the subscription that failed, or not it alone.
 	w.mu.Unlock()
-	// What may pass does not count: if the server is overloaded, thousands of waiters
+	// An error that may pass does not count: if the server is overloaded, thousands of waiters
 	// that begin to poll are the last thing that it needs.
 	if refused(err) {
 		w.hush()

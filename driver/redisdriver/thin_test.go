@@ -14,9 +14,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
-// What can be done to a thin lock is written out in scripts of its own. A lock that is fat for a
-// tombstone goes through all the others. The same history of both must look the same, at the
-// same times of a clock that stands still meanwhile.
+// The operations on a thin lock have scripts of their own. A lock that is fat for a tombstone goes
+// through all the others. The same history of both must look the same, at the same times of a
+// clock that stands still meanwhile.
 func TestThinAndFatLocksAnswerAlike(t *testing.T) {
 	for name, shape := range map[string]driver.Request{
 		"mutex":       {Kind: driver.Mutex, TTL: 10 * time.Second},

@@ -52,7 +52,7 @@ func TestHeartbeatWhereNothingHappensIsOneReadAndOneWrite(t *testing.T) {
 	})
 }
 
-// What does happen is not overlooked by the short way.
+// The short way overlooks nothing that does happen.
 func TestHeartbeatSeesWhatHasHappened(t *testing.T) {
 	for what, happen := range map[string]struct {
 		do   func(*scene, *party, *party)

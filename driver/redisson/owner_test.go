@@ -68,7 +68,7 @@ func TestEachTokenOfAnOwnerHasALeaseOfItsOwn(t *testing.T) {
 		require.NoError(t, d.Renew(t.Context(), []driver.Lease{longerLease})[0])
 		require.Equal(t, "1", rdb.HGet(t.Context(), "a", "owner o").Val())
 
-		// What is left lasts no longer than its own lease.
+		// The hold that is left lasts no longer than its own lease.
 		granted(t, d, short)
 		require.NoError(t, d.Release(t.Context(), longerLease))
 		busy(t, d, request("a", "you"))
@@ -127,7 +127,7 @@ func TestForceEndsAllTokensOfAnOwner(t *testing.T) {
 	})
 }
 
-// What is beside the lock outlives it when Java takes it by force. It must not count for
+// The entries beside the lock outlive it when Java takes it by force. They must not count for
 // the owner's next hold.
 func TestHoldsThatJavaEndedAreForgotten(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, s *redistest.Server) {

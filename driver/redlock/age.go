@@ -8,8 +8,8 @@ import (
 // age tells whether a node is old enough to vote.
 //
 // A node that was restarted may have forgotten the votes it gave before, and would help to
-// elect a second holder. After the longest TTL all those votes have ended. What matters is
-// when a vote is counted, not when it was given.
+// elect a second holder. After the longest TTL all those votes have ended. The rule is
+// about when a vote is counted, not when it was given.
 //
 // A client that was just started cannot know how old a node is. It has only the word of the
 // node, whose clock may have been set forward since it restarted. But the client knows that
@@ -20,8 +20,8 @@ type age struct {
 	err     error     // why it is not known
 }
 
-// age finds out how old a node is. What the node has answered before was said at this age,
-// or by an earlier process.
+// age finds out how old a node is. Its answers before this call were given at that age at the
+// latest, or by an earlier process.
 func (d *Driver) age(ctx context.Context, n *node) age {
 	if d.longest == 0 {
 		return age{}

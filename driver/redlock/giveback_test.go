@@ -28,7 +28,7 @@ func TestLateAskDoesNotTakeAVoteThatWasGivenBack(t *testing.T) {
 	})
 }
 
-// What stays on its way may also be lost. Nobody else gives the vote back then.
+// A release that stays on its way may also be lost. Nobody else gives the vote back then.
 func TestVoteIsGivenBackAgainIfNobodyHasHeardOfIt(t *testing.T) {
 	onLinks(t, func(t *testing.T, stores []driver.Driver, dial func() ([]*link, driver.Driver)) {
 		links, d := dial()

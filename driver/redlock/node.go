@@ -56,7 +56,7 @@ func call[T any](ctx context.Context, d *Driver, n *node, limit time.Duration, f
 }
 
 // each calls nodes at the same time. It returns when all have answered, when enough says
-// so, when limit has passed, or ctx has ended. What has not ended by then goes on.
+// so, when limit has passed, or ctx has ended. A call that has not ended by then goes on.
 //
 // enough is told how many answers are missing, and how many of them from nodes that owe an
 // older answer, too, and that are better not waited for.

@@ -68,6 +68,7 @@ func TestFrozenNodeCostsNoMoreThanItsTimeout(t *testing.T) {
 }
 
 func TestThreeOfFiveDown(t *testing.T) {
+	t.Parallel()
 	q := newQuorum(t, native, 5)
 	locks := q.client()
 	mu := locks.Mutex("orders")

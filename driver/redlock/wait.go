@@ -191,9 +191,9 @@ func (d *Driver) yield(b *ballot) {
 //
 // An ask that is still on its way to a node must not get the vote again when it arrives. The
 // wrong version lets it: nobody gives that vote back a second time, so it keeps others out for
-// a whole TTL. What refuses such an ask refuses all that follow it, too, so a vote that was
-// given back in this way is spoiled. So is one of which it is not known whether it was given
-// back; the release is repeated, lest the vote stay where it is of no use.
+// a whole TTL. A node that refuses such an ask refuses all that follow it, too, so a vote that
+// was given back in this way is spoiled. So is one of which it is not known whether it was
+// given back; the release is repeated, lest the vote stay where it is of no use.
 func (d *Driver) giveBack(ctx context.Context, b *ballot) []*node {
 	b.mu.Lock()
 	var nodes []*node

@@ -15,7 +15,7 @@ type query struct {
 	by     []string            // of aggregations
 }
 
-// What parse knows of PromQL is what the dashboard needs; anything else is an error. The
+// parse knows as much of PromQL as the dashboard needs; anything else is an error. The
 // parser of Prometheus brings with it several times the modules of this library.
 var (
 	token     = regexp.MustCompile(`^(?:"(?:[^"\\]|\\.)*"|\[[^\]]*\]|\$?[a-zA-Z_]\w*|[0-9.]+|=~|!~|!=|[={},()/])`)

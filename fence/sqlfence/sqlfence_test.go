@@ -264,8 +264,8 @@ func TestConnectionWithRowsOfAGuardedQueryTakesNothingElse(t *testing.T) {
 	require.NoError(t, conn.Close())
 }
 
-// What database/sql looks for in a connection, a statement and rows makes a difference to it
-// only as far as the driver has it, too.
+// database/sql looks for optional methods in a connection, a statement and rows. It finds those
+// that the driver has, and no others.
 func TestOptionalMethodsAreThoseOfTheDriver(t *testing.T) {
 	type (
 		execer    struct{ driver.ExecerContext }

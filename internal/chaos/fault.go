@@ -201,7 +201,7 @@ func flushAll(part string, servers ...*server) fault {
 	}}
 }
 
-// clockFaults step the wall clock of a server. What is within the promises is not undone.
+// clockFaults step the wall clock of a server. A step within the promises is not undone.
 func clockFaults(part string, s *server, c *redistest.Clock) []fault {
 	var now time.Duration
 	step := func(by time.Duration) (felt bool, err error) {

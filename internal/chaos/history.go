@@ -64,7 +64,7 @@ func dash(s string) string {
 	return s
 }
 
-// history is a file that one process appends to. What was written survives SIGKILL.
+// history is a file that one process appends to. A record that was written survives SIGKILL.
 type history struct{ file *os.File }
 
 func createHistory(name string) (*history, error) {

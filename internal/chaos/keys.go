@@ -41,8 +41,8 @@ func (k *keys) watch(stop <-chan struct{}) {
 	}
 }
 
-// scan returns the keys of the workers and how long they live. -1 is for ever. What a server
-// in trouble does not tell is left out.
+// scan returns the keys of the workers and how long they live. -1 is for ever. Keys
+// that a server in trouble does not tell are left out.
 func (k *keys) scan() map[string]time.Duration {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()

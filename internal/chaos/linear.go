@@ -13,7 +13,7 @@ import (
 // A lock as a machine that does one thing at a time: it grants, and a hold ends. Porcupine
 // looks for an order of these in which each takes place between its call and its return.
 //
-// What is not known is put where it allows most. A grant that nobody heard of is left out,
+// An event at an unknown time is put where it allows most. A grant that nobody heard of is left out,
 // for without it more is legal. A hold that was lost, or whose holder was killed, ends at
 // the last moment at which the holder believed. So a history has no open ends, which would
 // each double the search.
@@ -70,7 +70,7 @@ func model(ordered bool) porcupine.Model {
 const searchTime = 20 * time.Second
 
 // judgeHistory asks porcupine for each lock that was not in use while the store may have
-// forgotten something. What ends a hold can be taken for the end of another only if ended
+// forgotten something. The end of one hold can be taken for that of another only if ended
 // comes before granted, which an order of calls excludes.
 func (f *findings) judgeHistory(all []*op, ordered bool, unsafe windows) {
 	for lock, ops := range byLock(all) {

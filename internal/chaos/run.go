@@ -121,7 +121,7 @@ func (p plan) run(h *host) (*outcome, error) {
 	for end := began.Add(p.length); len(storms) == 0 || time.Until(end) > calm+time.Second; {
 		class := s.storms[len(storms)%len(s.storms)]
 		storm := n.rage(faults, class, time.Now().Add(min(length, time.Until(end)-calm)))
-		// What happened to a lock in this storm shall not matter in the next one.
+		// The locks of this storm shall not matter in the next one.
 		resource.rotate()
 		time.Sleep(calm)
 		storm.end = clock()

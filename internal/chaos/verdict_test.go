@@ -49,7 +49,7 @@ func TestHoldersThatExcludeEachOtherMustNotBelieveAtOnce(t *testing.T) {
 	}
 }
 
-// What a lost hold looked like from inside ends with its last look.
+// Seen from inside, a lost hold ends with its last look.
 func TestHistoryOfLostHoldsIsLinearizable(t *testing.T) {
 	lost := hold(driver.Mutex, 1, 1, 0, 10, 20, 500)
 	lost.released = "lock_lost"

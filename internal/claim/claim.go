@@ -75,9 +75,9 @@ type Claim struct {
 	s        *session.Session
 	listener Listener
 
-	// open counts the asks of which it is not known whether the store has carried them out
+	// uncertain counts the asks of which it is not known whether the store has carried them out
 	// or still will. As long as there are any, giving the token up must leave a tombstone.
-	open      atomic.Int32
+	uncertain atomic.Int32
 	ceased    atomic.Bool // nobody wants the lock by this token any more
 	settled   atomic.Bool // the release of its token is done
 	straggled atomic.Bool // an ask has been answered since the token was given up

@@ -283,7 +283,7 @@ func TestConfirmationLeavesHalfOfTheLease(t *testing.T) {
 	})
 }
 
-// What was pushed long after its ask is as good as new when it has been confirmed.
+// A grant that was pushed long after its ask is as good as new once it has been confirmed.
 func TestTrustCountsFromTheConfirmation(t *testing.T) {
 	inTime(t, func(t *testing.T, l *lab.Lab) {
 		held := l.Lease(l.Near(), "x")
@@ -325,7 +325,7 @@ func TestLockWaitsForReplicasAndSaysSoOnce(t *testing.T) {
 	})
 }
 
-// What was granted can be taken away by force while the replicas are asked.
+// A grant can be taken away by force while the replicas are asked.
 func TestGrantThatIsTakenAwayBeforeItIsConfirmedIsLost(t *testing.T) {
 	inTime(t, func(t *testing.T, l *lab.Lab) {
 		force := l.Near().Mutex("x")

@@ -31,9 +31,9 @@ type Releaser struct {
 // Releaser returns what releases the token, with which nobody asks any more. It is an
 // operation of the session, and ends that. tag is what the next holder is told of this one.
 // last is nil if nobody held the lock by the token.
-func (c *Claim) Releaser(ctx context.Context, tag string, holder LastHolder) Releaser {
+func (c *Claim) Releaser(ctx context.Context, tag string, last LastHolder) Releaser {
 	c.ceased.Store(true)
-	return Releaser{c: c, ctx: c.s.Under(ctx), lease: c.Lease(tag), last: holder}
+	return Releaser{c: c, ctx: c.s.Under(ctx), lease: c.Lease(tag), last: last}
 }
 
 // LastHolder held the lock by a token that is released.
@@ -58,7 +58,7 @@ func (c *Claim) Cease() { c.ceased.Store(true) }
 // Withdraw gives up the token in the background, whatever became of its asks: its place in
 // the queue, or a grant that nobody used. It is called within an operation.
 func (c *Claim) Withdraw(ctx context.Context) {
-	if a := c.asking; a.clean && a.under == 0 && c.open.Load() == 0 {
+	if a := c.asking; a.clean && a.underWay == 0 && c.uncertain.Load() == 0 {
 		return
 	}
 	c.s.Grow()
@@ -130,8 +130,9 @@ func (r *Releaser) end(err error) error {
 	return err
 }
 
-// run tries until the release is done. A refusal may pass, too, such as while a password is
-// changed. So it is told at once, and is not final unless the client is being closed.
+// run tries until the release is done. A refusal may be transient, too, such as while
+// a password is changed. So it is told at once, and is not final unless the client is being
+// closed.
 func (r *Releaser) run(told chan<- error) error {
 	for {
 		err, final := r.try()
@@ -169,7 +170,7 @@ func (r *Releaser) try() (err error, final bool) {
 	case r.instead != nil:
 		send = r.instead
 	}
-	r.lease.Unsettled = r.c.open.Load() > 0
+	r.lease.Unsettled = r.c.uncertain.Load() > 0
 	err = send(r.ctx, r.lease)
 	switch {
 	case err == nil, errors.Is(err, driver.ErrNotHeld) && r.maybe:

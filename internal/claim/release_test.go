@@ -82,7 +82,7 @@ func TestReleaseIsRepeatedUntilItIsAnswered(t *testing.T) {
 	}
 }
 
-// A refusal may pass, too. The caller hears of it at once, and the release goes on.
+// A refusal may be transient, too. The caller hears of it at once, and the release goes on.
 func TestRefusedReleaseIsToldAtOnceAndGoesOn(t *testing.T) {
 	alone(t, true, func(t *testing.T, s *store, c *claimant) {
 		c.granted(s)

@@ -55,14 +55,14 @@ type asking struct {
 	first,
 	last uint64 // numbers of the oldest ask that is remembered, and of the newest
 
-	under   int               // asks that are not answered
-	replies chan reply        // has room for all of them; nil before the first
-	news    chan driver.Grant // see inbox
-	due     time.Time         // when to ask again
-	pause   time.Duration     // before that, if asks fail
-	late    int               // grants that came too late to be of use
-	left    bool              // an answer left something behind in the store
-	clean   bool              // there were answers, and none did
+	underWay int               // asks that are not answered
+	replies  chan reply        // has room for all of them; nil before the first
+	news     chan driver.Grant // see inbox
+	due      time.Time         // when to ask again
+	pause    time.Duration     // before that, if asks fail
+	late     int               // grants that came too late to be of use
+	left     bool              // an answer left something behind in the store
+	clean    bool              // there were answers, and none did
 
 	err   error // why it takes so long: ErrLocked or an error of the store
 	said  *session.Complaint
@@ -203,7 +203,7 @@ func (c *Claim) event(ctx context.Context) (driver.Grant, error) {
 // ask sends the next ask, unless too many are under way.
 func (c *Claim) ask(ctx context.Context) {
 	a := c.asking
-	if a.under == maxAsking {
+	if a.underWay == maxAsking {
 		a.due = c.heartbeat(time.Now())
 		return
 	}
@@ -232,7 +232,7 @@ func (c *Claim) heartbeat(asked time.Time) time.Time {
 // number makes the next ask and notes when it is sent.
 func (c *Claim) number() *driver.Request {
 	a, now := c.asking, time.Now()
-	a.under++
+	a.underWay++
 	a.last++
 	a.sent = append(a.sent, now)
 	// A grant that rests on an ask older than the TTL is worth nothing.
@@ -241,8 +241,8 @@ func (c *Claim) number() *driver.Request {
 		a.first++
 	}
 	a.due = c.heartbeat(now)
-	a.said.Begin()
-	c.open.Add(1)
+	a.said.Asked()
+	c.uncertain.Add(1)
 	r := &a.firstAsk
 	if a.last > 1 { // nobody knows how long the driver looks at the first one
 		r = new(driver.Request)
@@ -267,7 +267,7 @@ func (c *Claim) send(ctx context.Context, r *driver.Request, from *driver.Lease)
 		g, err = d.Attach(ctx, *from, r)
 	}
 	if err == nil || errors.Is(err, driver.ErrNotExecuted) || errors.Is(err, driver.ErrNotHeld) {
-		c.open.Add(-1)
+		c.uncertain.Add(-1)
 	}
 	if end := ctx.Err(); end != nil && errors.Is(err, end) {
 		// A waiter that goes on with the claim has a context of its own.
@@ -289,13 +289,13 @@ func (c *Claim) trust(ask uint64) (keepalive.Trust, bool) {
 // it is no use to go on. Otherwise it sets the time of the next ask.
 func (c *Claim) answer(r reply) (driver.Grant, error) {
 	a := c.asking
-	a.under--
+	a.underWay--
 	if r.err != nil {
 		return driver.Grant{}, c.failed(r.err)
 	}
 	c.s.Answered()
 	a.pause = 0
-	a.said.End()
+	a.said.Answered()
 	if a.err != nil {
 		c.listener.Trouble(nil)
 	}
@@ -358,7 +358,7 @@ func (c *Claim) failed(err error) error {
 		return err
 	}
 	c.trouble(err)
-	a.said.Because(err)
+	a.said.Failed(err)
 	a.pause = min(max(2*a.pause, 5*time.Millisecond), time.Second, c.TTL/6)
 	a.askIn(a.pause)
 	return nil

@@ -224,7 +224,8 @@ func TestLostReplyIsAskedForAgain(t *testing.T) {
 	}
 }
 
-// What cannot pass ends the wait. So does, for a claim that does not wait, the third failure.
+// An error that is not transient ends the wait. So does, for a claim that does not wait, the
+// third failure.
 func TestErrorsThatEndTheWait(t *testing.T) {
 	refused := errors.New("NOPERM")
 	for name, test := range map[string]struct {

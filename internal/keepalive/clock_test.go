@@ -71,7 +71,7 @@ func TestLeaseIsRenewedAtOnceAfterASuspensionThatUsedUpMuchOfIt(t *testing.T) {
 	})
 }
 
-// The renewal was sent before the suspension and answered after it. What it proves is as old
+// The renewal was sent before the suspension and answered after it. Its proof is as old
 // as the wall clock says.
 func TestRenewalThatIsAnsweredAfterASuspensionProvesNoMoreThanIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -119,7 +119,7 @@ func TestWallClockSetBackChangesNothing(t *testing.T) {
 	})
 }
 
-// An idle machine should not be woken without need. What is due is a renewal every third of
+// An idle machine should not be woken without need. A renewal is due every third of
 // the TTL; besides, see lookEvery.
 func TestKeeperWakesOnlyWhenSomethingIsDue(t *testing.T) {
 	for _, c := range []struct {

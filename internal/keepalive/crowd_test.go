@@ -211,7 +211,7 @@ func TestBatchesStayLargeWhileAnotherNodeIsFrozen(t *testing.T) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		t.Logf("%d batches for nine nodes", batches)
-		// What one node has to renew within TTL/30, a tenth of the period, goes together.
+		// The leases that one node has to renew within TTL/30, a tenth of the period, go together.
 		require.LessOrEqual(t, batches, 2*9*(10+1))
 	})
 }

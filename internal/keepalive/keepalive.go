@@ -26,7 +26,7 @@ const (
 	// next one. To look every second would wake an idle machine three times as often as the
 	// renewals of a lease of 10 s do.
 	lookEvery = 5 * time.Second
-	// What the wall clock has gained is of no interest below this.
+	// A gain of the wall clock is of no interest below this.
 	gain = time.Millisecond
 	// A lease with a tag is first renewed so soon, since the renewal tells the tag to
 	// waiters. Shorter leases tell it when they are released.

@@ -142,7 +142,7 @@ func (l *Lock) Acquire(ctx context.Context, w *Want) (*Hold, error) {
 			switch {
 			case failure == nil:
 				h, err = l.firstHold(ctx, w, g, trust, granted)
-			case l.beginAgain(wait, w, failure):
+			case l.startsOver(wait, w, failure):
 				g.Withdraw(ctx)
 				g = nil
 			case passable && wait.Err() != nil && w.Wait && s.Open():
@@ -170,10 +170,10 @@ func (l *Lock) Acquire(ctx context.Context, w *Want) (*Hold, error) {
 	}
 }
 
-// beginAgain reports whether to begin again, with a new token at the end of the store's
+// startsOver reports whether to start over, with a new token at the end of the store's
 // queue. Either the lock was taken away by force before we heard of the grant, or the grant
 // was given back for lack of replicas.
-func (l *Lock) beginAgain(wait context.Context, w *Want, failure error) bool {
+func (l *Lock) startsOver(wait context.Context, w *Want, failure error) bool {
 	unconfirmed := errors.Is(failure, driver.ErrNotReplicated)
 	if unconfirmed {
 		w.unconfirmed = failure

@@ -64,7 +64,7 @@ func TestNobodyLingersWhereTheStoreWouldNotTell(t *testing.T) {
 	})
 }
 
-// What lingers is free for this process, whatever is asked of it.
+// A lock that lingers is free for this process, whatever is asked of it.
 func TestWhatLingersIsNotInTheWayOfTheSameProcess(t *testing.T) {
 	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
 		c := l.Mates(holdfast.WithLinger(time.Hour))

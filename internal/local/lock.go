@@ -9,12 +9,12 @@
 // # From Lock to the store and back
 //
 // Mutex.Lock finds the Lock by its name (Ref) and calls [Lock.Acquire], the one visible
-// loop. In it a goroutine first waits in the queue of this process (waitTurn). Then it either has a grant that has passed to it,
-// or it must go to the store with a new [Grant]. Grant embeds [claim.Claim], whose Wait
-// calls [driver.Driver.Acquire]. When the store has granted the lock, firstHold makes a
-// [Hold] and gives the Grant to the Keeper, which renews it. Unlock takes the Hold back
-// (TakeBack), and ends it in this process (leave). Then the Grant passes to the next
-// goroutine, lingers, or is released at the store.
+// loop. In it a goroutine first waits in the queue of this process (waitTurn). Then it either
+// has a grant that has passed to it, or it must go to the store with a new [Grant]. Grant
+// embeds [claim.Claim], whose Wait calls [driver.Driver.Acquire]. When the store has granted
+// the lock, firstHold makes a [Hold] and gives the Grant to the Keeper, which renews it.
+// Unlock takes the Hold back (TakeBack), and ends it in this process (leave). Then the Grant
+// passes to the next goroutine, lingers, or is released at the store.
 //
 // A lost lease ends in [Grant.Lost]. The Keeper calls it, or the driver's Wake, or the first
 // call that sees it by the clock (Hold.Err) or hears it from the store. Grant.Lost ends the

@@ -97,10 +97,10 @@ func (g *Grant) countPass() {
 	}
 }
 
-// rested releases a grant that nobody has wanted for a while.
-func (g *Grant) rested() {
+// lingered releases a grant that nobody has wanted for a while.
+func (g *Grant) lingered() {
 	g.lock.mu.Lock()
-	over := g.turn.lingering != nil && g.turn.rested(g.opts.Linger) && g.state == idle
+	over := g.turn.lingering != nil && g.turn.lingered(g.opts.Linger) && g.state == idle
 	g.lock.mu.Unlock()
 	if over {
 		g.releaseIdle()
@@ -236,7 +236,7 @@ func (g *Grant) prolong() {
 	ctx, cancel := context.WithTimeout(s.Life(), g.TTL)
 	defer cancel()
 	sent := time.Now()
-	granted, err := g.lock.r.extender.Extend(ctx, g.Leased(), maxAhead)
+	granted, err := g.lock.r.extender.Extend(ctx, g.Leased(), maxUnanswered)
 	switch {
 	case err == nil:
 		s.Answered()

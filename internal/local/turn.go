@@ -11,11 +11,11 @@ const (
 	// Half-way the store is asked whether any do. If none does another turn begins, so
 	// that a client which is alone never stops. While the answer is under way, a grant with
 	// very short holds goes on passing, so that it does not stop either. It does so for
-	// shortTurn, in which a quick store answers, and at most maxAhead times. So a caller
+	// shortTurn, in which a quick store answers, and at most maxUnanswered times. So a caller
 	// elsewhere waits for this many holds, or for 1 ms if those take less.
-	maxPasses = 32
-	maxAhead  = 1024
-	shortTurn = time.Millisecond
+	maxPasses     = 32
+	maxUnanswered = 1024
+	shortTurn     = time.Millisecond
 	// turnShare is which part of its TTL a turn lasts at most.
 	turnShare = 4
 )
@@ -79,12 +79,12 @@ func (t *turn) goesOn(ttl time.Duration) bool {
 	if t.passes < maxPasses {
 		return left > 0
 	}
-	return t.extending && t.passes < maxAhead && left > ttl/turnShare-shortTurn
+	return t.extending && t.passes < maxUnanswered && left > ttl/turnShare-shortTurn
 }
 
 // count counts another hold, and reports whether to ask for another turn.
 func (t *turn) count() bool {
-	t.passes = min(t.passes+1, maxAhead) // anonymous holds need no numbers, and can be many
+	t.passes = min(t.passes+1, maxUnanswered) // anonymous holds need no numbers, and can be many
 	few := !t.unfenced && !t.shared && t.now.left+t.then.left <= maxPasses/2
 	return t.extend(t.passes >= maxPasses/2 && !t.notice || few)
 }
@@ -128,7 +128,7 @@ func (t *turn) until() time.Time {
 // reset each time, which would take longer than the rest.
 func (t *turn) linger(g *Grant) {
 	if t.lingering == nil {
-		t.lingering = &lingering{timer: time.AfterFunc(g.opts.Linger, g.rested)}
+		t.lingering = &lingering{timer: time.AfterFunc(g.opts.Linger, g.lingered)}
 	}
 	t.lingering.since = time.Now()
 }
@@ -140,8 +140,8 @@ func (t *turn) stop() {
 	}
 }
 
-// rested reports whether the grant has been idle for d. If not, it sets the timer again.
-func (t *turn) rested(d time.Duration) bool {
+// lingered reports whether the grant has been idle for d. If not, it sets the timer again.
+func (t *turn) lingered(d time.Duration) bool {
 	if rest := d - time.Since(t.lingering.since); rest > 0 {
 		t.lingering.timer.Reset(rest)
 		return false

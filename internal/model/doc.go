@@ -16,7 +16,7 @@
 // is written down once more, in world_test.go, and can be wrong.
 //
 // Lua is slow, and the search needs millions of states. But a script only turns one record into
-// another. What it does depends on the record, the request, the time and who listens, and there
+// another. Its effect depends on the record, the request, the time and who listens, and there
 // are far fewer of those than states: some ten thousand runs of Lua serve a million states
 // (effect_test.go). For that, two records that no script can tell apart must be the same
 // (record_test.go):

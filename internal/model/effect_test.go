@@ -285,7 +285,7 @@ func (s *store) check(before, after *record, was, is contents, r request, status
 			return fmt.Errorf("%c has the fence %d, and is told %d", letters[h.claim], h.fence-nowUs, fence-nowUs)
 		}
 	}
-	passed := min(was.skip, is.skip) // who waits before this place was passed over, for reasons then
+	passed := min(was.skip, is.skip) // waiters before this place were passed over, for reasons then
 	// Nobody overtakes one that waits, is heard and has not been passed over.
 	for _, h := range is.holders {
 		if was.holds>>h.claim&1 == 1 {

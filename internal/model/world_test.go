@@ -363,7 +363,7 @@ func (s *state) sort() {
 // leave gives up a token, and with it all news of it.
 func (s *state) leave(i int) {
 	c := &s.claims[i]
-	// What is of no interest any more is made the same for all.
+	// Fields that are of no interest any more are made the same for all.
 	*c = claim{phase: leaving, open: c.open, strayed: c.strayed}
 	s.drop(i, granted, askAgain, lost, renewed, lowered)
 	s.send(message{kind: release, claim: uint8(i), settled: c.open == 0})

@@ -109,7 +109,7 @@ var clientMutants = []mutant{
 		name: "release-never-unsettled", of: "rule 5",
 		bug:  "A release does not say that an ask of its token may still be under way, so it leaves no tombstone.",
 		file: "internal/claim/release.go",
-		old:  "r.lease.Unsettled = r.c.open.Load() > 0", new: "r.lease.Unsettled = false",
+		old:  "r.lease.Unsettled = r.c.uncertain.Load() > 0", new: "r.lease.Unsettled = false",
 		tests: []tests{{unit, "internal/claim", "TestReleaseSaysThatAnAskMayStillArrive"}},
 	},
 	{
@@ -252,6 +252,20 @@ var clientMutants = []mutant{
 		file: "internal/local/readers.go",
 		old:  " || !h.grant.intact()", new: "",
 		tests: []tests{{unit, "internal/local", "TestNobodyJoinsWhenTheTrustIsOver"}},
+	},
+	{
+		name: "max-hold-of-another",
+		bug:  "The limit of a hold that has ended ends the hold that got the lock after it.",
+		file: "internal/local/grant.go",
+		old:  " || on != nil && on.end != nil {", new: " {",
+		tests: []tests{{behavior, ".", "TestMaxHoldOfAHoldThatHasEndedEndsNoOther"}},
+	},
+	{
+		name: "look-at-the-queue-not-counted",
+		bug:  "With WithMaxWaiters a caller waits for all of WithWait after it has looked at the queue.",
+		file: "mutex.go",
+		old:  "w.Patience = max(1, w.Patience-time.Since(began))", new: "_ = began",
+		tests: []tests{{behavior, ".", "TestLookAtTheQueueIsPartOfTheWait"}},
 	},
 	{
 		name: "unlock-of-a-good-lease",

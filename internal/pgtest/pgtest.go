@@ -35,7 +35,7 @@ type Server struct {
 
 // Start starts a server that listens on a unix socket only, and lets everybody in. args are
 // further arguments of postgres, such as "-c", "max_connections=500", and win over the ones
-// that it has. What is committed survives a [Server.Kill], but not a crash of the machine.
+// that it has. A committed change survives a [Server.Kill], but not a crash of the machine.
 // The server is stopped and deleted when the test ends.
 func Start(tb testing.TB, args ...string) *Server {
 	tb.Helper()

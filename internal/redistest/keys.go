@@ -34,21 +34,9 @@ func (s *Server) Keys(tb testing.TB, prefix string) []string {
 // ever.
 func (s *Server) RequireTTLs(tb testing.TB, prefix string) {
 	tb.Helper()
-	keys := s.Keys(tb, prefix)
-	ttls := make([]*redis.DurationCmd, len(keys))
-	s.with(tb, func(ctx context.Context, c *redis.Client) error {
-		_, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
-			for i, key := range keys {
-				ttls[i] = p.PTTL(ctx, key)
-			}
-			return nil
-		})
-		return err
-	})
 	var eternal []string
-	for i, key := range keys {
-		// -1 is no TTL; -2 is a key that has gone since the scan.
-		if ttls[i].Val() == -1 {
+	for key, ttl := range s.ttls(tb, prefix) {
+		if ttl == forever {
 			eternal = append(eternal, key)
 		}
 	}
@@ -57,21 +45,55 @@ func (s *Server) RequireTTLs(tb testing.TB, prefix string) {
 	}
 }
 
-// RequireNoKeys fails the test if keys that start with prefix are left after the
-// time within.
+// RequireNoKeys fails the test if keys that start with prefix would be left after the
+// time within. It does not wait for a key whose TTL ends before that.
 func (s *Server) RequireNoKeys(tb testing.TB, prefix string, within time.Duration) {
 	tb.Helper()
 	deadline := time.Now().Add(within)
 	for {
-		left := s.Keys(tb, prefix)
+		var left []string
+		rest := time.Until(deadline)
+		for key, ttl := range s.ttls(tb, prefix) {
+			if ttl == forever || ttl > rest {
+				left = append(left, key)
+			}
+		}
 		if len(left) == 0 {
 			return
 		}
-		if time.Now().After(deadline) {
+		if rest <= 0 {
 			tb.Fatalf("redistest: after %v still there: %q", within, left)
 		}
 		time.Sleep(min(within/20+1, 20*time.Millisecond))
 	}
+}
+
+const forever time.Duration = -1 // as PTTL says it
+
+// ttls returns the keys that start with prefix, and how long each will stay.
+func (s *Server) ttls(tb testing.TB, prefix string) map[string]time.Duration {
+	tb.Helper()
+	keys := s.Keys(tb, prefix)
+	ttls := map[string]time.Duration{}
+	if len(keys) == 0 {
+		return ttls
+	}
+	s.with(tb, func(ctx context.Context, c *redis.Client) error {
+		answers := make([]*redis.DurationCmd, len(keys))
+		_, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for i, key := range keys {
+				answers[i] = p.PTTL(ctx, key)
+			}
+			return nil
+		})
+		for i, key := range keys {
+			if ttl := answers[i].Val(); ttl != -2 { // gone since the scan
+				ttls[key] = ttl
+			}
+		}
+		return err
+	})
+	return ttls
 }
 
 // CommandStats returns how often each command was called, by its name in lower

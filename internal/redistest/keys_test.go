@@ -1,6 +1,7 @@
 package redistest_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -55,6 +56,26 @@ func TestRequireNoKeysListsWhatIsLeft(t *testing.T) {
 		require.NoError(t, s.Client(t).Set(t.Context(), s.Prefix()+"left", "", time.Hour).Err())
 		said := verdictOf(t, func(tb testing.TB) { s.RequireNoKeys(tb, s.Prefix(), 10*time.Millisecond) })
 		assert.Contains(t, said, s.Prefix()+"left")
+	})
+}
+
+func TestRequireNoKeysDoesNotWaitForATTL(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		c := s.Client(t)
+		require.NoError(t, c.Set(t.Context(), s.Prefix()+"mortal", "", time.Minute).Err())
+		began := time.Now()
+		assert.Empty(t, verdictOf(t, func(tb testing.TB) { s.RequireNoKeys(tb, s.Prefix(), time.Minute) }))
+		assert.Less(t, time.Since(began), 30*time.Second)
+		require.NoError(t, c.Set(t.Context(), s.Prefix()+"eternal", "", 0).Err())
+		said := verdictOf(t, func(tb testing.TB) { s.RequireNoKeys(tb, s.Prefix(), 10*time.Millisecond) })
+		assert.Contains(t, said, s.Prefix()+"eternal")
+
+		// A key may also be deleted in time.
+		go func() {
+			time.Sleep(50 * time.Millisecond)
+			c.Del(context.Background(), s.Prefix()+"eternal", s.Prefix()+"mortal")
+		}()
+		assert.Empty(t, verdictOf(t, func(tb testing.TB) { s.RequireNoKeys(tb, s.Prefix(), 20*time.Second) }))
 	})
 }
 

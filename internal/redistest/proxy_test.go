@@ -150,6 +150,7 @@ func TestRefuseTurnsAwayNewConnectionsOnly(t *testing.T) {
 }
 
 func TestBlackHoleLosesRequestsForGood(t *testing.T) {
+	t.Parallel()
 	throughProxy(t, func(t *testing.T, p *proxied) {
 		require.NoError(t, p.incr(t))
 		p.BlackHole(true)
@@ -165,6 +166,7 @@ func TestBlackHoleLosesRequestsForGood(t *testing.T) {
 }
 
 func TestBlackHoleTakesWhatIsUnderWay(t *testing.T) {
+	t.Parallel()
 	throughProxy(t, func(t *testing.T, p *proxied) {
 		require.NoError(t, p.incr(t))
 		underWay := make(chan struct{})
@@ -184,6 +186,7 @@ func TestBlackHoleTakesWhatIsUnderWay(t *testing.T) {
 }
 
 func TestBlackHoleDoesNotUseUpOtherFaults(t *testing.T) {
+	t.Parallel()
 	throughProxy(t, func(t *testing.T, p *proxied) {
 		require.NoError(t, p.incr(t))
 		dropped := p.DropReply(redistest.Containing("incr", p.key))
@@ -196,6 +199,7 @@ func TestBlackHoleDoesNotUseUpOtherFaults(t *testing.T) {
 }
 
 func TestBlackHoleOneWay(t *testing.T) {
+	t.Parallel()
 	throughProxy(t, func(t *testing.T, p *proxied) {
 		require.NoError(t, p.incr(t))
 		p.BlackHoleReplies(true)
@@ -378,6 +382,7 @@ func TestDropReplyOnASubscribersConnection(t *testing.T) {
 }
 
 func TestHeldRequestArrivesAfterItsClientGaveUp(t *testing.T) {
+	t.Parallel()
 	throughProxy(t, func(t *testing.T, p *proxied) {
 		require.NoError(t, p.client.Ping(t.Context()).Err())
 		caught, release := p.HoldRequest(redistest.Containing("incr", p.key))
@@ -464,6 +469,7 @@ func TestReleaseBeforeTheCatchCallsItOff(t *testing.T) {
 }
 
 func TestReleaseDoesNotWaitForWhatABlackHoleTook(t *testing.T) {
+	t.Parallel()
 	throughProxy(t, func(t *testing.T, p *proxied) {
 		require.NoError(t, p.client.Ping(t.Context()).Err())
 		caught, release := p.HoldRequest(redistest.Containing("incr", p.key))

@@ -37,8 +37,8 @@ func (s *Server) Promote(tb testing.TB) {
 // Detach has a replica lose its master, and all that is written from now on, while it still
 // believes that it is a replica.
 //
-// To freeze the replica is not enough. What it was sent still waits in its kernel, and it
-// takes that in when it goes on, even if the master is dead. So it gets a password for a
+// To freeze the replica is not enough. The writes that it was sent still wait in its kernel.
+// It takes them in when it goes on, even if the master is dead. So it gets a password for a
 // master that has none, and is refused when it comes back.
 func (s *Server) Detach(tb testing.TB, master *Server) {
 	tb.Helper()

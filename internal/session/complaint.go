@@ -28,27 +28,27 @@ type Complaint struct {
 	persists bool
 }
 
-// Begin notes that the store is asked. It may be called again.
-func (c *Complaint) Begin() {
+// Asked notes that the store is asked. It may be called again.
+func (c *Complaint) Asked() {
 	if c.since.IsZero() {
 		c.since, c.after = time.Now(), troubleAfter
 	}
 }
 
-// Because notes the reason: what the store has answered instead.
-func (c *Complaint) Because(reason error) {
-	c.Begin()
+// Failed notes why the store was asked in vain.
+func (c *Complaint) Failed(reason error) {
+	c.Asked()
 	c.reason = reason
 }
 
-// Persist is Because for trouble that does not end with the next answer of the store.
+// Persist is Failed for trouble that does not end with the next answer of the store.
 func (c *Complaint) Persist(reason error) {
-	c.Because(reason)
+	c.Failed(reason)
 	c.persists = true
 }
 
-// End notes that the store has answered.
-func (c *Complaint) End() {
+// Answered notes that the store has answered.
+func (c *Complaint) Answered() {
 	if !c.persists {
 		c.since, c.reason = time.Time{}, nil
 	}

@@ -14,7 +14,7 @@ import (
 type Errand struct {
 	Op    string
 	Able  bool         // the driver can do it
-	Begin func() error // what comes first in this process; nil for nothing
+	First func() error // comes before Do, in this process; nil for nothing
 	Do    func() error // at the store; runs on another goroutine, perhaps beyond the call
 	Once  bool         // what was perhaps done must not be done again
 }
@@ -24,7 +24,7 @@ func (e *Errand) retries(err error) bool {
 	return errors.Is(err, driver.ErrTransient) && (!e.Once || errors.Is(err, driver.ErrNotExecuted))
 }
 
-// Await runs an errand, and repeats it while the store is in trouble that may pass. It
+// Await runs an errand, and repeats it after errors that match driver.ErrTransient. It
 // waits no longer than ctx, for go-redis cannot be relied on to return when its context
 // ends. If ctx has already ended, nothing is done. end says why ctx has ended.
 func (s *Session) Await(ctx context.Context, e Errand, said Complaint, end func(context.Context) error) error {
@@ -36,8 +36,8 @@ func (s *Session) Await(ctx context.Context, e Errand, said Complaint, end func(
 	case !s.Begin():
 		return ErrClosed
 	}
-	if e.Begin != nil {
-		if err := e.Begin(); err != nil {
+	if e.First != nil {
+		if err := e.First(); err != nil {
 			s.Done()
 			return err
 		}
@@ -45,7 +45,7 @@ func (s *Session) Await(ctx context.Context, e Errand, said Complaint, end func(
 	attempts := make(chan error, 1)
 	attempt := func() { attempts <- e.Do() }
 	go attempt()
-	said.Begin()
+	said.Asked()
 	timer := time.NewTimer(said.Tell())
 	defer timer.Stop()
 	var failed error // at the last attempt
@@ -59,7 +59,7 @@ func (s *Session) Await(ctx context.Context, e Errand, said Complaint, end func(
 				return err
 			}
 			failed = err
-			said.Because(failed)
+			said.Failed(failed)
 			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
 			retry = time.After(pause/2 + rand.N(pause))
 		case <-retry:

@@ -30,8 +30,8 @@ type Session struct {
 	answered atomic.Int64 // when the store last answered, after began
 	streak   atomic.Int64 // answers, each within 1 ms of the one before
 
-	under   atomic.Int64  // twice the operations under way, and 1 if the session is shut
-	drained chan struct{} // closed when it is, and none is left
+	underWay atomic.Int64  // twice the operations under way, and 1 if the session is shut
+	drained  chan struct{} // closed when it is, and none is left
 
 	closing context.Context // ends when the session is shut
 	shut    context.CancelFunc
@@ -57,28 +57,28 @@ func New(d driver.Driver) *Session {
 	return s
 }
 
-// shutBit of under says that the session is shut.
+// shutBit of underWay says that the session is shut.
 const shutBit = 1
 
 // Begin starts an operation, which ends with Done. It reports false if the session is shut.
 func (s *Session) Begin() bool {
 	for {
-		now := s.under.Load()
+		now := s.underWay.Load()
 		if now&shutBit != 0 {
 			return false
 		}
-		if s.under.CompareAndSwap(now, now+2) {
+		if s.underWay.CompareAndSwap(now, now+2) {
 			return true
 		}
 	}
 }
 
 // Grow starts another operation within one that has begun and not ended, or within Close.
-func (s *Session) Grow() { s.under.Add(2) }
+func (s *Session) Grow() { s.underWay.Add(2) }
 
 // Done ends an operation.
 func (s *Session) Done() {
-	if s.under.Add(-2) == shutBit {
+	if s.underWay.Add(-2) == shutBit {
 		close(s.drained)
 	}
 }
@@ -87,11 +87,11 @@ func (s *Session) Done() {
 // Then it calls within, returns when all operations have ended, and reports true. If Close
 // was called before, it reports false at once.
 func (s *Session) Close(within func()) bool {
-	for now := s.under.Load(); ; now = s.under.Load() {
+	for now := s.underWay.Load(); ; now = s.underWay.Load() {
 		if now&shutBit != 0 {
 			return false
 		}
-		if s.under.CompareAndSwap(now, now+2|shutBit) {
+		if s.underWay.CompareAndSwap(now, now+2|shutBit) {
 			break
 		}
 	}
@@ -103,7 +103,7 @@ func (s *Session) Close(within func()) bool {
 }
 
 // Open reports whether the session is not shut.
-func (s *Session) Open() bool { return s.under.Load()&shutBit == 0 }
+func (s *Session) Open() bool { return s.underWay.Load()&shutBit == 0 }
 
 // Closing returns a channel that is closed when the session is shut.
 func (s *Session) Closing() <-chan struct{} { return s.closing.Done() }

@@ -200,6 +200,7 @@ func (p *player) refused(ctx context.Context, f lease, err error) {
 	case ctx.Err() != nil && errors.Is(err, context.Cause(ctx)):
 	case f.try && errors.Is(err, holdfast.ErrLocked):
 	case f.try && p.faulty && errors.Is(err, driver.ErrTransient):
+	case f.try && p.faulty && errors.Is(err, holdfast.ErrLost) && p.referee.everForced(f.lock): // before the answer was repeated
 	case resized && errors.Is(err, holdfast.ErrLimitExceeded):
 	default:
 		p.fail("%s: refused: %v", p.by(), err)

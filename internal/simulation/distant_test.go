@@ -28,8 +28,8 @@ var (
 	errRefused    = fmt.Errorf("refused: %w: %w", driver.ErrTransient, driver.ErrNotExecuted)
 )
 
-// call does something at the store, and returns its answer if that comes in time. What is
-// late is done nevertheless.
+// call does something at the store, and returns its answer if that comes in time. A late
+// one is done nevertheless.
 func call[T any](d *distant, do func() (T, error)) (T, error) {
 	var none T
 	if ok, refused := d.weather.dials(d.process.slot); refused {

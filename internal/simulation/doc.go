@@ -3,7 +3,7 @@
 // testing/synctest. The store is miniredis behind connections in memory, or memdriver
 // behind a driver that fails in the same ways.
 //
-// What happens in a bubble is a plan: processes with their options, goroutines with the calls
+// The events in a bubble are a plan: processes with their options, goroutines with the calls
 // that they make, and faults of the network. A test draws a plan with package rapid before
 // the bubble begins, plays it, and only then looks at the result. rapid makes a plan that
 // fails smaller, and prints it.

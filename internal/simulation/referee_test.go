@@ -195,7 +195,7 @@ func (r *referee) exclusion(holds []*hold) error {
 			return c
 		}
 		if b.begin {
-			return -1 // who leaves does so before another comes
+			return -1 // a holder leaves before another comes
 		}
 		return 1
 	})
@@ -288,7 +288,7 @@ func (r *referee) fences(holds []*hold) error {
 	return nil
 }
 
-// order: who queues by itself is served in the order of arrival while nothing fails.
+// order: a caller that queues by itself is served in the order of arrival while nothing fails.
 func (r *referee) order(holds []*hold) error {
 	queued := slices.DeleteFunc(slices.Clone(holds), func(h *hold) bool { return !h.Queued })
 	for _, a := range queued {

@@ -186,7 +186,7 @@ func (w *world) run() {
 		w.mu.Unlock()
 		w.fail("not done after %v: %s; left: %s", bound, stuck, w.store.left(w.kinds()))
 	}
-	// Whatever is still under way ends with the clients.
+	// All that is still under way ends with the clients.
 	for slot := range w.slots {
 		p := w.in(slot)
 		if !p.closing.Swap(true) {

@@ -170,6 +170,7 @@ func TestEveryFrameMayFail(t *testing.T) {
 			}
 			for title, scene := range scenes {
 				t.Run(title, func(t *testing.T) {
+					t.Parallel()
 					scene.Seed = 1
 					calm := play(t, &scene, nil, open)
 					require.NoError(t, calm.err)
@@ -188,8 +189,10 @@ func TestEveryFrameMayFail(t *testing.T) {
 					}
 				})
 			}
-			t.Logf("%d plays, %d calls, %.1f virtual hours in %v", plays.Load(), ops.Load(),
-				time.Duration(virtual.Load()).Hours(), time.Since(began).Round(time.Second))
+			t.Cleanup(func() { // when all scenes have been played
+				t.Logf("%d plays, %d calls, %.1f virtual hours in %v", plays.Load(), ops.Load(),
+					time.Duration(virtual.Load()).Hours(), time.Since(began).Round(time.Second))
+			})
 		})
 	}
 }

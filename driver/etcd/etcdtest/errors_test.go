@@ -12,7 +12,7 @@ import (
 
 var request = driver.Request{Kind: driver.Mutex, Name: "m", Token: "t", Ask: 1, TTL: ttl}
 
-// What does not pass by itself is not to be tried again for ever, and what may is.
+// Trouble that may pass by itself is tried again for ever, other trouble is not.
 func TestErrorsTellWhetherTheyPass(t *testing.T) {
 	t.Parallel()
 	e := embedded(t)

@@ -22,7 +22,8 @@ import (
 	etcddriver "github.com/holdfast-go/holdfast/driver/etcd"
 )
 
-// What etcd has done although nobody heard of it is done once, and leaves nobody in the queue.
+// If nobody hears that etcd has done something, it is done once nevertheless, and leaves nobody
+// in the queue.
 func TestLostAnswersMakeNoSecondHolderAndNoGhost(t *testing.T) {
 	t.Parallel()
 	e := embedded(t)

@@ -17,7 +17,7 @@ end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local value = redis.call('GET', KEYS[1])
--- What is past is left alone: if it went between GET and GETSET of another, that would
+-- A value in the past is left alone: if it went between GET and GETSET of another, that would
 -- lose, and leave a time with no holder behind.
 if not value or redis.call('GET', KEYS[2]) ~= value .. ' ' .. ARGV[1] or tonumber(value) < now then
   return 0

@@ -53,8 +53,8 @@ func NewUptime(rdb redis.UniversalClient) *Uptime {
 }
 
 // AtLeast returns how long the server has surely been running, and how long it says, which
-// is never less; see driver.Uptimer. What the server has answered before the call came from
-// that process or from an earlier one.
+// is never less; see driver.Uptimer. All answers that came before the call are from that
+// process or from an earlier one.
 func (u *Uptime) AtLeast(ctx context.Context) (sure, said time.Duration, err error) {
 	if u.rdb == nil {
 		return 0, 0, Refusal(fmt.Errorf("redis: uptime of more than one server: %w", errors.ErrUnsupported))

@@ -26,8 +26,8 @@ var defaultSchedules = 10_000
 
 // player is a holder that adds its letter to the text in the table, some times over: it reads the
 // text, and writes it with one letter more, in one transaction or by two statements. Between
-// any two steps it may be paused for as long as one likes. What it cannot do because a row is
-// locked it gives up, and begins that turn again.
+// any two steps it may be paused for as long as one likes. If a row is locked, it gives up, and
+// begins that turn again.
 type player struct {
 	letter string
 	ctx    context.Context // without a fence if it is not guarded

@@ -153,7 +153,7 @@ func grantsCrossNodes(t *testing.T, c *city) {
 	}
 }
 
-// What is meant for another node of a Cluster will never be answered by this one.
+// A command that is meant for another node of a Cluster is never answered by this one.
 func TestClientOfOneNodeOfAClusterIsToldSo(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.NewCluster(t)

@@ -106,8 +106,8 @@ func waitersFollowAReplacedMaster(t *testing.T, c *city) {
 	c.RequireWhole()
 }
 
-// The master that has the lock is killed, and its replica takes over. What it was not told
-// of the last moments is lost.
+// The master that has the lock is killed, and its replica takes over. Writes of the last moments
+// that it was not told of are lost.
 func waitersOutliveAMaster(t *testing.T, c *city) {
 	const name = "{palace}1"
 	clients := c.residents(t, 5, holdfast.WithTTL(3*time.Second))

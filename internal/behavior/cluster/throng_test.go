@@ -169,8 +169,8 @@ func (w *throng) disperse() {
 	w.RequireFair(w.t, entries)
 }
 
-// requireUnused returns when nobody holds the lock or waits for it. What members have
-// released may still be on its way in the background.
+// requireUnused returns when nobody holds the lock or waits for it. A release of a member may
+// still be on its way in the background.
 func requireUnused(t *testing.T, k lab.Lock) {
 	t.Helper()
 	var info holdfast.Info

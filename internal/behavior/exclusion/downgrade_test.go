@@ -270,7 +270,7 @@ func TestDowngradeNeverLandsOnTheNextWriter(t *testing.T) {
 		lowerUnheard(t, first)
 		l.GiveBack(first)
 		writer := second.Granted(lab.Soon)
-		// Whatever was on its way has arrived when this has been answered.
+		// All that was on its way has arrived when this has been answered.
 		require.NoError(t, writer.Renew(t.Context()))
 		isRead(l, c.RWMutex("x"), writer, false)
 		require.False(t, other.RWMutex("x").TryRLock(), "a reader beside a writer")

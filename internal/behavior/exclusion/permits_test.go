@@ -93,7 +93,7 @@ func TestPartsAreReleasedByManyAtOnce(t *testing.T) {
 	})
 }
 
-// What is acquired in portions, and given back in others, adds up.
+// Permits that are acquired in portions, and given back in others, add up.
 func TestPermitsAddUp(t *testing.T) {
 	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
 		const limit = 20

@@ -22,6 +22,7 @@ import (
 )
 
 func TestLockSaysInTheLogThatItWaitsForTheStore(t *testing.T) {
+	t.Parallel()
 	s := redistest.Real(t)
 	log := &lab.Log{}
 	locks := holdfast.New(s.Client(t), holdfast.WithPrefix(s.Prefix()),

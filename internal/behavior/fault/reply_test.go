@@ -144,7 +144,7 @@ func TestRenewalWhoseReplyIsLostKeepsTheLease(t *testing.T) {
 	})
 }
 
-// What can be repeated is, until its context ends: a connection that breaks is no answer.
+// A call that can be repeated is, until its context ends: a connection that breaks is no answer.
 func TestCallsWhoseReplyIsLostAreRepeated(t *testing.T) {
 	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
 		l.Remember()

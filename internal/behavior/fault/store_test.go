@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/behavior/lab"
 )
 
-// What a lock is waited for is of now: a client remembers locks for a while.
+// The error of a wait tells of present trouble only: a client remembers locks for a while.
 func TestTroubleOfLongAgoIsNotWhyAWaitEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &failing{Driver: memdriver.New()}

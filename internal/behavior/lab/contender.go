@@ -107,8 +107,8 @@ type state struct {
 	cancel context.CancelFunc // of the wait for the lease
 }
 
-// Contend is a process that does as it is told on its standard input. What waits
-// for a lock runs in a goroutine of its own, the rest in the order of the lines. Its
+// Contend is a process that does as it is told on its standard input. An order to wait for a
+// lock runs in a goroutine of its own, the others run in the order of the lines. Its
 // client has the hooks; spans is what it answers to the order of that name.
 func Contend(spans func() []string, hooks ...holdfast.Hook) {
 	ttl, err := time.ParseDuration(os.Getenv("CONTENDER_TTL"))

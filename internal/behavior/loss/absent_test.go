@@ -50,8 +50,9 @@ func TestLateRUnlockOfAnExpiredReaderLetsNobodyIn(t *testing.T) {
 	})
 }
 
-// What is lost is locked in this process until it is unlocked, and by nobody elsewhere.
+// A lost lock stays locked in this process until its Unlock, and others elsewhere can have it.
 func TestLostRWMutexStaysLockedHere(t *testing.T) {
+	t.Parallel()
 	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
 		c, near := l.Near(holdfast.WithTTL(900*time.Millisecond)), l.Near().RWMutex("x")
 		rw := c.RWMutex("x")
@@ -240,6 +241,7 @@ func TestForceUnlockTakesTheLockFromAll(t *testing.T) {
 
 // A caller with permits by Acquire is not told, but has to release them nevertheless.
 func TestLostPermitsMustBeReleasedNevertheless(t *testing.T) {
+	t.Parallel()
 	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
 		c := l.Near(holdfast.WithTTL(900 * time.Millisecond))
 		s, other := c.Semaphore("x", 4), l.Near().Semaphore("x", 4)

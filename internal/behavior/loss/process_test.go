@@ -17,11 +17,11 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
-// What a process held when it was killed is free when its leases have ended, though
-// another goes on to renew its own.
+// The permits of a process that was killed are free when its leases have ended, though
+// another process goes on to renew its own.
 func TestKilledHoldersOfPartsBlockNobodyLongerThanTheirTTL(t *testing.T) {
 	t.Parallel()
-	const ttl = 3 * time.Second // who lives must renew in time, however busy the machine is
+	const ttl = 3 * time.Second // a process that lives must renew in time, however busy the machine is
 	for kind, scene := range lab.Kinds {
 		t.Run(string(kind), func(t *testing.T) {
 			t.Parallel()

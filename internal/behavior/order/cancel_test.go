@@ -259,8 +259,8 @@ func TestWaitingEndsWithItsDeadline(t *testing.T) {
 						return mu.Do(ctx, func(context.Context) error { t.Error("called"); return nil })
 					},
 				} {
-					ctx, cancel := scene.ctx(t.Context())
 					began := time.Now()
+					ctx, cancel := scene.ctx(t.Context())
 					err := lab.Promptly(t, limit+l.Slack, func() error { return call(ctx) })
 					assert.GreaterOrEqual(t, time.Since(began), limit, what)
 					if l.Virtual {

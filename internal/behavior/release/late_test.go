@@ -82,7 +82,7 @@ func TestLockEndsWithTheClientAlthoughAHookRefuses(t *testing.T) {
 	})
 }
 
-// What was said of an outer lease says nothing of the one in hand.
+// The loss of an outer lease says nothing of the one in hand.
 func TestLossOfAnotherLeaseIsNotThatOfThisOne(t *testing.T) {
 	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
 		c := l.Near()

@@ -182,7 +182,7 @@ func TestLeaseThatRunsOutWhileItIsReleasedWasNotLost(t *testing.T) {
 	})
 }
 
-// What was taken away before is a loss, also if nobody knew of it here.
+// The release of a lock that was taken away is a loss, also if nobody knew of that here.
 func TestReleaseTellsThatTheLockWasTakenAway(t *testing.T) {
 	withReluctant(t, func(t *testing.T, r *reluctant, c, other *holdfast.Client, log *lab.Log) {
 		r.before = func(driver.Lease) { _ = other.Mutex("x").ForceUnlock(t.Context()) }

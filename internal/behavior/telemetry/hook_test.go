@@ -208,7 +208,7 @@ func TestHooksAreAddedWhileOthersAreInUse(t *testing.T) {
 	}
 }
 
-// Close does not wait for hooks that do not call it, nor ends what they do: who waits gets
+// Close does not wait for hooks that do not call it, nor ends what they do: a waiter gets
 // ErrClosed through them. Leases that Close releases are not released through hooks.
 func TestCloseEndsWhatIsWithinHooks(t *testing.T) {
 	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {

@@ -22,7 +22,7 @@ import (
 
 const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
-// What is in Redis may be anything. Only a traceparent makes a link, and the rest harms
+// A tag in Redis may be anything. Only a traceparent makes a link, and other tags harm
 // nobody.
 func TestLinksAreMadeOfTraceparentsOnly(t *testing.T) {
 	for name, test := range map[string]struct {

@@ -189,7 +189,7 @@ func TestLossForWantOfRenewalIsTold(t *testing.T) {
 	})
 }
 
-// What is counted up is seen while it lasts.
+// Waits and holds are counted while they last.
 func TestWhoWaitsAndWhoHoldsIsCounted(t *testing.T) {
 	e := newTelemetry(t)
 	now := make(chan map[string]int64, 1)

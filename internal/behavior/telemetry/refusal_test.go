@@ -206,7 +206,7 @@ func (s *seen) take(what string) any {
 	return all[0]
 }
 
-// What a hook puts into the context arrives at the hooks of the Redis client.
+// A value that a hook puts into the context arrives at the hooks of the Redis client.
 func TestContextOfHooksReachesTheCommands(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
 		l := lab.New(t, s)

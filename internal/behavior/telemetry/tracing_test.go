@@ -205,7 +205,7 @@ func TestTracingShowsALoss(t *testing.T) {
 	})
 }
 
-// What is done under a lock is within the span of the hold, also with Do.
+// Work under a lock is within the span of the hold, also with Do.
 func TestTracingPutsTheHoldSpanIntoTheContextOfDo(t *testing.T) {
 	s := redistest.Shared(t)
 	e := newTelemetry(t)
