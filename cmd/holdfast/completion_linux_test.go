@@ -27,7 +27,7 @@ func atPrompt(t *testing.T, setup, shell string, flags ...string) *prompt {
 	t.Helper()
 	path, err := exec.LookPath(shell)
 	if err != nil {
-		t.Skipf("%s is not installed here, so its completion is not tested", shell)
+		missing(t, shell)
 	}
 	dir := t.TempDir()
 	self, err := os.Executable()
@@ -71,6 +71,15 @@ const (
 
 func (p *prompt) file(name string) string { return filepath.Join(p.dir, name) }
 
+// missing skips a test for lack of a shell, or fails it where HOLDFAST_REQUIRE_SHELLS is set.
+func missing(t *testing.T, what string) {
+	t.Helper()
+	if os.Getenv("HOLDFAST_REQUIRE_SHELLS") != "" {
+		t.Fatalf("%s is not installed", what)
+	}
+	t.Skipf("%s is not installed here, so completion in it is not tested", what)
+}
+
 // eachShell runs f at the prompt of each shell whose completion there is.
 func eachShell(t *testing.T, f func(t *testing.T, at *prompt)) {
 	const library = "/usr/share/bash-completion/bash_completion"
@@ -78,7 +87,7 @@ func eachShell(t *testing.T, f func(t *testing.T, at *prompt)) {
 		"bash": func(t *testing.T) *prompt { return atPrompt(t, "", "bash", "--norc", "--noprofile", "-i") },
 		"bash with bash-completion": func(t *testing.T) *prompt {
 			if _, err := os.Stat(library); err != nil {
-				t.Skip("bash-completion is not installed here, so completion beside it is not tested")
+				missing(t, "bash-completion")
 			}
 			return atPrompt(t, "source "+library, "bash", "--norc", "--noprofile", "-i")
 		},
