@@ -25,25 +25,31 @@ end
 
 for n = 1, #KEYS do
   local at = (n - 1) * ARGUMENTS
-  local number, place = string.match(ARGV[4 + at], '^(%d+) %d+ (%d+)$')
-  if not replies[n] and not records[n] and place ~= '0' then
+  local ask, place = string.match(ARGV[4 + at], '^(%d+) %d+ (%d+)$')
+  local wish = wishes[ARGV[5 + at]]
+  if not replies[n] and not records[n] and place ~= '0' and wish.wait then
     local field = 'w:' .. place
     local v = redis.pcall('HMGET', KEYS[n], 'birth', 'limit', 'life', 'head', 'skip', 'owner', 'shares', 'h:1', field)
-    local h, token, ask, vote
-    if v[1] and tonumber(v[2]) == wishes[ARGV[5 + at]].limit and v[3] and not (v[5] or v[6] or v[7]) and v[8] and v[9]
-      and wishes[ARGV[5 + at]].wait then
-      h, token, ask, vote = holder_read(v[8]), string.match(v[9], '^(%S+) (%d+) %d+ %d+ %d+ %d+ (%d) ')
+    local token, last, vote, expires, ttl, weight, tag, granted
+    if v[1] and v[3] and not (v[5] or v[6] or v[7]) and v[8] and v[9] and tonumber(v[2]) == wish.limit then
+      token, last, vote = string.match(v[9], '^(%S+) (%d+) %d+ %d+ %d+ %d+ (%d) ')
+      expires, ttl, weight, tag, granted = string.match(v[8], '^%S+ (%d+) (%d+) (%d+) (%S+) (.*)$')
     end
-    local w = waiter_from(at, number)
-    w.alive = now + patience(w.ttl)
-    local first, behind = v[4] == place, tonumber(place) - tonumber(v[4] or place)
-    if (first or behind > NEAR) and token == w.token and tonumber(ask) <= tonumber(w.ask)
-      and h.weight == tonumber(v[2]) and w.weight <= h.weight and h.expires >= now + w.ttl / 3 and h.expires <= now + h.ttl + grace(h.ttl)
-      and tonumber(v[3]) >= w.alive + retention / 2 and not (first and wants_notice(h)) then
-      w.vote = vote == '3' and vote or (listeners(w.client) or 0) > 0 and '2' or '1'
-      if type(redis.pcall('HSET', KEYS[n], field, waiter_record(w))) == 'number' then
-        replies[n], left = { QUEUED, first and h.expires - now + 1 or 0, 0, tonumber(v[1]), tonumber(place),
-          h.tag .. ' ' .. int(now) .. ' ' .. h.granted }, left - 1
+    if token == ARGV[3 + at] and tonumber(last) <= tonumber(ask) and weight == v[2] and wish.weight <= wish.limit then
+      if not wish.alive then -- what the records of all who wait for this have in common
+        wish.alive = now + patience(wish.ttl)
+        wish.waits = ' ' .. int(wish.weight) .. ' ' .. int(wish.ttl) .. ' ' .. wish.fences .. ' ' .. int(wish.alive) .. ' '
+        wish.where = ' ' .. wish.client .. ' ' .. wish.owner .. ' ' .. wish.text
+      end
+      expires, ttl = tonumber(expires), tonumber(ttl)
+      local first, behind = v[4] == place, tonumber(place) - tonumber(v[4] or place)
+      if (first or behind > NEAR) and expires >= now + wish.ttl / 3 and expires <= now + ttl + grace(ttl)
+        and tonumber(v[3]) >= wish.alive + retention / 2 and not (first and wants_notice({ granted = granted })) then
+        vote = vote == '3' and vote or (listeners(wish.client) or 0) > 0 and '2' or '1'
+        if type(redis.pcall('HSET', KEYS[n], field, token .. ' ' .. ask .. wish.waits .. vote .. wish.where)) == 'number' then
+          replies[n], left = { QUEUED, first and expires - now + 1 or 0, 0, tonumber(v[1]), tonumber(place),
+            tag .. ' ' .. int(now) .. ' ' .. granted }, left - 1
+        end
       end
     end
   end
