@@ -61,8 +61,7 @@ type asking struct {
 	due      time.Time         // when to ask again
 	pause    time.Duration     // before that, if asks fail
 	late     int               // grants that came too late to be of use
-	left     bool              // an answer left something behind in the store
-	clean    bool              // there were answers, and none did
+	heard    bool              // there were answers
 
 	err   error // why it takes so long: ErrLocked or an error of the store
 	said  *session.Complaint
@@ -266,8 +265,11 @@ func (c *Claim) send(ctx context.Context, r *driver.Request, from *driver.Lease)
 		d, _ := driver.As[driver.Attacher](c.s.Driver)
 		g, err = d.Attach(ctx, *from, r)
 	}
+	if err == nil && g.Status != driver.Busy {
+		c.left.Store(true)
+	}
 	if err == nil || errors.Is(err, driver.ErrNotExecuted) || errors.Is(err, driver.ErrNotHeld) {
-		c.uncertain.Add(-1)
+		c.uncertain.Add(-1) // not before that, see absent
 	}
 	if end := ctx.Err(); end != nil && errors.Is(err, end) {
 		// A waiter that goes on with the claim has a context of its own.
@@ -299,8 +301,7 @@ func (c *Claim) answer(r reply) (driver.Grant, error) {
 	if a.err != nil {
 		c.listener.Trouble(nil)
 	}
-	a.left = a.left || r.grant.Status != driver.Busy // not the last alone: the store may have given it first
-	a.clean = !a.left
+	a.heard = true
 	c.behind(r.grant.HolderTag)
 	switch r.grant.Status {
 	case driver.Granted:

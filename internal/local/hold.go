@@ -271,7 +271,8 @@ func (h *Hold) leave(ctx context.Context) (r claim.Releaser, due bool, err error
 	case errors.Is(before, ErrLost):
 		// The store may still keep the lease for a moment. The next one need not wait
 		// for that, and this one not for the store.
-		g.Releaser(ctx, h.tag(), nil).Background()
+		r = g.lostReleaser(ctx, h.tag())
+		r.Background()
 		return r, false, before
 	}
 	l.r.Session.Done()
