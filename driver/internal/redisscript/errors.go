@@ -85,13 +85,29 @@ func barred(err error) bool {
 		func(why string) bool { return strings.Contains(text, why) })
 }
 
-// unauthenticated is NOAUTH, which a server also says in other words: it reads no long
-// command, as those with scripts are, of a client that has not given a password yet.
+// unauthenticated is NOAUTH in other words. Of a client that has not given a password yet, a
+// server reads no long command, as those with scripts are.
 type unauthenticated struct{ error }
 
 func (unauthenticated) Error() string   { return "NOAUTH Authentication required." }
 func (unauthenticated) RedisError()     {}
 func (e unauthenticated) Unwrap() error { return e.error }
+
+// plainly returns an error of a server in plain words: it is asked again with a short
+// command. That also finds the connection that the server has closed, which the next
+// command would meet. A command that meets it may have been carried out for all we know.
+func plainly(ctx context.Context, rdb processor, err error) error {
+	if !redis.HasErrorPrefix(err, unread) {
+		return err
+	}
+	if short := rdb.Process(ctx, redis.NewStatusCmd(ctx, "ping")); short != nil && redis.HasErrorPrefix(short, "NOAUTH") {
+		return short
+	}
+	return unauthenticated{err}
+}
+
+// unread is how a server refuses to read a long command.
+const unread = "Protocol error: unauthenticated"
 
 // Answers that do not pass by themselves, and what to do about them.
 var advices = []struct{ answer, advice string }{
@@ -132,7 +148,7 @@ func Classify(err error) error {
 	if err == nil {
 		return nil
 	}
-	if redis.HasErrorPrefix(err, "Protocol error: unauthenticated") {
+	if redis.HasErrorPrefix(err, unread) { // in a pipeline
 		err = unauthenticated{err}
 	}
 	e := &storeError{err: err}

@@ -1,6 +1,7 @@
 package redisscript_test
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/internal/redisscript"
+	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
 // answer is an error that a server sent.
@@ -38,6 +40,12 @@ func TestErrorsAreSortedByWhatTheyMean(t *testing.T) {
 		{answer("NOAUTH Authentication required."), false, true},
 		{answer("WRONGTYPE Operation against a key holding the wrong kind of value"), false, true},
 		{answer("NOPERM this user has no permissions to run the 'hset' command"), false, false},
+		{answer("NOPERM User a has no permissions to run the 'evalsha' command"), false, true},
+		{answer("NOPERM this user has no permissions to access one of the keys used as arguments"), false, true},
+		{answer("ERR Protocol error: unauthenticated multibulk length"), false, true},
+		{answer("ERR DB index is out of range"), false, true},
+		{answer("ERR This instance has cluster support disabled"), false, true},
+		{answer("ERR unknown command 'evalsha', with args beginning with: "), false, true},
 		{answer("ERR something else"), false, false},
 		// As it comes from Redis 6.2, which wraps what happens in a script.
 		{answer("ERR Error running script (call to f_0123): @user_script:5: @user_script: 5: -READONLY You can't write against a read only replica. "), true, true},
@@ -50,4 +58,56 @@ func TestErrorsAreSortedByWhatTheyMean(t *testing.T) {
 			require.Equal(t, c.notExecuted, errors.Is(err, driver.ErrNotExecuted), "not executed")
 		})
 	}
+}
+
+// A command that was never written to a connection was not executed, whatever the error: here
+// the client dials in vain, or a hook is against it.
+func TestCommandThatWasNotWrittenWasNotExecuted(t *testing.T) {
+	call := redisscript.New("try", "return 1").Call("test", 0, "k")
+	refused := errors.New("refused by the dialer")
+	dead, cancel := context.WithCancel(t.Context())
+	cancel()
+	for name, test := range map[string]struct {
+		ctx  context.Context
+		hook redis.Hook
+		want error
+	}{
+		"no connection": {t.Context(), nil, refused},
+		"no time":       {dead, nil, context.Canceled},
+		"a veto":        {t.Context(), veto{}, errVeto},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rdb := redis.NewClient(&redis.Options{DialerRetries: 1, Dialer: func(context.Context, string, string) (net.Conn, error) {
+				return nil, refused
+			}})
+			defer rdb.Close()
+			if test.hook != nil {
+				rdb.AddHook(test.hook)
+			}
+			_, err := redisscript.Run(test.ctx, rdb, call)
+			require.ErrorIs(t, err, test.want)
+			require.ErrorIs(t, err, driver.ErrNotExecuted)
+		})
+	}
+	t.Run("written", func(t *testing.T) {
+		odd := redisscript.New("try", "return redis.error_reply('ODD')").Call("test", 0, "k")
+		_, err := redisscript.Run(t.Context(), redistest.Mini(t).Client(t), odd)
+		require.ErrorContains(t, err, "ODD")
+		require.NotErrorIs(t, err, driver.ErrNotExecuted)
+	})
+}
+
+var errVeto = errors.New("vetoed")
+
+// veto is a hook that lets nothing through.
+type veto struct{}
+
+func (veto) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (veto) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(context.Context, redis.Cmder) error { return errVeto }
+}
+
+func (veto) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
 }

@@ -131,7 +131,7 @@ func Run(ctx context.Context, rdb processor, call Call) (*Command, error) {
 			return c, misdirected(err)
 		}
 	}
-	err = Classify(err)
+	err = Classify(plainly(ctx, rdb, err))
 	if _, one := rdb.(*redis.Client); one && !c.written {
 		err = unwritten(err) // no connection was to be had, or a hook was against it
 	}
