@@ -53,8 +53,9 @@ type LockError struct {
 	Err  error
 
 	// Of an error that matches ErrLocked: a holder's text, see [WithHolder], and for how
-	// long it had held the lock when the store last told. Of several holders it is any.
-	// Empty and 0 if the store does not tell: those on Redis and in memory do.
+	// long it has held the lock, unless somebody else has got it since the store last told.
+	// Of several holders it is any. Empty and 0 if the store does not tell: those on Redis
+	// and in memory do.
 	Holder  string
 	HeldFor time.Duration
 }

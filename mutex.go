@@ -65,6 +65,11 @@ func (m *Mutex) Lease(ctx context.Context) (*Lease, error) {
 // returns an error that matches [ErrLocked]; its [LockError] says who holds the lock. If the
 // lock is taken away by force before TryLease has heard of its grant, the error matches
 // [ErrLost].
+//
+// TryLease does not wait for others, but for the store: until ctx ends, or the third attempt
+// has failed. Then it returns the store's last error. If connections are refused, that takes
+// about a second. If the store is silent, an attempt fails after the Redis client's
+// ReadTimeout.
 func (m *Mutex) TryLease(ctx context.Context) (*Lease, error) {
 	return m.lease(ctx, local.Want{}, "acquire")
 }

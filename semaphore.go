@@ -68,7 +68,8 @@ func (s *Semaphore) Lease(ctx context.Context, n int64) (*Lease, error) {
 }
 
 // TryLease returns a lease on n permits if they are free and nobody waits. Otherwise it
-// returns an error that matches [ErrLocked], or an error of [Semaphore.Lease].
+// returns an error that matches [ErrLocked], or an error of [Semaphore.Lease]. In an outage
+// it does what [Mutex.TryLease] does.
 func (s *Semaphore) TryLease(ctx context.Context, n int64) (*Lease, error) {
 	return s.lease(ctx, s.want(n, false), "acquire")
 }

@@ -26,7 +26,15 @@ var ErrLocked error = &session.Sentinel{Kind: "locked", Text: "held by another"}
 // Held is ErrLocked with what the store says of a holder.
 type Held struct {
 	Holder string
-	For    time.Duration
+	For    time.Duration // when it said so
+	At     time.Time     // on our clock
+}
+
+// Now returns what is known now. As long as the store tells of nobody else, it is still the
+// same holder.
+func (h *Held) Now() *Held {
+	now := time.Now()
+	return &Held{h.Holder, h.For + now.Sub(h.At), now}
 }
 
 // Error says it with a precision that people can use.
@@ -170,7 +178,11 @@ func (c *Claim) event(ctx context.Context) (driver.Grant, error) {
 	c.mu.Lock()
 	news := a.inbox()
 	c.mu.Unlock()
-	timer := time.NewTimer(min(time.Until(a.due), a.said.Tell()))
+	next := time.Until(a.due)
+	if a.wait {
+		next = min(next, a.said.Tell())
+	}
+	timer := time.NewTimer(next)
 	defer timer.Stop()
 	select {
 	case r := <-a.replies:
@@ -193,7 +205,11 @@ func (c *Claim) event(ctx context.Context) (driver.Grant, error) {
 		}
 		return driver.Grant{}, nil
 	case <-ctx.Done():
-		return driver.Grant{}, session.WithTrouble(context.Cause(ctx), a.err)
+		why := a.err
+		if held, told := why.(*Held); told {
+			why = held.Now()
+		}
+		return driver.Grant{}, session.WithTrouble(context.Cause(ctx), why)
 	case <-c.s.Closing():
 		return driver.Grant{}, session.ErrClosed
 	}
@@ -329,7 +345,7 @@ func (c *Claim) answer(r reply) (driver.Grant, error) {
 func (c *Claim) busy(g driver.Grant) {
 	c.asking.err = ErrLocked
 	if g.Holder != "" {
-		held := &Held{g.Holder, g.HeldFor}
+		held := &Held{g.Holder, g.HeldFor, time.Now()}
 		c.asking.err = held
 		c.listener.HeldBy(held)
 	}
