@@ -110,10 +110,10 @@ func (c *Client) reconnected(reason string) {
 }
 
 // Close ends the client. Callers that wait for a lease get [ErrClosed]. Leases that are
-// held are released, and their contexts end. Close returns when all that is done. If Redis
-// does not answer, Close returns an error after 10 s. Leases that could not be released end
-// with their TTL. Goroutines end when their commands do, after the Redis client's
-// ReadTimeout. Closing again does nothing.
+// held are released, and their contexts end with cause ErrClosed. Close returns when all that
+// is done. If Redis does not answer, Close returns an error after 10 s. Leases that could not
+// be released end with their TTL. Goroutines end when their commands do, after the Redis
+// client's ReadTimeout. Closing again does nothing.
 func (c *Client) Close() error {
 	if !c.session.Open() {
 		return nil

@@ -375,9 +375,9 @@ func GuardHook() redis.Hook { return redishook.Guard(over) }
 // over says what is wrong with the leases that ctx comes from.
 func over(ctx context.Context) error {
 	for c := leasectx.Of(ctx); c != nil; c = c.Outer {
-		switch err := c.Lease.Err(); err {
-		case nil:
-		case ErrNotHeld:
+		switch err := c.Lease.Err(); {
+		case err == nil:
+		case errors.Is(err, ErrNotHeld):
 			l := (*Lease)(c.Lease.(*local.Hold))
 			return l.error("guard", fmt.Errorf("%w: the lease was released", ErrLost))
 		default:

@@ -33,7 +33,8 @@ func (l *Lease) WithContext(ctx context.Context) context.Context { return l.hold
 func (l *Lease) Done() <-chan struct{} { return l.Context().Done() }
 
 // Err returns nil while the lease is held. If the lease was lost, the error matches
-// [ErrLost] and says why. After a release it matches [ErrNotHeld]. Err looks at the clock
+// [ErrLost] and says why. After a release it matches [ErrNotHeld], and [ErrClosed] if it was
+// [Client.Close] that released the lease. Err looks at the clock
 // itself, so it is right even just after the process was suspended. But the process can be
 // suspended between the check and what follows. Only a fence helps there.
 func (l *Lease) Err() error { return l.hold().Err() }
@@ -203,7 +204,7 @@ func do(ctx context.Context, acquire func(context.Context) (*Lease, error), f fu
 		switch {
 		case err == nil:
 			err = released
-		case released != nil && !errors.Is(err, end): // else f has told of the loss
+		case released != nil && !errors.Is(err, end) && !errors.Is(end, err): // else f has told of the end
 			err = fmt.Errorf("%w; %w", err, released)
 		}
 	}()

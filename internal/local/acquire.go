@@ -221,7 +221,7 @@ func (l *Lock) firstHold(ctx context.Context, w *Want, g *Grant, trust keepalive
 		go g.forget(h.values)
 	case !s.Open():
 		s.Grow()
-		if g.revoke(session.ErrClosed) == nil {
+		if g.revoke(errClosed) == nil {
 			s.Done() // Close has
 		}
 		return nil, session.ErrClosed

@@ -2,6 +2,7 @@ package release_test
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -160,3 +161,39 @@ type counted struct {
 }
 
 func (c *counted) Close() error { c.closes.Add(1); return nil }
+
+// Close ends what runs under a lease. That says why, in its context and in its error.
+func TestDoTellsThatTheClientWasClosed(t *testing.T) {
+	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
+		for what, returned := range map[string]func(context.Context) error{
+			"the cause": context.Cause,
+			"the end":   func(ctx context.Context) error { return ctx.Err() },
+			"nothing":   func(context.Context) error { return nil },
+		} {
+			c := l.Near()
+			err := c.Mutex("x").Do(t.Context(), func(ctx context.Context) error {
+				require.NoError(t, c.Close())
+				<-ctx.Done()
+				require.Equal(t, context.Canceled, ctx.Err())
+				require.Equal(t, holdfast.ErrClosed, context.Cause(ctx))
+				return returned(ctx)
+			})
+			require.ErrorIs(t, err, holdfast.ErrClosed, what)
+			require.NotErrorIs(t, err, holdfast.ErrLost, what)
+			require.Equal(t, 1, strings.Count(err.Error(), "client closed"), err)
+		}
+	})
+}
+
+// The lease of another client says nothing about this one.
+func TestClientIsNotClosedWithTheContextOfAnother(t *testing.T) {
+	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
+		a, b := l.Near(), l.Near()
+		outer, held := l.Lease(a, "x"), l.Lease(b, "y")
+		require.NoError(t, a.Close())
+		err := held.Renew(outer.Context())
+		require.ErrorIs(t, err, context.Canceled)
+		require.NotErrorIs(t, err, holdfast.ErrClosed)
+		require.NoError(t, held.Release(outer.Context()))
+	})
+}
