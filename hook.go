@@ -201,6 +201,7 @@ func (c *Client) AddHook(hook Hook) {
 	if hook == nil {
 		panic("holdfast: nil hook")
 	}
+	c.made()
 	c.chain(hook)
 	// Not under the client's lock: the driver may be about to tell of a loss, which needs it.
 	d, able := driver.As[driver.Reporter](c.session.Driver)

@@ -212,7 +212,14 @@ func do(ctx context.Context, acquire func(context.Context) (*Lease, error), f fu
 	return f(l.WithContext(leasectx.Merged(ctx, l.Context())))
 }
 
-func (l *Lease) hold() *local.Hold { return (*local.Hold)(l) }
+// hold returns what is behind the lease. It panics if nothing is, as with the lease of a
+// failed call.
+func (l *Lease) hold() *local.Hold {
+	if l == nil || (*local.Hold)(l).Grant() == nil {
+		panic("holdfast: nil or zero Lease: check the error of the call that returns one")
+	}
+	return (*local.Hold)(l)
+}
 
 func (l *Lease) client() *Client { return l.hold().Client().(*Client) }
 
@@ -285,7 +292,12 @@ type Leases struct {
 // Context returns a context that ends as soon as any of the leases does. If one is lost, the
 // cause matches [ErrLost]. It has the values of the context that All was called with. Guards,
 // such as [GuardHook] and those below package fence, look at all of the leases.
-func (s *Leases) Context() context.Context { return s.ctx }
+func (s *Leases) Context() context.Context {
+	if s == nil || s.ctx == nil {
+		panic("holdfast: nil or zero Leases: check the error of All")
+	}
+	return s.ctx
+}
 
 // Each returns the leases in the order in which All was given their locks, such as for
 // their fences.
