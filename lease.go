@@ -17,7 +17,11 @@ import (
 // Lease is the right to hold a lock until a deadline, which each renewal moves. A lease
 // ends when it is released, or when it is lost. Its methods may be called from any
 // goroutine.
-type Lease local.Hold
+type Lease hold
+
+// hold is what a lease is made of. A Lease is no struct with a hold inside: one is made of
+// the other where hooks and methods need it, and that must cost nothing.
+type hold = local.Hold
 
 // Context returns a context that ends when the lease does. If the lease is lost, the
 // context ends with cause [ErrLost] before another holder can get the lock. It has the

@@ -21,7 +21,7 @@ import (
 func TestHooksSeeAttach(t *testing.T) {
 	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
 		a, b := l.Near(), l.Far()
-		e := newTelemetry(t, holdfast.WithHoldSpans(holdfast.Always))
+		e := newTelemetry(t, holdfast.WithHoldSpans(holdfast.HoldSpansAlways))
 		b.AddHook(e.hook)
 		lease := l.Attach(b, l.Detach(l.Take(lab.Permits(a.Semaphore("x", 3), 2))))
 		l.GiveBack(lease)
