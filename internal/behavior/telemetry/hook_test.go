@@ -237,7 +237,7 @@ func TestCloseEndsWhatIsWithinHooks(t *testing.T) {
 		require.NoError(t, lab.Promptly(t, lab.Soon, c.Close))
 		require.ErrorIs(t, w.Failed(lab.Soon), holdfast.ErrClosed)
 		require.ErrorIs(t, <-heard, holdfast.ErrClosed)
-		require.ErrorIs(t, lab.Promptly(t, lab.Soon, func() error { return <-ended }), context.Canceled)
+		require.ErrorIs(t, lab.Promptly(t, lab.Soon, func() error { return <-ended }), holdfast.ErrClosed)
 		l.GiveBack(held)
 		l.Free(other, "y")
 
