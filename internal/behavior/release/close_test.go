@@ -9,11 +9,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/fence"
 	"github.com/holdfast-go/holdfast/internal/behavior/lab"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
@@ -196,4 +198,19 @@ func TestClientIsNotClosedWithTheContextOfAnother(t *testing.T) {
 		require.NotErrorIs(t, err, holdfast.ErrClosed)
 		require.NoError(t, held.Release(outer.Context()))
 	})
+}
+
+// A lease that Close has released is over, for whatever guards the writes under it.
+func TestNothingIsWrittenUnderALeaseThatCloseHasReleased(t *testing.T) {
+	c := lab.WithPuppet(t, lab.Puppet{})
+	lease, err := c.Mutex("x").Lease(t.Context())
+	require.NoError(t, err)
+	ctx := context.WithoutCancel(lease.Context())
+	guarded := holdfast.GuardHook().ProcessHook(func(context.Context, redis.Cmder) error { return nil })
+	write := func() error { return guarded(ctx, redis.NewStatusCmd(ctx, "set", "k", "v")) }
+	require.NoError(t, write())
+	require.NoError(t, c.Close())
+	require.ErrorIs(t, write(), holdfast.ErrLost)
+	_, err = fence.Of(ctx)
+	require.ErrorIs(t, err, holdfast.ErrLost)
 }
