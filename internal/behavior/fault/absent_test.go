@@ -38,7 +38,11 @@ var onRedis = map[string]func(redis.UniversalClient) driver.Driver{
 	},
 }
 
-// misled returns a server, and clients that it surely does nothing for.
+// patient is a size of a pool. After as many errors of dialing, go-redis would go on to dial in
+// the background for a second after the client is closed.
+const patient = 1000
+
+// misled returns clients for which their server surely does nothing, by the reason.
 func misled(t *testing.T) map[string]redis.UniversalClient {
 	s := redistest.Real(t)
 	l := lab.New(t, s)
@@ -49,9 +53,9 @@ func misled(t *testing.T) map[string]redis.UniversalClient {
 		"no right to the keys":    client(l.User("b", "~other:*", "&*", "+@all")),
 		"a wrong password":        client(func(o *redis.Options) { o.Username, o.Password = "a", "guess" }),
 		"no such database":        client(func(o *redis.Options) { o.DB = 99 }),
-		"connection refused":      nobody.Client(t, func(o *redis.Options) { o.PoolSize = 1000 }), // or go-redis goes on dialing
+		"connection refused":      nobody.Client(t, func(o *redis.Options) { o.PoolSize = patient }),
 		"a client of a Cluster":   redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{s.Addr()}}),
-		"a client of a Sentinel":  redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "m", SentinelAddrs: []string{s.Addr()}}),
+		"a client of a Sentinel":  redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "m", SentinelAddrs: []string{s.Addr()}, PoolSize: patient}),
 		"no password":             passwordless(t),
 	}
 	nobody.Kill()
@@ -155,7 +159,7 @@ func TestCloseWaitsForNoReleaseOfALostLease(t *testing.T) {
 			l := lab.New(t, redistest.Real(t))
 			l.Remember()
 			log := new(lab.Log)
-			c := holdfast.Open(redisdriver.New(l.Link.Client(t, func(o *redis.Options) { o.ReadTimeout = ttl })),
+			c := holdfast.Open(redisdriver.New(l.Link.Client(t, func(o *redis.Options) { o.ReadTimeout, o.PoolSize = ttl, patient })),
 				holdfast.WithTTL(ttl), holdfast.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
 			l.Ready(c)
 			began := time.Now()

@@ -214,3 +214,24 @@ func TestNothingIsWrittenUnderALeaseThatCloseHasReleased(t *testing.T) {
 	_, err = fence.Of(ctx)
 	require.ErrorIs(t, err, holdfast.ErrLost)
 }
+
+// A lease that was held for too long is lost, but not over: the store still keeps it.
+func TestCloseReleasesALeaseThatWasHeldForTooLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var up atomic.Bool
+		c := holdfast.Open(lab.Puppet{OnRelease: func(driver.Lease) error {
+			if up.Load() {
+				return nil
+			}
+			return driver.ErrTransient
+		}}, holdfast.WithMaxHold(time.Second), holdfast.WithTTL(lab.Ages))
+		lease, err := c.Mutex("x").Lease(t.Context())
+		require.NoError(t, err)
+		<-lease.Done()
+		require.ErrorIs(t, lease.Release(t.Context()), holdfast.ErrHeldTooLong)
+		time.AfterFunc(5*time.Second, func() { up.Store(true) })
+		began := time.Now()
+		require.NoError(t, c.Close())
+		require.GreaterOrEqual(t, time.Since(began), 5*time.Second)
+	})
+}
