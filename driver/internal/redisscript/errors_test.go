@@ -1,8 +1,10 @@
 package redisscript_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"testing"
@@ -110,4 +112,52 @@ func (veto) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 
 func (veto) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
+}
+
+// A server that does not read a long command closes the connection, perhaps a little later. The
+// next command must not meet that: it may have been carried out for all that the client knows.
+func TestConnectionThatTheServerIsAboutToCloseIsNotUsedAgain(t *testing.T) {
+	rdb := redis.NewClient(&redis.Options{Dialer: func(context.Context, string, string) (net.Conn, error) {
+		ours, theirs := net.Pipe()
+		go closeAfterLongCommand(theirs)
+		return ours, nil
+	}})
+	defer rdb.Close()
+	for range 3 {
+		_, err := redisscript.Run(t.Context(), rdb, redisscript.New("try", "return 1").Call("test", 0, "k"))
+		require.ErrorContains(t, err, "NOAUTH Authentication required.")
+		require.ErrorContains(t, err, "set Username and Password")
+		require.ErrorIs(t, err, driver.ErrNotExecuted)
+	}
+}
+
+// closeAfterLongCommand is a server that wants a password. It closes a connection with the
+// first command after one that it did not read.
+func closeAfterLongCommand(conn net.Conn) {
+	defer conn.Close()
+	r := bufio.NewReader(conn)
+	for unread := false; ; {
+		var n, size int
+		if _, err := fmt.Fscanf(r, "*%d\r\n", &n); err != nil || unread {
+			return
+		}
+		words := make([]string, n)
+		for i := range words {
+			if _, err := fmt.Fscanf(r, "$%d\r\n", &size); err != nil {
+				return
+			}
+			word := make([]byte, size+2)
+			if _, err := io.ReadFull(r, word); err != nil {
+				return
+			}
+			words[i] = string(word[:size])
+		}
+		answer := "-NOAUTH Authentication required.\r\n"
+		if unread = words[0] == "evalsha"; unread {
+			answer = "-ERR Protocol error: unauthenticated multibulk length\r\n"
+		}
+		if _, err := io.WriteString(conn, answer); err != nil {
+			return
+		}
+	}
 }

@@ -2,6 +2,8 @@ package release_test
 
 import (
 	"context"
+	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -233,5 +235,31 @@ func TestCloseReleasesALeaseThatWasHeldForTooLong(t *testing.T) {
 		began := time.Now()
 		require.NoError(t, c.Close())
 		require.GreaterOrEqual(t, time.Since(began), 5*time.Second)
+	})
+}
+
+// hanging renews nothing, and its releases return only when their context ends.
+type hanging struct{ lab.Instant }
+
+func (hanging) Renew(_ context.Context, leases []driver.Lease) []error {
+	return slices.Repeat([]error{driver.ErrTransient}, len(leases))
+}
+
+func (hanging) Release(ctx context.Context, _ driver.Lease) error {
+	<-ctx.Done()
+	return driver.ErrTransient
+}
+
+func TestCloseCallsOffTheReleaseOfALostLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := holdfast.Open(hanging{}, holdfast.WithLogger(slog.New(slog.DiscardHandler)))
+		lease, err := c.Mutex("x").Lease(t.Context())
+		require.NoError(t, err)
+		<-lease.Done()
+		require.ErrorIs(t, lease.Release(t.Context()), holdfast.ErrLost)
+		synctest.Wait()
+		began := time.Now()
+		require.NoError(t, c.Close())
+		require.Zero(t, time.Since(began))
 	})
 }
