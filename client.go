@@ -24,7 +24,8 @@ import (
 const closeTimeout = 10 * time.Second
 
 // Client makes locks that live in one store. A program needs one for each Redis it keeps
-// locks on. Its methods may be called from any goroutine.
+// locks on. Its methods may be called from any goroutine. A Client is made by [New] or
+// [Open]; the methods of a zero one panic.
 type Client struct {
 	_       noCopy
 	session *session.Session
@@ -87,6 +88,13 @@ func open(d driver.Driver, cfg config) *Client {
 	return c
 }
 
+// made panics if nobody has made the client.
+func (c *Client) made() {
+	if c == nil || c.session == nil {
+		panic("holdfast: nil or zero Client: use New or Open")
+	}
+}
+
 // options returns what locks with the same options share. Most locks have the options of
 // the client, so that not every lease needs its own copy.
 func (c *Client) options(cfg config) *local.Options {
@@ -110,11 +118,12 @@ func (c *Client) reconnected(reason string) {
 }
 
 // Close ends the client. Callers that wait for a lease get [ErrClosed]. Leases that are
-// held are released, and their contexts end. Close returns when all that is done. If Redis
-// does not answer, Close returns an error after 10 s. Leases that could not be released end
-// with their TTL. Goroutines end when their commands do, after the Redis client's
-// ReadTimeout. Closing again does nothing.
+// held are released, and their contexts end with cause ErrClosed. Close returns when all that
+// is done. If Redis does not answer, Close returns an error after 10 s. Leases that could not
+// be released end with their TTL. Goroutines end when their commands do, after the Redis
+// client's ReadTimeout. Closing again does nothing.
 func (c *Client) Close() error {
+	c.made()
 	if !c.session.Open() {
 		return nil
 	}
@@ -163,6 +172,7 @@ func (c *Client) Close() error {
 //
 // For hooks Attach is a way to acquire, see [AcquireOp].
 func (c *Client) Attach(ctx context.Context, token string, opts ...LockOption) (*Lease, error) {
+	c.made()
 	kind, rest, _ := strings.Cut(token, ":")
 	old, name, _ := strings.Cut(rest, ":")
 	from := driver.Lease{Kind: driver.Kind(kind), Name: name, Token: old}

@@ -17,25 +17,25 @@ import (
 // the cause of a context, or an error of the store. Most are wrapped in a [*LockError].
 var (
 	// ErrLocked says that another holds the lock.
-	ErrLocked = claim.ErrLocked
+	ErrLocked = claim.ErrLocked // "held by another"
 	// ErrLost says that the lease ended before it was released: it could not be
 	// renewed in time, or it was taken away. Another may hold the lock now.
-	ErrLost = local.ErrLost
+	ErrLost = local.ErrLost // "lock lost"
 	// ErrExpired says that a lost lease was over by the clock: it was not renewed in time,
 	// or a clock was set forward. The store tells of other losses.
-	ErrExpired = local.ErrExpired
+	ErrExpired = local.ErrExpired // "not renewed in time"
 	// ErrHeldTooLong says that a lost lease had lasted for as long as [WithMaxHold] allows.
-	ErrHeldTooLong = local.ErrHeldTooLong
+	ErrHeldTooLong = local.ErrHeldTooLong // "held for as long as WithMaxHold allows"
 	// ErrQueueFull says that as many wait for a lock as [WithMaxWaiters] allows. The error
 	// also matches ErrLocked.
 	ErrQueueFull error = &session.Sentinel{Kind: "queue_full", Text: "too many wait"}
 	// ErrNotHeld says that the lock is not held: the lease was released before.
-	ErrNotHeld = local.ErrNotHeld
+	ErrNotHeld = local.ErrNotHeld // "lock not held"
 	// ErrClosed says that the client is closed.
-	ErrClosed = session.ErrClosed
+	ErrClosed = session.ErrClosed // "client closed"
 	// ErrDeadlock says that the context already carries a lease on the lock. The caller
 	// would wait for itself for ever.
-	ErrDeadlock = local.ErrDeadlock
+	ErrDeadlock = local.ErrDeadlock // "already held by this context"
 	// ErrLimitConflict says that a semaphore is in use with another limit.
 	ErrLimitConflict = driver.ErrLimitConflict
 	// ErrLimitExceeded says that a request was for more than the limit of a semaphore.
@@ -53,8 +53,9 @@ type LockError struct {
 	Err  error
 
 	// Of an error that matches ErrLocked: a holder's text, see [WithHolder], and for how
-	// long it had held the lock when the store last told. Of several holders it is any.
-	// Empty and 0 if the store does not tell: those on Redis and in memory do.
+	// long it has held the lock, unless somebody else has got it since the store last told.
+	// Of several holders it is any. Empty and 0 if the store does not tell: those on Redis
+	// and in memory do.
 	Holder  string
 	HeldFor time.Duration
 }

@@ -310,7 +310,7 @@ func ExampleNewTracingHook() {
 	defer web.Close()
 	for _, locks := range []*holdfast.Client{batch, web} {
 		locks.AddHook(holdfast.NewTracingHook(
-			holdfast.WithTracerProvider(provider), holdfast.WithHolderLinks(), holdfast.WithHoldSpans(holdfast.Always)))
+			holdfast.WithTracerProvider(provider), holdfast.WithHolderLinks(), holdfast.WithHoldSpans(holdfast.HoldSpansAlways)))
 	}
 	ctx := context.Background()
 

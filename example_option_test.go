@@ -219,7 +219,7 @@ func ExampleTracingOption() {
 		holdfast.WithLockClass(func(name string) string { class, _, _ := strings.Cut(name, ":"); return class }),
 		holdfast.WithAttributes(attribute.String("shop.region", "eu")),
 		holdfast.WithFilter(func(_ context.Context, op *holdfast.AcquireOp) bool { return op.Wait }),
-		holdfast.WithHoldSpans(holdfast.Never)))
+		holdfast.WithHoldSpans(holdfast.HoldSpansNever)))
 
 	fmt.Println("not traced:", locks.Mutex("orders:42").TryLock())
 	locks.Mutex("orders:43").Lock()

@@ -201,6 +201,7 @@ func (c *Client) AddHook(hook Hook) {
 	if hook == nil {
 		panic("holdfast: nil hook")
 	}
+	c.made()
 	c.chain(hook)
 	// Not under the client's lock: the driver may be about to tell of a loss, which needs it.
 	d, able := driver.As[driver.Reporter](c.session.Driver)
@@ -375,9 +376,9 @@ func GuardHook() redis.Hook { return redishook.Guard(over) }
 // over says what is wrong with the leases that ctx comes from.
 func over(ctx context.Context) error {
 	for c := leasectx.Of(ctx); c != nil; c = c.Outer {
-		switch err := c.Lease.Err(); err {
-		case nil:
-		case ErrNotHeld:
+		switch err := c.Lease.Err(); {
+		case err == nil:
+		case errors.Is(err, ErrNotHeld):
 			l := (*Lease)(c.Lease.(*local.Hold))
 			return l.error("guard", fmt.Errorf("%w: the lease was released", ErrLost))
 		default:

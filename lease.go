@@ -17,7 +17,11 @@ import (
 // Lease is the right to hold a lock until a deadline, which each renewal moves. A lease
 // ends when it is released, or when it is lost. Its methods may be called from any
 // goroutine.
-type Lease local.Hold
+type Lease hold
+
+// hold is what a lease is made of. A Lease is no struct with a hold inside: one is made of
+// the other where hooks and methods need it, and that must cost nothing.
+type hold = local.Hold
 
 // Context returns a context that ends when the lease does. If the lease is lost, the
 // context ends with cause [ErrLost] before another holder can get the lock. It has the
@@ -33,7 +37,8 @@ func (l *Lease) WithContext(ctx context.Context) context.Context { return l.hold
 func (l *Lease) Done() <-chan struct{} { return l.Context().Done() }
 
 // Err returns nil while the lease is held. If the lease was lost, the error matches
-// [ErrLost] and says why. After a release it matches [ErrNotHeld]. Err looks at the clock
+// [ErrLost] and says why. After a release it matches [ErrNotHeld], and [ErrClosed] if it was
+// [Client.Close] that released the lease. Err looks at the clock
 // itself, so it is right even just after the process was suspended. But the process can be
 // suspended between the check and what follows. Only a fence helps there.
 func (l *Lease) Err() error { return l.hold().Err() }
@@ -203,7 +208,7 @@ func do(ctx context.Context, acquire func(context.Context) (*Lease, error), f fu
 		switch {
 		case err == nil:
 			err = released
-		case released != nil && !errors.Is(err, end): // else f has told of the loss
+		case released != nil && !errors.Is(err, end) && !errors.Is(end, err): // else f has told of the end
 			err = fmt.Errorf("%w; %w", err, released)
 		}
 	}()
@@ -211,7 +216,14 @@ func do(ctx context.Context, acquire func(context.Context) (*Lease, error), f fu
 	return f(l.WithContext(leasectx.Merged(ctx, l.Context())))
 }
 
-func (l *Lease) hold() *local.Hold { return (*local.Hold)(l) }
+// hold returns what is behind the lease. It panics if nothing is, as with the lease of a
+// failed call.
+func (l *Lease) hold() *local.Hold {
+	if l == nil || (*local.Hold)(l).Grant() == nil {
+		panic("holdfast: nil or zero Lease: check the error of the call that returns one")
+	}
+	return (*local.Hold)(l)
+}
 
 func (l *Lease) client() *Client { return l.hold().Client().(*Client) }
 
@@ -284,7 +296,12 @@ type Leases struct {
 // Context returns a context that ends as soon as any of the leases does. If one is lost, the
 // cause matches [ErrLost]. It has the values of the context that All was called with. Guards,
 // such as [GuardHook] and those below package fence, look at all of the leases.
-func (s *Leases) Context() context.Context { return s.ctx }
+func (s *Leases) Context() context.Context {
+	if s == nil || s.ctx == nil {
+		panic("holdfast: nil or zero Leases: check the error of All")
+	}
+	return s.ctx
+}
 
 // Each returns the leases in the order in which All was given their locks, such as for
 // their fences.

@@ -22,7 +22,8 @@ import (
 //
 // A Mutex is a cheap handle. All handles of one name are the same lock, including for
 // Unlock, which any goroutine may call. A Mutex is not reentrant, but see [WithReentrancy]
-// and [WithOwner].
+// and [WithOwner]. It is made by [Client.Mutex]; the methods of a zero Mutex panic, as do
+// those of a zero [RWMutex] or [Semaphore].
 type Mutex struct{ handle }
 
 var _ sync.Locker = (*Mutex)(nil)
@@ -65,6 +66,11 @@ func (m *Mutex) Lease(ctx context.Context) (*Lease, error) {
 // returns an error that matches [ErrLocked]; its [LockError] says who holds the lock. If the
 // lock is taken away by force before TryLease has heard of its grant, the error matches
 // [ErrLost].
+//
+// TryLease does not wait for others, but for the store: until ctx ends, or the third attempt
+// has failed. Then it returns the store's last error. If connections are refused, that takes
+// about a second. If the store is silent, an attempt fails after the Redis client's
+// ReadTimeout.
 func (m *Mutex) TryLease(ctx context.Context) (*Lease, error) {
 	return m.lease(ctx, local.Want{}, "acquire")
 }
@@ -141,6 +147,7 @@ type handle struct {
 }
 
 func (c *Client) handle(k driver.Kind, name string, opts []LockOption) handle {
+	c.made()
 	cfg := &c.config // which most have in common
 	if len(opts) > 0 {
 		own := c.config
@@ -151,6 +158,14 @@ func (c *Client) handle(k driver.Kind, name string, opts []LockOption) handle {
 		cfg = &own
 	}
 	return handle{c: c, kind: k, name: name, config: cfg}
+}
+
+// client returns the client that has made the handle. It panics if none has.
+func (h *handle) client() *Client {
+	if h.c == nil {
+		panic("holdfast: zero Mutex, RWMutex or Semaphore: use the method of a Client that makes one")
+	}
+	return h.c
 }
 
 // base identifies the lock without an owner.
@@ -233,7 +248,7 @@ func (h *handle) lock(shared, wait bool) bool {
 
 // unlock undoes what lock has done, and reports whether there is anything to undo.
 func (h *handle) unlock(shared bool) bool {
-	held, ok := h.c.locks.TakeBack(h.id(shared), shared)
+	held, ok := h.client().locks.TakeBack(h.id(shared), shared)
 	if held == nil {
 		return ok
 	}
@@ -247,11 +262,12 @@ func (h *handle) unlock(shared bool) bool {
 
 // invalid is why nobody can lock this, whatever the state of the store.
 func (h *handle) invalid() error {
+	c := h.client()
 	if !validName(h.name) {
 		return ErrInvalidName
 	}
-	if ttl := h.config.hold.TTL; ttl < h.c.least {
-		return fmt.Errorf("a TTL of %v: on this store leases last at least %v: %w", ttl, h.c.least, errors.ErrUnsupported)
+	if ttl := h.config.hold.TTL; ttl < c.least {
+		return fmt.Errorf("a TTL of %v: on this store leases last at least %v: %w", ttl, c.least, errors.ErrUnsupported)
 	}
 	return nil
 }
@@ -330,7 +346,7 @@ func (h *handle) misuse(err error) {
 // inspect and force serve the methods of all primitives.
 
 func (h *handle) inspect(ctx context.Context) (Info, error) {
-	i, ok := driver.As[driver.Inspector](h.c.session.Driver)
+	i, ok := driver.As[driver.Inspector](h.client().session.Driver)
 	found := make(chan Info, 1) // which may come when nobody waits any more
 	err := h.c.await(ctx, h.base(), session.Errand{Op: "inspect", Able: ok, Do: func() error {
 		info, err := i.Inspect(leasectx.Exempt(ctx), h.kind, h.name)
@@ -346,7 +362,7 @@ func (h *handle) inspect(ctx context.Context) (Info, error) {
 }
 
 func (h *handle) force(ctx context.Context) error {
-	f, ok := driver.As[driver.Forcer](h.c.session.Driver)
+	f, ok := driver.As[driver.Forcer](h.client().session.Driver)
 	return h.c.await(ctx, h.base(), session.Errand{Op: "force unlock", Able: ok, Once: true, Do: func() error {
 		err := f.ForceRelease(leasectx.Exempt(ctx), h.kind, h.name)
 		if errors.Is(err, driver.ErrNotHeld) {

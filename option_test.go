@@ -1,6 +1,7 @@
 package holdfast_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -38,12 +39,12 @@ func TestOptionsThatMakeNoSensePanic(t *testing.T) {
 		"no driver":           func() { holdfast.Open(nil) },
 		"a nil driver client": func() { holdfast.Open(redisdriver.New(nil)) },
 	} {
-		t.Run(what, func(t *testing.T) { assert.Panics(t, f) })
+		t.Run(what, func(t *testing.T) { lab.Panics(t, f) }) // with the name of the package
 	}
 	t.Run("a ring", func(t *testing.T) {
 		ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})
 		defer func() { _ = ring.Close() }()
-		assert.Panics(t, func() { holdfast.New(ring) })
+		lab.Panics(t, func() { holdfast.New(ring) })
 	})
 	assert.NotPanics(t, func() {
 		holdfast.WithTTL(10 * time.Millisecond)
@@ -70,4 +71,36 @@ func TestLongestAndShortestTTLWork(t *testing.T) {
 		}
 		l.SoonFree(b, "x")
 	})
+}
+
+// What nobody has made says how it is made, rather than to panic somewhere inside.
+func TestZeroValuesSayHowTheyAreMade(t *testing.T) {
+	ctx, f := t.Context(), func(context.Context) error { t.Error("called"); return nil }
+	var c holdfast.Client
+	var m holdfast.Mutex
+	var rw holdfast.RWMutex
+	var s holdfast.Semaphore
+	for want, calls := range map[string][]func(){
+		"use New or Open": {
+			func() { c.Mutex("x") }, func() { c.RWMutex("x") }, func() { c.Semaphore("x", 1) }, func() { _ = c.Close() },
+			func() { _, _ = c.Attach(ctx, "mutex:t:x") }, func() { c.AddHook(holdfast.HookBase{}) },
+			func() { (*holdfast.Client)(nil).Mutex("x") },
+		},
+		"use the method of a Client": {
+			m.Lock, m.Unlock, func() { m.TryLock() }, func() { _, _ = m.Lease(ctx) }, func() { _, _ = m.TryLease(ctx) },
+			func() { _ = m.Do(ctx, f) }, func() { _, _ = m.Inspect(ctx) }, func() { _ = m.ForceUnlock(ctx) },
+			func() { _, _ = holdfast.All(ctx, &m) },
+			rw.Lock, rw.Unlock, rw.RLock, rw.RUnlock, rw.RLocker().Lock, func() { _, _ = rw.RLease(ctx) },
+			func() { _ = s.Acquire(ctx, 1) }, func() { s.TryAcquire(1) }, func() { s.Release(1) }, func() { _ = s.Resize(ctx, 1) },
+		},
+		"check the error": {
+			func() { new(holdfast.Lease).Context() }, func() { _ = new(holdfast.Lease).Release(ctx) }, func() { _ = new(holdfast.Lease).Err() },
+			func() { _ = new(holdfast.Lease).Renew(ctx) }, func() { new(holdfast.Lease).Token() },
+			func() { _ = (*holdfast.Lease)(nil).Release(ctx) }, func() { new(holdfast.Leases).Context() },
+		},
+	} {
+		for _, call := range calls {
+			assert.Contains(t, lab.Panics(t, call), want)
+		}
+	}
 }

@@ -42,7 +42,8 @@ func (rw *RWMutex) Lease(ctx context.Context) (*Lease, error) {
 }
 
 // TryLease returns a lease for writing if nobody holds the lock or waits for it. Otherwise
-// it returns an error that matches [ErrLocked].
+// it returns an error that matches [ErrLocked]. In an outage it does what [Mutex.TryLease]
+// does.
 func (rw *RWMutex) TryLease(ctx context.Context) (*Lease, error) {
 	return rw.lease(ctx, local.Want{}, "acquire")
 }
@@ -53,7 +54,8 @@ func (rw *RWMutex) RLease(ctx context.Context) (*Lease, error) {
 }
 
 // TryRLease returns a lease for reading if no writer holds the lock and nobody waits for
-// it. Otherwise it returns an error that matches [ErrLocked].
+// it. Otherwise it returns an error that matches [ErrLocked]. In an outage it does what
+// [Mutex.TryLease] does.
 func (rw *RWMutex) TryRLease(ctx context.Context) (*Lease, error) {
 	return rw.lease(ctx, local.Want{Shared: true}, "acquire")
 }

@@ -68,7 +68,8 @@ func (s *Semaphore) Lease(ctx context.Context, n int64) (*Lease, error) {
 }
 
 // TryLease returns a lease on n permits if they are free and nobody waits. Otherwise it
-// returns an error that matches [ErrLocked], or an error of [Semaphore.Lease].
+// returns an error that matches [ErrLocked], or an error of [Semaphore.Lease]. In an outage
+// it does what [Mutex.TryLease] does.
 func (s *Semaphore) TryLease(ctx context.Context, n int64) (*Lease, error) {
 	return s.lease(ctx, s.want(n, false), "acquire")
 }
@@ -88,7 +89,7 @@ func (s *Semaphore) Do(ctx context.Context, n int64, f func(ctx context.Context)
 // is below 1 or above 2^53 - 1.
 func (s *Semaphore) Resize(ctx context.Context, limit int64) error {
 	checkLimit(limit)
-	r, able := driver.As[driver.Resizer](s.c.session.Driver)
+	r, able := driver.As[driver.Resizer](s.client().session.Driver)
 	token := s.c.session.NewToken() // by which the store knows a repeat
 	return s.c.await(ctx, s.base(), session.Errand{Op: "resize", Able: able, Do: func() error {
 		return r.Resize(s.c.session.Under(ctx), s.name, token, limit)
@@ -156,7 +157,7 @@ func (s *Semaphore) Release(n int64) {
 	if n < 0 {
 		panic(fmt.Sprintf("holdfast: semaphore %q: release of %d permits", s.name, n))
 	}
-	parts, ok := s.c.locks.TakeBackSome(s.base(), n)
+	parts, ok := s.client().locks.TakeBackSome(s.base(), n)
 	if !ok {
 		panic(fmt.Sprintf("holdfast: semaphore %q: released more than held", s.name))
 	}

@@ -315,7 +315,7 @@ func (t *tracing) holdOf(l *Lease) *holdSpan {
 // context for the lease.
 func (t *tracing) hold(lease context.Context, on subject, acquired trace.Span, fixed bool) (context.Context, *holdSpan) {
 	h := &holdSpan{t: t, on: on, fixed: fixed, span: trace.SpanFromContext(context.Background()), began: time.Now()}
-	if t.holds == Always || t.holds == Parented && trace.SpanFromContext(lease).IsRecording() {
+	if t.holds == HoldSpansAlways || t.holds == HoldSpansParented && trace.SpanFromContext(lease).IsRecording() {
 		lease, h.span = t.start(lease, "hold", on, trace.WithLinks(trace.Link{SpanContext: acquired.SpanContext()}))
 	}
 	if t.links && h.span.SpanContext().IsValid() {
@@ -386,9 +386,9 @@ type HoldSpans int
 // When there is a span for a lease. A lease that is held for days, such as that of a
 // leader, is not seen until it ends, and never if its process crashes.
 const (
-	Parented HoldSpans = iota // if it was acquired within a span that is recorded
-	Always
-	Never
+	HoldSpansParented HoldSpans = iota // if it was acquired within a span that is recorded
+	HoldSpansAlways
+	HoldSpansNever
 )
 
 // WithTracerProvider sets where spans come from. The default is the global provider.
@@ -426,7 +426,7 @@ func WithLockClass(f func(name string) string) TracingOption {
 	return tracingOption(func(t *tracing) { t.class = f })
 }
 
-// WithHoldSpans sets which leases have a hold span. The default is [Parented].
+// WithHoldSpans sets which leases have a hold span. The default is [HoldSpansParented].
 func WithHoldSpans(h HoldSpans) TracingOption {
 	return tracingOption(func(t *tracing) { t.holds = h })
 }

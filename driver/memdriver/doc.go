@@ -20,5 +20,5 @@
 // It cannot fail. No answer is late or lost, and nothing outlives the process. A test of what a
 // program does in an outage wraps it, see the example.
 //
-// It is also the contract in as few lines as we could find: read claim.go first.
+// Its source is the contract of package driver in as few lines as we could find.
 package memdriver

@@ -17,7 +17,7 @@ import (
 // Without a majority, a request that does not wait gives everything back, on every node. A
 // request that waits stays in the queues of the nodes, and keeps its votes for a little
 // while.
-func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, error) {
+func (d *redlock) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, error) {
 	if err := d.valid(r); err != nil {
 		return driver.Grant{}, err
 	}
@@ -37,7 +37,7 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 }
 
 // ask asks one node, and notes the answer.
-func (d *Driver) ask(ctx context.Context, b *ballot, n *node, ask uint64) {
+func (d *redlock) ask(ctx context.Context, b *ballot, n *node, ask uint64) {
 	r, term, ok := b.begin(n, ask)
 	if !ok {
 		return
@@ -54,7 +54,7 @@ func (d *Driver) ask(ctx context.Context, b *ballot, n *node, ask uint64) {
 }
 
 // lost answers a request that did not get a majority.
-func (d *Driver) lost(ctx context.Context, b *ballot, r *driver.Request) (driver.Grant, error) {
+func (d *redlock) lost(ctx context.Context, b *ballot, r *driver.Request) (driver.Grant, error) {
 	answer, queued, err := b.verdict()
 	switch {
 	case answer.Status == driver.Granted: // meanwhile

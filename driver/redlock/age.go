@@ -22,7 +22,7 @@ type age struct {
 
 // age finds out how old a node is. Its answers before this call were given at that age at the
 // latest, or by an earlier process.
-func (d *Driver) age(ctx context.Context, n *node) age {
+func (d *redlock) age(ctx context.Context, n *node) age {
 	if d.longest == 0 {
 		return age{}
 	}
@@ -53,4 +53,6 @@ func (a age) certain() bool { return !time.Now().Before(a.proven) }
 // that was not restarted, and it would refuse us. So a client that was just started has the
 // lock at once if all nodes vote for it. When it has watched nodes for long enough, it can
 // do without some of them.
-func (d *Driver) enough(votes, claims int) int { return votes - min(claims, len(d.nodes)-d.majority()) }
+func (d *redlock) enough(votes, claims int) int {
+	return votes - min(claims, len(d.nodes)-d.majority())
+}

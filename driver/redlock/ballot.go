@@ -15,7 +15,7 @@ import (
 // ballot is what the nodes have said to one token, from its first ask until it is
 // released or has come to nothing.
 type ballot struct {
-	d *Driver
+	d *redlock
 
 	confirming sync.Mutex // held while the nodes are made to agree on a fence
 
@@ -58,7 +58,7 @@ type vote struct {
 }
 
 // ballot returns the ballot of a token, a new one for a new token, and notes its ask.
-func (d *Driver) ballot(r *driver.Request) *ballot {
+func (d *redlock) ballot(r *driver.Request) *ballot {
 	d.mu.Lock()
 	b := d.ballots[r.Token]
 	if b == nil {
@@ -79,7 +79,7 @@ func (d *Driver) ballot(r *driver.Request) *ballot {
 }
 
 // forget ends the ballot of a token, and returns it, or nil.
-func (d *Driver) forget(token string) *ballot {
+func (d *redlock) forget(token string) *ballot {
 	d.mu.Lock()
 	b := d.ballots[token]
 	delete(d.ballots, token)

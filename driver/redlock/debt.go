@@ -21,7 +21,7 @@ type debt struct {
 }
 
 // owe has a token released on a node in the background.
-func (d *Driver) owe(n *node, l driver.Lease) {
+func (d *redlock) owe(n *node, l driver.Lease) {
 	l.Unsettled = true // the release itself may be overtaken by an ask
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -44,7 +44,7 @@ func (n *node) owes(token string) bool {
 }
 
 // pay releases what is owed to a node until there is no more.
-func (d *Driver) pay(n *node) {
+func (d *redlock) pay(n *node) {
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		for l, ok := n.due(); ok; l, ok = n.due() {
 			if !answered(d.release(d.life, n, l)) {
@@ -87,7 +87,7 @@ func (n *node) paid(token string) {
 }
 
 // release releases a token on one node.
-func (d *Driver) release(ctx context.Context, n *node, l driver.Lease) error {
+func (d *redlock) release(ctx context.Context, n *node, l driver.Lease) error {
 	_, err := call(ctx, d, n, d.limit(l.TTL), func(ctx context.Context) (any, error) { return nil, n.Release(ctx, l) })
 	return err
 }

@@ -27,17 +27,17 @@
 //
 // Where the nodes have queues, a waiter queues on each of them. A release wakes the waiter:
 // the nodes push their votes to it. Waiters that come at the same time can split the votes.
-// Then all give way that do not have the vote of the first node; see wait.go. So the order
-// of service is first come, first served as a rule, not always. Where the nodes have no
-// queue, a waiter asks again at random times.
+// Then all give way that do not have the vote of the first node. So the order of service is
+// first come, first served as a rule, not always. Where the nodes have no queue, a waiter
+// asks again at random times.
 //
 // # Fences
 //
 // Nodes have fences of their own. The largest fence of the majority is written to a
 // majority, with one more request to each node, before it is handed out. So fences increase
-// from one holder to the next even if no two holders have the same majority; fence.go says
-// why. Readers that hold at the same time have different fences, but in no particular
-// order. Nodes without fences (setnx) make a lock without fences.
+// from one holder to the next even if no two holders have the same majority. Readers that
+// hold at the same time have different fences, but in no particular order. Nodes without
+// fences (setnx) make a lock without fences.
 //
 // If nodes have failed meanwhile, a token can get a larger fence than before. That happens
 // when another process repeats it, or another token of its owner joins it.

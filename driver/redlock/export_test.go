@@ -4,12 +4,12 @@ import "github.com/holdfast-go/holdfast/driver"
 
 // Ballots is how many tokens a driver keeps ballots of.
 func Ballots(d driver.Driver) int {
-	var r *Driver
+	var r *redlock
 	switch d := d.(type) {
-	case *Driver:
+	case *redlock:
 		r = d
 	case *native:
-		r = d.Driver
+		r = d.redlock
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -32,7 +32,7 @@ const rounds = 8
 // Two readers that raise at the same time can push each other up: a node that has given out
 // more since answers with a new fence. From the second round on a random lead decides
 // between them.
-func (d *Driver) confirm(ctx context.Context, b *ballot) (driver.Grant, bool) {
+func (d *redlock) confirm(ctx context.Context, b *ballot) (driver.Grant, bool) {
 	if b.result().votes < d.majority() {
 		return driver.Grant{}, false
 	}
@@ -88,7 +88,7 @@ func (b *ballot) lease() driver.Lease {
 }
 
 // raise raises the fence of the lease on one node to that of a grant.
-func (d *Driver) raise(ctx context.Context, b *ballot, n *node, l driver.Lease, g driver.Grant) {
+func (d *redlock) raise(ctx context.Context, b *ballot, n *node, l driver.Lease, g driver.Grant) {
 	b.mu.Lock()
 	term := b.votes[n.i].term
 	b.mu.Unlock()

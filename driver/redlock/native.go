@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-go/holdfast/driver/internal/redisscript"
 )
 
-// native is a Driver whose nodes can do more than the least.
-type native struct{ *Driver }
+// native is a redlock whose nodes can do more than the least.
+type native struct{ *redlock }
 
 var (
 	_ driver.Inspector  = (*native)(nil)
@@ -28,7 +28,7 @@ func (n *node) able() bool {
 }
 
 // poll asks all nodes something, and returns the answers and the errors.
-func poll[T any](ctx context.Context, d *Driver, f func(context.Context, *node) (T, error)) ([]T, []error) {
+func poll[T any](ctx context.Context, d *redlock, f func(context.Context, *node) (T, error)) ([]T, []error) {
 	var mu sync.Mutex
 	answers, errs := make([]T, len(d.nodes)), make([]error, len(d.nodes))
 	for i := range errs {
@@ -47,7 +47,7 @@ func poll[T any](ctx context.Context, d *Driver, f func(context.Context, *node) 
 
 // ForceRelease implements [driver.Forcer].
 func (d *native) ForceRelease(ctx context.Context, k driver.Kind, name string) error {
-	_, errs := poll(ctx, d.Driver, func(ctx context.Context, n *node) (any, error) {
+	_, errs := poll(ctx, d.redlock, func(ctx context.Context, n *node) (any, error) {
 		f, _ := driver.As[driver.Forcer](n.Driver)
 		return nil, f.ForceRelease(ctx, k, name)
 	})
@@ -59,7 +59,7 @@ func (d *native) Downgrade(ctx context.Context, l driver.Lease, weight int64) er
 	if l.Kind != driver.RWMutex {
 		return redisscript.Unsupported("redlock", l.Kind)
 	}
-	_, errs := poll(ctx, d.Driver, func(ctx context.Context, n *node) (any, error) {
+	_, errs := poll(ctx, d.redlock, func(ctx context.Context, n *node) (any, error) {
 		g, _ := driver.As[driver.Downgrader](n.Driver)
 		return nil, d.vouched(n, []driver.Lease{l}, func() []error { return []error{g.Downgrade(ctx, l, weight)} })[0]
 	})
@@ -67,7 +67,7 @@ func (d *native) Downgrade(ctx context.Context, l driver.Lease, weight int64) er
 }
 
 // byMajority makes one answer of what the nodes said of a lease.
-func (d *Driver) byMajority(errs []error) error {
+func (d *redlock) byMajority(errs []error) error {
 	answers := make([][]error, len(errs))
 	for i, err := range errs {
 		answers[i] = []error{err}
@@ -81,7 +81,7 @@ func (d *native) Inspect(ctx context.Context, k driver.Kind, name string) (drive
 	if k != driver.Mutex && k != driver.RWMutex {
 		return driver.Info{Name: name}, redisscript.Unsupported("redlock", k)
 	}
-	infos, errs := poll(ctx, d.Driver, func(ctx context.Context, n *node) (driver.Info, error) {
+	infos, errs := poll(ctx, d.redlock, func(ctx context.Context, n *node) (driver.Info, error) {
 		i, _ := driver.As[driver.Inspector](n.Driver)
 		return i.Inspect(ctx, k, name)
 	})
@@ -107,7 +107,7 @@ func (d *native) Inspect(ctx context.Context, k driver.Kind, name string) (drive
 
 // holders finds the tokens that hold the lock on a majority. They have one fence there, or
 // will in a moment. Until then only what they say of themselves tells them apart.
-func (d *Driver) holders(seen []driver.Holder) []driver.Holder {
+func (d *redlock) holders(seen []driver.Holder) []driver.Holder {
 	var found []driver.Holder
 	look := func(a, b driver.Holder) bool { return a.Holder == b.Holder && a.Shared == b.Shared }
 	same := func(a, b driver.Holder) bool { return a.Fence == b.Fence && look(a, b) }
@@ -134,7 +134,7 @@ func (d *Driver) holders(seen []driver.Holder) []driver.Holder {
 
 // asSeen makes one holder of what the nodes see: since its first vote, and until it has
 // no majority any more.
-func (d *Driver) asSeen(of []driver.Holder) driver.Holder {
+func (d *redlock) asSeen(of []driver.Holder) driver.Holder {
 	h := of[0]
 	slices.SortFunc(of, func(a, b driver.Holder) int { return cmp.Compare(b.TimeLeft, a.TimeLeft) })
 	h.TimeLeft = of[d.majority()-1].TimeLeft
@@ -148,7 +148,7 @@ func (d *Driver) asSeen(of []driver.Holder) driver.Holder {
 }
 
 // Notices implements [driver.Notifier]: it passes the notices of the nodes on.
-func (d *Driver) Notices() bool {
+func (d *redlock) Notices() bool {
 	return !slices.ContainsFunc(d.nodes, func(n *node) bool {
 		teller, able := driver.As[driver.Notifier](n.Driver)
 		return !able || !teller.Notices()

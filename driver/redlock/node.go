@@ -36,7 +36,7 @@ func newNode(i int, d driver.Driver) *node {
 
 // call calls a node. The context that f gets ends after limit, but f may well not: only
 // some clients can give up a command in flight.
-func call[T any](ctx context.Context, d *Driver, n *node, limit time.Duration, f func(context.Context) (T, error)) (T, error) {
+func call[T any](ctx context.Context, d *redlock, n *node, limit time.Duration, f func(context.Context) (T, error)) (T, error) {
 	if n.stuck.Load() > 0 && n.pending.Load() >= maxPending {
 		var none T
 		return none, errSilent
@@ -60,7 +60,7 @@ func call[T any](ctx context.Context, d *Driver, n *node, limit time.Duration, f
 //
 // enough is told how many answers are missing, and how many of them from nodes that owe an
 // older answer, too, and that are better not waited for.
-func (d *Driver) each(ctx context.Context, limit time.Duration, nodes []*node, call func(context.Context, *node), enough func(missing, silent int) bool) {
+func (d *redlock) each(ctx context.Context, limit time.Duration, nodes []*node, call func(context.Context, *node), enough func(missing, silent int) bool) {
 	done := make(chan *node, len(nodes))
 	waiting := map[*node]bool{}
 	for _, n := range nodes {
@@ -96,7 +96,7 @@ func (d *Driver) each(ctx context.Context, limit time.Duration, nodes []*node, c
 }
 
 // settled is enough when a majority has answered, and all nodes that can be expected to.
-func (d *Driver) settled(missing, silent int) bool {
+func (d *redlock) settled(missing, silent int) bool {
 	return missing == silent && len(d.nodes)-missing >= d.majority()
 }
 

@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-go/holdfast/driver/internal/redisscript"
 )
 
-// Driver keeps locks on a majority of nodes. See the package for how.
-type Driver struct {
+// redlock keeps locks on a majority of nodes. See the package for how.
+type redlock struct {
 	config
 	nodes  []*node
 	fenced bool // all nodes can raise a fence
@@ -28,8 +28,8 @@ type Driver struct {
 }
 
 var (
-	_ driver.Driver   = (*Driver)(nil)
-	_ driver.Reporter = (*Driver)(nil)
+	_ driver.Driver   = (*redlock)(nil)
+	_ driver.Reporter = (*redlock)(nil)
 )
 
 type config struct {
@@ -88,7 +88,7 @@ func New(nodes []driver.Driver, opts ...Option) driver.Driver {
 	if len(nodes) < 3 || len(nodes)%2 == 0 {
 		panic(fmt.Sprintf("redlock: %d nodes, want 3, 5, 7 or so", len(nodes)))
 	}
-	d := &Driver{config: defaults, fenced: true, ballots: map[string]*ballot{}}
+	d := &redlock{config: defaults, fenced: true, ballots: map[string]*ballot{}}
 	for _, o := range opts {
 		o.apply(&d.config)
 	}
@@ -113,10 +113,10 @@ func New(nodes []driver.Driver, opts ...Option) driver.Driver {
 }
 
 // majority is how many nodes decide.
-func (d *Driver) majority() int { return len(d.nodes)/2 + 1 }
+func (d *redlock) majority() int { return len(d.nodes)/2 + 1 }
 
 // limit is how long a node may take to answer when leases last ttl, 0 if that is not known.
-func (d *Driver) limit(ttl time.Duration) time.Duration {
+func (d *redlock) limit(ttl time.Duration) time.Duration {
 	if ttl == 0 {
 		return d.timeout
 	}
@@ -127,7 +127,7 @@ func (d *Driver) limit(ttl time.Duration) time.Duration {
 // differ by 1 % in rate.
 func margin(ttl time.Duration) time.Duration { return ttl/100 + 2*time.Millisecond }
 
-func (d *Driver) valid(r *driver.Request) error {
+func (d *redlock) valid(r *driver.Request) error {
 	if r.Kind != driver.Mutex && r.Kind != driver.RWMutex {
 		return redisscript.Unsupported("redlock", r.Kind)
 	}
@@ -139,7 +139,7 @@ func (d *Driver) valid(r *driver.Request) error {
 
 // lasting refuses a TTL that is longer than the time for which a restarted node has no
 // vote.
-func (d *Driver) lasting(ttl time.Duration) error {
+func (d *redlock) lasting(ttl time.Duration) error {
 	if d.longest > 0 && ttl > d.longest {
 		return redisscript.Refusal(fmt.Errorf("redlock: a TTL of %v, longer than %v; see WithDelayedRestart", ttl, d.longest))
 	}
@@ -147,7 +147,7 @@ func (d *Driver) lasting(ttl time.Duration) error {
 }
 
 // OnReconnect implements [driver.Reporter] for each node that does.
-func (d *Driver) OnReconnect(f func(reason string)) {
+func (d *redlock) OnReconnect(f func(reason string)) {
 	for _, n := range d.nodes {
 		if r, ok := driver.As[driver.Reporter](n.Driver); ok {
 			r.OnReconnect(f)
@@ -158,7 +158,7 @@ func (d *Driver) OnReconnect(f func(reason string)) {
 // Close implements [driver.Driver]. It ends what goes on in the background, including
 // releases that a node has not answered yet, and closes the nodes. A call that hangs on a
 // frozen server ends when its client's ReadTimeout has passed.
-func (d *Driver) Close() error {
+func (d *redlock) Close() error {
 	d.mu.Lock()
 	d.closed = true
 	ballots := d.ballots
@@ -177,7 +177,7 @@ func (d *Driver) Close() error {
 }
 
 // background runs f unless the driver is closed.
-func (d *Driver) background(f func()) bool {
+func (d *redlock) background(f func()) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {

@@ -11,7 +11,7 @@ import (
 
 // Release implements [driver.Driver]. It releases on every node. One that does not answer
 // in time is not waited for; its release goes on in the background.
-func (d *Driver) Release(ctx context.Context, l driver.Lease) error {
+func (d *redlock) Release(ctx context.Context, l driver.Lease) error {
 	if err := ctx.Err(); err != nil {
 		return redisscript.Classify(err)
 	}
@@ -36,7 +36,7 @@ func (d *Driver) Release(ctx context.Context, l driver.Lease) error {
 }
 
 // drop gives up all that a ballot has or may yet get.
-func (d *Driver) drop(ctx context.Context, b *ballot) {
+func (d *redlock) drop(ctx context.Context, b *ballot) {
 	d.forget(b.req.Token)
 	var nodes []*node
 	b.mu.Lock()
@@ -51,7 +51,7 @@ func (d *Driver) drop(ctx context.Context, b *ballot) {
 
 // releaseOn releases a token on some nodes, and returns what they all say. b is its
 // ballot, nil if there is none.
-func (d *Driver) releaseOn(ctx context.Context, b *ballot, l driver.Lease, nodes []*node) []error {
+func (d *redlock) releaseOn(ctx context.Context, b *ballot, l driver.Lease, nodes []*node) []error {
 	var mu sync.Mutex
 	errs := make([]error, len(d.nodes))
 	for i := range errs {

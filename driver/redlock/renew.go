@@ -12,7 +12,7 @@ import (
 // Renew implements [driver.Driver]. Each node gets the whole batch. A lease goes on if a
 // majority says so. That includes nodes that were restarted, for what they remember is true;
 // it does not include nodes whose vote is being given back, see vouched.
-func (d *Driver) Renew(ctx context.Context, leases []driver.Lease) []error {
+func (d *redlock) Renew(ctx context.Context, leases []driver.Lease) []error {
 	errs := make([]error, len(leases))
 	if err := ctx.Err(); err != nil {
 		for i := range errs {
@@ -62,7 +62,7 @@ func (d *Driver) Renew(ctx context.Context, leases []driver.Lease) []error {
 // Whether a release is under way is asked before the call and after it. The wrong version asks
 // only afterwards: a release that began before the call may be done by then, and have come to
 // the node second.
-func (d *Driver) vouched(n *node, leases []driver.Lease, do func() []error) []error {
+func (d *redlock) vouched(n *node, leases []driver.Lease, do func() []error) []error {
 	terms := make([]int, len(leases))
 	doubts := make([]error, len(leases))
 	for i, l := range leases {
@@ -86,7 +86,7 @@ func (d *Driver) vouched(n *node, leases []driver.Lease, do func() []error) []er
 
 // standing returns the term of a node's vote for a token, and why the vote does not count
 // even if the node still has it, nil if it does.
-func (d *Driver) standing(n *node, token string) (term int, doubt error) {
+func (d *redlock) standing(n *node, token string) (term int, doubt error) {
 	if n.owes(token) {
 		return 0, errGiving
 	}
@@ -109,7 +109,7 @@ func (d *Driver) standing(n *node, token string) (term int, doubt error) {
 }
 
 // renewed is what the nodes say of lease j of a batch.
-func (d *Driver) renewed(answers [][]error, j int) error {
+func (d *redlock) renewed(answers [][]error, j int) error {
 	errs := make([]error, len(d.nodes))
 	held, lost := 0, 0
 	for i, of := range answers {

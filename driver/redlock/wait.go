@@ -62,7 +62,7 @@ func (b *ballot) hear(n *node, term int, g driver.Grant) {
 }
 
 // pushed takes the vote that a node has pushed.
-func (d *Driver) pushed(b *ballot, n *node, term int, g driver.Grant) {
+func (d *redlock) pushed(b *ballot, n *node, term int, g driver.Grant) {
 	if term > 0 {
 		// The push may be an old one, of a vote that was given back since. Ask.
 		b.mu.Lock()
@@ -84,7 +84,7 @@ func (d *Driver) pushed(b *ballot, n *node, term int, g driver.Grant) {
 }
 
 // elect tells the client if it has won by now, and else keeps the minority for a while.
-func (d *Driver) elect(b *ballot, tag string) {
+func (d *redlock) elect(b *ballot, tag string) {
 	b.mu.Lock()
 	known := b.won
 	b.mu.Unlock()
@@ -171,7 +171,7 @@ func (b *ballot) minority() bool {
 }
 
 // yield gives a minority back.
-func (d *Driver) yield(b *ballot) {
+func (d *redlock) yield(b *ballot) {
 	b.mu.Lock()
 	b.timer = nil
 	b.yields = min(b.yields+1, doublings)
@@ -194,7 +194,7 @@ func (d *Driver) yield(b *ballot) {
 // a whole TTL. A node that refuses such an ask refuses all that follow it, too, so a vote that
 // was given back in this way is spoiled. So is one of which it is not known whether it was
 // given back; the release is repeated, lest the vote stay where it is of no use.
-func (d *Driver) giveBack(ctx context.Context, b *ballot) []*node {
+func (d *redlock) giveBack(ctx context.Context, b *ballot) []*node {
 	b.mu.Lock()
 	var nodes []*node
 	minority := b.minority()

@@ -334,6 +334,8 @@ func (s *suite) closes() {
 	s.returned(w)
 	require.ErrorIs(s, w.err, holdfast.ErrClosed)
 	require.ErrorIs(s, held.Err(), holdfast.ErrNotHeld)
+	require.ErrorIs(s, held.Err(), holdfast.ErrClosed)
+	require.ErrorIs(s, context.Cause(held.Context()), holdfast.ErrClosed)
 	s.release(s.take(b.Mutex(s.lock).Lease)) // long before the TTL is over
 	s.release(other)
 	s.release(s.take(b.Mutex(s.lock + " of the other").Lease))

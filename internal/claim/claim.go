@@ -78,6 +78,7 @@ type Claim struct {
 	// uncertain counts the asks of which it is not known whether the store has carried them out
 	// or still will. As long as there are any, giving the token up must leave a tombstone.
 	uncertain atomic.Int32
+	left      atomic.Bool // an answer left something behind in the store
 	ceased    atomic.Bool // nobody wants the lock by this token any more
 	settled   atomic.Bool // the release of its token is done
 	straggled atomic.Bool // an ask has been answered since the token was given up

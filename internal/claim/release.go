@@ -26,6 +26,7 @@ type Releaser struct {
 	deadline time.Time                                 // set when the first attempt fails
 	pause    time.Duration
 	maybe    bool // a release may have been carried out without our hearing of it
+	late     bool // see Late
 }
 
 // Releaser returns what releases the token, with which nobody asks any more. It is an
@@ -51,6 +52,10 @@ func (c *Claim) PartReleaser(ctx context.Context, part func(context.Context, dri
 // returns what a release would.
 func (r *Releaser) Instead(send func(context.Context, driver.Lease) error) { r.instead = send }
 
+// Late says that the lease was lost: the store has ended it, or is about to. A release may
+// save the next holder a moment. It is not worth a line in the log, nor that Close waits.
+func (r *Releaser) Late() { r.late, r.ctx = true, r.c.s.While(r.ctx) }
+
 // Cease notes that nobody wants the lock by this token any more, although it is not
 // released: another token takes the lock over.
 func (c *Claim) Cease() { c.ceased.Store(true) }
@@ -58,13 +63,18 @@ func (c *Claim) Cease() { c.ceased.Store(true) }
 // Withdraw gives up the token in the background, whatever became of its asks: its place in
 // the queue, or a grant that nobody used. It is called within an operation.
 func (c *Claim) Withdraw(ctx context.Context) {
-	if a := c.asking; a.clean && a.underWay == 0 && c.uncertain.Load() == 0 {
+	if a := c.asking; a.heard && a.underWay == 0 && c.absent() {
 		return
 	}
 	c.s.Grow()
 	r := c.Releaser(ctx, "", nil)
 	r.Background()
 }
+
+// absent reports whether the store surely knows nothing of a token: no ask has left anything
+// behind there, and none that may still do so is under way. Once the token is given up it
+// stays so.
+func (c *Claim) absent() bool { return c.uncertain.Load() == 0 && !c.left.Load() }
 
 // Run releases and returns the result: nil, driver.ErrNotHeld if the lock had been taken
 // away, or why the store could not be told. It returns a refusal at once, and then goes on
@@ -123,7 +133,7 @@ func (r *Releaser) end(err error) error {
 			return nil // its time has run out since, but it was given up before
 		}
 		return driver.ErrNotHeld
-	case err != nil:
+	case err != nil && !r.late:
 		r.c.listener.Log().Warn("holdfast: not released, the store keeps it until its TTL is over",
 			"kind", string(r.c.ID.Kind), "lock", r.c.ID.Name, "ttl", r.c.TTL, "error", err)
 	}
@@ -141,7 +151,9 @@ func (r *Releaser) run(told chan<- error) error {
 		}
 		closing := r.c.s.Closing()
 		if errors.Is(err, driver.ErrTransient) {
-			closing = nil
+			if !r.late {
+				closing = nil
+			}
 		} else {
 			select {
 			case told <- err:
@@ -186,6 +198,8 @@ func (r *Releaser) try() (err error, final bool) {
 	}
 	if err == nil {
 		r.c.s.Answered()
+	} else if r.c.absent() {
+		err, final = nil, true // there is nothing to release, only the driver had to be told
 	}
 	if final && r.part == nil {
 		r.c.settled.Store(true)

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/behavior/lab"
 	"github.com/holdfast-go/holdfast/internal/claim"
 )
 
@@ -146,5 +147,60 @@ func TestHolderHearsOfItsLossAndOfOthers(t *testing.T) {
 		ask.Wake(driver.Grant{Status: driver.Lost})
 		require.Equal(t, 1, c.wanted)
 		require.Equal(t, []error{claim.ErrTakenAway}, c.lost)
+	})
+}
+
+// A waiter that gives up while the store fails is withdrawn, unless the store surely knows
+// nothing of it. Then the driver is told once, and nobody of a failure.
+func TestWaiterIsWithdrawnUntilTheStoreSurelyKnowsNothingOfIt(t *testing.T) {
+	unsent := errors.Join(driver.ErrTransient, driver.ErrNotExecuted)
+	for name, test := range map[string]struct {
+		answer   lab.Result
+		releases int
+	}{
+		"in the queue": {lab.Result{Grant: driver.Grant{Status: driver.Queued}}, 3},
+		"not known":    {lab.Result{Err: driver.ErrTransient}, 3},
+		"not sent":     {lab.Result{Err: unsent}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			alone(t, true, func(t *testing.T, s *store, c *claimant) {
+				s.release = after(unsent, unsent, nil)
+				ctx, cancel := context.WithCancel(t.Context())
+				w := c.wait(ctx)
+				(<-s.Asks).Answer <- test.answer
+				synctest.Wait()
+				cancel()
+				require.True(t, w.returned())
+				c.s.Grow()
+				c.Withdraw(context.Background())
+				c.s.Done()
+				time.Sleep(ttl)
+				require.Len(t, s.Released(), test.releases)
+				require.Empty(t, c.log.String())
+			})
+		})
+	}
+}
+
+// It becomes sure when the last ask that is under way fails.
+func TestWithdrawalEndsWhenTheLastAskTurnsOutNotToBeSent(t *testing.T) {
+	alone(t, true, func(t *testing.T, s *store, c *claimant) {
+		s.release = after(driver.ErrTransient)
+		ctx, cancel := context.WithCancel(t.Context())
+		w := c.wait(ctx)
+		ask := <-s.Asks
+		cancel()
+		require.True(t, w.returned())
+		c.s.Grow()
+		c.Withdraw(context.Background())
+		c.s.Done()
+		time.Sleep(ttl / 2)
+		require.Greater(t, len(s.Released()), 2)
+		ask.Answer <- lab.Result{Err: errors.Join(driver.ErrTransient, driver.ErrNotExecuted)}
+		time.Sleep(2 * time.Second) // the longest pause, with jitter
+		ends := len(s.Released())
+		time.Sleep(ttl)
+		require.Len(t, s.Released(), ends)
+		require.Empty(t, c.log.String())
 	})
 }

@@ -26,7 +26,15 @@ var ErrLocked error = &session.Sentinel{Kind: "locked", Text: "held by another"}
 // Held is ErrLocked with what the store says of a holder.
 type Held struct {
 	Holder string
-	For    time.Duration
+	For    time.Duration // when it said so
+	At     time.Time     // on our clock
+}
+
+// Now returns what is known now. As long as the store tells of nobody else, it is still the
+// same holder.
+func (h *Held) Now() *Held {
+	now := time.Now()
+	return &Held{h.Holder, h.For + now.Sub(h.At), now}
 }
 
 // Error says it with a precision that people can use.
@@ -61,8 +69,7 @@ type asking struct {
 	due      time.Time         // when to ask again
 	pause    time.Duration     // before that, if asks fail
 	late     int               // grants that came too late to be of use
-	left     bool              // an answer left something behind in the store
-	clean    bool              // there were answers, and none did
+	heard    bool              // there were answers
 
 	err   error // why it takes so long: ErrLocked or an error of the store
 	said  *session.Complaint
@@ -171,7 +178,11 @@ func (c *Claim) event(ctx context.Context) (driver.Grant, error) {
 	c.mu.Lock()
 	news := a.inbox()
 	c.mu.Unlock()
-	timer := time.NewTimer(min(time.Until(a.due), a.said.Tell()))
+	next := time.Until(a.due)
+	if a.wait {
+		next = min(next, a.said.Tell())
+	}
+	timer := time.NewTimer(next)
 	defer timer.Stop()
 	select {
 	case r := <-a.replies:
@@ -194,7 +205,11 @@ func (c *Claim) event(ctx context.Context) (driver.Grant, error) {
 		}
 		return driver.Grant{}, nil
 	case <-ctx.Done():
-		return driver.Grant{}, session.WithTrouble(context.Cause(ctx), a.err)
+		why := a.err
+		if held, told := why.(*Held); told {
+			why = held.Now()
+		}
+		return driver.Grant{}, session.WithTrouble(context.Cause(ctx), why)
 	case <-c.s.Closing():
 		return driver.Grant{}, session.ErrClosed
 	}
@@ -266,8 +281,11 @@ func (c *Claim) send(ctx context.Context, r *driver.Request, from *driver.Lease)
 		d, _ := driver.As[driver.Attacher](c.s.Driver)
 		g, err = d.Attach(ctx, *from, r)
 	}
+	if err == nil && g.Status != driver.Busy {
+		c.left.Store(true)
+	}
 	if err == nil || errors.Is(err, driver.ErrNotExecuted) || errors.Is(err, driver.ErrNotHeld) {
-		c.uncertain.Add(-1)
+		c.uncertain.Add(-1) // not before that, see absent
 	}
 	if end := ctx.Err(); end != nil && errors.Is(err, end) {
 		// A waiter that goes on with the claim has a context of its own.
@@ -299,8 +317,7 @@ func (c *Claim) answer(r reply) (driver.Grant, error) {
 	if a.err != nil {
 		c.listener.Trouble(nil)
 	}
-	a.left = a.left || r.grant.Status != driver.Busy // not the last alone: the store may have given it first
-	a.clean = !a.left
+	a.heard = true
 	c.behind(r.grant.HolderTag)
 	switch r.grant.Status {
 	case driver.Granted:
@@ -328,7 +345,7 @@ func (c *Claim) answer(r reply) (driver.Grant, error) {
 func (c *Claim) busy(g driver.Grant) {
 	c.asking.err = ErrLocked
 	if g.Holder != "" {
-		held := &Held{g.Holder, g.HeldFor}
+		held := &Held{g.Holder, g.HeldFor, time.Now()}
 		c.asking.err = held
 		c.listener.HeldBy(held)
 	}

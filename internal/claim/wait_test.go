@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -390,4 +391,47 @@ func TestHeartbeatsOfAClientKeepStep(t *testing.T) {
 		require.True(t, session.Close(func() {}))
 		session.End()
 	})
+}
+
+// What the store told of the holder was true then. The holder has held on since.
+func TestLockedTellsOfTheHolderAsOfNow(t *testing.T) {
+	alone(t, true, func(t *testing.T, s *store, c *claimant) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		w := c.wait(ctx)
+		ask := <-s.Asks
+		time.Sleep(100 * time.Millisecond) // on its way
+		ask.Answer <- lab.Result{Grant: driver.Grant{Status: driver.Queued, Holder: "job 7", HeldFor: 495 * time.Millisecond}}
+		time.Sleep(time.Second)
+		require.True(t, w.returned())
+		require.ErrorIs(t, w.err, claim.ErrLocked)
+		var held *claim.Held
+		require.ErrorAs(t, w.err, &held)
+		require.Equal(t, 1395*time.Millisecond, held.For)
+		require.ErrorContains(t, w.err, `held by "job 7" for 1.395s`)
+		c.s.Grow()
+		c.Withdraw(context.Background())
+		c.s.Done()
+	})
+}
+
+// A try ends soon, so nobody is told that it waits.
+func TestOnlyAWaiterSaysThatItWaitsForTheStore(t *testing.T) {
+	for _, wait := range []bool{true, false} {
+		alone(t, wait, func(t *testing.T, s *store, c *claimant) {
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			w := c.wait(ctx)
+			first := <-s.Asks
+			time.Sleep(21 * time.Second)
+			require.True(t, w.returned())
+			require.Equal(t, wait, strings.Contains(c.log.String(), "still waiting"))
+			c.s.Grow()
+			c.Withdraw(context.Background())
+			c.s.Done()
+			for _, ask := range []*lab.Ask{first, <-s.Asks, <-s.Asks} {
+				ask.Answer <- lab.Result{Grant: driver.Grant{Status: driver.Busy}}
+			}
+		})
+	}
 }

@@ -221,7 +221,7 @@ func (l *Lock) firstHold(ctx context.Context, w *Want, g *Grant, trust keepalive
 		go g.forget(h.values)
 	case !s.Open():
 		s.Grow()
-		if g.revoke(session.ErrClosed) == nil {
+		if g.revoke(errClosed) == nil {
 			s.Done() // Close has
 		}
 		return nil, session.ErrClosed
@@ -363,9 +363,9 @@ func (l *Lock) withTrouble(cause error) error {
 func (l *Lock) busy() error {
 	switch {
 	case l.grant != nil:
-		return &claim.Held{Holder: l.holder(l.grant.opts), For: time.Since(l.grant.since)}
+		return &claim.Held{Holder: l.holder(l.grant.opts), For: time.Since(l.grant.since), At: time.Now()}
 	case l.ahead != nil && l.ahead.held != nil:
-		return l.ahead.held
+		return l.ahead.held.Now()
 	}
 	return claim.ErrLocked
 }

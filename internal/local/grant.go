@@ -196,8 +196,21 @@ func (g *Grant) forget(values context.Context) {
 	case <-g.lock.r.Session.Closing():
 	case <-time.After(releaseWait):
 	}
-	r := g.Releaser(values, "", nil)
+	r := g.lostReleaser(values, "")
 	r.Forget()
+}
+
+// lostReleaser is Releaser of a grant that was lost. Only one that was held for too long is
+// still kept by the store, for as long as by the clock.
+func (g *Grant) lostReleaser(values context.Context, tag string) claim.Releaser {
+	g.lock.mu.Lock()
+	kept := g.cause != nil && *g.cause == ErrHeldTooLong
+	g.lock.mu.Unlock()
+	r := g.Releaser(values, tag, nil)
+	if !kept || !g.Trusted() {
+		r.Late()
+	}
+	return r
 }
 
 // Trusted reports whether the lease would still be held by the clock.

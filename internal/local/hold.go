@@ -105,8 +105,11 @@ func (h *Hold) endContext(cause error) {
 
 // causeOf is the cause with which the context of a lease ends that has ended so.
 func causeOf(end error) error {
-	if errors.Is(end, ErrLost) {
+	switch {
+	case errors.Is(end, ErrLost):
 		return end
+	case errors.Is(end, session.ErrClosed):
+		return session.ErrClosed
 	}
 	return context.Canceled
 }
@@ -135,7 +138,7 @@ func (h *Hold) Ended() error {
 // error matches ErrLost, also after a release.
 func (h *Hold) Over() error {
 	err := h.Err()
-	if err == ErrNotHeld {
+	if errors.Is(err, ErrNotHeld) {
 		return fmt.Errorf("%w: the lease on %s %q was released", ErrLost, h.Kind(), h.Name())
 	}
 	return err
@@ -223,10 +226,10 @@ func lossOf(err error) error {
 }
 
 // EndOf returns why ctx has ended, as the error of another lease or of none. If a lease in
-// ctx was lost, that says nothing of the lease in hand.
+// ctx was lost, or its client closed, that says nothing of the lease in hand.
 func EndOf(ctx context.Context) error {
 	cause := context.Cause(ctx)
-	if errors.Is(cause, ErrLost) || errors.Is(cause, ErrNotHeld) {
+	if errors.Is(cause, ErrLost) || errors.Is(cause, ErrNotHeld) || errors.Is(cause, session.ErrClosed) {
 		return fmt.Errorf("%w: %v", ctx.Err(), cause)
 	}
 	return cause
@@ -271,7 +274,8 @@ func (h *Hold) leave(ctx context.Context) (r claim.Releaser, due bool, err error
 	case errors.Is(before, ErrLost):
 		// The store may still keep the lease for a moment. The next one need not wait
 		// for that, and this one not for the store.
-		g.Releaser(ctx, h.tag(), nil).Background()
+		r = g.lostReleaser(ctx, h.tag())
+		r.Background()
 		return r, false, before
 	}
 	l.r.Session.Done()

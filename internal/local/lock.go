@@ -195,7 +195,7 @@ func (r *Registry) InUse() (n int) {
 func (r *Registry) Close() (results []<-chan error) {
 	for _, owner := range r.Keeper.Owners() {
 		r.Session.Grow()
-		if result := owner.(*Grant).revoke(ErrNotHeld); result != nil {
+		if result := owner.(*Grant).revoke(errClosed); result != nil {
 			results = append(results, result)
 		} else {
 			r.Session.Done()

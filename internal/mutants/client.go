@@ -102,7 +102,7 @@ var clientMutants = []mutant{
 		name: "late-grant-left-behind",
 		bug:  "A try that was granted the lock too late gives nothing back, if its last answer was that the lock is taken.",
 		file: "internal/claim/wait.go",
-		old:  "a.left = a.left || r.grant.Status != driver.Busy", new: "a.left = r.grant.Status != driver.Busy",
+		old:  "if err == nil && g.Status != driver.Busy {\n\t\tc.left.Store(true)", new: "if err == nil {\n\t\tc.left.Store(g.Status != driver.Busy)",
 		tests: []tests{{unit, "internal/claim", "TestLateGrantIsGivenBackThoughAnotherAskWasBusy"}},
 	},
 	{

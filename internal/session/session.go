@@ -124,6 +124,12 @@ func (s *Session) Under(ctx context.Context) context.Context {
 	return leasectx.Detached(s.life, ctx)
 }
 
+// While is Under for a command that is not worth waiting for: its context ends as soon as
+// the session is shut.
+func (s *Session) While(ctx context.Context) context.Context {
+	return leasectx.Detached(s.closing, ctx)
+}
+
 // Beat returns the last beat up to t. There is one every so often since the session began.
 func (s *Session) Beat(t time.Time, every time.Duration) time.Time {
 	return t.Add(-(t.Sub(s.began) % every))

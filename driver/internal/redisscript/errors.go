@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -48,6 +49,17 @@ func Unknown(err error) error {
 	return err
 }
 
+// unwritten adds to an error the certainty that nothing was done.
+func unwritten(err error) error {
+	var e *storeError
+	if !errors.As(err, &e) {
+		return Refusal(err)
+	}
+	sure := *e
+	sure.notExecuted = true
+	return &sure
+}
+
 // Answers of a server that cannot serve now but may soon. It says so before a
 // script has written anything: before it starts, or at its first write.
 var passing = []string{
@@ -55,9 +67,47 @@ var passing = []string{
 	"NOREPLICAS", "MISCONF", "OOM", "NOSCRIPT", "ERR max number of clients reached",
 }
 
-// Answers of a server that will not, again before anything was written. (NOPERM is
-// not here: it can come in the middle of a script.)
-var refusing = []string{"NOAUTH", "WRONGPASS", "CROSSSLOT", "WRONGTYPE"}
+// Answers of a server that will not, again before anything was written. Some are to what a
+// client sends first on a connection.
+var refusing = []string{
+	"NOAUTH", "WRONGPASS", "CROSSSLOT", "WRONGTYPE", "ERR AUTH", "ERR invalid password", "ERR DB index is out of range",
+	"ERR This instance has cluster support disabled", "ERR unknown command",
+}
+
+// barred reports whether a user may not run scripts, or not on this key. Any other NOPERM
+// can come in the middle of a script.
+func barred(err error) bool {
+	if !hasPrefix(err, []string{"NOPERM"}) {
+		return false
+	}
+	text := err.Error()
+	return slices.ContainsFunc([]string{"'evalsha' command", "'eval' command", "access a key", "access one of the keys"},
+		func(why string) bool { return strings.Contains(text, why) })
+}
+
+// unauthenticated is NOAUTH in other words. Of a client that has not given a password yet, a
+// server reads no long command, as those with scripts are.
+type unauthenticated struct{ error }
+
+func (unauthenticated) Error() string   { return "NOAUTH Authentication required." }
+func (unauthenticated) RedisError()     {}
+func (e unauthenticated) Unwrap() error { return e.error }
+
+// plainly returns an error of a server in plain words: it is asked again with a short
+// command. That also finds the connection that the server has closed, which the next
+// command would meet. A command that meets it may have been carried out for all we know.
+func plainly(ctx context.Context, rdb processor, err error) error {
+	if !redis.HasErrorPrefix(err, unread) {
+		return err
+	}
+	if short := rdb.Process(ctx, redis.NewStatusCmd(ctx, "ping")); short != nil && redis.HasErrorPrefix(short, "NOAUTH") {
+		return short
+	}
+	return unauthenticated{err}
+}
+
+// unread is how a server refuses to read a long command.
+const unread = "Protocol error: unauthenticated"
 
 // Answers that do not pass by themselves, and what to do about them.
 var advices = []struct{ answer, advice string }{
@@ -65,6 +115,7 @@ var advices = []struct{ answer, advice string }{
 	{"NOAUTH", "set Username and Password of the Redis client"},
 	{"WRONGPASS", "check Username and Password of the Redis client"},
 	{"WRONGTYPE", "another program keeps something else there: use another prefix"},
+	{"ERR This instance has cluster support disabled", "this is no Redis Cluster: use redis.NewClient"},
 	{"ERR unknown command", "this is no Redis that runs scripts; for a Sentinel use redis.NewFailoverClient"},
 }
 
@@ -97,6 +148,9 @@ func Classify(err error) error {
 	if err == nil {
 		return nil
 	}
+	if redis.HasErrorPrefix(err, unread) { // in a pipeline
+		err = unauthenticated{err}
+	}
 	e := &storeError{err: err}
 	var reply redis.Error
 	var dial *net.OpError
@@ -104,7 +158,7 @@ func Classify(err error) error {
 	switch {
 	case errors.As(err, &reply):
 		e.transient = hasPrefix(err, passing)
-		e.notExecuted = e.transient || hasPrefix(err, refusing)
+		e.notExecuted = e.transient || hasPrefix(err, refusing) || barred(err)
 		for _, a := range advices {
 			if hasPrefix(err, []string{a.answer}) {
 				e.advice = a.advice

@@ -1,7 +1,10 @@
 package redisscript_test
 
 import (
+	"bufio"
+	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"testing"
@@ -11,6 +14,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/internal/redisscript"
+	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
 // answer is an error that a server sent.
@@ -38,6 +42,12 @@ func TestErrorsAreSortedByWhatTheyMean(t *testing.T) {
 		{answer("NOAUTH Authentication required."), false, true},
 		{answer("WRONGTYPE Operation against a key holding the wrong kind of value"), false, true},
 		{answer("NOPERM this user has no permissions to run the 'hset' command"), false, false},
+		{answer("NOPERM User a has no permissions to run the 'evalsha' command"), false, true},
+		{answer("NOPERM this user has no permissions to access one of the keys used as arguments"), false, true},
+		{answer("ERR Protocol error: unauthenticated multibulk length"), false, true},
+		{answer("ERR DB index is out of range"), false, true},
+		{answer("ERR This instance has cluster support disabled"), false, true},
+		{answer("ERR unknown command 'evalsha', with args beginning with: "), false, true},
 		{answer("ERR something else"), false, false},
 		// As it comes from Redis 6.2, which wraps what happens in a script.
 		{answer("ERR Error running script (call to f_0123): @user_script:5: @user_script: 5: -READONLY You can't write against a read only replica. "), true, true},
@@ -49,5 +59,105 @@ func TestErrorsAreSortedByWhatTheyMean(t *testing.T) {
 			require.Equal(t, c.transient, errors.Is(err, driver.ErrTransient), "transient")
 			require.Equal(t, c.notExecuted, errors.Is(err, driver.ErrNotExecuted), "not executed")
 		})
+	}
+}
+
+// A command that was never written to a connection was not executed, whatever the error: here
+// the client dials in vain, or a hook is against it.
+func TestCommandThatWasNotWrittenWasNotExecuted(t *testing.T) {
+	call := redisscript.New("try", "return 1").Call("test", 0, "k")
+	refused := errors.New("refused by the dialer")
+	dead, cancel := context.WithCancel(t.Context())
+	cancel()
+	for name, test := range map[string]struct {
+		ctx  context.Context
+		hook redis.Hook
+		want error
+	}{
+		"no connection": {t.Context(), nil, refused},
+		"no time":       {dead, nil, context.Canceled},
+		"a veto":        {t.Context(), veto{}, errVeto},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rdb := redis.NewClient(&redis.Options{DialerRetries: 1, Dialer: func(context.Context, string, string) (net.Conn, error) {
+				return nil, refused
+			}})
+			defer rdb.Close()
+			if test.hook != nil {
+				rdb.AddHook(test.hook)
+			}
+			_, err := redisscript.Run(test.ctx, rdb, call)
+			require.ErrorIs(t, err, test.want)
+			require.ErrorIs(t, err, driver.ErrNotExecuted)
+		})
+	}
+	t.Run("written", func(t *testing.T) {
+		odd := redisscript.New("try", "return redis.error_reply('ODD')").Call("test", 0, "k")
+		_, err := redisscript.Run(t.Context(), redistest.Mini(t).Client(t), odd)
+		require.ErrorContains(t, err, "ODD")
+		require.NotErrorIs(t, err, driver.ErrNotExecuted)
+	})
+}
+
+var errVeto = errors.New("vetoed")
+
+// veto is a hook that lets nothing through.
+type veto struct{}
+
+func (veto) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (veto) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(context.Context, redis.Cmder) error { return errVeto }
+}
+
+func (veto) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// A server that does not read a long command closes the connection, perhaps a little later. The
+// next command must not meet that: it may have been carried out for all that the client knows.
+func TestConnectionThatTheServerIsAboutToCloseIsNotUsedAgain(t *testing.T) {
+	rdb := redis.NewClient(&redis.Options{Dialer: func(context.Context, string, string) (net.Conn, error) {
+		ours, theirs := net.Pipe()
+		go closeAfterLongCommand(theirs)
+		return ours, nil
+	}})
+	defer rdb.Close()
+	for range 3 {
+		_, err := redisscript.Run(t.Context(), rdb, redisscript.New("try", "return 1").Call("test", 0, "k"))
+		require.ErrorContains(t, err, "NOAUTH Authentication required.")
+		require.ErrorContains(t, err, "set Username and Password")
+		require.ErrorIs(t, err, driver.ErrNotExecuted)
+	}
+}
+
+// closeAfterLongCommand is a server that wants a password. It closes a connection with the
+// first command after one that it did not read.
+func closeAfterLongCommand(conn net.Conn) {
+	defer conn.Close()
+	r := bufio.NewReader(conn)
+	for unread := false; ; {
+		var n, size int
+		if _, err := fmt.Fscanf(r, "*%d\r\n", &n); err != nil || unread {
+			return
+		}
+		words := make([]string, n)
+		for i := range words {
+			if _, err := fmt.Fscanf(r, "$%d\r\n", &size); err != nil {
+				return
+			}
+			word := make([]byte, size+2)
+			if _, err := io.ReadFull(r, word); err != nil {
+				return
+			}
+			words[i] = string(word[:size])
+		}
+		answer := "-NOAUTH Authentication required.\r\n"
+		if unread = words[0] == "evalsha"; unread {
+			answer = "-ERR Protocol error: unauthenticated multibulk length\r\n"
+		}
+		if _, err := io.WriteString(conn, answer); err != nil {
+			return
+		}
 	}
 }

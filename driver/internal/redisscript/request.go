@@ -13,13 +13,13 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// Require panics, in the name of a driver, if locks cannot be kept on what is behind rdb.
+// Require panics, in the name of a driver of holdfast, if locks cannot be kept on what is behind rdb.
 func Require(name string, rdb redis.UniversalClient) {
 	if v := reflect.ValueOf(rdb); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
-		panic(name + ": nil client")
+		panic("holdfast: " + name + ": nil client")
 	}
 	if _, ok := rdb.(*redis.Ring); ok {
-		panic(name + ": a redis.Ring cannot keep locks: it moves them when a server fails, and then two can hold one")
+		panic("holdfast: " + name + ": a redis.Ring cannot keep locks: it moves them when a server fails, and then two can hold one")
 	}
 }
 

@@ -65,6 +65,14 @@ type Command struct {
 	family  string
 	sent    context.Context
 	unknown bool
+	written bool
+}
+
+// Args returns the command, and notes that somebody has asked for it. A command that nobody
+// has asked for was never written to a connection.
+func (c *Command) Args() []any {
+	c.written = true
+	return c.Cmd.Args()
 }
 
 // NoRetry keeps go-redis from sending a command again by itself after it lost the
@@ -114,13 +122,20 @@ func Run(ctx context.Context, rdb processor, call Call) (*Command, error) {
 		err = rdb.Process(ctx, c)
 	}
 	Rediscover(ctx, rdb, err)
+	if err == nil {
+		return c, nil
+	}
 	switch rdb.(type) {
 	case *redis.Client, *redis.AutoPipeliner:
-		if err != nil && hasPrefix(err, []string{"MOVED", "ASK"}) {
+		if hasPrefix(err, []string{"MOVED", "ASK"}) {
 			return c, misdirected(err)
 		}
 	}
-	return c, Classify(err)
+	err = Classify(plainly(ctx, rdb, err))
+	if _, one := rdb.(*redis.Client); one && !c.written {
+		err = unwritten(err) // no connection was to be had, or a hook was against it
+	}
+	return c, err
 }
 
 // RunAll runs scripts in one pipeline. Their errors are in the commands.

@@ -2,17 +2,22 @@ package release_test
 
 import (
 	"context"
+	"log/slog"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/fence"
 	"github.com/holdfast-go/holdfast/internal/behavior/lab"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
@@ -160,3 +165,101 @@ type counted struct {
 }
 
 func (c *counted) Close() error { c.closes.Add(1); return nil }
+
+// Close ends what runs under a lease. That says why, in its context and in its error.
+func TestDoTellsThatTheClientWasClosed(t *testing.T) {
+	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
+		for what, returned := range map[string]func(context.Context) error{
+			"the cause": context.Cause,
+			"the end":   func(ctx context.Context) error { return ctx.Err() },
+			"nothing":   func(context.Context) error { return nil },
+		} {
+			c := l.Near()
+			err := c.Mutex("x").Do(t.Context(), func(ctx context.Context) error {
+				require.NoError(t, c.Close())
+				<-ctx.Done()
+				require.Equal(t, context.Canceled, ctx.Err())
+				require.Equal(t, holdfast.ErrClosed, context.Cause(ctx))
+				return returned(ctx)
+			})
+			require.ErrorIs(t, err, holdfast.ErrClosed, what)
+			require.NotErrorIs(t, err, holdfast.ErrLost, what)
+			require.Equal(t, 1, strings.Count(err.Error(), "client closed"), err)
+		}
+	})
+}
+
+// The lease of another client says nothing about this one.
+func TestClientIsNotClosedWithTheContextOfAnother(t *testing.T) {
+	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
+		a, b := l.Near(), l.Near()
+		outer, held := l.Lease(a, "x"), l.Lease(b, "y")
+		require.NoError(t, a.Close())
+		err := held.Renew(outer.Context())
+		require.ErrorIs(t, err, context.Canceled)
+		require.NotErrorIs(t, err, holdfast.ErrClosed)
+		require.NoError(t, held.Release(outer.Context()))
+	})
+}
+
+// A lease that Close has released is over, for whatever guards the writes under it.
+func TestNothingIsWrittenUnderALeaseThatCloseHasReleased(t *testing.T) {
+	c := lab.WithPuppet(t, lab.Puppet{})
+	lease, err := c.Mutex("x").Lease(t.Context())
+	require.NoError(t, err)
+	ctx := context.WithoutCancel(lease.Context())
+	guarded := holdfast.GuardHook().ProcessHook(func(context.Context, redis.Cmder) error { return nil })
+	write := func() error { return guarded(ctx, redis.NewStatusCmd(ctx, "set", "k", "v")) }
+	require.NoError(t, write())
+	require.NoError(t, c.Close())
+	require.ErrorIs(t, write(), holdfast.ErrLost)
+	_, err = fence.Of(ctx)
+	require.ErrorIs(t, err, holdfast.ErrLost)
+}
+
+// A lease that was held for too long is lost, but not over: the store still keeps it.
+func TestCloseReleasesALeaseThatWasHeldForTooLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var up atomic.Bool
+		c := holdfast.Open(lab.Puppet{OnRelease: func(driver.Lease) error {
+			if up.Load() {
+				return nil
+			}
+			return driver.ErrTransient
+		}}, holdfast.WithMaxHold(time.Second), holdfast.WithTTL(lab.Ages))
+		lease, err := c.Mutex("x").Lease(t.Context())
+		require.NoError(t, err)
+		<-lease.Done()
+		require.ErrorIs(t, lease.Release(t.Context()), holdfast.ErrHeldTooLong)
+		time.AfterFunc(5*time.Second, func() { up.Store(true) })
+		began := time.Now()
+		require.NoError(t, c.Close())
+		require.GreaterOrEqual(t, time.Since(began), 5*time.Second)
+	})
+}
+
+// hanging renews nothing, and its releases return only when their context ends.
+type hanging struct{ lab.Instant }
+
+func (hanging) Renew(_ context.Context, leases []driver.Lease) []error {
+	return slices.Repeat([]error{driver.ErrTransient}, len(leases))
+}
+
+func (hanging) Release(ctx context.Context, _ driver.Lease) error {
+	<-ctx.Done()
+	return driver.ErrTransient
+}
+
+func TestCloseCallsOffTheReleaseOfALostLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := holdfast.Open(hanging{}, holdfast.WithLogger(slog.New(slog.DiscardHandler)))
+		lease, err := c.Mutex("x").Lease(t.Context())
+		require.NoError(t, err)
+		<-lease.Done()
+		require.ErrorIs(t, lease.Release(t.Context()), holdfast.ErrLost)
+		synctest.Wait()
+		began := time.Now()
+		require.NoError(t, c.Close())
+		require.Zero(t, time.Since(began))
+	})
+}

@@ -21,7 +21,7 @@ import (
 func TestHooksSeeAttach(t *testing.T) {
 	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
 		a, b := l.Near(), l.Far()
-		e := newTelemetry(t, holdfast.WithHoldSpans(holdfast.Always))
+		e := newTelemetry(t, holdfast.WithHoldSpans(holdfast.HoldSpansAlways))
 		b.AddHook(e.hook)
 		lease := l.Attach(b, l.Detach(l.Take(lab.Permits(a.Semaphore("x", 3), 2))))
 		l.GiveBack(lease)
@@ -237,7 +237,7 @@ func TestCloseEndsWhatIsWithinHooks(t *testing.T) {
 		require.NoError(t, lab.Promptly(t, lab.Soon, c.Close))
 		require.ErrorIs(t, w.Failed(lab.Soon), holdfast.ErrClosed)
 		require.ErrorIs(t, <-heard, holdfast.ErrClosed)
-		require.ErrorIs(t, lab.Promptly(t, lab.Soon, func() error { return <-ended }), context.Canceled)
+		require.ErrorIs(t, lab.Promptly(t, lab.Soon, func() error { return <-ended }), holdfast.ErrClosed)
 		l.GiveBack(held)
 		l.Free(other, "y")
 

@@ -46,7 +46,7 @@ func TestLinksAreMadeOfTraceparentsOnly(t *testing.T) {
 				l.Remember()
 				c, other := l.Near(), l.Near()
 				hearing(l, c)
-				e := newTelemetry(t, holdfast.WithHolderLinks(), holdfast.WithHoldSpans(holdfast.Always))
+				e := newTelemetry(t, holdfast.WithHolderLinks(), holdfast.WithHoldSpans(holdfast.HoldSpansAlways))
 				c.AddHook(e.hook)
 				for kind, form := range map[driver.Kind]func(*holdfast.Client) lab.Leasing{
 					driver.Mutex:   func(c *holdfast.Client) lab.Leasing { return c.Mutex("x").Lease },
@@ -132,7 +132,7 @@ func TestTraceparentIsStoredAsLongAsTheLockIsHeld(t *testing.T) {
 
 func TestTraceparentOfALeaseThatExpiredIsNotTold(t *testing.T) {
 	lab.InBubble(t, func(t *testing.T, l *lab.Lab) {
-		e := newTelemetry(t, holdfast.WithHolderLinks(), holdfast.WithHoldSpans(holdfast.Always))
+		e := newTelemetry(t, holdfast.WithHolderLinks(), holdfast.WithHoldSpans(holdfast.HoldSpansAlways))
 		held := l.Lease(e.on(l.Near()), "x", holdfast.WithTTL(time.Second), holdfast.WithoutRenewal())
 		require.NoError(t, held.Renew(t.Context())) // tells who it is
 		require.Contains(t, l.Stored(driver.Mutex, "x"), " 00-")
@@ -147,9 +147,9 @@ func TestTraceparentOfALeaseThatExpiredIsNotTold(t *testing.T) {
 func TestNothingIsStoredWithoutHolderLinks(t *testing.T) {
 	lab.InBubble(t, func(t *testing.T, l *lab.Lab) {
 		for _, opts := range [][]holdfast.TracingOption{
-			{holdfast.WithHoldSpans(holdfast.Always)},
+			{holdfast.WithHoldSpans(holdfast.HoldSpansAlways)},
 			{holdfast.WithHolderLinks()}, // alone: no hold span
-			{holdfast.WithHolderLinks(), holdfast.WithHoldSpans(holdfast.Never)},
+			{holdfast.WithHolderLinks(), holdfast.WithHoldSpans(holdfast.HoldSpansNever)},
 		} {
 			c := newTelemetry(t, opts...).on(l.Near())
 			lease := l.Lease(c, "x")
@@ -184,7 +184,7 @@ func TestLinksAreFewAndDifferent(t *testing.T) {
 // In one process, too: readers behind a writer who has the lock by Lock.
 func TestReadersInTheDoorwayAreLinkedToTheWriter(t *testing.T) {
 	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
-		e := newTelemetry(t, holdfast.WithHolderLinks(), holdfast.WithHoldSpans(holdfast.Always))
+		e := newTelemetry(t, holdfast.WithHolderLinks(), holdfast.WithHoldSpans(holdfast.HoldSpansAlways))
 		rw := e.on(l.Mates()).RWMutex("x")
 		rw.Lock()
 		const readers = 8
@@ -218,7 +218,7 @@ func TestReadersInTheDoorwayAreLinkedToTheWriter(t *testing.T) {
 // A holder that had left before one came was not in the way.
 func TestWhoCameLaterIsNotLinkedToWhoHadGone(t *testing.T) {
 	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
-		e := newTelemetry(t, holdfast.WithHolderLinks(), holdfast.WithHoldSpans(holdfast.Always))
+		e := newTelemetry(t, holdfast.WithHolderLinks(), holdfast.WithHoldSpans(holdfast.HoldSpansAlways))
 		mu := e.on(l.Mates()).Mutex("x")
 		waiting := func(n int) {
 			l.Until("so many wait", func() bool { return strings.Count(lab.Stacks(), "(*Lock).waitTurn(") == n })

@@ -123,7 +123,7 @@ func TestScopeOfSpansIsThatOfMetrics(t *testing.T) {
 // Durations are those of the lock, in seconds.
 func TestDurationsAreInSeconds(t *testing.T) {
 	lab.InBubble(t, func(t *testing.T, l *lab.Lab) {
-		e := newTelemetry(t, holdfast.WithHoldSpans(holdfast.Always))
+		e := newTelemetry(t, holdfast.WithHoldSpans(holdfast.HoldSpansAlways))
 		held := l.Lease(l.Near(), "x")
 		w := l.Wait(e.on(l.Far()), "x")
 		l.UntilQueue("x", 1)
@@ -146,7 +146,7 @@ func TestDurationsAreInSeconds(t *testing.T) {
 // to release is not part of the hold.
 func TestTimeOfTheStoreIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := newTelemetry(t, holdfast.WithHoldSpans(holdfast.Always))
+		e := newTelemetry(t, holdfast.WithHoldSpans(holdfast.HoldSpansAlways))
 		c := holdfast.Open(lab.Puppet{
 			OnRenew:   func(context.Context, []driver.Lease) []error { time.Sleep(2 * time.Second); return []error{nil} },
 			OnRelease: func(driver.Lease) error { time.Sleep(5 * time.Second); return nil },
@@ -167,7 +167,7 @@ func TestTimeOfTheStoreIsTold(t *testing.T) {
 // failed is told.
 func TestLossForWantOfRenewalIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := newTelemetry(t, holdfast.WithHoldSpans(holdfast.Always))
+		e := newTelemetry(t, holdfast.WithHoldSpans(holdfast.HoldSpansAlways))
 		failed := 0
 		c := holdfast.Open(lab.Puppet{OnRenew: func(_ context.Context, leases []driver.Lease) []error {
 			failed++
@@ -244,7 +244,7 @@ func TestNamesOfLocksMakeNoSeries(t *testing.T) {
 
 // Exemplars lead from a metric to the span that it was recorded in.
 func TestExemplarsNameTheSpan(t *testing.T) {
-	e := newTelemetry(t, holdfast.WithHoldSpans(holdfast.Always))
+	e := newTelemetry(t, holdfast.WithHoldSpans(holdfast.HoldSpansAlways))
 	c := lab.WithPuppet(t, lab.Puppet{}, e.hook)
 	l, err := c.Mutex("x").Lease(t.Context())
 	require.NoError(t, err)

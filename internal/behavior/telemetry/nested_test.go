@@ -19,8 +19,8 @@ import (
 // Two hooks with different providers tell the same, each to its own, and their spans
 // nest: those of the inner one within those of the outer one.
 func TestTwoTracingHooksTellBoth(t *testing.T) {
-	outer := newTelemetry(t, holdfast.WithHoldSpans(holdfast.Always))
-	inner := newTelemetry(t, holdfast.WithHoldSpans(holdfast.Always))
+	outer := newTelemetry(t, holdfast.WithHoldSpans(holdfast.HoldSpansAlways))
+	inner := newTelemetry(t, holdfast.WithHoldSpans(holdfast.HoldSpansAlways))
 	c := lab.WithPuppet(t, lab.Puppet{}, outer.hook, inner.hook)
 	ctx, request := outer.tracer.Start(t.Context(), "request")
 	cycle(t, ctx, c, "x")
@@ -37,7 +37,7 @@ func TestTwoTracingHooksTellBoth(t *testing.T) {
 
 // A hook that makes no hold spans does not hide those of another.
 func TestHoldSpanOfTheOuterHookIsNotHidden(t *testing.T) {
-	outer, inner := newTelemetry(t), newTelemetry(t, holdfast.WithHoldSpans(holdfast.Never))
+	outer, inner := newTelemetry(t), newTelemetry(t, holdfast.WithHoldSpans(holdfast.HoldSpansNever))
 	c := lab.WithPuppet(t, lab.Puppet{}, outer.hook, inner.hook)
 	ctx, _ := outer.tracer.Start(t.Context(), "request")
 	l, err := c.Mutex("x").Lease(ctx)
@@ -49,7 +49,7 @@ func TestHoldSpanOfTheOuterHookIsNotHidden(t *testing.T) {
 
 // A hook that tries again makes two leases of one acquisition.
 func TestLeasesOfAHookThatTriesAgainAreTold(t *testing.T) {
-	e := newTelemetry(t, holdfast.WithHoldSpans(holdfast.Always))
+	e := newTelemetry(t, holdfast.WithHoldSpans(holdfast.HoldSpansAlways))
 	c := lab.WithPuppet(t, lab.Puppet{}, e.hook, lab.Meddler{
 		Acquire: func(next holdfast.AcquireFunc, ctx context.Context, op *holdfast.AcquireOp) (*holdfast.Lease, error) {
 			first, err := next(ctx, op)
@@ -69,7 +69,7 @@ func TestLeasesOfAHookThatTriesAgainAreTold(t *testing.T) {
 // A hook that tries again without giving back what it had has lost that.
 func TestLeaseThatAHookHasForgottenIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // the second waits for its turn
-		e := newTelemetry(t, holdfast.WithHoldSpans(holdfast.Always))
+		e := newTelemetry(t, holdfast.WithHoldSpans(holdfast.HoldSpansAlways))
 		c := lab.WithPuppet(t, lab.Puppet{}, e.hook, lab.Meddler{
 			Acquire: func(next holdfast.AcquireFunc, ctx context.Context, op *holdfast.AcquireOp) (*holdfast.Lease, error) {
 				_, err := next(ctx, op)
@@ -86,7 +86,7 @@ func TestLeaseThatAHookHasForgottenIsLost(t *testing.T) {
 
 // A renewal that arrives after the release of its lease has not failed.
 func TestRenewalThatMeetsAReleaseHasNotFailed(t *testing.T) {
-	e := newTelemetry(t, holdfast.WithHoldSpans(holdfast.Always))
+	e := newTelemetry(t, holdfast.WithHoldSpans(holdfast.HoldSpansAlways))
 	sent, released := make(chan struct{}), make(chan struct{})
 	c := lab.WithPuppet(t, lab.Puppet{OnRenew: func(context.Context, []driver.Lease) []error {
 		close(sent)
@@ -122,7 +122,7 @@ func TestGrantThatOvertakesTheAnswerIsContended(t *testing.T) {
 
 // The client is closed just as the lock is granted: nobody has it then.
 func TestGrantToAClientThatIsClosedIsToldToEnd(t *testing.T) {
-	e := newTelemetry(t, holdfast.WithHoldSpans(holdfast.Always))
+	e := newTelemetry(t, holdfast.WithHoldSpans(holdfast.HoldSpansAlways))
 	var c *holdfast.Client
 	closed := make(chan error, 1)
 	p := lab.Puppet{OnAcquire: func(r *driver.Request) (driver.Grant, error) {
@@ -137,7 +137,7 @@ func TestGrantToAClientThatIsClosedIsToldToEnd(t *testing.T) {
 	}}
 	c = holdfast.Open(p)
 	c.AddHook(holdfast.NewTracingHook(holdfast.WithTracerProvider(e.traces), holdfast.WithMeterProvider(e.metrics),
-		holdfast.WithHoldSpans(holdfast.Always),
+		holdfast.WithHoldSpans(holdfast.HoldSpansAlways),
 		holdfast.WithFilter(func(_ context.Context, op *holdfast.AcquireOp) bool { return op.Name == "x" })))
 	for range 20 { // in a burst the caller waits for the answer itself, and so does not see that
 		lease, err := c.Mutex("burst").Lease(t.Context())

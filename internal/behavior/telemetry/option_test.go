@@ -32,7 +32,7 @@ func cycle(t *testing.T, ctx context.Context, c *holdfast.Client, name string) {
 
 func TestAttributesOfTheUserAreEverywhere(t *testing.T) {
 	mine := []attribute.KeyValue{attribute.String("service.team", "billing"), attribute.Int("shard", 3)}
-	e := newTelemetry(t, holdfast.WithAttributes(mine[0]), holdfast.WithAttributes(mine[1]), holdfast.WithHoldSpans(holdfast.Always))
+	e := newTelemetry(t, holdfast.WithAttributes(mine[0]), holdfast.WithAttributes(mine[1]), holdfast.WithHoldSpans(holdfast.HoldSpansAlways))
 	var lost func(reason string)
 	c := lab.WithPuppet(t, lab.Puppet{OnAcquire: wakeInEveryWay(), OnReport: func(f func(string)) { lost = f }}, e.hook)
 	cycle(t, t.Context(), c, "x")
@@ -52,7 +52,7 @@ func TestAttributesOfTheUserAreEverywhere(t *testing.T) {
 }
 
 func TestSpansAreNamedByTheFormatter(t *testing.T) {
-	e := newTelemetry(t, holdfast.WithHoldSpans(holdfast.Always), holdfast.WithSpanNameFormatter(
+	e := newTelemetry(t, holdfast.WithHoldSpans(holdfast.HoldSpansAlways), holdfast.WithSpanNameFormatter(
 		func(operation string, k driver.Kind) string { return string(k) + "/" + operation }))
 	c := lab.WithPuppet(t, lab.Puppet{}, e.hook)
 	cycle(t, t.Context(), c, "x")
@@ -64,7 +64,7 @@ func TestSpansAreNamedByTheFormatter(t *testing.T) {
 
 func TestNothingIsToldOfWhatIsFilteredOut(t *testing.T) {
 	var seen []string
-	e := newTelemetry(t, holdfast.WithHoldSpans(holdfast.Always), holdfast.WithFilter(
+	e := newTelemetry(t, holdfast.WithHoldSpans(holdfast.HoldSpansAlways), holdfast.WithFilter(
 		func(ctx context.Context, op *holdfast.AcquireOp) bool {
 			seen = append(seen, op.Name+" "+ctx.Value(contextKey{}).(string))
 			return !strings.HasPrefix(op.Name, "health:")
@@ -84,7 +84,7 @@ func TestNothingIsToldOfWhatIsFilteredOut(t *testing.T) {
 
 // The class is not an attribute of renewals and wakeups, which are about the store.
 func TestClassOfTheLockIsAnAttribute(t *testing.T) {
-	e := newTelemetry(t, holdfast.WithHoldSpans(holdfast.Always), holdfast.WithLockClass(
+	e := newTelemetry(t, holdfast.WithHoldSpans(holdfast.HoldSpansAlways), holdfast.WithLockClass(
 		func(name string) string { class, _, _ := strings.Cut(name, ":"); return class }))
 	c := lab.WithPuppet(t, lab.Puppet{}, e.hook)
 	cycle(t, t.Context(), c, "orders:42")
@@ -118,13 +118,13 @@ func TestHoldSpansAreMadeAsAsked(t *testing.T) {
 		"by default, within a span":             {nil, "recording", true},
 		"by default, within an ignored span":    {nil, "ignored", false},
 		"by default, alone":                     {nil, "none", false},
-		"if within a span, within a span":       {[]holdfast.TracingOption{holdfast.WithHoldSpans(holdfast.Parented)}, "recording", true},
-		"if within a span, alone":               {[]holdfast.TracingOption{holdfast.WithHoldSpans(holdfast.Parented)}, "none", false},
-		"always, within a span":                 {[]holdfast.TracingOption{holdfast.WithHoldSpans(holdfast.Always)}, "recording", true},
-		"always, alone":                         {[]holdfast.TracingOption{holdfast.WithHoldSpans(holdfast.Always)}, "none", true},
-		"never, within a span":                  {[]holdfast.TracingOption{holdfast.WithHoldSpans(holdfast.Never)}, "recording", false},
-		"never, alone":                          {[]holdfast.TracingOption{holdfast.WithHoldSpans(holdfast.Never)}, "none", false},
-		"the last option counts, within a span": {[]holdfast.TracingOption{holdfast.WithHoldSpans(holdfast.Never), holdfast.WithHoldSpans(holdfast.Parented)}, "recording", true},
+		"if within a span, within a span":       {[]holdfast.TracingOption{holdfast.WithHoldSpans(holdfast.HoldSpansParented)}, "recording", true},
+		"if within a span, alone":               {[]holdfast.TracingOption{holdfast.WithHoldSpans(holdfast.HoldSpansParented)}, "none", false},
+		"always, within a span":                 {[]holdfast.TracingOption{holdfast.WithHoldSpans(holdfast.HoldSpansAlways)}, "recording", true},
+		"always, alone":                         {[]holdfast.TracingOption{holdfast.WithHoldSpans(holdfast.HoldSpansAlways)}, "none", true},
+		"never, within a span":                  {[]holdfast.TracingOption{holdfast.WithHoldSpans(holdfast.HoldSpansNever)}, "recording", false},
+		"never, alone":                          {[]holdfast.TracingOption{holdfast.WithHoldSpans(holdfast.HoldSpansNever)}, "none", false},
+		"the last option counts, within a span": {[]holdfast.TracingOption{holdfast.WithHoldSpans(holdfast.HoldSpansNever), holdfast.WithHoldSpans(holdfast.HoldSpansParented)}, "recording", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := newTelemetry(t, test.opts...)
@@ -165,7 +165,7 @@ func TestSpansStartWithTheirAttributes(t *testing.T) {
 		set := attribute.NewSet(p.Attributes...)
 		asked[p.Name] = encode(&set)
 	})))
-	hook := holdfast.NewTracingHook(holdfast.WithTracerProvider(traces), holdfast.WithHoldSpans(holdfast.Always))
+	hook := holdfast.NewTracingHook(holdfast.WithTracerProvider(traces), holdfast.WithHoldSpans(holdfast.HoldSpansAlways))
 	c := lab.WithPuppet(t, lab.Puppet{}, hook)
 	l, err := c.Semaphore("x", 5).Lease(t.Context(), 2)
 	require.NoError(t, err)
@@ -194,7 +194,7 @@ func TestProvidersAreTheGlobalOnesByDefault(t *testing.T) {
 	})
 	otel.SetTracerProvider(e.traces)
 	otel.SetMeterProvider(e.metrics)
-	c := lab.WithPuppet(t, lab.Puppet{}, holdfast.NewTracingHook(holdfast.WithHoldSpans(holdfast.Always)))
+	c := lab.WithPuppet(t, lab.Puppet{}, holdfast.NewTracingHook(holdfast.WithHoldSpans(holdfast.HoldSpansAlways)))
 	cycle(t, t.Context(), c, "x")
 	assert.Len(t, e.told(), 3)
 	assert.EqualValues(t, 1, e.counted()[acquiredFree])

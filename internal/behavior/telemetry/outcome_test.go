@@ -151,7 +151,7 @@ func TestEveryOutcomeIsTold(t *testing.T) {
 			}
 			where(t, func(t *testing.T, l *lab.Lab) {
 				l.Remember()
-				e := newTelemetry(t, holdfast.WithHoldSpans(holdfast.Always))
+				e := newTelemetry(t, holdfast.WithHoldSpans(holdfast.HoldSpansAlways))
 				o.run(l, e)
 				e.quiet(l)
 				assert.ElementsMatch(t, o.spans, e.told())

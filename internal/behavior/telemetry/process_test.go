@@ -24,7 +24,7 @@ func init() { redistest.RegisterChild("tracer", traceAndContend) }
 func traceAndContend() {
 	spans := tracetest.NewSpanRecorder()
 	lab.Contend(func() []string { return linkedSpans(spans) },
-		holdfast.NewTracingHook(holdfast.WithHolderLinks(), holdfast.WithHoldSpans(holdfast.Always),
+		holdfast.NewTracingHook(holdfast.WithHolderLinks(), holdfast.WithHoldSpans(holdfast.HoldSpansAlways),
 			holdfast.WithTracerProvider(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)))))
 }
 

@@ -185,7 +185,7 @@ func TestTracingShowsHowAnAcquisitionFailed(t *testing.T) {
 
 func TestTracingShowsALoss(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
-		e := newTelemetry(t, holdfast.WithHoldSpans(holdfast.Always))
+		e := newTelemetry(t, holdfast.WithHoldSpans(holdfast.HoldSpansAlways))
 		c := lab.New(t, s).Near()
 		c.AddHook(e.hook)
 		l, err := c.RWMutex("x").RLease(t.Context())
@@ -231,7 +231,7 @@ func TestTracingLinksTheWaiterToTheHolder(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
 		room := lab.New(t, s)
 		open := func() (*holdfast.Client, *telemetry) {
-			e := newTelemetry(t, holdfast.WithHolderLinks(), holdfast.WithHoldSpans(holdfast.Always))
+			e := newTelemetry(t, holdfast.WithHolderLinks(), holdfast.WithHoldSpans(holdfast.HoldSpansAlways))
 			c := room.Near()
 			c.AddHook(e.hook)
 			return c, e
@@ -284,7 +284,7 @@ func TestTracingLinksTheWaiterToTheHolder(t *testing.T) {
 			assert.True(t, links[0].SpanContext.IsRemote())
 		}
 
-		e := newTelemetry(t, holdfast.WithHolderLinks(), holdfast.WithHoldSpans(holdfast.Always))
+		e := newTelemetry(t, holdfast.WithHolderLinks(), holdfast.WithHoldSpans(holdfast.HoldSpansAlways))
 		c := room.Mates()
 		c.AddHook(e.hook)
 		c.Mutex("local").Lock()
