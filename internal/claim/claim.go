@@ -68,13 +68,13 @@ type Claim struct {
 	ID     *ID
 	Token  string
 	Owner  string // on whose behalf it holds; not known before it has taken over another's
-	Shared bool
 	Weight int64
 	TTL    time.Duration
 
 	s        *session.Session
 	listener Listener
 
+	Shared bool
 	// uncertain counts the asks of which it is not known whether the store has carried them out
 	// or still will. As long as there are any, giving the token up must leave a tombstone.
 	uncertain atomic.Int32

@@ -54,7 +54,9 @@ var errTooSlow = fmt.Errorf("%w: it takes longer to answer than a lease lasts", 
 
 // asking is what a claim needs until the lock is held. It belongs to the goroutine in Wait.
 type asking struct {
-	wait, notice  bool // as in the request
+	wait, notice  bool  // as in the request
+	heard         bool  // there were answers
+	late          int32 // grants that came too late to be of use
 	fences, limit int64
 	holder        string
 	from          *driver.Lease
@@ -68,8 +70,6 @@ type asking struct {
 	news     chan driver.Grant // see inbox
 	due      time.Time         // when to ask again
 	pause    time.Duration     // before that, if asks fail
-	late     int               // grants that came too late to be of use
-	heard    bool              // there were answers
 
 	err   error // why it takes so long: ErrLocked or an error of the store
 	said  *session.Complaint

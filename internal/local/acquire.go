@@ -193,7 +193,7 @@ func (l *Lock) firstHold(ctx context.Context, w *Want, g *Grant, trust keepalive
 	}
 	h := &g.first
 	h.grant, h.anonymous = g, w.anonymous()
-	g.since = time.Now()
+	g.since = now()
 	l.mu.Lock()
 	g.turn.begin(g.opts.TTL, granted, g.Shared)
 	h.fence = g.turn.fence()
@@ -363,7 +363,7 @@ func (l *Lock) withTrouble(cause error) error {
 func (l *Lock) busy() error {
 	switch {
 	case l.grant != nil:
-		return &claim.Held{Holder: l.holder(l.grant.opts), For: time.Since(l.grant.since), At: time.Now()}
+		return &claim.Held{Holder: l.holder(l.grant.opts), For: time.Duration(now() - l.grant.since), At: time.Now()}
 	case l.ahead != nil && l.ahead.held != nil:
 		return l.ahead.held.Now()
 	}

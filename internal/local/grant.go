@@ -55,7 +55,7 @@ type Grant struct {
 	lock  *Lock
 	opts  *Options
 	entry keepalive.Entry
-	since time.Time // when we heard that it was granted
+	since moment // when we heard that it was granted
 
 	// The rest is guarded by Lock.mu.
 	state    state

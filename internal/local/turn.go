@@ -20,10 +20,18 @@ const (
 	turnShare = 4
 )
 
+// moment is a time after the start by the monotonic clock, in a third of the room of a
+// time.Time: thousands of locks may be held for long.
+type moment time.Duration
+
+var start = time.Now()
+
+func now() moment { return moment(time.Since(start)) }
+
 // turn is the time, the passes and the fences that this client has left before others get
 // the lock. It is guarded by Lock.mu.
 type turn struct {
-	ends      time.Time
+	ends      moment
 	passes    int16
 	notice    bool // the store tells when somebody waits
 	extending bool // the store is being asked for another turn
@@ -45,7 +53,7 @@ type numbers struct{ next, left int64 }
 func (t *turn) begin(ttl time.Duration, g driver.Grant, shared bool) {
 	t.unfenced, t.shared = g.Fence == 0, shared
 	t.now = numbers{g.Fence, max(g.Fences, 1)}
-	t.ends = time.Now().Add(ttl / turnShare)
+	t.ends = now() + moment(ttl/turnShare)
 }
 
 // fence takes the next number. There must be one.
@@ -75,7 +83,7 @@ func (t *turn) goesOn(ttl time.Duration) bool {
 	if t.notice && !t.wanted { // it lasts until the store says that somebody waits
 		return true
 	}
-	left := time.Until(t.ends)
+	left := time.Duration(t.ends - now())
 	if t.passes < maxPasses {
 		return left > 0
 	}
@@ -110,7 +118,7 @@ func (t *turn) extended(ttl time.Duration, g driver.Grant, err error) {
 		return
 	}
 	t.passes = 0
-	t.ends = time.Now().Add(ttl / turnShare)
+	t.ends = now() + moment(ttl/turnShare)
 }
 
 // mayIdle reports whether the grant may be kept although nobody holds it.
@@ -121,7 +129,7 @@ func (t *turn) until() time.Time {
 	if t.notice && !t.wanted {
 		return time.Time{}
 	}
-	return t.ends
+	return start.Add(time.Duration(t.ends))
 }
 
 // linger has the grant released when it has been idle for long enough. The timer is not
