@@ -281,7 +281,7 @@ func WithPrefix(prefix string) Option {
 }
 
 // WithPipelining says whether locks of many goroutines are acquired and released together: up
-// to 32 in one call of a script, each handled by itself, and up to three calls at a time.
+// to 64 in one call of a script, each handled by itself, and up to three calls at a time.
 // That happens while more than 8 calls are under way. A caller on its own waits for nobody.
 // It is for a [redis.Client] or a failover client, not for a Cluster. Switch it off if the
 // client talks to a proxy that spreads keys over several servers, such as Envoy or twemproxy:
