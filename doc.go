@@ -45,7 +45,8 @@
 //	db.ExecContext(lease.Context(), `UPDATE orders SET state = $1, fence = $2
 //		WHERE id = 42 AND fence <= $2`, state, lease.Fence())
 //
-// The packages fence/sqlfence, fence/redisfence and fence/httpfence do that for databases, for
+// A write that comes late changes no row, which is no error for the database: look at
+// RowsAffected. The packages fence/sqlfence, fence/redisfence and fence/httpfence do that for databases, for
 // Redis and for requests, by the context alone.
 //
 // # Promises

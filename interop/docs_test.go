@@ -343,3 +343,19 @@ func TestLinksOfTheDocumentsLeadSomewhere(t *testing.T) {
 	}
 	assert.Positive(t, tests)
 }
+
+// A user that reads the tables of options and errors has seen them all.
+func TestTablesOfTheDocumentsHaveEveryOptionAndError(t *testing.T) {
+	readme, err := os.ReadFile("../README.md")
+	require.NoError(t, err)
+	for path, exported := range map[string]string{"../option.go": `(?m)^func (With\w+)\(`, "../errors.go": `(?m)^\t(Err\w+)\b.*=`} {
+		source, err := os.ReadFile(path)
+		require.NoError(t, err)
+		names := regexp.MustCompile(exported).FindAllSubmatch(source, -1)
+		require.GreaterOrEqual(t, len(names), 10, path)
+		for _, name := range names {
+			row := regexp.MustCompile("(?m)^\\| `" + string(name[1]) + "\\b")
+			assert.True(t, row.Match(readme), "README.md has no row of %s", name[1])
+		}
+	}
+}
