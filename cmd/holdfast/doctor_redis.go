@@ -30,7 +30,8 @@ func examineRedis(ctx context.Context, rdb redis.UniversalClient, prefix string)
 			return nil
 		})
 		slices.SortStableFunc(findings, func(a, b finding) int { return cmp.Compare(a.Node, b.Node) })
-		for _, f := range append(examineRights(ctx, rdb, prefix), examineNews(ctx, rdb, prefix)...) {
+		all := append(examineRights(ctx, rdb, prefix), examineNodeRights(ctx, cluster, prefix)...)
+		for _, f := range append(all, examineNews(ctx, rdb, prefix)...) {
 			f.Node = "all"
 			findings = append(findings, f)
 		}
@@ -275,6 +276,61 @@ func examineRights(ctx context.Context, rdb redis.UniversalClient, prefix string
 	if len(missing) == 0 {
 		all := finding{Check: "rights", Level: fine, Text: fmt.Sprintf("all %d that locks need, on keys and channels %s:*", tried, prefix)}
 		findings = append([]finding{all}, findings...)
+	}
+	return findings
+}
+
+// nodeRight is a right that a user needs on every node of a Cluster, replicas included.
+type nodeRight struct {
+	name    string
+	args    []any
+	without string // what happens then
+}
+
+// nodeRights are those in the documentation of package holdfast. RESTORE changes nothing: if
+// the key is on that node, it is refused for its payload, and otherwise because it is elsewhere.
+func nodeRights(key string) []nodeRight {
+	return []nodeRight{
+		{"+cluster|slots", []any{"cluster", "slots"}, "clients cannot learn there which node has a lock"},
+		{"+command", []any{"command"}, "clients ask for it in vain, again and again"},
+		{"+restore", []any{"restore", key, 0, "", "replace"}, "a lock whose first waiter comes just while its slot moves can be lost"},
+	}
+}
+
+// examineNodeRights tries these rights on every node.
+func examineNodeRights(ctx context.Context, rdb *redis.ClusterClient, prefix string) []finding {
+	var mu sync.Mutex
+	nodes, missing := 0, map[string][]string{}
+	rights := nodeRights(scratch(prefix))
+	err := rdb.ForEachShard(ctx, func(ctx context.Context, node *redis.Client) error {
+		for _, r := range rights {
+			err := node.Do(ctx, r.args...).Err()
+			if redis.HasErrorPrefix(err, "NOPERM") && strings.Contains(err.Error(), " run the ") {
+				mu.Lock()
+				missing[r.name] = append(missing[r.name], node.Options().Addr)
+				mu.Unlock()
+			}
+		}
+		mu.Lock()
+		nodes++
+		mu.Unlock()
+		return nil
+	})
+	if err != nil {
+		return []finding{{Check: "rights", Level: fail, Text: "the nodes of the Cluster are not known: " + err.Error(), Advice: "ACL SETUSER NAME +cluster|slots, on every node"}}
+	}
+	if len(missing) == 0 {
+		return []finding{{Check: "rights", Level: fine, Text: fmt.Sprintf("all %d that a Cluster needs, on all %d nodes", len(rights), nodes)}}
+	}
+	var findings []finding
+	for _, r := range rights {
+		if where := missing[r.name]; where != nil {
+			slices.Sort(where)
+			findings = append(findings, finding{
+				Check: "rights", Level: warn, Advice: "ACL SETUSER NAME " + r.name + ", on every node",
+				Text: fmt.Sprintf("%s is missing on %s: %s", r.name, strings.Join(where, ", "), r.without),
+			})
+		}
 	}
 	return findings
 }

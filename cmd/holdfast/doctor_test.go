@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
@@ -119,6 +120,61 @@ func TestDoctorAsksEveryMasterOfACluster(t *testing.T) {
 	assert.Equal(t, 0, p.run())
 	assert.Contains(t, p.stdout.String(), "ok    cluster      all slots are served")
 	assert.Equal(t, 3, strings.Count(p.stdout.String(), "\nmaster "))
+	assert.Contains(t, p.stdout.String(), "ok    rights       all 3 that a Cluster needs, on all 6 nodes")
+}
+
+// A right can be missing on one node alone, such as a replica that becomes a master later.
+func TestDoctorNamesEachNodeOfAClusterThatLacksARight(t *testing.T) {
+	t.Parallel()
+	c := redistest.NewCluster(t)
+	doc, err := os.ReadFile("../../doc.go")
+	require.NoError(t, err)
+	_, text, ok := strings.Cut(string(doc), "// On a Cluster the user also needs ")
+	require.True(t, ok)
+	sentence, _, _ := strings.Cut(text, ".")
+	needed := regexp.MustCompile(`\+[a-z|]+`).FindAllString(sentence, -1)
+	for _, r := range nodeRights("key") {
+		assert.Contains(t, needed, r.name)
+	}
+	require.Len(t, nodeRights("key"), len(needed))
+
+	grant := func(s *redistest.Server, rights ...string) {
+		setuser := []any{"acl", "setuser", "doctor", "reset", "on", ">pw", "~holdfast:*"}
+		for _, r := range rights {
+			setuser = append(setuser, r)
+		}
+		require.NoError(t, s.Client(t).Do(t.Context(), setuser...).Err())
+	}
+	examine := func() []finding {
+		rdb := c.Client(t, func(o *redis.ClusterOptions) { o.Username, o.Password = "doctor", "pw" })
+		return examineNodeRights(t.Context(), rdb, "holdfast")
+	}
+	for _, s := range c.Nodes {
+		grant(s, needed...)
+	}
+	found := examine()
+	require.Len(t, found, 1)
+	assert.Equal(t, fine, found[0].Level, found[0].Text)
+
+	replica := c.Nodes[len(c.Nodes)-1]
+	for _, r := range needed {
+		grant(replica, slices.DeleteFunc(slices.Clone(needed), func(other string) bool { return other == r })...)
+		found := examine()
+		require.Len(t, found, 1, "without %s", r)
+		assert.Equal(t, warn, found[0].Level)
+		assert.Contains(t, found[0].Text, r+" is missing on "+replica.Addr()+": ")
+	}
+
+	for _, s := range c.Nodes {
+		grant(s, "+command", "+restore")
+	}
+	found = examine()
+	require.Len(t, found, 1)
+	assert.Equal(t, fail, found[0].Level, found[0].Text)
+	assert.Contains(t, found[0].Advice, "+cluster|slots")
+	for _, s := range c.Nodes {
+		s.RequireNoKeys(t, "holdfast:", time.Second)
+	}
 }
 
 func TestJudgements(t *testing.T) {
