@@ -278,6 +278,28 @@ func ExampleWithMinHold() {
 	// another has done it
 }
 
+// Code that takes any sync.Locker can read.
+func ExampleRWMutex_RLocker() {
+	rdb, disconnect := connect()
+	defer disconnect()
+	here, elsewhere := holdfast.New(rdb), holdfast.New(rdb)
+	defer func() { _, _ = here.Close(), elsewhere.Close() }()
+
+	under := func(l sync.Locker, work func()) {
+		l.Lock()
+		defer l.Unlock()
+		work()
+	}
+	under(here.RWMutex("prices").RLocker(), func() {
+		fmt.Println("others may read:", elsewhere.RWMutex("prices").TryRLock())
+		fmt.Println("others may write:", elsewhere.RWMutex("prices").TryLock())
+	})
+	elsewhere.RWMutex("prices").RUnlock()
+	// Output:
+	// others may read: true
+	// others may write: false
+}
+
 // The leases of several locks have one context, and a fence each.
 func ExampleLeases() {
 	locks := holdfast.Open(memdriver.New())

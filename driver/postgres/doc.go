@@ -3,7 +3,7 @@
 //	err := pgdriver.Migrate(ctx, pool) // once, where your tables are migrated
 //	locks := holdfast.Open(pgdriver.New(pool))
 //
-// It has all kinds of lock. Two abilities of the Redis driver are missing, which are named at the end.
+// It has all kinds of lock. The abilities of the Redis driver that it lacks are named at the end.
 //
 // # When to choose it
 //
@@ -93,6 +93,7 @@
 // # What it lacks
 //
 // It is no [driver.Confirmer], so WithReplicas is refused: use synchronous_standby_names, which
-// makes every commit wait for standbys. And it is no [driver.Uptimer], which package redlock needs
-// of its nodes.
+// makes every commit wait for standbys. It is no [driver.Batcher], so WithPipelining does nothing.
+// It is no [driver.Router], since one server keeps all locks. It is no [driver.Uptimer], which
+// package redlock needs of its nodes. The error of a lock that is taken does not name the holder.
 package pgdriver

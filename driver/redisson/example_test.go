@@ -36,3 +36,23 @@ func Example() {
 	// while they hold it: false
 	// afterwards: true
 }
+
+// The Java programs have a NameMapper that puts "shop:" before all names, and tell of releases by
+// SPUBLISH, as Redisson does on a Cluster of Redis 7.
+func ExampleNew() {
+	server, err := miniredis.Run()
+	if err != nil {
+		panic(err)
+	}
+	defer server.Close()
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()}) // or a redis.ClusterClient
+	defer rdb.Close()
+	locks := holdfast.Open(redisson.New(rdb, redisson.WithPrefix("shop:"), redisson.WithShardedPubSub()),
+		holdfast.WithTTL(30*time.Second))
+	defer locks.Close()
+
+	locks.Mutex("orders:42").Lock()
+	defer locks.Mutex("orders:42").Unlock()
+	fmt.Println(rdb.Keys(context.Background(), "*").Val())
+	// Output: [shop:orders:42]
+}
