@@ -103,7 +103,8 @@ func WithMaxHold(d time.Duration) LockOption {
 //	tick := locks.Mutex("report:hourly", holdfast.WithMinHold(5*time.Minute))
 //	lease, err := tick.TryLease(ctx) // ErrLocked: another process has done it, or does it
 //
-// [Mutex.Do] and [Mutex.Lease] do not fit: they wait until the lock is free, and the job is done again.
+// [Mutex.Do] and [Mutex.Lease] do not fit: they wait until the lock is free, and the job is
+// done again.
 // d should be longer than clocks and schedules can differ, and shorter than the time between
 // two ticks. It is measured on the store, where the lock stays although this process ends.
 // The lock is free, and the first waiter gets it, at most half a second after d. Until then
