@@ -13,7 +13,7 @@ import (
 var abilities = []drivertest.Ability{
 	drivertest.Queue, drivertest.Push, drivertest.Hint, drivertest.Fences, drivertest.Inspect, drivertest.Whose, drivertest.Force,
 	drivertest.Raise, drivertest.Extend, drivertest.RWMutex, drivertest.Semaphore, drivertest.Downgrade, drivertest.Resize,
-	drivertest.Owner,
+	drivertest.Owner, drivertest.Attach,
 }
 
 func TestConformanceInVirtualTime(t *testing.T) {

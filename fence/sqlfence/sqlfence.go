@@ -15,7 +15,7 @@
 // rolled back and the error matches [fence.ErrStale]. Otherwise the fence is recorded. If the
 // lease is known to be over, the error matches holdfast.ErrLost and the database is not asked.
 // If ctx comes from several leases, each of them is checked. Statements without a lease in
-// the context goes to the driver as before.
+// the context go to the driver as before.
 //
 // # What it closes
 //
@@ -49,7 +49,7 @@
 //
 // A statement outside of a transaction, a query included, since it may write, gets a
 // transaction of its own: BEGIN, the check, the statement, COMMIT. Statements that cannot run in
-// a transaction, such as VACUUM, needs a context without a lease. While the rows of such
+// a transaction, such as VACUUM, need a context without a lease. While the rows of such
 // a query are open its connection takes nothing else, which only a [database/sql.Conn]
 // notices. The query is committed when its rows are closed, or rolled back if its context has
 // ended before. Functions that tell of the statement before, such as ROW_COUNT() or changes(), tell
