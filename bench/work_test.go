@@ -100,7 +100,7 @@ func TestLeasesThatAreHeldAreRenewed(t *testing.T) {
 	t.Parallel()
 	s := bench.NewStage(t, os.Getenv(addrVar))
 	turn := oneTurn(t, s, bench.Held, bench.Holdfast, bench.Stint{Time: 4 * time.Second}) // longer than a third of the TTL
-	require.Greater(t, turn.Figures[bench.CommandsPerSec], 60.0, "10,000 leases renewed once in 4 s at least, 32 in a command")
+	require.Greater(t, turn.Figures[bench.CommandsPerSec], 30.0, "10,000 leases renewed once in 4 s at least, 64 in a command")
 	require.Positive(t, turn.Figures[bench.HeapPerLease])
 }
 

@@ -56,13 +56,14 @@ func TestWaiterWhoseAnswerIsUnderWayIsNotForgottenByAResubscription(t *testing.T
 
 		e.cut()
 		subscribed(t, direct, s, 0)
+		require.Eventually(t, func() bool { return !w.d.Hears() }, 10*time.Second, time.Millisecond) // the server knows of it earlier
 		late := &holdUp{make(chan struct{}), make(chan struct{})}
 		e.UniversalClient.AddHook(late)
 		answer := make(chan driver.Grant)
 		go func() { answer <- w.ask() }()
 		<-late.handled
 		e.mend()
-		require.Eventually(t, w.d.Hears, 10*time.Second, time.Millisecond) // the server knows of it earlier
+		require.Eventually(t, w.d.Hears, 10*time.Second, time.Millisecond)
 		close(late.goOn)
 		after := (<-answer).RetryAfter
 		require.Positive(t, after)

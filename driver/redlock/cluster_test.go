@@ -89,7 +89,7 @@ func (q *quorum) requireFree(i int) {
 			return false
 		}
 		return d.Release(q.Context(), lease("probe")) == nil
-	}, ttl/2, 5*time.Millisecond, "node %d is not free, long before a lease would end by itself", i)
+	}, ttl*4/5, 5*time.Millisecond, "node %d is not free before a lease would end by itself", i)
 }
 
 func request(token string) *driver.Request {
