@@ -78,6 +78,12 @@ func TestOneLockSeveralTimesInASharedCall(t *testing.T) {
 			require.NoError(t, err)
 			require.Empty(t, info.Holders)
 
+			free := driver.Request{Kind: driver.Mutex, Name: fmt.Sprint("free", i), Token: "before", Ask: 1, TTL: ttl}
+			_, err = d.Acquire(t.Context(), &free)
+			require.NoError(t, err)
+			require.NoError(t, d.Release(t.Context(), driver.Lease{Kind: free.Kind, Name: free.Name, Token: free.Token}))
+			require.Len(t, asks(t, d, 40, free), 1)
+
 			mutex := driver.Request{Kind: driver.Mutex, Name: fmt.Sprint("expired", i), Token: "crashed", Ask: 1, TTL: 10 * time.Millisecond}
 			_, err = d.Acquire(t.Context(), &mutex)
 			require.NoError(t, err)

@@ -511,6 +511,10 @@ func TestNobodyShortensTheLifeOfTheKey(t *testing.T) {
 		b.must(driver.Queued)
 		b.must(driver.Queued)
 		require.Greater(t, life(), time.Hour)
+		c := join(t, d, "c", time.Second) // a newcomer to a queue
+		c.must(driver.Queued)
+		require.Greater(t, life(), time.Hour)
+		c.release()
 		unsettled := b.lease()
 		unsettled.Unsettled = true
 		require.NoError(t, d.Release(context.Background(), unsettled))
@@ -629,6 +633,11 @@ func TestHeadOfTheQueueLooksWhenTheLeaseEnds(t *testing.T) {
 		require.Zero(t, c.must(driver.Queued).RetryAfter, "only the head")
 		time.Sleep(after)
 		b.must(driver.Granted)
+
+		holder, newcomer := join(t, d, "holder", 3*time.Second), join(t, d, "newcomer", ttl)
+		holder.req.Name, newcomer.req.Name = "another", "another"
+		holder.must(driver.Granted)
+		require.InDelta(t, after, newcomer.must(driver.Queued).RetryAfter, float64(20*time.Millisecond), "at once")
 	})
 }
 

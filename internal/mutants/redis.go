@@ -350,7 +350,7 @@ var driverMutants = []mutant{
 		bug:  "A request that is granted the lock at the head of a long queue leaves the rest of it waiting.",
 		file: "driver/redisdriver/redisdriver.go",
 		old:  "if more {\n\t\t\t\td.serve", new: "if false {\n\t\t\t\td.serve",
-		tests: []tests{{unit, drv, "TestLongQueueIsServedAtOnceWhateverFindsItFree"}},
+		tests: []tests{{unit, drv, "TestLongQueueIsServedAtOnceOnRealRedis"}},
 	},
 	{
 		name: "resubscription-forgets-an-answer", of: "B8, rule 13",
