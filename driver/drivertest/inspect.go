@@ -87,6 +87,7 @@ var inspectCases = []property{
 		t.needs(Inspect)
 		a := t.contender(t.driver(), lasting(4*short))
 		a.lock()
+		t.sleep(t.real(short))
 		before := t.inspect(a)
 		a.req.TTL = long
 		require.NoError(t, a.renew())
@@ -94,7 +95,9 @@ var inspectCases = []property{
 		require.NotEmpty(t, before.Holders)
 		require.NotEmpty(t, after.Holders)
 		require.Greater(t, after.Holders[0].TimeLeft, t.real(4*short)+t.grace())
-		require.True(t, after.Holders[0].Since.Equal(before.Holders[0].Since), "a renewal is no new hold")
+		// A store of several nodes may hear of those that granted it first, or not.
+		moved := after.Holders[0].Since.Sub(before.Holders[0].Since)
+		require.Less(t, moved.Abs(), t.real(short)/2, "a renewal is no new hold")
 	}},
 	{"InspectShowsNoExpiredHolder", func(t *test) {
 		t.needs(Inspect)
