@@ -148,8 +148,8 @@ type answer struct {
 	text string
 }
 
-// read reads what a script says of a lock: a list; a status, if the rest is 0; or "fence numbers" of a
-// grant.
+// read reads what a script says of a lock: a list, or what stands for one. A number is the
+// status, and the rest is 0. A text is "fence numbers" of a grant.
 func read(reply any) (a answer, err error) {
 	switch reply := reply.(type) {
 	case error:

@@ -126,6 +126,22 @@ func twins(t *testing.T, s *redistest.Server, shape driver.Request) {
 	}
 }
 
+// What another program keeps there is not taken for a lock that is free, though Lua may take
+// it for a number.
+func TestStringThatIsNoLockIsLeftAlone(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		rdb := s.Client(t)
+		p := join(t, open(t, rdb, s), "token", ttl)
+		p.req.Ask = 1
+		for _, text := range []string{"", " 7 ", "1.5", "-3", "0x1F", "1e5", "inf", "nan", "hello"} {
+			require.NoError(t, rdb.Set(t.Context(), key(s), text, 0).Err())
+			_, err := p.d.Acquire(t.Context(), &p.req)
+			require.ErrorContains(t, err, "WRONGTYPE", "%q", text)
+			require.Equal(t, text, rdb.Get(t.Context(), key(s)).Val())
+		}
+	})
+}
+
 // Where Lua's integers have 32 bits, %d prints something else. Better no lock than a wrong one.
 func TestServerOf32BitsIsRefused(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, s *redistest.Server) {

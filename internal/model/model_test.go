@@ -129,7 +129,7 @@ func TestModelFindsMistakes(t *testing.T) {
 		},
 		"a thin lock that is held looks free": {
 			in:  "nothing goes wrong",
-			old: "tonumber(records[n]) -- nothing", new: "tonumber(string.match(records[n], '^%d+')) -- nothing",
+			old: "not string.find(records[n], '%D')\n    and tonumber(records[n]) -- nothing", new: "tonumber(string.match(records[n], '^%d+')) -- nothing",
 		},
 		"trust from the receipt of an answer":  {in: "nothing goes wrong", wrongs: wrongs{believeFromReceipt: true}},
 		"trust from the newest ask":            {in: "nothing goes wrong", wrongs: wrongs{believeNewest: true}},

@@ -43,7 +43,8 @@ for n = 1, #KEYS do
   if not records[n] and string.sub(ARGV[4 + at], -2) == ' 0' and redis.call('EXISTS', KEYS[n]) == 0 then
     records[n] = '0'
   end
-  local high = records[n] and not taken[KEYS[n]] and tonumber(records[n]) -- nothing if somebody holds it
+  local high = records[n] and not taken[KEYS[n]] and not string.find(records[n], '%D')
+    and tonumber(records[n]) -- nothing if somebody holds it, or it is no lock
   if high and high < 2 ^ 53 and wish.owner == '-' and wish.weight <= wish.limit then
     if not wish.length then -- what all records of this wish have in common
       local length = wish.ttl + grace(wish.ttl)
