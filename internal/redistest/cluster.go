@@ -24,7 +24,8 @@ type Cluster struct {
 	// the same order; that is how it begins.
 	Nodes []*Server
 
-	giving sync.Mutex // a slot to another master, see Move.Finish
+	giving sync.Mutex        // a slot to another master, see Move.Finish
+	given  map[int]time.Time // when each was
 }
 
 // NewCluster starts a Cluster and returns when all of it agrees that it works. Redis takes
@@ -32,12 +33,21 @@ type Cluster struct {
 func NewCluster(tb testing.TB) *Cluster {
 	tb.Helper()
 	requireBinary(tb, program())
-	c := &Cluster{tb: tb, Nodes: make([]*Server, 2*masters)}
+	c := &Cluster{tb: tb, Nodes: make([]*Server, 2*masters), given: map[int]time.Time{}}
 	for i, d := range startDaemons(tb, 2*masters, "--cluster-enabled", "yes", "--cluster-node-timeout", "1000",
 		"--cluster-allow-replica-migration", "no",
 		"--repl-ping-replica-period", "1") { // a replica that was sent nothing is not listed
 		c.Nodes[i] = &Server{endpoint: at(d.addr), tb: tb, prefix: prefixOf(tb), private: true, daemon: d}
 	}
+	tb.Cleanup(func() {
+		if tb.Failed() { // perhaps because the nodes do not agree
+			for _, s := range c.Nodes {
+				if known, err := s.Client(tb).ClusterNodes(context.Background()).Result(); err == nil {
+					tb.Logf("%s believes:\n%s", s.Addr(), known)
+				}
+			}
+		}
+	})
 	c.form()
 	return c
 }

@@ -2,7 +2,10 @@ package redistest
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -19,12 +22,25 @@ type Move struct {
 	from, to *Server
 }
 
+// hearsay is how long after a slot was given away some node may say that it is not the new
+// owner's. They tell each other what they know once in half of --cluster-node-timeout.
+const hearsay = time.Second
+
 // Move begins to move the slot of a key.
+//
+// Not again at once: a node of Valkey 8 that takes over a slot, and hears that the one that
+// gives it away does not have it, takes the move for done. Then it does not raise its epoch in
+// the end, and either node says for ever that the slot is the other's. So it waits until what
+// was said before the last move is no longer heard.
 func (c *Cluster) Move(tb testing.TB, key string, to *Server) *Move {
 	tb.Helper()
 	m := &Move{c: c, from: c.Owner(tb, key), to: to}
 	to.with(tb, func(ctx context.Context, node *redis.Client) error {
 		m.slot = int(node.ClusterKeySlot(ctx, key).Val())
+		c.giving.Lock()
+		last := c.given[m.slot]
+		c.giving.Unlock()
+		time.Sleep(time.Until(last.Add(hearsay)))
 		return node.Do(ctx, "cluster", "setslot", m.slot, "importing", m.from.id(tb)).Err()
 	})
 	m.from.with(tb, func(ctx context.Context, node *redis.Client) error {
@@ -63,7 +79,8 @@ func (m *Move) Finish(tb testing.TB) {
 	// with it. Then the new owner believes that, and deletes the keys.
 	m.c.giving.Lock()
 	defer m.c.giving.Unlock()
-	for _, s := range append([]*Server{m.to, m.from}, m.c.Nodes...) {
+	all := append([]*Server{m.to, m.from}, m.c.Nodes...)
+	for _, s := range all {
 		s.with(tb, func(ctx context.Context, node *redis.Client) error {
 			if s != m.to && s != m.from && !isMaster(ctx, node) {
 				return nil
@@ -71,6 +88,38 @@ func (m *Move) Finish(tb testing.TB) {
 			return node.Do(ctx, "cluster", "setslot", m.slot, "node", owner).Err()
 		})
 	}
+	// A node that has not heard of the epoch of the new owner may believe an older claim of
+	// another, and pass it on as one of the next epoch that this other has.
+	var epoch string
+	for _, s := range all {
+		s.with(tb, func(ctx context.Context, node *redis.Client) error {
+			if !isMaster(ctx, node) {
+				return nil
+			}
+			err := eventually(ctx, func() bool {
+				known := epochOf(ctx, node, owner)
+				if s == m.to {
+					epoch = known
+				}
+				return known != "" && known == epoch
+			})
+			if err != nil {
+				return fmt.Errorf("%s does not hear of epoch %q of %s: %w", s.Addr(), epoch, owner, err)
+			}
+			return nil
+		})
+	}
+	m.c.given[m.slot] = time.Now()
+}
+
+// epochOf is the epoch of a node in the opinion of another one.
+func epochOf(ctx context.Context, node *redis.Client, id string) string {
+	for line := range strings.Lines(node.ClusterNodes(ctx).Val()) {
+		if fields := strings.Fields(line); len(fields) > 6 && fields[0] == id {
+			return fields[6]
+		}
+	}
+	return ""
 }
 
 func isMaster(ctx context.Context, node *redis.Client) bool {
