@@ -17,16 +17,16 @@ var files embed.FS
 // What can be done to locks. Each is put together from these files in the folder script; the
 // first three handle any number of locks in one call, with so many arguments for each.
 var (
-	acquireScript = newScript("acquire", 3, "clock", "thin_acquire", "record", "thin_wait", "lock", "holders", "rare", "queue", "each", "acquire")
-	releaseScript = newScript("release", 2, "clock", "thin_release", "record", "lock", "holders", "rare", "queue", "each", "release")
-	renewScript   = newScript("renew", 3, "clock", "record", "thin_renew", "lock", "holders", "rare", "queue", "each", "renew")
+	acquireScript = newScript("acquire", 3, "clock", "thin_acquire", "record", "thin_wait", "lock", "holders", "lease", "queue", "rare", "acquire", "each")
+	releaseScript = newScript("release", 2, "clock", "thin_release", "record", "lock", "holders", "queue", "rare", "release", "each")
+	renewScript   = newScript("renew", 3, "clock", "record", "thin_renew", "lock", "holders", "lease", "queue", "rare", "renew", "each")
 
-	extendScript    = newScript("extend", 0, "clock", "record", "lock", "holders", "rare", "queue", "extend")
-	raiseScript     = newScript("raise", 0, "clock", "record", "lock", "holders", "rare", "queue", "raise")
-	forceScript     = newScript("force", 0, "clock", "record", "lock", "holders", "rare", "queue", "force")
-	downgradeScript = newScript("downgrade", 0, "clock", "record", "lock", "holders", "rare", "queue", "downgrade")
-	resizeScript    = newScript("resize", 0, "clock", "record", "lock", "holders", "rare", "queue", "resize")
-	attachScript    = newScript("attach", 0, "clock", "record", "lock", "holders", "rare", "queue", "attach")
+	extendScript    = newScript("extend", 0, "clock", "record", "lock", "holders", "lease", "queue", "rare", "extend")
+	raiseScript     = newScript("raise", 0, "clock", "record", "lock", "holders", "queue", "rare", "raise")
+	forceScript     = newScript("force", 0, "clock", "record", "lock", "holders", "queue", "rare", "force")
+	downgradeScript = newScript("downgrade", 0, "clock", "record", "lock", "holders", "queue", "rare", "downgrade")
+	resizeScript    = newScript("resize", 0, "clock", "record", "lock", "holders", "queue", "rare", "resize")
+	attachScript    = newScript("attach", 0, "clock", "record", "lock", "holders", "lease", "queue", "rare", "attach")
 	inspectScript   = newScript("inspect", 0, "clock", "inspect")
 	pingScript      = newScript("ping", 0, "ping")
 )

@@ -35,12 +35,14 @@ if refused then
   return refused
 end
 for slot = 1, lock.count do
-  put_holder(holder_at(slot))
+  local h = holder_at(slot)
+  changed[h.field] = holder_record(h)
 end
 for place = lock.head or 1, lock.tail do
   local w = waiter_at(place)
   if w then
-    put_waiter(w)
+    changed[w.field] = table.concat({ w.token, w.ask, int(w.weight), int(w.ttl), w.fences, int(w.alive), w.vote, w.client,
+      w.owner, w.text }, ' ')
   end
 end
 for _, field in ipairs({ 'high', 'limit', 'head', 'tail', 'birth', 'skip', 'longest' }) do

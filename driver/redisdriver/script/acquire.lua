@@ -3,7 +3,8 @@
 -- Comes after thin_acquire.lua, which has the arguments.
 --
 -- KEYS[n]  lock
--- ARGV[4]  of each lock: "ask birth place"
+-- ARGV[3]  of each lock: token
+-- ARGV[4]  "ask birth place"
 -- ARGV[5]  what it asks for
 --
 -- Returns for each lock an error, or
@@ -56,11 +57,63 @@ local function agree(limit)
   return lock.resized or lock.limit == limit
 end
 
-local function acquire(w, wait, birth, place, limit)
-  if has_tombstone(w.token) then
-    return { BURIED }
+-- Join the queue, or say again that one is waiting. A waiter whose record was dropped while it
+-- was cut off comes back to its old place, if the numbering is still the one that gave the place
+-- out.
+local function enqueue(w, birth, place)
+  w.vote = (listeners(w.client) or 0) > 0 and '2' or '1'
+  keep(patience(w.ttl))
+  if w.ttl > lock.longest then
+    set('longest', w.ttl)
   end
-  clear_tombstones()
+  local known = lock.place
+  if known then
+    local before = waiter_at(known)
+    if before.ask + 0 > w.ask + 0 then
+      return
+    end
+    if lock.skip and known < lock.skip then
+      w.vote = '3'
+      set('skip', nil)
+    elseif before.vote == '3' then
+      w.vote = '3'
+    end
+  else
+    if place > 0 and birth == lock.birth and place <= lock.tail and not waiter_at(place) then
+      if lock.skip and place < lock.skip then
+        set('skip', nil)
+      end
+    else
+      if not lock.birth then
+        set('birth', now_us)
+      end
+      set('tail', lock.tail + 1)
+      place = lock.tail
+    end
+    lock.place = place
+    if not lock.head or place < lock.head then
+      set('head', place)
+    end
+  end
+  local number = int(lock.place)
+  w.place, w.field, lock.waiters[lock.place] = lock.place, 'w:' .. number, w
+  changed[w.field] = waiter_record(w)
+  if not known then
+    changed['t:' .. w.token] = 'w' .. number
+  end
+end
+
+local function handle(at)
+  local w, ask, birth, place = wishes[ARGV[5 + at]], string.match(ARGV[4 + at], '^(%d+) (%d+) (%d+)$')
+  w.token, w.ask = ARGV[3 + at], ask
+  lock.asker = w.token
+  lock.must = lock.mine or lock.place -- a newcomer may be refused for lack of memory
+  if lock.dead ~= '' then
+    if rarely().has_tombstone(w.token) then
+      return { BURIED }
+    end
+    rarely().clear_tombstones()
+  end
   expire()
   if lock.mine then
     extend(lock.mine, w.ttl)
@@ -69,10 +122,10 @@ local function acquire(w, wait, birth, place, limit)
   if join(w) then
     return granted(grant())
   end
-  if not agree(limit) then
+  if not agree(w.limit) then
     -- Others use the lock with their limit. But perhaps they are all dead.
     local more = grant()
-    if not agree(limit) then
+    if not agree(w.limit) then
       return { CONFLICT, lock.limit, more }
     end
   end
@@ -84,11 +137,11 @@ local function acquire(w, wait, birth, place, limit)
   end
 
   local more, mine = 0, nil
-  if wait and (lock.head or w.weight > lock.limit - lock.used) then
-    enqueue(w, birth, place)
+  if w.wait and (lock.head or w.weight > lock.limit - lock.used) then
+    enqueue(w, birth + 0, place + 0)
     mine = lock.place -- also if this ask is an old one, and the waiter is overdue
     -- A heartbeat also finds the head, if who stood there has left.
-    if lock.used < lock.limit or w.ask ~= '1' then
+    if lock.used < lock.limit or ask ~= '1' then
       more = grant()
     end
   else
@@ -104,7 +157,7 @@ local function acquire(w, wait, birth, place, limit)
   if lock.mine then
     return granted(more)
   end
-  if not wait then
+  if not w.wait then
     return { BUSY, lock.used > 0 and lock.earliest - now + 1 or 0, more, 0, 0, whose() }
   end
   local first = mine == (lock.skip or lock.head)
@@ -112,14 +165,6 @@ local function acquire(w, wait, birth, place, limit)
     notify()
   end
   -- Nobody is told when a lease runs out. A waiter that is next looks again at that time.
-  local looks = lock.used > 0 and (first or now + w.ttl / 3 > lock.earliest and is_next(mine))
+  local looks = lock.used > 0 and (first or now + w.ttl / 3 > lock.earliest and rarely().is_next(mine))
   return { QUEUED, looks and lock.earliest - now + 1 or 0, more, lock.birth, mine, whose() }
 end
-
-return each(function(at)
-  local ask, birth, place = string.match(ARGV[4 + at], '^(%d+) (%d+) (%d+)$')
-  local w, wish = waiter_from(at, ask), wishes[ARGV[5 + at]]
-  lock.asker = w.token
-  local known = lock.mine or lock.place -- a newcomer may be refused for lack of memory
-  return known, acquire(w, wish.wait, tonumber(birth), tonumber(place), wish.limit)
-end)

@@ -31,12 +31,12 @@ local refused = load(w.token)
 if refused then
   return refused
 end
-if has_tombstone(w.token) then
+if rarely().has_tombstone(w.token) then
   return { BURIED, 0, 0 }
 end
 lock.asker = w.token
 local old = holder_of(ARGV[4])
-clear_tombstones()
+rarely().clear_tombstones()
 expire()
 if lock.mine then
   extend(lock.mine, w.ttl) -- a repeat
@@ -45,7 +45,7 @@ elseif old and lock.holders[old.slot] == old then -- it has not just expired
   w.weight, w.owner = old.weight, lock.owner or '-'
   remove(old)
   lock.mine = hold(w)
-  bury(old.token) -- an ask of it may be on its way
+  rarely().bury(old.token) -- an ask of it may be on its way
   if lock.earliest < before then
     lock.informed = nil
   end

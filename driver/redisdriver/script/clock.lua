@@ -7,6 +7,9 @@
 -- A lock that nobody waits for is a string, "thin", see thin_acquire.lua. As soon as there
 -- is more to remember it is a hash, "fat", see lock.lua.
 --
+-- To define a function costs as much as to run a small one. So there are few, and what few
+-- calls need is defined when one does, see rare.lua. x + 0 is tonumber(x) at half the cost.
+--
 -- ARGV[1]  wake channels are called this followed by the client's id
 -- ARGV[2]  retention: how long, in ms, the key outlives its last use
 
@@ -25,7 +28,7 @@ end
 
 -- The lease lasts longer on the server than the holder may believe in it.
 local function grace(ttl)
-  return math.min(500, math.max(5, math.floor(ttl / 20)))
+  return ttl >= 10000 and 500 or ttl <= 100 and 5 or math.floor(ttl / 20)
 end
 
 -- Numbers for so many fences, or as many as there are, if high was the last one given: the
@@ -41,13 +44,19 @@ end
 -- of quick grants run ahead of the clock, and what another server grants after a failover is
 -- smaller.
 local function numbers_after(high, fences)
-  local first = math.max(high + 1, now_us + 1 - (high > 0 and fences or 1))
-  return first, math.max(1, now_us + 1 - first)
+  local first = now_us + 1 - (high > 0 and fences or 1)
+  if first <= high then
+    first = high + 1
+  end
+  return first, first < now_us and now_us + 1 - first or 1
 end
 
 -- How long a key lives if what it is used for lasts ms, and high is the last fence. Fences must
 -- not repeat although the key is forgotten in the end: if the clock was set back, the key
 -- lives until it has caught up with them.
 local function lifetime(ms, high)
-  return retention + math.max(ms, math.floor(high / 1000) - now)
+  if high > now_us then
+    ms = math.max(ms, math.floor(high / 1000) - now)
+  end
+  return retention + ms
 end

@@ -22,7 +22,7 @@ elseif h then
   local excess = h.weight - tonumber(ARGV[4])
   if excess > 0 then
     h.weight, lock.used = h.weight - excess, lock.used - excess
-    put_holder(h)
+    changed[h.field] = holder_record(h)
   end
   status = HELD
 end

@@ -27,8 +27,8 @@ if h then
   first, numbers = numbers_after(lock.high, tonumber(ARGV[5]))
   set('high', first + numbers - 1)
   local fence, granted = fences_of(h)
-  set_fences(h, fence, granted, lock.high)
-  put_holder(h)
+  rarely().set_fences(h, fence, granted, lock.high)
+  changed[h.field] = holder_record(h)
 end
 refused = save(true)
 publish()

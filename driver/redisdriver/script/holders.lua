@@ -7,14 +7,15 @@
 
 -- Make a token a holder: w is what it asked for, a waiter or a request.
 local function hold(w)
-  local h = { token = w.token, expires = now + w.ttl + grace(w.ttl), ttl = w.ttl, weight = w.weight, tag = '-' }
+  local length = w.ttl + grace(w.ttl)
+  local h = { token = w.token, expires = now + length, ttl = w.ttl, weight = w.weight, tag = '-', client = w.client }
   local owner = w.owner ~= '-' and w.owner or nil
   local fence, numbers, last
   if owner and owner == lock.owner then
     fence, numbers, last = fences_of(lock.holders[1])
     numbers = 1 -- they have one, of all of them
   else
-    fence, numbers = numbers_after(lock.high, owner and 1 or tonumber(w.fences))
+    fence, numbers = numbers_after(lock.high, owner and 1 or w.fences + 0)
     last = fence + numbers - 1
     set('high', last)
     if owner then
@@ -22,20 +23,21 @@ local function hold(w)
     end
     lock.used = lock.used + h.weight
   end
-  h.granted = string.format('%d %d %d %d ', fence, numbers, last, now) .. w.client .. ' ' .. w.text -- %s ends at a NUL
+  h.numbers = string.format('%d %d', fence, numbers)
+  h.granted = h.numbers .. string.format(' %d %d ', last, now) .. w.client .. ' ' .. w.text -- %s ends at a NUL
   lock.count = lock.count + 1
   if lock.count == 1 or h.expires < lock.earliest then
-    lock.earliest, lock.span = h.expires, h.expires - now
+    lock.earliest, lock.span = h.expires, length
   end
   seat_holder(h, lock.count)
-  keep(h.expires - now)
+  keep(length)
   return h
 end
 
 -- Make a holder none. The last one takes its slot.
 local function remove(h)
   local last = holder_at(lock.count)
-  changed['t:' .. h.token], changed['h:' .. lock.count] = false, false
+  changed['t:' .. h.token], changed[last.field] = false, false
   if last ~= h then
     seat_holder(last, h.slot)
   end
@@ -52,28 +54,4 @@ local function remove(h)
   if lock.mine == h then
     lock.mine = nil
   end
-end
-
--- The lease of the only holder is the earliest to end, and that of others may be.
-local function note_end(h)
-  if lock.count == 1 or h.expires < lock.earliest then
-    lock.earliest, lock.span = h.expires, h.ttl + grace(h.ttl)
-  end
-end
-
--- Every "you hold it" gives the full TTL again, because the holder's trust starts from the
--- ask that this answers. It takes nothing away: a late ask knows nothing of a renewal for
--- longer.
-local function extend(h, ttl)
-  h.ttl = math.max(ttl, h.ttl)
-  h.expires = math.max(h.expires, now + h.ttl + grace(h.ttl))
-  put_holder(h)
-  note_end(h)
-  keep(h.expires - now)
-end
-
--- A token that was released while one of its asks was still under way. That ask must not take
--- the lock when it arrives: nobody would ever release it.
-local function has_tombstone(token)
-  return lock.dead ~= '' and string.find(lock.dead, '\n' .. token .. ' ', 1, true) ~= nil
 end

@@ -31,6 +31,7 @@
 
 local lock    -- what is known of it
 local changed -- fields of the hash to write, false for those to delete
+local rarely  -- see rare.lua
 
 local AT_ONCE = 1000 -- arguments of a command, an even number; Lua cannot unpack more than 8,000
 
@@ -39,21 +40,18 @@ local function set(field, value)
   lock[field], changed[field] = value, value and value ~= 0 and int(value) or false
 end
 
-local function put_holder(h)
-  changed['h:' .. h.slot] = holder_record(h)
-end
-
 -- Give a holder a slot.
 local function seat_holder(h, slot)
-  h.slot, lock.holders[slot] = slot, h
-  put_holder(h)
-  changed['t:' .. h.token] = 'h' .. slot
+  local number = slot == 1 and '1' or int(slot)
+  h.slot, h.field, lock.holders[slot] = slot, 'h:' .. number, h
+  changed[h.field], changed['t:' .. h.token] = holder_record(h), 'h' .. number
 end
 
 local function holder_at(slot)
   if not lock.holders[slot] then
-    local h = holder_read(redis.call('HGET', KEYS[n], 'h:' .. slot))
-    h.slot, lock.holders[slot] = slot, h
+    local field = 'h:' .. int(slot)
+    local h = holder_read(redis.call('HGET', KEYS[n], field))
+    h.slot, h.field, lock.holders[slot] = slot, field, h
   end
   return lock.holders[slot]
 end
@@ -66,55 +64,12 @@ local function waiter_at(place)
     if record then
       local token, ask, weight, ttl, fences, alive, vote, client, owner, text =
         string.match(record, '^(%S+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d) (%S+) (%S+) (.*)$')
-      w = { place = place, field = field, token = token, ask = ask, weight = tonumber(weight), ttl = tonumber(ttl), fences = fences,
-        alive = tonumber(alive), vote = vote, client = client, owner = owner, text = text }
+      w = { place = place, field = field, token = token, ask = ask, weight = weight + 0, ttl = ttl + 0, fences = fences,
+        alive = alive + 0, vote = vote, client = client, owner = owner, text = text }
     end
     lock.waiters[place] = w
   end
   return lock.waiters[place]
-end
-
--- Load the thin form, as one of its own or of none. Returns an error reply if it is none.
-local function load_thin(record)
-  local high, limit, h = thin_read(record)
-  if not high then
-    return { err = 'WRONGTYPE ' .. KEYS[n] .. ' is a string, but no lock' }
-  end
-  lock = { thin = record, count = 0, used = 0, earliest = 0, span = 0, tail = 0, life = 0, longest = 0, dead = '', holders = {}, waiters = {} }
-  set('high', high)
-  set('limit', limit)
-  if h then
-    lock.count, lock.used, lock.earliest, lock.span = 1, h.weight, h.expires, h.ttl + grace(h.ttl)
-    seat_holder(h, 1)
-  end
-end
-
--- Load the fat form, or nothing. Returns an error reply if the key is something else.
-local function load_fat(token)
-  local v = redis.pcall('HMGET', KEYS[n], 'high', 'limit', 'resized', 'owner', 'head', 'tail', 'birth', 'skip', 'dead',
-    'life', 'longest', 'shares', 'h:1', 't:' .. token)
-  if v.err then
-    return v
-  end
-  lock = { high = tonumber(v[1] or 0), limit = tonumber(v[2] or 0), resized = v[3], owner = v[4] or nil,
-    head = v[5] and tonumber(v[5]) or nil, tail = tonumber(v[6] or 0), birth = v[7] and tonumber(v[7]),
-    skip = v[8] and tonumber(v[8]) or nil,
-    dead = v[9] or '', life = tonumber(v[10] or 0), longest = tonumber(v[11] or 0), count = 0, used = 0, earliest = 0,
-    span = 0, holders = {}, waiters = {}, stands = v[14] }
-  lock.informed = lock.skip or lock.head
-  if v[13] then
-    local h = holder_read(v[13])
-    if not h.granted then
-      return { err = 'WRONGTYPE ' .. KEYS[n] .. ' is a hash, but no lock' }
-    end
-    lock.holders[1] = h
-    lock.count, lock.used, lock.earliest, lock.span = 1, h.weight, h.expires, h.ttl + grace(h.ttl)
-  end
-  if v[12] then
-    local count, used, earliest, span = string.match(v[12], '^(%d+) (%d+) (%d+) (%d+)$')
-    lock.count, lock.used, lock.earliest, lock.span = tonumber(count), tonumber(used), tonumber(earliest), tonumber(span)
-    lock.shares = v[12]
-  end
 end
 
 -- Load the lock, and where a token stands in it. record is the thin form, or false for none, if
@@ -126,24 +81,51 @@ end
 --   told             what waiters are told of a holder, - for nothing
 --   informed         the place of the waiter that knows when the next lease ends
 --   mine, place      the holder that the token is; the place where it waits
+--
+-- The script itself says in must whether save() is to succeed although memory is full.
 local function load(token, record)
-  changed = {}
+  changed = { high = nil, head = nil, tail = nil, birth = nil, life = nil } -- which makes room for 8
   if record == nil then
     record = redis.call('MGET', KEYS[n])[1]
   end
-  local refused
+  local h, shares, stands
   if record then
-    refused = load_thin(record)
+    local high, limit
+    high, limit, h = thin_read(record)
+    if not high then
+      return { err = 'WRONGTYPE ' .. KEYS[n] .. ' is a string, but no lock' }
+    end
+    lock = { thin = record, tail = 0, life = 0, longest = 0, dead = '', holders = {}, waiters = {}, count = 0, used = 0, earliest = 0,
+      span = 0 }
+    set('high', high)
+    set('limit', limit)
+    if h then
+      seat_holder(h, 1)
+    end
   else
-    refused = load_fat(token)
+    local v = redis.pcall('HMGET', KEYS[n], 'high', 'limit', 'resized', 'owner', 'head', 'tail', 'birth', 'skip', 'dead',
+      'life', 'longest', 'shares', 'h:1', 't:' .. token)
+    if v.err then
+      return v
+    end
+    h = v[13] and holder_read(v[13])
+    if v[13] and not h then
+      return { err = 'WRONGTYPE ' .. KEYS[n] .. ' is a hash, but no lock' }
+    end
+    lock = { high = (v[1] or 0) + 0, limit = (v[2] or 0) + 0, resized = v[3], owner = v[4] or nil, head = v[5] and v[5] + 0 or nil,
+      tail = (v[6] or 0) + 0, birth = v[7] and v[7] + 0, skip = v[8] and v[8] + 0 or nil, dead = v[9] or '', life = (v[10] or 0) + 0,
+      longest = (v[11] or 0) + 0, holders = { h or nil }, waiters = {}, count = 0, used = 0, earliest = 0, span = 0 }
+    lock.informed, shares, stands = lock.skip or lock.head, v[12], v[14]
   end
-  if refused then
-    return refused
+  if shares then
+    local count, used, earliest, span = string.match(shares, '^(%d+) (%d+) (%d+) (%d+)$')
+    lock.shares, lock.count, lock.used, lock.earliest, lock.span = shares, count + 0, used + 0, earliest + 0, span + 0
+  elseif h then
+    lock.count, lock.used, lock.earliest, lock.span = 1, h.weight, h.expires, h.ttl + grace(h.ttl)
   end
-  local first, stands = lock.holders[1], lock.stands
-  lock.told = first and first.tag or '-'
-  if first and first.token == token then
-    lock.mine = first
+  lock.told = h and h.tag or '-'
+  if h and h.token == token then
+    lock.mine = h
   elseif stands then
     local waits, number = string.byte(stands) == 119, tonumber(string.sub(stands, 2)) -- w
     local seat = waits and waiter_at(number) or not waits and number <= lock.count and holder_at(number)
@@ -159,45 +141,20 @@ end
 
 -- Let the key live for as long as something that lasts ms needs it.
 local function keep(ms)
-  lock.needed = math.max(lock.needed or 0, ms)
+  if not lock.needed or ms > lock.needed then
+    lock.needed = ms
+  end
 end
 
--- Run a command that writes. If it must succeed although memory is full: a script whose first
--- write is one that needs no memory may write anything after it. Returns the error if not.
+-- Run a command that writes, although memory is full if it must be. Returns the error if that was
+-- refused.
 local function write(must, ...)
   local reply = redis.pcall(...)
-  if type(reply) == 'table' and reply.err and must and string.find(reply.err, 'OOM', 1, true) then
-    local ttl = redis.call('PTTL', KEYS[n])
-    if ttl > 0 then
-      redis.call('PEXPIRE', KEYS[n], int(ttl))
-    else
-      redis.call('PERSIST', KEYS[n])
-    end
+  if must and type(reply) == 'table' and reply.err and string.find(reply.err, 'OOM', 1, true) then
+    rarely().write()
     reply = redis.pcall(...)
   end
   return type(reply) == 'table' and reply.err and reply or nil
-end
-
--- Returns when the key is to end, or nothing if that may stay as it is. The end moves only when
--- it must; then that suffices for half the retention. It comes nearer only where it is known how
--- long the last one goes on: somebody else may count on more.
-local function end_of_key()
-  local alone, ms = not lock.head and lock.count <= 1, lock.needed
-  if alone and lock.count == 1 then
-    ms = lock.holders[1].expires - now
-  elseif alone and next(changed) then
-    ms = 0
-  end
-  if ms then
-    local life = lifetime(ms, lock.high)
-    local least = (ms == 0 or lock.resized) and life or life - retention / 2
-    if lock.dead ~= '' then
-      least = math.max(least, retention)
-    end
-    if lock.life < now + least or alone and lock.life > now + life then
-      return now + life
-    end
-  end
 end
 
 -- Save the lock, although memory is full if it must be. Returns an error reply if that was
@@ -212,26 +169,43 @@ local function save(must)
     end
     return nil
   end
-  if lock.thin then -- its end is not noted
+
+  -- The end of the key moves only when it must; then that suffices for half the retention. It
+  -- comes nearer only where it is known how long the last one goes on: somebody else may count on
+  -- more.
+  local alone, ms, life = not lock.head and lock.count <= 1, lock.needed, nil
+  if alone and lock.count == 1 then
+    ms = lock.holders[1].expires - now
+  elseif alone and next(changed) then
+    ms = 0
+  elseif lock.thin then -- its end is not noted
     for slot = 1, lock.count do
-      keep(lock.holders[slot].expires - now)
+      ms = math.max(ms or 0, lock.holders[slot].expires - now)
     end
   end
-  local life = end_of_key()
-  if life then
-    set('life', life)
+  if ms then
+    local lasts = lifetime(ms, lock.high)
+    local least = (ms == 0 or lock.resized) and lasts or lasts - retention / 2
+    if lock.dead ~= '' then
+      least = math.max(least, retention)
+    end
+    if lock.life < now + least or alone and lock.life > now + lasts then
+      life = now + lasts
+      set('life', life)
+    end
   end
+
   if lock.count > 1 then
     local shares = string.format('%d %d %d %d', lock.count, lock.used, lock.earliest, lock.span)
     changed.shares = shares ~= lock.shares and shares or nil
   elseif lock.shares then
     changed.shares = false
   end
-  local fields, gone = {}, {}
+  local fields, filled, gone = { '', '', '', '', '', '', '', '' }, 0, {} -- which makes room for 8
   for field, value in pairs(changed) do
     if value then
-      fields[#fields + 1] = field
-      fields[#fields + 1] = value
+      fields[filled + 1], fields[filled + 2] = field, value
+      filled = filled + 2
     elseif not lock.thin then
       gone[#gone + 1] = field
     end
@@ -243,9 +217,9 @@ local function save(must)
     redis.call('HDEL', KEYS[n], unpack(gone, from, math.min(from + AT_ONCE - 1, #gone)))
   end
   local refused
-  for from = 1, #fields, AT_ONCE do
+  for from = 1, filled, AT_ONCE do
     -- Only the first can be refused.
-    refused = refused or write(must, 'HSET', KEYS[n], unpack(fields, from, math.min(from + AT_ONCE - 1, #fields)))
+    refused = refused or write(must, 'HSET', KEYS[n], unpack(fields, from, math.min(from + AT_ONCE - 1, filled)))
   end
   if life and not refused then
     redis.call('PEXPIRE', KEYS[n], int(life - now))

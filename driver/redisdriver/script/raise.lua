@@ -25,8 +25,8 @@ if h then
     fence = (last == lock.high or least >= beyond) and least or beyond
     numbers = math.max(tonumber(ARGV[5]), beyond - fence)
     set('high', fence + numbers - 1)
-    set_fences(h, fence, numbers, lock.high)
-    put_holder(h)
+    rarely().set_fences(h, fence, numbers, lock.high)
+    changed[h.field] = holder_record(h)
     keep(h.expires - now)
   end
 end

@@ -1,14 +1,30 @@
 -- rare.lua: what few calls need, defined when one does.
 --
--- To define a function costs as much as to run a small one.
+-- KEYS[n]  lock
 
 local rare
 
-local function rarely()
+function rarely()
   if rare then
     return rare
   end
   rare = {}
+
+  -- Free the script of the limit of memory: once its first write was one that needs none, it may
+  -- write anything.
+  function rare.write()
+    local ttl = redis.call('PTTL', KEYS[n])
+    if ttl > 0 then
+      redis.call('PEXPIRE', KEYS[n], int(ttl))
+    else
+      redis.call('PERSIST', KEYS[n])
+    end
+  end
+
+  -- Others were given to the holder beyond those that it was granted.
+  function rare.set_fences(h, fence, numbers, last)
+    h.granted = string.format('%d %d %d', fence, numbers, last) .. string.match(h.granted, '^%d+ %d+ %d+(.*)$')
+  end
 
   -- Look at every lease. None can have more time left than its whole length: if one has, the
   -- server's clock was set back, and the lock must not stay blocked for as long as that.
@@ -22,7 +38,7 @@ local function rarely()
       else
         if h.expires > longest then
           h.expires = longest
-          put_holder(h)
+          changed[h.field] = holder_record(h)
         end
         if not first or h.expires < first then
           first, span = h.expires, longest - now
@@ -72,7 +88,62 @@ local function rarely()
       dead = string.gsub(dead, '^\n*[^\n]*', '') -- something, even if it is no tombstone
     end
     set_tombstones(dead)
-    keep(0) -- see end_of_key
+    keep(0) -- see save
+  end
+
+  -- A token that was released while one of its asks was still under way. That ask must not take
+  -- the lock when it arrives: nobody would ever release it.
+  function rare.has_tombstone(token)
+    return string.find(lock.dead, '\n' .. token .. ' ', 1, true) ~= nil
+  end
+
+  -- The tokens of the owner that has just got the lock need not wait for each other. They come
+  -- in when they ask, so they are told to.
+  function rare.call_cotokens(owner, place, left)
+    for p = place, math.min(lock.tail, place + left) do
+      local w = waiter_at(p)
+      if w and w.owner == owner then
+        tell(w.client, 'ask ' .. w.token, w.token)
+      end
+    end
+  end
+
+  -- Nobody is told when a lease runs out. The waiter that is next looks again at that time,
+  -- which the answer to its ask has named. A waiter that became next after its ask is told to
+  -- ask once more, unless its next heartbeat comes before that time. If its client seems to
+  -- have gone, so is the waiter behind it.
+  --
+  -- A script that has a lease end earlier than others were told forgets who is informed.
+  function rare.inform()
+    local place, left = lock.skip or lock.head, LOOKED_AT
+    while place and place <= lock.tail and left > 0 do
+      local w = waiter_at(place)
+      left = left - 1
+      if w and w.alive - patience(w.ttl) + w.ttl / 3 <= lock.earliest then
+        return
+      elseif w then
+        tell(w.client, 'ask ' .. w.token, w.token)
+        if not seems_gone(w) then
+          return
+        end
+      end
+      place = place + 1
+    end
+  end
+
+  -- Whether a waiter is next if those before it, at most a few, are passed over.
+  function rare.is_next(place)
+    local first = lock.skip or lock.head
+    if place - first > NEAR then
+      return false
+    end
+    for p = first, place - 1 do
+      local w = waiter_at(p)
+      if w and not seems_gone(w) then
+        return false
+      end
+    end
+    return true
   end
 
   return rare
@@ -85,14 +156,4 @@ local function expire()
   if lock.count > 0 and (lock.earliest < now or lock.earliest > now + lock.span) then
     rarely().expire()
   end
-end
-
-local function clear_tombstones()
-  if lock.dead ~= '' then
-    rarely().clear_tombstones()
-  end
-end
-
-local function bury(token)
-  rarely().bury(token)
 end

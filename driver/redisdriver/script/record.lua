@@ -2,15 +2,17 @@
 --
 -- ARGV[1]  wake channels are called this followed by the client's id
 
+local NOTICE = 33 -- !
+
 -- The record of a holder: "token expires ttl weight tag fence numbers last since client text".
 -- tag is what it says of itself to waiters, - for nothing. It was granted so many numbers from
 -- fence on, and given others up to last since. client is where to reach it, - for nowhere; if
 -- that ends in !, it wants to hear that somebody waits. Few calls look at what comes after the
 -- tag, so it is left in one piece: what was granted.
-local function holder_read(record)
+local function holder_read(record) -- nothing if it is none
   local token, expires, ttl, weight, tag, granted = string.match(record, '^(%S+) (%d+) (%d+) (%d+) (%S+) (.*)$')
-  return { token = token, expires = tonumber(expires), ttl = tonumber(ttl), weight = tonumber(weight), tag = tag,
-    granted = granted, slot = 1 }
+  return granted and { token = token, expires = expires + 0, ttl = ttl + 0, weight = weight + 0, tag = tag, granted = granted,
+    slot = 1, field = 'h:1' }
 end
 
 local function holder_record(h)
@@ -22,25 +24,18 @@ local function fences_of(h)
   return tonumber(fence), tonumber(numbers), tonumber(last)
 end
 
-local function set_fences(h, fence, numbers, last)
-  h.granted = string.format('%d %d %d', fence, numbers, last) .. string.match(h.granted, '^%d+ %d+ %d+(.*)$')
-end
-
 local function client_of(h)
-  return string.match(h.granted, '^%d+ %d+ %d+ %d+ (%S+)') or '-'
-end
-
-local function wants_notice(h)
-  return string.byte(client_of(h), -1) == 33 -- !
+  h.client = h.client or string.match(h.granted, '^%d+ %d+ %d+ %d+ (%S+)') or '-'
+  return h.client
 end
 
 -- The thin form, see thin_acquire.lua: the last fence, and how much there is to hold and the
 -- holder if there is one. Nothing if it is not of that form.
 local function thin_read(record)
   local high, limit, holder = string.match(record, '^(%d+) (%d+) (.*)$')
-  local h = holder and holder_read(holder)
-  if h then
-    return h.granted and tonumber(high), tonumber(limit), h
+  if holder then
+    local h = holder_read(holder)
+    return h and high + 0, limit + 0, h
   end
   return tonumber((string.match(record, '^%d+$'))), 0, nil
 end
@@ -62,17 +57,12 @@ local NEAR = 8
 -- what it means if nobody listens on the client's channel: 1 nothing (this node never saw anybody
 -- listen there), 2 that the client is gone, 3 nothing, and never again (it was passed over once,
 -- and turned out to be alive).
-local function waiter_record(w)
-  return w.token .. ' ' .. w.ask .. ' ' .. int(w.weight) .. ' ' .. int(w.ttl) .. ' ' .. w.fences .. ' ' .. int(w.alive)
-    .. ' ' .. w.vote .. ' ' .. w.client .. ' ' .. w.owner .. ' ' .. w.text
-end
-
 local listening = {} -- the number of subscribers on a client's channel, as this node sees it
 
 local function listeners(client)
   if listening[client] == nil then
     local reply = redis.pcall('PUBSUB', 'NUMSUB', ARGV[1] .. client)
-    listening[client] = not reply.err and tonumber(reply[2])
+    listening[client] = not reply.err and reply[2] + 0
   end
   return listening[client]
 end

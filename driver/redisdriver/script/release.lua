@@ -8,12 +8,15 @@
 --
 -- Returns for each lock an error, or {status, more}: status NEITHER the token neither held it
 -- nor waited, HELD it held it, WAITED it waited; more is 1 if this should be run again, because
--- the queue is longer than what one call looks at. Or nothing, as acquire.lua does.
+-- the queue is longer than what one call looks at. A status alone says that there is no more, and
+-- costs less. Or nothing, as acquire.lua does.
 
 local NEITHER, WAITED = 0, 2
 
-local function release(token, unsettled, tag)
+local function handle(at)
+  local unsettled, tag = string.match(ARGV[4 + at], '^(%d) (.*)$')
   local status, h = NEITHER, lock.mine
+  lock.must = true
   expire()
   if h then
     status = HELD
@@ -26,13 +29,9 @@ local function release(token, unsettled, tag)
     drop_waiter(waiter_at(lock.place))
     status = WAITED
   end
-  if unsettled then
-    bury(token)
+  if unsettled == '1' then
+    rarely().bury(ARGV[3 + at])
   end
-  return { status, grant() }
+  local more = grant()
+  return more > 0 and { status, more } or status
 end
-
-return each(function(at)
-  local unsettled, tag = string.match(ARGV[4 + at], '^(%d) (.*)$')
-  return true, release(ARGV[3 + at], unsettled == '1', tag)
-end)

@@ -12,12 +12,13 @@
 
 local NEITHER = 0
 
-local function renew(ttl, tag)
+local function handle(at)
+  lock.must = true
   expire()
   local h = lock.mine
   if h then
-    h.tag = tag ~= '-' and tag or h.tag
-    extend(h, ttl)
+    h.tag = ARGV[5 + at] ~= '-' and ARGV[5 + at] or h.tag
+    extend(h, tonumber(ARGV[4 + at]))
   end
   -- An expired lease is over, even if nobody wanted the lock meanwhile; nor is a grant that
   -- follows now a renewal. And a waiter may have become next because the one before it has
@@ -25,7 +26,3 @@ local function renew(ttl, tag)
   local more = grant()
   return { h and HELD or NEITHER, more, lock.head and 1 or 0 }
 end
-
-return each(function(at)
-  return true, renew(tonumber(ARGV[4 + at]), ARGV[5 + at])
-end)

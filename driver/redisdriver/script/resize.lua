@@ -14,14 +14,14 @@ if refused then
   return refused
 end
 expire()
-if not has_tombstone(ARGV[3]) then
+if not rarely().has_tombstone(ARGV[3]) then
   set('limit', tonumber(ARGV[4]))
   set('resized', 1)
-  -- From now on the key outlives leases by the whole retention, see end_of_key.
+  -- From now on the key outlives leases by the whole retention, see save.
   for slot = 1, lock.count do
     keep(holder_at(slot).expires - now)
   end
-  bury(ARGV[3])
+  rarely().bury(ARGV[3])
 end
 local more = grant()
 refused = save(false)

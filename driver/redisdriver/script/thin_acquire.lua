@@ -26,7 +26,7 @@ local ARGUMENTS = 3
 local replies, left, taken, wishes = {}, 0, {}, {}
 local records = redis.call('MGET', unpack(KEYS))
 local now_us_text = int(now_us)
-if tonumber(now_us_text) ~= now_us then
+if #now_us_text < 12 then
   return { err = 'ERR this is a Redis server of 32 bits, which cannot keep locks' }
 end
 
@@ -36,8 +36,8 @@ for n = 1, #KEYS do
   if not wish then
     local ttl, fences, wait, weight, limit, client, owner, text =
       string.match(ARGV[5 + at], '^(%d+) (%d+) (%d) (%d+) (%d+) (%S+) (%S+) (.*)$')
-    wish = { ttl = tonumber(ttl), fences = fences, wait = wait == '1', weight = tonumber(weight), limit = tonumber(limit),
-      client = client, owner = owner, text = text, numbers = tonumber(fences) }
+    wish = { ttl = ttl + 0, fences = fences, wait = wait == '1', weight = weight + 0, limit = limit + 0, client = client,
+      owner = owner, text = text, numbers = fences + 0, ttl_text = ttl, weight_text = weight }
     wishes[ARGV[5 + at]] = wish
   end
   if not records[n] and string.sub(ARGV[4 + at], -2) == ' 0' and redis.call('EXISTS', KEYS[n]) == 0 then
@@ -50,7 +50,7 @@ for n = 1, #KEYS do
       local length = wish.ttl + grace(wish.ttl)
       wish.length, wish.lasts = length, int(lifetime(length, now_us))
       wish.before = ' ' .. int(wish.limit) .. ' '
-      wish.within = ' ' .. int(now + length) .. ' ' .. int(wish.ttl) .. ' ' .. int(wish.weight) .. ' - '
+      wish.within = ' ' .. int(now + length) .. ' ' .. wish.ttl_text .. ' ' .. wish.weight_text .. ' - '
       wish.after = ' ' .. int(now) .. ' ' .. wish.client .. ' ' .. wish.text
     end
     local first, numbers = numbers_after(high, wish.numbers)

@@ -13,7 +13,7 @@ local ARGUMENTS = 2
 local HELD = 1
 local replies, left = {}, 0
 local records = redis.call('MGET', unpack(KEYS))
-local lasts = int(lifetime(0, now_us))
+local lasts
 
 for n = 1, #KEYS do
   local at = (n - 1) * ARGUMENTS
@@ -21,9 +21,13 @@ for n = 1, #KEYS do
   if records[n] and string.byte(ARGV[4 + at]) == 48 then -- 0
     high, token = string.match(records[n], '^(%d+) %d+ (%S+)')
   end
+  local ms
+  if token == ARGV[3 + at] then
+    lasts = lasts or int(lifetime(0, now_us))
+    ms = high + 0 <= now_us and lasts or int(lifetime(0, high + 0))
+  end
   -- If this is refused, memory is full. The long way knows how to write all the same.
-  if token == ARGV[3 + at]
-    and not redis.pcall('SET', KEYS[n], high, 'PX', tonumber(high) <= now_us and lasts or int(lifetime(0, tonumber(high)))).err then
+  if ms and not redis.pcall('SET', KEYS[n], high, 'PX', ms).err then
     replies[n] = HELD
   else
     left = left + 1

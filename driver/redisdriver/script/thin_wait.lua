@@ -17,38 +17,39 @@
 
 local QUEUED = 2
 
-local function waiter_from(at, ask)
-  local wish = wishes[ARGV[5 + at]]
-  return { token = ARGV[3 + at], ask = ask, ttl = wish.ttl, fences = wish.fences, weight = wish.weight, client = wish.client,
-    owner = wish.owner, text = wish.text }
+-- What the waiter w is to be remembered by, see record.lua. All who wait for the same have most of
+-- it in common: w is the wish, of the token that it is filled in with.
+local function waiter_record(w)
+  if not w.alive then
+    w.alive = now + patience(w.ttl)
+    w.waits = ' ' .. w.weight_text .. ' ' .. w.ttl_text .. ' ' .. w.fences .. ' ' .. int(w.alive) .. ' '
+    w.where = ' ' .. w.client .. ' ' .. w.owner .. ' ' .. w.text
+  end
+  return w.token .. ' ' .. w.ask .. w.waits .. w.vote .. w.where
 end
 
 for n = 1, #KEYS do
   local at = (n - 1) * ARGUMENTS
-  local ask, place = string.match(ARGV[4 + at], '^(%d+) %d+ (%d+)$')
-  local wish = wishes[ARGV[5 + at]]
-  if not replies[n] and not records[n] and place ~= '0' and wish.wait then
+  local w = wishes[ARGV[5 + at]]
+  if not replies[n] and not records[n] and w.wait and string.sub(ARGV[4 + at], -2) ~= ' 0' then
+    local ask, place = string.match(ARGV[4 + at], '^(%d+) %d+ (%d+)$')
     local field = 'w:' .. place
     local v = redis.pcall('HMGET', KEYS[n], 'birth', 'limit', 'life', 'head', 'skip', 'owner', 'shares', 'h:1', field)
     local token, last, vote, expires, ttl, weight, tag, granted
-    if v[1] and v[3] and not (v[5] or v[6] or v[7]) and v[8] and v[9] and tonumber(v[2]) == wish.limit then
+    if v[1] and v[3] and not (v[5] or v[6] or v[7]) and v[8] and v[9] and v[2] and v[2] + 0 == w.limit then
       token, last, vote = string.match(v[9], '^(%S+) (%d+) %d+ %d+ %d+ %d+ (%d) ')
       expires, ttl, weight, tag, granted = string.match(v[8], '^%S+ (%d+) (%d+) (%d+) (%S+) (.*)$')
     end
-    if token == ARGV[3 + at] and tonumber(last) <= tonumber(ask) and weight == v[2] and wish.weight <= wish.limit then
-      if not wish.alive then -- what the records of all who wait for this have in common
-        wish.alive = now + patience(wish.ttl)
-        wish.waits = ' ' .. int(wish.weight) .. ' ' .. int(wish.ttl) .. ' ' .. wish.fences .. ' ' .. int(wish.alive) .. ' '
-        wish.where = ' ' .. wish.client .. ' ' .. wish.owner .. ' ' .. wish.text
-      end
-      expires, ttl = tonumber(expires), tonumber(ttl)
-      local first, behind = v[4] == place, tonumber(place) - tonumber(v[4] or place)
-      if (first or behind > NEAR) and expires >= now + wish.ttl / 3 and expires <= now + ttl + grace(ttl)
-        and tonumber(v[3]) >= wish.alive + retention / 2 and not (first and wants_notice({ granted = granted })) then
-        vote = vote == '3' and vote or (listeners(wish.client) or 0) > 0 and '2' or '1'
-        if type(redis.pcall('HSET', KEYS[n], field, token .. ' ' .. ask .. wish.waits .. vote .. wish.where)) == 'number' then
-          replies[n], left = { QUEUED, first and expires - now + 1 or 0, 0, tonumber(v[1]), tonumber(place),
-            tag .. ' ' .. int(now) .. ' ' .. granted }, left - 1
+    if token == ARGV[3 + at] and last + 0 <= ask + 0 and weight == v[2] and w.weight <= w.limit then
+      expires, ttl, place = expires + 0, ttl + 0, place + 0
+      local first, behind = v[4] and v[4] + 0 == place, place - (v[4] or place)
+      if (first or behind > NEAR) and expires >= now + w.ttl / 3 and expires <= now + ttl + grace(ttl)
+        and v[3] + 0 >= now + patience(w.ttl) + retention / 2 and not (first and string.byte(client_of({ granted = granted }), -1) == NOTICE) then
+        w.token, w.ask = token, ask
+        w.vote = vote == '3' and vote or (listeners(w.client) or 0) > 0 and '2' or '1'
+        if type(redis.pcall('HSET', KEYS[n], field, waiter_record(w))) == 'number' then
+          replies[n], left = { QUEUED, first and expires - now + 1 or 0, 0, v[1] + 0, place, tag .. ' ' .. int(now) .. ' ' .. granted },
+            left - 1
         end
       end
     end

@@ -7,6 +7,9 @@
 -- A lock that nobody waits for is a string, "thin", see thin_acquire.lua. As soon as there
 -- is more to remember it is a hash, "fat", see lock.lua.
 --
+-- To define a function costs as much as to run a small one. So there are few, and what few
+-- calls need is defined when one does, see rare.lua. x + 0 is tonumber(x) at half the cost.
+--
 -- ARGV[1]  wake channels are called this followed by the client's id
 -- ARGV[2]  retention: how long, in ms, the key outlives its last use
 
@@ -25,7 +28,7 @@ end
 
 -- The lease lasts longer on the server than the holder may believe in it.
 local function grace(ttl)
-  return math.min(500, math.max(5, math.floor(ttl / 20)))
+  return ttl >= 10000 and 500 or ttl <= 100 and 5 or math.floor(ttl / 20)
 end
 
 -- Numbers for so many fences, or as many as there are, if high was the last one given: the
@@ -41,29 +44,37 @@ end
 -- of quick grants run ahead of the clock, and what another server grants after a failover is
 -- smaller.
 local function numbers_after(high, fences)
-  local first = math.max(high + 1, now_us + 1 - (high > 0 and fences or 1))
-  return first, math.max(1, now_us + 1 - first)
+  local first = now_us + 1 - (high > 0 and fences or 1)
+  if first <= high then
+    first = high + 1
+  end
+  return first, first < now_us and now_us + 1 - first or 1
 end
 
 -- How long a key lives if what it is used for lasts ms, and high is the last fence. Fences must
 -- not repeat although the key is forgotten in the end: if the clock was set back, the key
 -- lives until it has caught up with them.
 local function lifetime(ms, high)
-  return retention + math.max(ms, math.floor(high / 1000) - now)
+  if high > now_us then
+    ms = math.max(ms, math.floor(high / 1000) - now)
+  end
+  return retention + ms
 end
 -- record.lua: what is written of holders and waiters.
 --
 -- ARGV[1]  wake channels are called this followed by the client's id
+
+local NOTICE = 33 -- !
 
 -- The record of a holder: "token expires ttl weight tag fence numbers last since client text".
 -- tag is what it says of itself to waiters, - for nothing. It was granted so many numbers from
 -- fence on, and given others up to last since. client is where to reach it, - for nowhere; if
 -- that ends in !, it wants to hear that somebody waits. Few calls look at what comes after the
 -- tag, so it is left in one piece: what was granted.
-local function holder_read(record)
+local function holder_read(record) -- nothing if it is none
   local token, expires, ttl, weight, tag, granted = string.match(record, '^(%S+) (%d+) (%d+) (%d+) (%S+) (.*)$')
-  return { token = token, expires = tonumber(expires), ttl = tonumber(ttl), weight = tonumber(weight), tag = tag,
-    granted = granted, slot = 1 }
+  return granted and { token = token, expires = expires + 0, ttl = ttl + 0, weight = weight + 0, tag = tag, granted = granted,
+    slot = 1, field = 'h:1' }
 end
 
 local function holder_record(h)
@@ -75,25 +86,18 @@ local function fences_of(h)
   return tonumber(fence), tonumber(numbers), tonumber(last)
 end
 
-local function set_fences(h, fence, numbers, last)
-  h.granted = string.format('%d %d %d', fence, numbers, last) .. string.match(h.granted, '^%d+ %d+ %d+(.*)$')
-end
-
 local function client_of(h)
-  return string.match(h.granted, '^%d+ %d+ %d+ %d+ (%S+)') or '-'
-end
-
-local function wants_notice(h)
-  return string.byte(client_of(h), -1) == 33 -- !
+  h.client = h.client or string.match(h.granted, '^%d+ %d+ %d+ %d+ (%S+)') or '-'
+  return h.client
 end
 
 -- The thin form, see thin_acquire.lua: the last fence, and how much there is to hold and the
 -- holder if there is one. Nothing if it is not of that form.
 local function thin_read(record)
   local high, limit, holder = string.match(record, '^(%d+) (%d+) (.*)$')
-  local h = holder and holder_read(holder)
-  if h then
-    return h.granted and tonumber(high), tonumber(limit), h
+  if holder then
+    local h = holder_read(holder)
+    return h and high + 0, limit + 0, h
   end
   return tonumber((string.match(record, '^%d+$'))), 0, nil
 end
@@ -115,17 +119,12 @@ local NEAR = 8
 -- what it means if nobody listens on the client's channel: 1 nothing (this node never saw anybody
 -- listen there), 2 that the client is gone, 3 nothing, and never again (it was passed over once,
 -- and turned out to be alive).
-local function waiter_record(w)
-  return w.token .. ' ' .. w.ask .. ' ' .. int(w.weight) .. ' ' .. int(w.ttl) .. ' ' .. w.fences .. ' ' .. int(w.alive)
-    .. ' ' .. w.vote .. ' ' .. w.client .. ' ' .. w.owner .. ' ' .. w.text
-end
-
 local listening = {} -- the number of subscribers on a client's channel, as this node sees it
 
 local function listeners(client)
   if listening[client] == nil then
     local reply = redis.pcall('PUBSUB', 'NUMSUB', ARGV[1] .. client)
-    listening[client] = not reply.err and tonumber(reply[2])
+    listening[client] = not reply.err and reply[2] + 0
   end
   return listening[client]
 end
@@ -162,6 +161,7 @@ end
 
 local lock    -- what is known of it
 local changed -- fields of the hash to write, false for those to delete
+local rarely  -- see rare.lua
 
 local AT_ONCE = 1000 -- arguments of a command, an even number; Lua cannot unpack more than 8,000
 
@@ -170,21 +170,18 @@ local function set(field, value)
   lock[field], changed[field] = value, value and value ~= 0 and int(value) or false
 end
 
-local function put_holder(h)
-  changed['h:' .. h.slot] = holder_record(h)
-end
-
 -- Give a holder a slot.
 local function seat_holder(h, slot)
-  h.slot, lock.holders[slot] = slot, h
-  put_holder(h)
-  changed['t:' .. h.token] = 'h' .. slot
+  local number = slot == 1 and '1' or int(slot)
+  h.slot, h.field, lock.holders[slot] = slot, 'h:' .. number, h
+  changed[h.field], changed['t:' .. h.token] = holder_record(h), 'h' .. number
 end
 
 local function holder_at(slot)
   if not lock.holders[slot] then
-    local h = holder_read(redis.call('HGET', KEYS[n], 'h:' .. slot))
-    h.slot, lock.holders[slot] = slot, h
+    local field = 'h:' .. int(slot)
+    local h = holder_read(redis.call('HGET', KEYS[n], field))
+    h.slot, h.field, lock.holders[slot] = slot, field, h
   end
   return lock.holders[slot]
 end
@@ -197,55 +194,12 @@ local function waiter_at(place)
     if record then
       local token, ask, weight, ttl, fences, alive, vote, client, owner, text =
         string.match(record, '^(%S+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d) (%S+) (%S+) (.*)$')
-      w = { place = place, field = field, token = token, ask = ask, weight = tonumber(weight), ttl = tonumber(ttl), fences = fences,
-        alive = tonumber(alive), vote = vote, client = client, owner = owner, text = text }
+      w = { place = place, field = field, token = token, ask = ask, weight = weight + 0, ttl = ttl + 0, fences = fences,
+        alive = alive + 0, vote = vote, client = client, owner = owner, text = text }
     end
     lock.waiters[place] = w
   end
   return lock.waiters[place]
-end
-
--- Load the thin form, as one of its own or of none. Returns an error reply if it is none.
-local function load_thin(record)
-  local high, limit, h = thin_read(record)
-  if not high then
-    return { err = 'WRONGTYPE ' .. KEYS[n] .. ' is a string, but no lock' }
-  end
-  lock = { thin = record, count = 0, used = 0, earliest = 0, span = 0, tail = 0, life = 0, longest = 0, dead = '', holders = {}, waiters = {} }
-  set('high', high)
-  set('limit', limit)
-  if h then
-    lock.count, lock.used, lock.earliest, lock.span = 1, h.weight, h.expires, h.ttl + grace(h.ttl)
-    seat_holder(h, 1)
-  end
-end
-
--- Load the fat form, or nothing. Returns an error reply if the key is something else.
-local function load_fat(token)
-  local v = redis.pcall('HMGET', KEYS[n], 'high', 'limit', 'resized', 'owner', 'head', 'tail', 'birth', 'skip', 'dead',
-    'life', 'longest', 'shares', 'h:1', 't:' .. token)
-  if v.err then
-    return v
-  end
-  lock = { high = tonumber(v[1] or 0), limit = tonumber(v[2] or 0), resized = v[3], owner = v[4] or nil,
-    head = v[5] and tonumber(v[5]) or nil, tail = tonumber(v[6] or 0), birth = v[7] and tonumber(v[7]),
-    skip = v[8] and tonumber(v[8]) or nil,
-    dead = v[9] or '', life = tonumber(v[10] or 0), longest = tonumber(v[11] or 0), count = 0, used = 0, earliest = 0,
-    span = 0, holders = {}, waiters = {}, stands = v[14] }
-  lock.informed = lock.skip or lock.head
-  if v[13] then
-    local h = holder_read(v[13])
-    if not h.granted then
-      return { err = 'WRONGTYPE ' .. KEYS[n] .. ' is a hash, but no lock' }
-    end
-    lock.holders[1] = h
-    lock.count, lock.used, lock.earliest, lock.span = 1, h.weight, h.expires, h.ttl + grace(h.ttl)
-  end
-  if v[12] then
-    local count, used, earliest, span = string.match(v[12], '^(%d+) (%d+) (%d+) (%d+)$')
-    lock.count, lock.used, lock.earliest, lock.span = tonumber(count), tonumber(used), tonumber(earliest), tonumber(span)
-    lock.shares = v[12]
-  end
 end
 
 -- Load the lock, and where a token stands in it. record is the thin form, or false for none, if
@@ -257,24 +211,51 @@ end
 --   told             what waiters are told of a holder, - for nothing
 --   informed         the place of the waiter that knows when the next lease ends
 --   mine, place      the holder that the token is; the place where it waits
+--
+-- The script itself says in must whether save() is to succeed although memory is full.
 local function load(token, record)
-  changed = {}
+  changed = { high = nil, head = nil, tail = nil, birth = nil, life = nil } -- which makes room for 8
   if record == nil then
     record = redis.call('MGET', KEYS[n])[1]
   end
-  local refused
+  local h, shares, stands
   if record then
-    refused = load_thin(record)
+    local high, limit
+    high, limit, h = thin_read(record)
+    if not high then
+      return { err = 'WRONGTYPE ' .. KEYS[n] .. ' is a string, but no lock' }
+    end
+    lock = { thin = record, tail = 0, life = 0, longest = 0, dead = '', holders = {}, waiters = {}, count = 0, used = 0, earliest = 0,
+      span = 0 }
+    set('high', high)
+    set('limit', limit)
+    if h then
+      seat_holder(h, 1)
+    end
   else
-    refused = load_fat(token)
+    local v = redis.pcall('HMGET', KEYS[n], 'high', 'limit', 'resized', 'owner', 'head', 'tail', 'birth', 'skip', 'dead',
+      'life', 'longest', 'shares', 'h:1', 't:' .. token)
+    if v.err then
+      return v
+    end
+    h = v[13] and holder_read(v[13])
+    if v[13] and not h then
+      return { err = 'WRONGTYPE ' .. KEYS[n] .. ' is a hash, but no lock' }
+    end
+    lock = { high = (v[1] or 0) + 0, limit = (v[2] or 0) + 0, resized = v[3], owner = v[4] or nil, head = v[5] and v[5] + 0 or nil,
+      tail = (v[6] or 0) + 0, birth = v[7] and v[7] + 0, skip = v[8] and v[8] + 0 or nil, dead = v[9] or '', life = (v[10] or 0) + 0,
+      longest = (v[11] or 0) + 0, holders = { h or nil }, waiters = {}, count = 0, used = 0, earliest = 0, span = 0 }
+    lock.informed, shares, stands = lock.skip or lock.head, v[12], v[14]
   end
-  if refused then
-    return refused
+  if shares then
+    local count, used, earliest, span = string.match(shares, '^(%d+) (%d+) (%d+) (%d+)$')
+    lock.shares, lock.count, lock.used, lock.earliest, lock.span = shares, count + 0, used + 0, earliest + 0, span + 0
+  elseif h then
+    lock.count, lock.used, lock.earliest, lock.span = 1, h.weight, h.expires, h.ttl + grace(h.ttl)
   end
-  local first, stands = lock.holders[1], lock.stands
-  lock.told = first and first.tag or '-'
-  if first and first.token == token then
-    lock.mine = first
+  lock.told = h and h.tag or '-'
+  if h and h.token == token then
+    lock.mine = h
   elseif stands then
     local waits, number = string.byte(stands) == 119, tonumber(string.sub(stands, 2)) -- w
     local seat = waits and waiter_at(number) or not waits and number <= lock.count and holder_at(number)
@@ -290,45 +271,20 @@ end
 
 -- Let the key live for as long as something that lasts ms needs it.
 local function keep(ms)
-  lock.needed = math.max(lock.needed or 0, ms)
+  if not lock.needed or ms > lock.needed then
+    lock.needed = ms
+  end
 end
 
--- Run a command that writes. If it must succeed although memory is full: a script whose first
--- write is one that needs no memory may write anything after it. Returns the error if not.
+-- Run a command that writes, although memory is full if it must be. Returns the error if that was
+-- refused.
 local function write(must, ...)
   local reply = redis.pcall(...)
-  if type(reply) == 'table' and reply.err and must and string.find(reply.err, 'OOM', 1, true) then
-    local ttl = redis.call('PTTL', KEYS[n])
-    if ttl > 0 then
-      redis.call('PEXPIRE', KEYS[n], int(ttl))
-    else
-      redis.call('PERSIST', KEYS[n])
-    end
+  if must and type(reply) == 'table' and reply.err and string.find(reply.err, 'OOM', 1, true) then
+    rarely().write()
     reply = redis.pcall(...)
   end
   return type(reply) == 'table' and reply.err and reply or nil
-end
-
--- Returns when the key is to end, or nothing if that may stay as it is. The end moves only when
--- it must; then that suffices for half the retention. It comes nearer only where it is known how
--- long the last one goes on: somebody else may count on more.
-local function end_of_key()
-  local alone, ms = not lock.head and lock.count <= 1, lock.needed
-  if alone and lock.count == 1 then
-    ms = lock.holders[1].expires - now
-  elseif alone and next(changed) then
-    ms = 0
-  end
-  if ms then
-    local life = lifetime(ms, lock.high)
-    local least = (ms == 0 or lock.resized) and life or life - retention / 2
-    if lock.dead ~= '' then
-      least = math.max(least, retention)
-    end
-    if lock.life < now + least or alone and lock.life > now + life then
-      return now + life
-    end
-  end
 end
 
 -- Save the lock, although memory is full if it must be. Returns an error reply if that was
@@ -343,26 +299,43 @@ local function save(must)
     end
     return nil
   end
-  if lock.thin then -- its end is not noted
+
+  -- The end of the key moves only when it must; then that suffices for half the retention. It
+  -- comes nearer only where it is known how long the last one goes on: somebody else may count on
+  -- more.
+  local alone, ms, life = not lock.head and lock.count <= 1, lock.needed, nil
+  if alone and lock.count == 1 then
+    ms = lock.holders[1].expires - now
+  elseif alone and next(changed) then
+    ms = 0
+  elseif lock.thin then -- its end is not noted
     for slot = 1, lock.count do
-      keep(lock.holders[slot].expires - now)
+      ms = math.max(ms or 0, lock.holders[slot].expires - now)
     end
   end
-  local life = end_of_key()
-  if life then
-    set('life', life)
+  if ms then
+    local lasts = lifetime(ms, lock.high)
+    local least = (ms == 0 or lock.resized) and lasts or lasts - retention / 2
+    if lock.dead ~= '' then
+      least = math.max(least, retention)
+    end
+    if lock.life < now + least or alone and lock.life > now + lasts then
+      life = now + lasts
+      set('life', life)
+    end
   end
+
   if lock.count > 1 then
     local shares = string.format('%d %d %d %d', lock.count, lock.used, lock.earliest, lock.span)
     changed.shares = shares ~= lock.shares and shares or nil
   elseif lock.shares then
     changed.shares = false
   end
-  local fields, gone = {}, {}
+  local fields, filled, gone = { '', '', '', '', '', '', '', '' }, 0, {} -- which makes room for 8
   for field, value in pairs(changed) do
     if value then
-      fields[#fields + 1] = field
-      fields[#fields + 1] = value
+      fields[filled + 1], fields[filled + 2] = field, value
+      filled = filled + 2
     elseif not lock.thin then
       gone[#gone + 1] = field
     end
@@ -374,9 +347,9 @@ local function save(must)
     redis.call('HDEL', KEYS[n], unpack(gone, from, math.min(from + AT_ONCE - 1, #gone)))
   end
   local refused
-  for from = 1, #fields, AT_ONCE do
+  for from = 1, filled, AT_ONCE do
     -- Only the first can be refused.
-    refused = refused or write(must, 'HSET', KEYS[n], unpack(fields, from, math.min(from + AT_ONCE - 1, #fields)))
+    refused = refused or write(must, 'HSET', KEYS[n], unpack(fields, from, math.min(from + AT_ONCE - 1, filled)))
   end
   if life and not refused then
     redis.call('PEXPIRE', KEYS[n], int(life - now))
@@ -392,14 +365,15 @@ end
 
 -- Make a token a holder: w is what it asked for, a waiter or a request.
 local function hold(w)
-  local h = { token = w.token, expires = now + w.ttl + grace(w.ttl), ttl = w.ttl, weight = w.weight, tag = '-' }
+  local length = w.ttl + grace(w.ttl)
+  local h = { token = w.token, expires = now + length, ttl = w.ttl, weight = w.weight, tag = '-', client = w.client }
   local owner = w.owner ~= '-' and w.owner or nil
   local fence, numbers, last
   if owner and owner == lock.owner then
     fence, numbers, last = fences_of(lock.holders[1])
     numbers = 1 -- they have one, of all of them
   else
-    fence, numbers = numbers_after(lock.high, owner and 1 or tonumber(w.fences))
+    fence, numbers = numbers_after(lock.high, owner and 1 or w.fences + 0)
     last = fence + numbers - 1
     set('high', last)
     if owner then
@@ -407,20 +381,21 @@ local function hold(w)
     end
     lock.used = lock.used + h.weight
   end
-  h.granted = string.format('%d %d %d %d ', fence, numbers, last, now) .. w.client .. ' ' .. w.text -- %s ends at a NUL
+  h.numbers = string.format('%d %d', fence, numbers)
+  h.granted = h.numbers .. string.format(' %d %d ', last, now) .. w.client .. ' ' .. w.text -- %s ends at a NUL
   lock.count = lock.count + 1
   if lock.count == 1 or h.expires < lock.earliest then
-    lock.earliest, lock.span = h.expires, h.expires - now
+    lock.earliest, lock.span = h.expires, length
   end
   seat_holder(h, lock.count)
-  keep(h.expires - now)
+  keep(length)
   return h
 end
 
 -- Make a holder none. The last one takes its slot.
 local function remove(h)
   local last = holder_at(lock.count)
-  changed['t:' .. h.token], changed['h:' .. lock.count] = false, false
+  changed['t:' .. h.token], changed[last.field] = false, false
   if last ~= h then
     seat_holder(last, h.slot)
   end
@@ -438,41 +413,150 @@ local function remove(h)
     lock.mine = nil
   end
 end
+-- queue.lua: those who wait for a lock, and how they come to hold it.
+--
+-- KEYS[n]  lock
+-- ARGV[1]  wake channels are called this followed by the client's id
 
--- The lease of the only holder is the earliest to end, and that of others may be.
-local function note_end(h)
-  if lock.count == 1 or h.expires < lock.earliest then
-    lock.earliest, lock.span = h.expires, h.ttl + grace(h.ttl)
+local LOOKED_AT = 64 -- places, at most, so that no call holds up the server for long
+
+local news = {} -- what each client is to be told, a line for each piece of news
+
+-- A token that hears it from the answer need not be told.
+local function tell(client, line, token)
+  if client ~= '-' and not (token and token == lock.asker) then
+    news[client] = news[client] and news[client] .. '\n' .. line or line
   end
 end
 
--- Every "you hold it" gives the full TTL again, because the holder's trust starts from the
--- ask that this answers. It takes nothing away: a late ask knows nothing of a renewal for
--- longer.
-local function extend(h, ttl)
-  h.ttl = math.max(ttl, h.ttl)
-  h.expires = math.max(h.expires, now + h.ttl + grace(h.ttl))
-  put_holder(h)
-  note_end(h)
-  keep(h.expires - now)
+-- One message for each client. A PUBLISH can be refused by an ACL; that must not undo half of a
+-- grant. So it is the last thing a script does, and its result is of no interest: a waiter that
+-- hears nothing learns of its grant from its next heartbeat.
+local function publish()
+  for client, lines in pairs(news) do
+    redis.pcall('PUBLISH', ARGV[1] .. client, lines)
+  end
 end
 
--- A token that was released while one of its asks was still under way. That ask must not take
--- the lock when it arrives: nobody would ever release it.
-local function has_tombstone(token)
-  return lock.dead ~= '' and string.find(lock.dead, '\n' .. token .. ' ', 1, true) ~= nil
+-- Those who hold the lock and want to hear that somebody waits; a few suffice.
+local function notify()
+  for slot = 1, math.min(lock.count, 16) do
+    local h = holder_at(slot)
+    if string.byte(client_of(h), -1) == NOTICE then
+      tell(h.client, 'wanted ' .. h.token)
+    end
+  end
+end
+
+local function drop_waiter(w)
+  lock.waiters[w.place] = false
+  changed[w.field], changed['t:' .. w.token] = false, false
+  if w.place == lock.place then
+    lock.place = nil
+  end
+end
+
+-- Whether nobody listens for a waiter whose client was known to listen.
+local function seems_gone(w)
+  return w.vote == '2' and w.token ~= lock.asker and listeners(w.client) == 0
+end
+
+-- Let in those who wait, from the head of the queue on, until the lock is full or the next one
+-- needs more than is left: nobody overtakes, so that who needs much is not starved by those
+-- who need little. This is the push: a waiter is made a holder here and now, and only told of
+-- it.
+--
+-- Waiters whose heartbeat is overdue are dropped. Those whose client seems to have gone are
+-- passed over, but keep their place until they are overdue too: a count of subscribers may be
+-- wrong, a missing heartbeat is not.
+--
+-- Returns 1 if there may be more to do. Every script that may have changed the head, how much
+-- is held, or the limit, ends with this, and answers with that: whoever runs it has to run
+-- release.lua then, with any token, until there is no more.
+local function grant()
+  local place, passed, left, granted = lock.head, nil, LOOKED_AT, false
+  while place and place <= lock.tail and left > 0 do
+    local w = waiter_at(place)
+    left = left - 1
+    if w and (w.alive < now or w.alive > now + patience(w.ttl)) then
+      -- Overdue; or written before the clock was set back, which nobody can tell from
+      -- overdue. A waiter that is alive comes back to its place.
+      drop_waiter(w)
+    elseif w and lock.skip and place < lock.skip then
+      passed, place = place, lock.skip - 1
+    elseif w and lock.used >= lock.limit and w.weight <= lock.limit then
+      break
+    elseif w and seems_gone(w) then
+      passed = passed or place
+    elseif w and w.weight > lock.limit then
+      -- The limit was lowered. It would wait in vain, and the others behind it.
+      drop_waiter(w)
+      tell(w.client, 'ask ' .. w.token)
+    elseif w and w.weight > lock.limit - lock.used then
+      break
+    elseif w then
+      drop_waiter(w)
+      local h = hold(w)
+      granted = true
+      if w.token == lock.asker then
+        lock.mine = h
+      end
+      tell(w.client, 'granted ' .. w.token .. ' ' .. w.ask .. ' ' .. h.numbers .. (lock.told ~= '-' and ' ' .. lock.told or ''),
+        w.token)
+      if lock.used >= lock.limit then
+        place = place + 1
+        if w.owner ~= '-' then
+          rarely().call_cotokens(w.owner, place, left)
+        end
+        break
+      end
+    end
+    place = place + 1
+  end
+  local more = left == 0 and place and place <= lock.tail
+  local head, skip = passed or place and place <= lock.tail and place or nil, passed and place or nil
+  if head ~= lock.head then
+    set('head', head)
+  end
+  if skip ~= lock.skip then
+    set('skip', skip)
+  end
+  if granted and lock.head then
+    notify() -- the waiters have told another
+  end
+  -- Heartbeats mostly come before the next lease ends.
+  if lock.used > 0 and (skip or head) ~= lock.informed and now + lock.longest / 3 > lock.earliest then
+    rarely().inform()
+  end
+  return more and 1 or 0
 end
 -- rare.lua: what few calls need, defined when one does.
 --
--- To define a function costs as much as to run a small one.
+-- KEYS[n]  lock
 
 local rare
 
-local function rarely()
+function rarely()
   if rare then
     return rare
   end
   rare = {}
+
+  -- Free the script of the limit of memory: once its first write was one that needs none, it may
+  -- write anything.
+  function rare.write()
+    local ttl = redis.call('PTTL', KEYS[n])
+    if ttl > 0 then
+      redis.call('PEXPIRE', KEYS[n], int(ttl))
+    else
+      redis.call('PERSIST', KEYS[n])
+    end
+  end
+
+  -- Others were given to the holder beyond those that it was granted.
+  function rare.set_fences(h, fence, numbers, last)
+    h.granted = string.format('%d %d %d', fence, numbers, last) .. string.match(h.granted, '^%d+ %d+ %d+(.*)$')
+  end
 
   -- Look at every lease. None can have more time left than its whole length: if one has, the
   -- server's clock was set back, and the lock must not stay blocked for as long as that.
@@ -486,7 +570,7 @@ local function rarely()
       else
         if h.expires > longest then
           h.expires = longest
-          put_holder(h)
+          changed[h.field] = holder_record(h)
         end
         if not first or h.expires < first then
           first, span = h.expires, longest - now
@@ -536,7 +620,62 @@ local function rarely()
       dead = string.gsub(dead, '^\n*[^\n]*', '') -- something, even if it is no tombstone
     end
     set_tombstones(dead)
-    keep(0) -- see end_of_key
+    keep(0) -- see save
+  end
+
+  -- A token that was released while one of its asks was still under way. That ask must not take
+  -- the lock when it arrives: nobody would ever release it.
+  function rare.has_tombstone(token)
+    return string.find(lock.dead, '\n' .. token .. ' ', 1, true) ~= nil
+  end
+
+  -- The tokens of the owner that has just got the lock need not wait for each other. They come
+  -- in when they ask, so they are told to.
+  function rare.call_cotokens(owner, place, left)
+    for p = place, math.min(lock.tail, place + left) do
+      local w = waiter_at(p)
+      if w and w.owner == owner then
+        tell(w.client, 'ask ' .. w.token, w.token)
+      end
+    end
+  end
+
+  -- Nobody is told when a lease runs out. The waiter that is next looks again at that time,
+  -- which the answer to its ask has named. A waiter that became next after its ask is told to
+  -- ask once more, unless its next heartbeat comes before that time. If its client seems to
+  -- have gone, so is the waiter behind it.
+  --
+  -- A script that has a lease end earlier than others were told forgets who is informed.
+  function rare.inform()
+    local place, left = lock.skip or lock.head, LOOKED_AT
+    while place and place <= lock.tail and left > 0 do
+      local w = waiter_at(place)
+      left = left - 1
+      if w and w.alive - patience(w.ttl) + w.ttl / 3 <= lock.earliest then
+        return
+      elseif w then
+        tell(w.client, 'ask ' .. w.token, w.token)
+        if not seems_gone(w) then
+          return
+        end
+      end
+      place = place + 1
+    end
+  end
+
+  -- Whether a waiter is next if those before it, at most a few, are passed over.
+  function rare.is_next(place)
+    local first = lock.skip or lock.head
+    if place - first > NEAR then
+      return false
+    end
+    for p = first, place - 1 do
+      local w = waiter_at(p)
+      if w and not seems_gone(w) then
+        return false
+      end
+    end
+    return true
   end
 
   return rare
@@ -549,237 +688,6 @@ local function expire()
   if lock.count > 0 and (lock.earliest < now or lock.earliest > now + lock.span) then
     rarely().expire()
   end
-end
-
-local function clear_tombstones()
-  if lock.dead ~= '' then
-    rarely().clear_tombstones()
-  end
-end
-
-local function bury(token)
-  rarely().bury(token)
-end
--- queue.lua: those who wait for a lock, and how they come to hold it.
---
--- KEYS[n]  lock
--- ARGV[1]  wake channels are called this followed by the client's id
-
-local LOOKED_AT = 64 -- places, at most, so that no call holds up the server for long
-
-local news = {} -- who is to be told what: { client, line }
-
--- A token that hears it from the answer need not be told.
-local function tell(client, line, token)
-  if client ~= '-' and not (token and token == lock.asker) then
-    news[#news + 1] = { client, line }
-  end
-end
-
--- One message for each client, with a line for each piece of news. A PUBLISH can be refused by
--- an ACL; that must not undo half of a grant. So it is the last thing a script does, and its
--- result is of no interest: a waiter that hears nothing learns of its grant from its next
--- heartbeat.
-local function publish()
-  local lines = {}
-  for i = 1, #news do
-    local client, line = news[i][1], news[i][2]
-    lines[client] = lines[client] and lines[client] .. '\n' .. line or line
-  end
-  for client, text in pairs(lines) do
-    redis.pcall('PUBLISH', ARGV[1] .. client, text)
-  end
-end
-
--- Those who hold the lock and want to hear that somebody waits; a few suffice.
-local function notify()
-  for slot = 1, math.min(lock.count, 16) do
-    local h = holder_at(slot)
-    if wants_notice(h) then
-      tell(client_of(h), 'wanted ' .. h.token)
-    end
-  end
-end
-
-local function put_waiter(w)
-  lock.waiters[w.place] = w
-  w.field = 'w:' .. int(w.place)
-  changed[w.field] = waiter_record(w)
-end
-
-local function drop_waiter(w)
-  lock.waiters[w.place] = false
-  changed[w.field], changed['t:' .. w.token] = false, false
-  if w.place == lock.place then
-    lock.place = nil
-  end
-end
-
--- Join the queue, or say again that one is waiting: w is what is asked for. A waiter whose
--- record was dropped while it was cut off comes back to its old place, if the numbering is
--- still the one that gave the place out.
-local function enqueue(w, birth, place)
-  keep(patience(w.ttl))
-  if w.ttl > lock.longest then
-    set('longest', w.ttl)
-  end
-  w.alive, w.vote = now + patience(w.ttl), (listeners(w.client) or 0) > 0 and '2' or '1'
-  if lock.place then
-    local before = waiter_at(lock.place)
-    if tonumber(before.ask) > tonumber(w.ask) then
-      return
-    end
-    if lock.skip and lock.place < lock.skip then
-      w.vote = '3'
-      set('skip', nil)
-    elseif before.vote == '3' then
-      w.vote = '3'
-    end
-    w.place = lock.place
-    put_waiter(w)
-    return
-  end
-  if place > 0 and birth == lock.birth and place <= lock.tail and not waiter_at(place) then
-    if lock.skip and place < lock.skip then
-      set('skip', nil)
-    end
-  else
-    if not lock.birth then
-      set('birth', now_us)
-    end
-    set('tail', lock.tail + 1)
-    place = lock.tail
-  end
-  w.place, lock.place = place, place
-  put_waiter(w)
-  changed['t:' .. w.token] = 'w' .. int(place)
-  if not lock.head or place < lock.head then
-    set('head', place)
-  end
-end
-
--- Whether nobody listens for a waiter whose client was known to listen.
-local function seems_gone(w)
-  return w.vote == '2' and w.token ~= lock.asker and listeners(w.client) == 0
-end
-
--- The tokens of the owner that has just got the lock need not wait for each other. They come
--- in when they ask, so they are told to.
-local function call_cotokens(owner, place, left)
-  for p = place, math.min(lock.tail, place + left) do
-    local w = waiter_at(p)
-    if w and w.owner == owner then
-      tell(w.client, 'ask ' .. w.token, w.token)
-    end
-  end
-end
-
--- Nobody is told when a lease runs out. The waiter that is next looks again at that time,
--- which the answer to its ask has named. A waiter that became next after its ask is told to
--- ask once more, unless its next heartbeat comes before that time. If its client seems to
--- have gone, so is the waiter behind it.
---
--- A script that has a lease end earlier than others were told forgets who is informed.
-local function inform()
-  local place, left = lock.skip or lock.head, LOOKED_AT
-  if lock.used == 0 or place == lock.informed or now + lock.longest / 3 <= lock.earliest then
-    return
-  end
-  while place and place <= lock.tail and left > 0 do
-    local w = waiter_at(place)
-    left = left - 1
-    if w and w.alive - patience(w.ttl) + w.ttl / 3 <= lock.earliest then
-      return
-    elseif w then
-      tell(w.client, 'ask ' .. w.token, w.token)
-      if not seems_gone(w) then
-        return
-      end
-    end
-    place = place + 1
-  end
-end
-
--- Whether a waiter is next if those before it, at most a few, are passed over.
-local function is_next(place)
-  local first = lock.skip or lock.head
-  if place - first > NEAR then
-    return false
-  end
-  for p = first, place - 1 do
-    local w = waiter_at(p)
-    if w and not seems_gone(w) then
-      return false
-    end
-  end
-  return true
-end
-
--- Let in those who wait, from the head of the queue on, until the lock is full or the next one
--- needs more than is left: nobody overtakes, so that who needs much is not starved by those
--- who need little. This is the push: a waiter is made a holder here and now, and only told of
--- it.
---
--- Waiters whose heartbeat is overdue are dropped. Those whose client seems to have gone are
--- passed over, but keep their place until they are overdue too: a count of subscribers may be
--- wrong, a missing heartbeat is not.
---
--- Returns 1 if there may be more to do. Every script that may have changed the head, how much
--- is held, or the limit, ends with this, and answers with that: whoever runs it has to run
--- release.lua then, with any token, until there is no more.
-local function grant()
-  local place, passed, left, granted = lock.head, nil, LOOKED_AT, false
-  while place and place <= lock.tail and left > 0 do
-    local w = waiter_at(place)
-    left = left - 1
-    if w and (w.alive < now or w.alive > now + patience(w.ttl)) then
-      -- Overdue; or written before the clock was set back, which nobody can tell from
-      -- overdue. A waiter that is alive comes back to its place.
-      drop_waiter(w)
-    elseif w and lock.skip and place < lock.skip then
-      passed, place = place, lock.skip - 1
-    elseif w and lock.used >= lock.limit and w.weight <= lock.limit then
-      break
-    elseif w and seems_gone(w) then
-      passed = passed or place
-    elseif w and w.weight > lock.limit then
-      -- The limit was lowered. It would wait in vain, and the others behind it.
-      drop_waiter(w)
-      tell(w.client, 'ask ' .. w.token)
-    elseif w and w.weight > lock.limit - lock.used then
-      break
-    elseif w then
-      drop_waiter(w)
-      local h = hold(w)
-      granted = true
-      if w.token == lock.asker then
-        lock.mine = h
-      end
-      tell(w.client, 'granted ' .. w.token .. ' ' .. w.ask .. ' ' .. string.match(h.granted, '^%d+ %d+')
-        .. (lock.told ~= '-' and ' ' .. lock.told or ''), w.token)
-      if lock.used >= lock.limit then
-        place = place + 1
-        if w.owner ~= '-' then
-          call_cotokens(w.owner, place, left)
-        end
-        break
-      end
-    end
-    place = place + 1
-  end
-  local more = left == 0 and place and place <= lock.tail
-  local head, skip = passed or place and place <= lock.tail and place or nil, passed and place or nil
-  if head ~= lock.head then
-    set('head', head)
-  end
-  if skip ~= lock.skip then
-    set('skip', skip)
-  end
-  if granted and lock.head then
-    notify() -- the waiters have told another
-  end
-  inform()
-  return more and 1 or 0
 end
 -- raise.lua: let the lease have a larger fence than it was granted.
 --
@@ -808,8 +716,8 @@ if h then
     fence = (last == lock.high or least >= beyond) and least or beyond
     numbers = math.max(tonumber(ARGV[5]), beyond - fence)
     set('high', fence + numbers - 1)
-    set_fences(h, fence, numbers, lock.high)
-    put_holder(h)
+    rarely().set_fences(h, fence, numbers, lock.high)
+    changed[h.field] = holder_record(h)
     keep(h.expires - now)
   end
 end
