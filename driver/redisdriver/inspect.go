@@ -54,7 +54,7 @@ func (d *Driver) Inspect(ctx context.Context, k driver.Kind, name string) (drive
 	return info, nil
 }
 
-// holders reads those that holder_record in script/clock.lua writes.
+// holders reads those that holder_record in script/record.lua writes.
 func holders(fields map[string]string, owner string, now time.Time, k driver.Kind) []driver.Holder {
 	var all []driver.Holder
 	for field, record := range fields {
@@ -89,7 +89,7 @@ func share(k driver.Kind, weight string) (shared bool, permits int64) {
 	return false, 0
 }
 
-// queue reads the waiters that put_waiter in script/queue.lua writes, without those that have
+// queue reads the waiters that waiter_record in script/thin_wait.lua writes, without those that have
 // stopped asking.
 func queue(fields map[string]string, now time.Time, k driver.Kind) []driver.Waiter {
 	type placed struct {

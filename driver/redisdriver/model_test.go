@@ -59,7 +59,7 @@ type modelWait struct {
 	*modelAsk
 	place, alive int64
 	ask          uint64
-	vote         int // as in script/queue.lua
+	vote         int // as in script/record.lua
 }
 
 type modelSeat struct{ birth, place int64 }

@@ -95,8 +95,8 @@ local function load(token, record)
     if not high then
       return { err = 'WRONGTYPE ' .. KEYS[n] .. ' is a string, but no lock' }
     end
-    lock = { thin = record, tail = 0, life = 0, longest = 0, dead = '', holders = {}, waiters = {}, count = 0, used = 0, earliest = 0,
-      span = 0 }
+    lock = { thin = record, tail = 0, life = 0, longest = 0, dead = '', holders = {}, waiters = {}, count = 0, used = 0,
+      earliest = 0, span = 0 }
     set('high', high)
     set('limit', limit)
     if h then
@@ -112,9 +112,10 @@ local function load(token, record)
     if v[13] and not h then
       return { err = 'WRONGTYPE ' .. KEYS[n] .. ' is a hash, but no lock' }
     end
-    lock = { high = (v[1] or 0) + 0, limit = (v[2] or 0) + 0, resized = v[3], owner = v[4] or nil, head = v[5] and v[5] + 0 or nil,
-      tail = (v[6] or 0) + 0, birth = v[7] and v[7] + 0, skip = v[8] and v[8] + 0 or nil, dead = v[9] or '', life = (v[10] or 0) + 0,
-      longest = (v[11] or 0) + 0, holders = { h or nil }, waiters = {}, count = 0, used = 0, earliest = 0, span = 0 }
+    lock = { high = (v[1] or 0) + 0, limit = (v[2] or 0) + 0, resized = v[3], owner = v[4] or nil,
+      head = v[5] and v[5] + 0 or nil, tail = (v[6] or 0) + 0, birth = v[7] and v[7] + 0, skip = v[8] and v[8] + 0 or nil,
+      dead = v[9] or '', life = (v[10] or 0) + 0, longest = (v[11] or 0) + 0, holders = { h or nil }, waiters = {},
+      count = 0, used = 0, earliest = 0, span = 0 }
     lock.informed, shares, stands = lock.skip or lock.head, v[12], v[14]
   end
   if shares then

@@ -2,8 +2,6 @@
 --
 -- ARGV[1]  wake channels are called this followed by the client's id
 
-local NOTICE = 33 -- !
-
 -- The record of a holder: "token expires ttl weight tag fence numbers last since client text".
 -- tag is what it says of itself to waiters, - for nothing. It was granted so many numbers from
 -- fence on, and given others up to last since. client is where to reach it, - for nowhere; if
@@ -23,6 +21,8 @@ local function fences_of(h)
   local fence, numbers, last = string.match(h.granted, '^(%d+) (%d+) (%d+)')
   return tonumber(fence), tonumber(numbers), tonumber(last)
 end
+
+local NOTICE = 33 -- !
 
 local function client_of(h)
   h.client = h.client or string.match(h.granted, '^%d+ %d+ %d+ %d+ (%S+)') or '-'
@@ -53,16 +53,17 @@ end
 -- So many places from the head on, a waiter may become the next without being told.
 local NEAR = 8
 
--- The record of a waiter: "token ask weight ttl fences alive vote client owner text". vote says
+-- The record of a waiter is "token ask weight ttl fences alive vote client owner text". vote says
 -- what it means if nobody listens on the client's channel: 1 nothing (this node never saw anybody
 -- listen there), 2 that the client is gone, 3 nothing, and never again (it was passed over once,
 -- and turned out to be alive).
+
 local listening = {} -- the number of subscribers on a client's channel, as this node sees it
 
 local function listeners(client)
   if listening[client] == nil then
     local reply = redis.pcall('PUBSUB', 'NUMSUB', ARGV[1] .. client)
-    listening[client] = not reply.err and reply[2] + 0
+    listening[client] = not reply.err and (reply[2] or 0) + 0
   end
   return listening[client]
 end

@@ -56,9 +56,10 @@ for n = 1, #KEYS do
     local first, numbers = numbers_after(high, wish.numbers)
     local last = first + numbers - 1
     local last_text = last == now_us and now_us_text or int(last)
-    local granted = (numbers == 1 and last_text or int(first)) .. ' ' .. (numbers == wish.numbers and wish.fences or int(numbers))
-    local reply = redis.pcall('SET', KEYS[n], last_text .. wish.before .. ARGV[3 + at] .. wish.within .. granted .. ' ' .. last_text
-      .. wish.after, 'PX', last <= now_us and wish.lasts or int(lifetime(wish.length, last)))
+    local granted = (numbers == 1 and last_text or int(first)) .. ' '
+      .. (numbers == wish.numbers and wish.fences or int(numbers))
+    local record = last_text .. wish.before .. ARGV[3 + at] .. wish.within .. granted .. ' ' .. last_text .. wish.after
+    local reply = redis.pcall('SET', KEYS[n], record, 'PX', last <= now_us and wish.lasts or int(lifetime(wish.length, last)))
     replies[n], taken[KEYS[n]] = reply.err and reply or granted, true
   else
     left = left + 1

@@ -44,12 +44,13 @@ for n = 1, #KEYS do
       expires, ttl, place = expires + 0, ttl + 0, place + 0
       local first, behind = v[4] and v[4] + 0 == place, place - (v[4] or place)
       if (first or behind > NEAR) and expires >= now + w.ttl / 3 and expires <= now + ttl + grace(ttl)
-        and v[3] + 0 >= now + patience(w.ttl) + retention / 2 and not (first and string.byte(client_of({ granted = granted }), -1) == NOTICE) then
+        and v[3] + 0 >= now + patience(w.ttl) + retention / 2
+        and not (first and string.byte(client_of({ granted = granted }), -1) == NOTICE) then
         w.token, w.ask = token, ask
         w.vote = vote == '3' and vote or (listeners(w.client) or 0) > 0 and '2' or '1'
         if type(redis.pcall('HSET', KEYS[n], field, waiter_record(w))) == 'number' then
-          replies[n], left = { QUEUED, first and expires - now + 1 or 0, 0, v[1] + 0, place, tag .. ' ' .. int(now) .. ' ' .. granted },
-            left - 1
+          replies[n], left = { QUEUED, first and expires - now + 1 or 0, 0, v[1] + 0, place,
+            tag .. ' ' .. int(now) .. ' ' .. granted }, left - 1
         end
       end
     end

@@ -118,9 +118,10 @@ for n = 1, #KEYS do
     local first, numbers = numbers_after(high, wish.numbers)
     local last = first + numbers - 1
     local last_text = last == now_us and now_us_text or int(last)
-    local granted = (numbers == 1 and last_text or int(first)) .. ' ' .. (numbers == wish.numbers and wish.fences or int(numbers))
-    local reply = redis.pcall('SET', KEYS[n], last_text .. wish.before .. ARGV[3 + at] .. wish.within .. granted .. ' ' .. last_text
-      .. wish.after, 'PX', last <= now_us and wish.lasts or int(lifetime(wish.length, last)))
+    local granted = (numbers == 1 and last_text or int(first)) .. ' '
+      .. (numbers == wish.numbers and wish.fences or int(numbers))
+    local record = last_text .. wish.before .. ARGV[3 + at] .. wish.within .. granted .. ' ' .. last_text .. wish.after
+    local reply = redis.pcall('SET', KEYS[n], record, 'PX', last <= now_us and wish.lasts or int(lifetime(wish.length, last)))
     replies[n], taken[KEYS[n]] = reply.err and reply or granted, true
   else
     left = left + 1
@@ -132,8 +133,6 @@ end
 -- record.lua: what is written of holders and waiters.
 --
 -- ARGV[1]  wake channels are called this followed by the client's id
-
-local NOTICE = 33 -- !
 
 -- The record of a holder: "token expires ttl weight tag fence numbers last since client text".
 -- tag is what it says of itself to waiters, - for nothing. It was granted so many numbers from
@@ -154,6 +153,8 @@ local function fences_of(h)
   local fence, numbers, last = string.match(h.granted, '^(%d+) (%d+) (%d+)')
   return tonumber(fence), tonumber(numbers), tonumber(last)
 end
+
+local NOTICE = 33 -- !
 
 local function client_of(h)
   h.client = h.client or string.match(h.granted, '^%d+ %d+ %d+ %d+ (%S+)') or '-'
@@ -184,16 +185,17 @@ end
 -- So many places from the head on, a waiter may become the next without being told.
 local NEAR = 8
 
--- The record of a waiter: "token ask weight ttl fences alive vote client owner text". vote says
+-- The record of a waiter is "token ask weight ttl fences alive vote client owner text". vote says
 -- what it means if nobody listens on the client's channel: 1 nothing (this node never saw anybody
 -- listen there), 2 that the client is gone, 3 nothing, and never again (it was passed over once,
 -- and turned out to be alive).
+
 local listening = {} -- the number of subscribers on a client's channel, as this node sees it
 
 local function listeners(client)
   if listening[client] == nil then
     local reply = redis.pcall('PUBSUB', 'NUMSUB', ARGV[1] .. client)
-    listening[client] = not reply.err and reply[2] + 0
+    listening[client] = not reply.err and (reply[2] or 0) + 0
   end
   return listening[client]
 end
@@ -243,12 +245,13 @@ for n = 1, #KEYS do
       expires, ttl, place = expires + 0, ttl + 0, place + 0
       local first, behind = v[4] and v[4] + 0 == place, place - (v[4] or place)
       if (first or behind > NEAR) and expires >= now + w.ttl / 3 and expires <= now + ttl + grace(ttl)
-        and v[3] + 0 >= now + patience(w.ttl) + retention / 2 and not (first and string.byte(client_of({ granted = granted }), -1) == NOTICE) then
+        and v[3] + 0 >= now + patience(w.ttl) + retention / 2
+        and not (first and string.byte(client_of({ granted = granted }), -1) == NOTICE) then
         w.token, w.ask = token, ask
         w.vote = vote == '3' and vote or (listeners(w.client) or 0) > 0 and '2' or '1'
         if type(redis.pcall('HSET', KEYS[n], field, waiter_record(w))) == 'number' then
-          replies[n], left = { QUEUED, first and expires - now + 1 or 0, 0, v[1] + 0, place, tag .. ' ' .. int(now) .. ' ' .. granted },
-            left - 1
+          replies[n], left = { QUEUED, first and expires - now + 1 or 0, 0, v[1] + 0, place,
+            tag .. ' ' .. int(now) .. ' ' .. granted }, left - 1
         end
       end
     end
@@ -354,8 +357,8 @@ local function load(token, record)
     if not high then
       return { err = 'WRONGTYPE ' .. KEYS[n] .. ' is a string, but no lock' }
     end
-    lock = { thin = record, tail = 0, life = 0, longest = 0, dead = '', holders = {}, waiters = {}, count = 0, used = 0, earliest = 0,
-      span = 0 }
+    lock = { thin = record, tail = 0, life = 0, longest = 0, dead = '', holders = {}, waiters = {}, count = 0, used = 0,
+      earliest = 0, span = 0 }
     set('high', high)
     set('limit', limit)
     if h then
@@ -371,9 +374,10 @@ local function load(token, record)
     if v[13] and not h then
       return { err = 'WRONGTYPE ' .. KEYS[n] .. ' is a hash, but no lock' }
     end
-    lock = { high = (v[1] or 0) + 0, limit = (v[2] or 0) + 0, resized = v[3], owner = v[4] or nil, head = v[5] and v[5] + 0 or nil,
-      tail = (v[6] or 0) + 0, birth = v[7] and v[7] + 0, skip = v[8] and v[8] + 0 or nil, dead = v[9] or '', life = (v[10] or 0) + 0,
-      longest = (v[11] or 0) + 0, holders = { h or nil }, waiters = {}, count = 0, used = 0, earliest = 0, span = 0 }
+    lock = { high = (v[1] or 0) + 0, limit = (v[2] or 0) + 0, resized = v[3], owner = v[4] or nil,
+      head = v[5] and v[5] + 0 or nil, tail = (v[6] or 0) + 0, birth = v[7] and v[7] + 0, skip = v[8] and v[8] + 0 or nil,
+      dead = v[9] or '', life = (v[10] or 0) + 0, longest = (v[11] or 0) + 0, holders = { h or nil }, waiters = {},
+      count = 0, used = 0, earliest = 0, span = 0 }
     lock.informed, shares, stands = lock.skip or lock.head, v[12], v[14]
   end
   if shares then

@@ -64,8 +64,6 @@ end
 --
 -- ARGV[1]  wake channels are called this followed by the client's id
 
-local NOTICE = 33 -- !
-
 -- The record of a holder: "token expires ttl weight tag fence numbers last since client text".
 -- tag is what it says of itself to waiters, - for nothing. It was granted so many numbers from
 -- fence on, and given others up to last since. client is where to reach it, - for nowhere; if
@@ -85,6 +83,8 @@ local function fences_of(h)
   local fence, numbers, last = string.match(h.granted, '^(%d+) (%d+) (%d+)')
   return tonumber(fence), tonumber(numbers), tonumber(last)
 end
+
+local NOTICE = 33 -- !
 
 local function client_of(h)
   h.client = h.client or string.match(h.granted, '^%d+ %d+ %d+ %d+ (%S+)') or '-'
@@ -115,16 +115,17 @@ end
 -- So many places from the head on, a waiter may become the next without being told.
 local NEAR = 8
 
--- The record of a waiter: "token ask weight ttl fences alive vote client owner text". vote says
+-- The record of a waiter is "token ask weight ttl fences alive vote client owner text". vote says
 -- what it means if nobody listens on the client's channel: 1 nothing (this node never saw anybody
 -- listen there), 2 that the client is gone, 3 nothing, and never again (it was passed over once,
 -- and turned out to be alive).
+
 local listening = {} -- the number of subscribers on a client's channel, as this node sees it
 
 local function listeners(client)
   if listening[client] == nil then
     local reply = redis.pcall('PUBSUB', 'NUMSUB', ARGV[1] .. client)
-    listening[client] = not reply.err and reply[2] + 0
+    listening[client] = not reply.err and (reply[2] or 0) + 0
   end
   return listening[client]
 end
@@ -225,8 +226,8 @@ local function load(token, record)
     if not high then
       return { err = 'WRONGTYPE ' .. KEYS[n] .. ' is a string, but no lock' }
     end
-    lock = { thin = record, tail = 0, life = 0, longest = 0, dead = '', holders = {}, waiters = {}, count = 0, used = 0, earliest = 0,
-      span = 0 }
+    lock = { thin = record, tail = 0, life = 0, longest = 0, dead = '', holders = {}, waiters = {}, count = 0, used = 0,
+      earliest = 0, span = 0 }
     set('high', high)
     set('limit', limit)
     if h then
@@ -242,9 +243,10 @@ local function load(token, record)
     if v[13] and not h then
       return { err = 'WRONGTYPE ' .. KEYS[n] .. ' is a hash, but no lock' }
     end
-    lock = { high = (v[1] or 0) + 0, limit = (v[2] or 0) + 0, resized = v[3], owner = v[4] or nil, head = v[5] and v[5] + 0 or nil,
-      tail = (v[6] or 0) + 0, birth = v[7] and v[7] + 0, skip = v[8] and v[8] + 0 or nil, dead = v[9] or '', life = (v[10] or 0) + 0,
-      longest = (v[11] or 0) + 0, holders = { h or nil }, waiters = {}, count = 0, used = 0, earliest = 0, span = 0 }
+    lock = { high = (v[1] or 0) + 0, limit = (v[2] or 0) + 0, resized = v[3], owner = v[4] or nil,
+      head = v[5] and v[5] + 0 or nil, tail = (v[6] or 0) + 0, birth = v[7] and v[7] + 0, skip = v[8] and v[8] + 0 or nil,
+      dead = v[9] or '', life = (v[10] or 0) + 0, longest = (v[11] or 0) + 0, holders = { h or nil }, waiters = {},
+      count = 0, used = 0, earliest = 0, span = 0 }
     lock.informed, shares, stands = lock.skip or lock.head, v[12], v[14]
   end
   if shares then
