@@ -75,8 +75,7 @@ type line struct {
 // seat is one caller. It is used again, unless the caller has left before the reply came.
 type seat struct {
 	request
-	done chan struct{} // gets one when there is a reply; has room for it
-	over *time.Timer   // it is fresh no more
+	done chan struct{} // gets one when there is a reply, or nobody to wait for; has room for it
 
 	sent, left bool // with a call, and by the caller; guarded by group.mu
 
@@ -84,9 +83,7 @@ type seat struct {
 	err   error
 }
 
-func newSeat() any {
-	return &seat{done: make(chan struct{}, 1), over: time.NewTimer(fresh)}
-}
+func newSeat() any { return &seat{done: make(chan struct{}, 1)} }
 
 var start = time.Now()
 
@@ -131,8 +128,7 @@ func (g *group) alone(ctx context.Context, r request) (any, error) {
 	return g.answer(ctx, g.d.call(r.script, r.kind, r.name, r.args...))
 }
 
-// join waits for a call that takes the seat along. It reports false if none did for a while:
-// all that are under way may hang, though the server answers others.
+// join waits for a call that takes the seat along. It reports false if none does.
 func (g *group) join(ctx context.Context, r request) (reply any, err error, taken bool) {
 	c := g.seats.Get().(*seat)
 	c.request = r
@@ -142,41 +138,43 @@ func (g *group) join(ctx context.Context, r request) (reply any, err error, take
 		l = &line{}
 		g.queue[r.script] = l
 	}
+	since := time.Since(start) - l.sent
+	if l.under == lanes && since > fresh { // these have dismissed who waited, see send
+		g.mu.Unlock()
+		return nil, nil, false
+	}
 	l.waiting = append(l.waiting, c)
-	if l.under == 0 || l.under < lanes && (len(l.waiting) >= most || time.Since(start)-l.sent > late) {
+	if l.under == 0 || l.under < lanes && (len(l.waiting) >= most || since > late) {
 		l.under++
 		l.sent = time.Since(start)
 		go g.send(r.script, l)
 	}
 	g.mu.Unlock()
 
-	c.over.Reset(fresh)
-	for {
-		select {
-		case <-c.done:
-			c.over.Stop()
-			reply, err = c.reply, c.err
-			*c = seat{done: c.done, over: c.over}
-			g.seats.Put(c)
-			return reply, err, true
-		case <-c.over.C:
-		case <-ctx.Done():
-		}
-		over := ctx.Err()
-		c.over.Stop()
-		g.mu.Lock()
-		sent := c.sent
-		c.left = !sent || over != nil
-		g.mu.Unlock()
-		switch {
-		case over != nil && sent:
-			return nil, redisscript.Classify(over), true // nobody knows what comes of it
-		case over != nil:
-			return nil, redisscript.Unsent(over), true
-		case !sent:
-			return nil, nil, false
-		}
+	select {
+	case <-c.done:
+		reply, err, taken = c.reply, c.err, c.sent
+		*c = seat{done: c.done}
+		g.seats.Put(c)
+		return reply, err, taken
+	case <-ctx.Done():
 	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if c.left = true; c.sent {
+		return nil, redisscript.Classify(ctx.Err()), true // nobody knows what comes of it
+	}
+	return nil, redisscript.Unsent(ctx.Err()), true
+}
+
+// dismiss has all who wait for a call make one of their own.
+func (g *group) dismiss(l *line) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, c := range l.waiting {
+		c.done <- struct{}{}
+	}
+	l.waiting = nil
 }
 
 // send makes calls for as long as anybody waits for one.
@@ -209,7 +207,10 @@ func (g *group) send(s *script, l *line) {
 		for _, c := range batch {
 			call = call.With(c.args...)
 		}
+		// All calls that are under way may hang, though the server answers others.
+		hangs := time.AfterFunc(fresh, func() { g.dismiss(l) })
 		reply, err := g.answer(context.Background(), call)
+		hangs.Stop()
 		if g.split(err) {
 			for _, c := range batch { // also for one that has left: its release finds what came of it
 				c.reply, c.err = g.alone(context.Background(), c.request)
@@ -234,6 +235,9 @@ func (g *group) send(s *script, l *line) {
 		}
 		if len(again) > 0 {
 			g.mu.Lock()
+			for _, c := range again {
+				c.sent = false // nothing was done for it
+			}
 			l.waiting = append(again, l.waiting...)
 			g.mu.Unlock()
 		}

@@ -1,6 +1,7 @@
 package redisdriver_test
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"testing"
@@ -97,6 +98,64 @@ func TestOneLockSeveralTimesInASharedCall(t *testing.T) {
 			info, err = d.Inspect(t.Context(), mutex.Kind, mutex.Name)
 			require.NoError(t, err)
 			require.Len(t, info.Queue, 39)
+		}
+	})
+}
+
+// The same without the luck that it takes for a free lock to be twice in a call.
+func TestFreeLockTwiceInACallIsTakenOnce(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		rdb := s.Client(t)
+		acquire := redisdriver.Scripts()[0]
+		require.Equal(t, "acquire", acquire.Verb)
+		for name, record := range map[string]any{"never used": nil, "used": "123"} {
+			key := s.Prefix() + name
+			if record != nil {
+				require.NoError(t, rdb.Set(t.Context(), key, record, time.Minute).Err())
+			}
+			args := []any{s.Prefix(), 60000}
+			for _, token := range []string{"one", "other"} {
+				args = append(args, token, "1 0 0", "30000 1 0 1 1 - - text")
+			}
+			replies, err := rdb.Eval(t.Context(), acquire.Text, []string{key, key}, args...).Slice()
+			require.NoError(t, err)
+			require.Regexp(t, `^\d+ 1$`, replies[0], name)
+			require.EqualValues(t, acquire.Statuses["BUSY"], replies[1].([]any)[0], name)
+		}
+	})
+}
+
+// A caller that waits for the next call is not left behind those that hang.
+func TestCallersBehindCallsThatHangGoAlone(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		d, _, w := watched(t, s)
+		_, err := d.Acquire(t.Context(), askFor("warm"))
+		require.NoError(t, err)
+		alone := w.seen()[len(w.seen())-1].script
+		open := w.shut(func(_ int, r run) bool { return r.script != alone })
+		defer open()
+
+		const n = 300 // more than three calls take along
+		answered := make(chan error, n)
+		for i := range n {
+			go func() {
+				_, err := d.Acquire(context.Background(), askFor(fmt.Sprint("behind", i)))
+				answered <- err
+			}()
+		}
+		shared := func() (n int) {
+			for _, r := range w.seen() {
+				if r.script != alone {
+					n += len(r.keys)
+				}
+			}
+			return n
+		}
+		require.Eventually(t, func() bool { return len(answered) == n-shared() }, 10*time.Second, time.Millisecond)
+		require.Positive(t, shared(), "these hang")
+		open()
+		for range n {
+			require.NoError(t, <-answered)
 		}
 	})
 }

@@ -192,7 +192,7 @@ var protocolMutants = []mutant{
 		bug:  "The second of two asks in one call takes a lock that the first has just taken.",
 		file: lua + "thin_acquire.lua",
 		old:  " and not taken[KEYS[n]]", new: "",
-		tests: []tests{{unit, drv, "TestOneLockSeveralTimesInASharedCall"}},
+		tests: []tests{{unit, drv, "TestFreeLockTwiceInACallIsTakenOnce"}},
 	},
 	{
 		name: "lua-heartbeat-overlooks-holders",
@@ -342,8 +342,15 @@ var driverMutants = []mutant{
 		name: "group-sent-is-not-unsent",
 		bug:  "A caller whose context ends is told that its request was not sent, although a shared call has it.",
 		file: "driver/redisdriver/group.go",
-		old:  "case over != nil && sent:", new: "case false:",
+		old:  "c.left = true; c.sent {", new: "c.left = true; false {",
 		tests: []tests{{unit, drv, "TestCallerWhoseContextEndsLeavesASharedCall"}},
+	},
+	{
+		name: "group-waits-behind-calls-that-hang",
+		bug:  "A caller that waits for the next shared call waits for as long as those before it hang.",
+		file: "driver/redisdriver/group.go",
+		old:  "func() { g.dismiss(l) })", new: "func() {})",
+		tests: []tests{{unit, drv, "TestCallersBehindCallsThatHangGoAlone"}},
 	},
 	{
 		name: "more-forgotten-by-the-granted", of: "B6",
