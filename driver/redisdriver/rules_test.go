@@ -139,6 +139,25 @@ func TestSilentWaiterIsSkippedAfterTwoThirdsOfItsTTL(t *testing.T) {
 	}
 }
 
+// Rule 2. An old ask of a waiter that is overdue does not bring it back, and finds nobody else in
+// the queue. Its answer has to do without the time at which to look again.
+func TestOldAskOfAWaiterThatIsOverdue(t *testing.T) {
+	redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
+		d := open(t, s.Client(t), s)
+		a, b := join(t, d, "a", ttl), join(t, d, "b", ttl)
+		a.must(driver.Granted)
+		for range 3 {
+			b.must(driver.Queued)
+		}
+		time.Sleep(ttl * 3 / 4) // then the lease ends before b would ask again
+		b.req.Ask = 1
+		b.must(driver.Queued)
+		info, err := d.Inspect(t.Context(), a.req.Kind, a.req.Name)
+		require.NoError(t, err)
+		require.Empty(t, info.Queue)
+	})
+}
+
 // Rule 3. The holder counts its trust from each ask that was answered Granted, so each
 // such answer must give the full TTL again, and more than the holder counts with.
 func TestEveryGrantedAnswerGivesTheFullTTLAndGrace(t *testing.T) {

@@ -1,6 +1,6 @@
 -- acquire.lua: take locks that others use, or wait for them, or say that one still waits.
 --
--- Comes after thin_acquire.lua, which has the arguments.
+-- Comes after thin_acquire.lua, which has the arguments, and thin_wait.lua, which writes waiters down.
 --
 -- KEYS[n]  lock
 -- ARGV[3]  of each lock: token
@@ -165,6 +165,6 @@ local function handle(at)
     notify()
   end
   -- Nobody is told when a lease runs out. A waiter that is next looks again at that time.
-  local looks = lock.used > 0 and (first or now + w.ttl / 3 > lock.earliest and rarely().is_next(mine))
+  local looks = lock.used > 0 and (first or lock.head and now + w.ttl / 3 > lock.earliest and rarely().is_next(mine))
   return { QUEUED, looks and lock.earliest - now + 1 or 0, more, lock.birth, mine, whose() }
 end

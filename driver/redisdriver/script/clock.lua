@@ -55,7 +55,7 @@ end
 -- not repeat although the key is forgotten in the end: if the clock was set back, the key
 -- lives until it has caught up with them.
 local function lifetime(ms, high)
-  if high > now_us then
+  if high > now_us or ms < 0 then -- the clock was set back
     ms = math.max(ms, math.floor(high / 1000) - now)
   end
   return retention + ms

@@ -1,8 +1,8 @@
 -- each.lua: handle one after the other the locks that the short way has left.
 --
--- Comes last in the scripts for many locks. What comes first has the arguments; what comes before
--- this has handle(at), which is called with where the arguments of a lock begin once it is loaded,
--- and returns the reply.
+-- Comes last in the scripts for many locks. Their short way, thin_acquire.lua or its like, has the
+-- arguments, the replies and what was read. What comes before this has handle(at), which is called
+-- with where the arguments of a lock begin once it is loaded, and returns the reply.
 --
 -- KEYS[n]  lock
 -- ARGV[3]  of each lock these in turn: token

@@ -82,7 +82,7 @@ end
 --   informed         the place of the waiter that knows when the next lease ends
 --   mine, place      the holder that the token is; the place where it waits
 --
--- The script itself says in must whether save() is to succeed although memory is full.
+-- Where each.lua saves it, must says whether that is to succeed although memory is full.
 local function load(token, record)
   changed = { high = nil, head = nil, tail = nil, birth = nil, life = nil } -- which makes room for 8
   if record == nil then

@@ -63,7 +63,7 @@ local listening = {} -- the number of subscribers on a client's channel, as this
 local function listeners(client)
   if listening[client] == nil then
     local reply = redis.pcall('PUBSUB', 'NUMSUB', ARGV[1] .. client)
-    listening[client] = not reply.err and (reply[2] or 0) + 0
+    listening[client] = not reply.err and reply[2] and reply[2] + 0 or false
   end
   return listening[client]
 end

@@ -7,7 +7,7 @@
 -- ARGV[4]  "unsettled tag": 1 if an ask of this token may still be under way, which must find it
 --          dead; what the next holder is told of this one, - for what it has said before
 --
--- Returns for each lock HELD, which stands for release.lua's {HELD, 0}, or nothing yet.
+-- Returns for each lock HELD, as release.lua does where there is no more to do, or nothing yet.
 
 local ARGUMENTS = 2
 local HELD = 1

@@ -55,7 +55,7 @@ end
 -- not repeat although the key is forgotten in the end: if the clock was set back, the key
 -- lives until it has caught up with them.
 local function lifetime(ms, high)
-  if high > now_us then
+  if high > now_us or ms < 0 then -- the clock was set back
     ms = math.max(ms, math.floor(high / 1000) - now)
   end
   return retention + ms
@@ -195,7 +195,7 @@ local listening = {} -- the number of subscribers on a client's channel, as this
 local function listeners(client)
   if listening[client] == nil then
     local reply = redis.pcall('PUBSUB', 'NUMSUB', ARGV[1] .. client)
-    listening[client] = not reply.err and (reply[2] or 0) + 0
+    listening[client] = not reply.err and reply[2] and reply[2] + 0 or false
   end
   return listening[client]
 end
@@ -344,7 +344,7 @@ end
 --   informed         the place of the waiter that knows when the next lease ends
 --   mine, place      the holder that the token is; the place where it waits
 --
--- The script itself says in must whether save() is to succeed although memory is full.
+-- Where each.lua saves it, must says whether that is to succeed although memory is full.
 local function load(token, record)
   changed = { high = nil, head = nil, tail = nil, birth = nil, life = nil } -- which makes room for 8
   if record == nil then
@@ -841,7 +841,7 @@ local function expire()
 end
 -- acquire.lua: take locks that others use, or wait for them, or say that one still waits.
 --
--- Comes after thin_acquire.lua, which has the arguments.
+-- Comes after thin_acquire.lua, which has the arguments, and thin_wait.lua, which writes waiters down.
 --
 -- KEYS[n]  lock
 -- ARGV[3]  of each lock: token
@@ -1006,14 +1006,14 @@ local function handle(at)
     notify()
   end
   -- Nobody is told when a lease runs out. A waiter that is next looks again at that time.
-  local looks = lock.used > 0 and (first or now + w.ttl / 3 > lock.earliest and rarely().is_next(mine))
+  local looks = lock.used > 0 and (first or lock.head and now + w.ttl / 3 > lock.earliest and rarely().is_next(mine))
   return { QUEUED, looks and lock.earliest - now + 1 or 0, more, lock.birth, mine, whose() }
 end
 -- each.lua: handle one after the other the locks that the short way has left.
 --
--- Comes last in the scripts for many locks. What comes first has the arguments; what comes before
--- this has handle(at), which is called with where the arguments of a lock begin once it is loaded,
--- and returns the reply.
+-- Comes last in the scripts for many locks. Their short way, thin_acquire.lua or its like, has the
+-- arguments, the replies and what was read. What comes before this has handle(at), which is called
+-- with where the arguments of a lock begin once it is loaded, and returns the reply.
 --
 -- KEYS[n]  lock
 -- ARGV[3]  of each lock these in turn: token

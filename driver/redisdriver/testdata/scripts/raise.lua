@@ -55,7 +55,7 @@ end
 -- not repeat although the key is forgotten in the end: if the clock was set back, the key
 -- lives until it has caught up with them.
 local function lifetime(ms, high)
-  if high > now_us then
+  if high > now_us or ms < 0 then -- the clock was set back
     ms = math.max(ms, math.floor(high / 1000) - now)
   end
   return retention + ms
@@ -125,7 +125,7 @@ local listening = {} -- the number of subscribers on a client's channel, as this
 local function listeners(client)
   if listening[client] == nil then
     local reply = redis.pcall('PUBSUB', 'NUMSUB', ARGV[1] .. client)
-    listening[client] = not reply.err and (reply[2] or 0) + 0
+    listening[client] = not reply.err and reply[2] and reply[2] + 0 or false
   end
   return listening[client]
 end
@@ -213,7 +213,7 @@ end
 --   informed         the place of the waiter that knows when the next lease ends
 --   mine, place      the holder that the token is; the place where it waits
 --
--- The script itself says in must whether save() is to succeed although memory is full.
+-- Where each.lua saves it, must says whether that is to succeed although memory is full.
 local function load(token, record)
   changed = { high = nil, head = nil, tail = nil, birth = nil, life = nil } -- which makes room for 8
   if record == nil then

@@ -55,7 +55,7 @@ end
 -- not repeat although the key is forgotten in the end: if the clock was set back, the key
 -- lives until it has caught up with them.
 local function lifetime(ms, high)
-  if high > now_us then
+  if high > now_us or ms < 0 then -- the clock was set back
     ms = math.max(ms, math.floor(high / 1000) - now)
   end
   return retention + ms
@@ -69,7 +69,7 @@ end
 -- ARGV[4]  "unsettled tag": 1 if an ask of this token may still be under way, which must find it
 --          dead; what the next holder is told of this one, - for what it has said before
 --
--- Returns for each lock HELD, which stands for release.lua's {HELD, 0}, or nothing yet.
+-- Returns for each lock HELD, as release.lua does where there is no more to do, or nothing yet.
 
 local ARGUMENTS = 2
 local HELD = 1
@@ -163,7 +163,7 @@ local listening = {} -- the number of subscribers on a client's channel, as this
 local function listeners(client)
   if listening[client] == nil then
     local reply = redis.pcall('PUBSUB', 'NUMSUB', ARGV[1] .. client)
-    listening[client] = not reply.err and (reply[2] or 0) + 0
+    listening[client] = not reply.err and reply[2] and reply[2] + 0 or false
   end
   return listening[client]
 end
@@ -251,7 +251,7 @@ end
 --   informed         the place of the waiter that knows when the next lease ends
 --   mine, place      the holder that the token is; the place where it waits
 --
--- The script itself says in must whether save() is to succeed although memory is full.
+-- Where each.lua saves it, must says whether that is to succeed although memory is full.
 local function load(token, record)
   changed = { high = nil, head = nil, tail = nil, birth = nil, life = nil } -- which makes room for 8
   if record == nil then
@@ -768,9 +768,9 @@ local function handle(at)
 end
 -- each.lua: handle one after the other the locks that the short way has left.
 --
--- Comes last in the scripts for many locks. What comes first has the arguments; what comes before
--- this has handle(at), which is called with where the arguments of a lock begin once it is loaded,
--- and returns the reply.
+-- Comes last in the scripts for many locks. Their short way, thin_acquire.lua or its like, has the
+-- arguments, the replies and what was read. What comes before this has handle(at), which is called
+-- with where the arguments of a lock begin once it is loaded, and returns the reply.
 --
 -- KEYS[n]  lock
 -- ARGV[3]  of each lock these in turn: token
