@@ -39,15 +39,6 @@ func NewCluster(tb testing.TB) *Cluster {
 		"--repl-ping-replica-period", "1") { // a replica that was sent nothing is not listed
 		c.Nodes[i] = &Server{endpoint: at(d.addr), tb: tb, prefix: prefixOf(tb), private: true, daemon: d}
 	}
-	tb.Cleanup(func() {
-		if tb.Failed() { // perhaps because the nodes do not agree
-			for _, s := range c.Nodes {
-				if known, err := s.Client(tb).ClusterNodes(context.Background()).Result(); err == nil {
-					tb.Logf("%s believes:\n%s", s.Addr(), known)
-				}
-			}
-		}
-	})
 	c.form()
 	return c
 }
@@ -127,6 +118,15 @@ func (c *Cluster) RequireWhole() {
 func layout(ctx context.Context, node *redis.Client) ([]redis.ClusterSlot, error) {
 	//lint:ignore SA1019 CLUSTER SHARDS, which is to replace it, is not in Redis 6.2
 	return node.ClusterSlots(ctx).Result()
+}
+
+// LogBeliefs logs what each node believes of the others. They may not agree.
+func (c *Cluster) LogBeliefs(tb testing.TB) {
+	for _, s := range c.Nodes {
+		if known, err := s.Client(tb).ClusterNodes(context.Background()).Result(); err == nil {
+			tb.Logf("%s believes:\n%s", s.Addr(), known)
+		}
+	}
 }
 
 // each polls all nodes until ask is content with each of them.

@@ -26,6 +26,11 @@ type city struct {
 func newCity(t *testing.T) *city {
 	t.Helper()
 	c := &city{Cluster: redistest.NewCluster(t)}
+	t.Cleanup(func() {
+		if t.Failed() {
+			c.LogBeliefs(t)
+		}
+	})
 	c.deployment = deployment{t: t, prefix: "city", connect: func(t *testing.T) redis.UniversalClient { return c.Cluster.Client(t) }}
 	return c
 }
