@@ -128,10 +128,9 @@ func (g *group) alone(ctx context.Context, r request) (any, error) {
 	return g.answer(ctx, g.d.call(r.script, r.kind, r.name, r.args...))
 }
 
-// join waits for a call that takes the seat along. It reports false if none does.
+// join waits for a call that takes the request along. It reports false if none does, as all that
+// are under way may hang, though the server answers others.
 func (g *group) join(ctx context.Context, r request) (reply any, err error, taken bool) {
-	c := g.seats.Get().(*seat)
-	c.request = r
 	g.mu.Lock()
 	l := g.queue[r.script]
 	if l == nil {
@@ -143,6 +142,8 @@ func (g *group) join(ctx context.Context, r request) (reply any, err error, take
 		g.mu.Unlock()
 		return nil, nil, false
 	}
+	c := g.seats.Get().(*seat)
+	c.request = r
 	l.waiting = append(l.waiting, c)
 	if l.under == 0 || l.under < lanes && (len(l.waiting) >= most || since > late) {
 		l.under++
@@ -207,7 +208,6 @@ func (g *group) send(s *script, l *line) {
 		for _, c := range batch {
 			call = call.With(c.args...)
 		}
-		// All calls that are under way may hang, though the server answers others.
 		hangs := time.AfterFunc(fresh, func() { g.dismiss(l) })
 		reply, err := g.answer(context.Background(), call)
 		hangs.Stop()

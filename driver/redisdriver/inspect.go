@@ -89,8 +89,8 @@ func share(k driver.Kind, weight string) (shared bool, permits int64) {
 	return false, 0
 }
 
-// queue reads the waiters that waiter_record in script/thin_wait.lua writes, without those that have
-// stopped asking.
+// queue reads the waiters that waiter_record in script/thin_wait.lua writes, without those that
+// have stopped asking.
 func queue(fields map[string]string, now time.Time, k driver.Kind) []driver.Waiter {
 	type placed struct {
 		place int64

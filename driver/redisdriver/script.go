@@ -17,7 +17,8 @@ var files embed.FS
 // What can be done to locks. Each is put together from these files in the folder script; the
 // first three handle any number of locks in one call, with so many arguments for each.
 var (
-	acquireScript = newScript("acquire", 3, "clock", "thin_acquire", "record", "thin_wait", "lock", "holders", "lease", "queue", "rare", "acquire", "each")
+	acquireScript = newScript("acquire", 3, "clock", "thin_acquire", "record", "thin_wait",
+		"lock", "holders", "lease", "queue", "rare", "acquire", "each")
 	releaseScript = newScript("release", 2, "clock", "thin_release", "record", "lock", "holders", "queue", "rare", "release", "each")
 	renewScript   = newScript("renew", 3, "clock", "record", "thin_renew", "lock", "holders", "lease", "queue", "rare", "renew", "each")
 

@@ -147,6 +147,24 @@ func (f *fuel) Done() <-chan struct{} {
 
 func (f *fuel) Err() error { return context.DeadlineExceeded }
 
+// The key of a lock lives for the retention after its last use, and after the time of its last
+// fence. Its lease may have ended, and the fence be ahead of the clock, if that was set back.
+func TestKeyOutlivesItsLastUseAndItsLastFence(t *testing.T) {
+	const retention = 60_000
+	s, err := newServer(map[string]string{
+		"lifetime": library(t) + "return lifetime(tonumber(ARGV[3]), tonumber(ARGV[4]))",
+	})
+	require.NoError(t, err)
+	defer s.lua.Close()
+	check(t, func(t *rapid.T) {
+		ms, ahead := rapid.IntRange(-100_000, 100_000).Draw(t, "ms"), rapid.IntRange(-200_000, 200_000).Draw(t, "ahead")
+		lives, err := s.run("lifetime", channel, fmt.Sprint(retention), fmt.Sprint(ms), fmt.Sprint((now+ahead)*1000))
+		if want := retention + max(ms, ahead); err != nil || lives.String() != fmt.Sprint(want) {
+			t.Fatalf("%v ms, %v, instead of %d", lives, err, want)
+		}
+	})
+}
+
 // A script that loops stops the whole server. So none does, whatever is at the key. One that
 // fails has changed nothing, if it has not come as far as to tell others of it.
 func TestNoScriptLoopsWhateverIsAtTheKey(t *testing.T) {

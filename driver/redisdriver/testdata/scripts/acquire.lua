@@ -841,7 +841,8 @@ local function expire()
 end
 -- acquire.lua: take locks that others use, or wait for them, or say that one still waits.
 --
--- Comes after thin_acquire.lua, which has the arguments, and thin_wait.lua, which writes waiters down.
+-- Comes after thin_acquire.lua, which has the arguments, and thin_wait.lua, which writes down who
+-- waits.
 --
 -- KEYS[n]  lock
 -- ARGV[3]  of each lock: token
