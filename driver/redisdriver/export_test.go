@@ -17,7 +17,7 @@ func (d *Driver) Idle() bool {
 }
 
 // Key returns the key of a lock.
-func (d *Driver) Key(k driver.Kind, name string) string { return d.key(k, name) }
+func (d *Driver) Key(k driver.Kind, name string) string { return d.lock(k, name).key.(string) }
 
 // Channel returns what the wake channel of the driver's client is called.
 func (d *Driver) Channel() string { return d.wakes.prefix + d.wakes.id }
@@ -36,7 +36,7 @@ type Script struct {
 func Scripts() []Script {
 	statuses := map[string]map[string]int{
 		"acquire": {"BURIED": acquireBuried, "BUSY": acquireBusy, "QUEUED": acquireQueued, "GRANTED": acquireGranted,
-			"EXCEEDED": acquireExceeded, "CONFLICT": acquireConflict},
+			"EXCEEDED": acquireExceeded, "CONFLICT": acquireConflict, "FULL": acquireFull},
 		"attach":    {"BURIED": acquireBuried, "GRANTED": acquireGranted},
 		"release":   {"NEITHER": statusNeither, "HELD": statusHeld, "WAITED": statusWaited},
 		"renew":     {"NEITHER": statusNeither, "HELD": statusHeld},
@@ -56,7 +56,7 @@ func Scripts() []Script {
 func (d *Driver) Waiting() (n int) {
 	d.group.mu.Lock()
 	defer d.group.mu.Unlock()
-	for _, l := range d.group.queue {
+	for _, l := range d.group.lines {
 		n += len(l.waiting)
 	}
 	return n
@@ -71,3 +71,9 @@ func (d *Driver) Hears() bool {
 
 // Dispatch has the driver hear a message.
 func (d *Driver) Dispatch(payload string) { d.wakes.dispatch(payload) }
+
+// Seal returns a message with that news.
+func (d *Driver) Seal(news string) string { return d.wakes.seal(news) }
+
+// ForOne returns the version of a script that is for one lock.
+func ForOne(text string) string { return forOne.Replace(text) }

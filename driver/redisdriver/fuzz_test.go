@@ -105,6 +105,8 @@ func FuzzNews(f *testing.F) {
 		_, err := d.Acquire(t.Context(), r) // from now on it hears of "t"
 		require.NoError(t, err)
 		d.Dispatch(news)
+		require.Empty(t, heard, "without a seal")
+		d.Dispatch(d.Seal(news))
 
 		var said []driver.Grant
 		for line := range strings.SplitSeq(news, "\n") {

@@ -2,6 +2,7 @@ package redisdriver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -15,240 +16,355 @@ import (
 )
 
 const (
-	// crowd is how many calls must be under way for it to pay to send them together: a lone
-	// caller waits for nobody, and a few are faster on a connection for each.
-	crowd = 8
-	// lanes is how many calls of one script may be under way. While there is one, callers
-	// gather for the next. A second goes only with most of them, or when the first is late.
-	lanes = 3
-	// late is when what a call takes is the network's time more than the server's.
-	late = 500 * time.Microsecond
+	// A server that is far has several calls of one script under way, one for each apart that a
+	// call takes, but no more than far, or than there are connections. So few callers go at
+	// once, each with a call.
+	apart = 500 * time.Microsecond
+	far   = 16
+	few   = 8
 	// most is how many locks go in one call. Redis does nothing else meanwhile, for some
-	// 200 us; see also script/each.lua. A heartbeat takes as long as four short ways.
+	// 200 us; see also script/lib/each.lua. One that is contended takes as long as some others.
 	most      = 64
-	heartbeat = 4
-	// fresh is how recent the last answer must be, or the first question after a rest. A call
-	// has one connection: if that hangs, those who come later must not hang with it.
-	fresh = 100 * time.Millisecond
+	contended = 8
+	// quiet is how long callers wait behind a call without an answer: a call has one
+	// connection, and if that hangs, they must not.
+	quiet = 100 * time.Millisecond
 )
 
 // group runs scripts for many callers at a time in one call ("group commit": DeWitt et al.,
 // Implementation Techniques for Main Memory Database Systems, 1984). Each lock is handled by
 // itself, and fails by itself. It does so only on a [redis.Client], one server for all
 // locks; on a Cluster they are in different slots.
+//
+// One call of a script is under way, and callers gather behind it. A caller that finds none
+// leaves at once. When the call ends, the first of those who have gathered leads the others. So
+// nobody waits for company, and the more callers there are, the more share a call. If the
+// server is far, more calls are under way, and leave evenly. Were they to leave together, their
+// callers would also come back together, and gather for the whole time of a call.
+//
+// A caller behind a call that was written 100 ms ago goes alone, if there is a connection for
+// it; the others keep their seats. The wrong version lets everybody go alone when a server has
+// been silent. They queue for the connections of the pool, shared calls queue behind them, so
+// they seem to be silent, too, and have still more callers go alone: for good.
+//
+// Nor are there more shared calls of a script than connections. The time that a call takes
+// contains its wait for one. The wrong version takes that for distance, and sends more calls for
+// fewer callers each, which wait still longer.
 type group struct {
-	d    *Driver
-	can  atomic.Bool // the client leads to one server for all locks, as far as we know
-	off  atomic.Bool // the user does not want it
-	busy atomic.Int32
-	last atomic.Int64 // when an answer came, or the first caller, after start
+	room  int         // connections of the client
+	can   atomic.Bool // the client leads to one server for all locks, as far as we know
+	off   atomic.Bool // the user does not want it
+	seats sync.Pool   // of this group, since synctest keeps bubbles apart
+	began time.Time
 
-	seats sync.Pool // of this group, since synctest keeps bubbles apart
-
-	mu    sync.Mutex
-	queue map[*script]*line
-}
-
-// request is a run of a script for one lock.
-type request struct {
-	*script
-	kind driver.Kind
-	name string
-	args []any
-}
-
-// cost is how long it takes, beside the short way of a lock that nobody waits for.
-func (r request) cost() int {
-	if r.script == acquireScript && r.args[1] != newcomer {
-		return heartbeat
-	}
-	return 1
+	mu      sync.Mutex
+	callers int // under way, or waiting for that
+	calls   int // under way: connections in use or waited for
+	lines   []*line
 }
 
 // line is those who wait for a call of one script.
 type line struct {
+	*script
 	waiting []*seat
-	under   int           // calls under way
-	sent    time.Duration // when the last of them was, after start
+	under   int           // calls under way, but for those beside
+	left    time.Duration // when the last of them left, after began
+	took    time.Duration // how long they take, see measured
+	timer   *time.Timer   // when to look whether a call may leave
+	looks   time.Duration // at that time after began, 0 for none
 }
 
-// seat is one caller. It is used again, unless the caller has left before the reply came.
+// measured notes how long a call took. The quickest of late tell how far the server is: what
+// others take longer is the time of a busy machine. So it falls at once, and grows by 1/16.
+func (l *line) measured(took time.Duration) {
+	if l.took > 0 {
+		took = min(took, l.took+l.took/16+time.Microsecond)
+	}
+	l.took = took
+}
+
+// turn is what a caller does next.
+//
+//	waits ──► leads ──┬──► answered
+//	  ▲ │             ├──► alone      a shared call failed, perhaps because of another
+//	  │ └──► alone ───┼──► answered
+//	  └───────────────┘               the call was long enough without this lock
+//
+// Its company goes the same ways as the caller that leads, from waits on.
+type turn int
+
+const (
+	waits    turn = iota
+	leads         // it makes a call for itself and its company
+	alone         // it makes a call for itself, beside those
+	answered      // it has the reply, or the error
+)
+
+// seat is one caller. What it is to do next is decided under mu, and its own from then on.
 type seat struct {
 	request
-	done chan struct{} // gets one when there is a reply, or nobody to wait for; has room for it
+	done chan struct{} // gets one when there is something to do; has room for it
 
-	sent, left bool // with a call, and by the caller; guarded by group.mu
+	turn    turn
+	company []*seat       // of one that leads others, itself the first
+	left    time.Duration // when it left
 
-	reply any
-	err   error
+	before error // of a shared call that did not tell whose fault that was
+	reply  any
+	err    error
 }
 
 func newSeat() any { return &seat{done: make(chan struct{}, 1)} }
 
-var start = time.Now()
-
-func newGroup(d *Driver) *group {
-	g := &group{d: d, queue: map[*script]*line{}, seats: sync.Pool{New: newSeat}}
-	_, can := d.rdb.(*redis.Client)
-	g.can.Store(can)
+func newGroup(rdb redis.UniversalClient) *group {
+	g := &group{seats: sync.Pool{New: newSeat}, began: time.Now()}
+	if rdb, can := rdb.(*redis.Client); can {
+		g.can.Store(true)
+		o := rdb.Options()
+		if g.room = o.PoolSize; o.MaxActiveConns > 0 {
+			g.room = min(g.room, o.MaxActiveConns)
+		}
+	}
 	return g
 }
 
 // on reports whether a call may be for many locks.
 func (g *group) on() bool { return g.can.Load() && !g.off.Load() }
 
-// split reports whether a server has refused a call for many because its keys are in different
-// slots, as a proxy in front of several servers does. Nothing was done then, and from now on
-// each call is for one lock.
-func (g *group) split(err error) bool {
-	if !redis.HasErrorPrefix(err, "CROSSSLOT") {
+// separable reports whether each of many whose call failed is to go alone, once. From now on
+// all calls are for one lock if the keys are in different slots, as behind a proxy in front of
+// several servers.
+func (g *group) separable(err error) bool {
+	if redis.HasErrorPrefix(err, "CROSSSLOT") {
+		g.can.Store(false)
+	}
+	return redisscript.Separable(err)
+}
+
+// enter returns a seat for the caller.
+func (g *group) enter(r request) *seat {
+	c := g.seats.Get().(*seat)
+	c.request = r
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.callers++
+	l := g.line(r.script)
+	l.waiting = append(l.waiting, c)
+	g.next(l, time.Since(g.began))
+	return c
+}
+
+// await waits until the caller has something to do, or reports false if its context ends before.
+//
+// Once the request is sent, the caller stays until there is an answer, as it does with a call
+// of its own. So there is somebody who gives back what nobody wants any more. The wrong
+// version leaves, and has the call release the token. Another goroutine may have taken the
+// token over meanwhile, and trusts a grant of it.
+func (g *group) await(ctx context.Context, c *seat) bool {
+	done := ctx.Done()
+	if done == nil {
+		<-c.done
+		return true
+	}
+	select {
+	case <-c.done:
+		return true
+	case <-done:
+	}
+	if g.leave(c) {
 		return false
 	}
-	g.can.Store(false)
+	<-c.done
 	return true
 }
 
-// run runs a script for one lock, with others if there are many.
-func (g *group) run(ctx context.Context, r request) (any, error) {
-	n := g.busy.Add(1)
-	defer g.busy.Add(-1)
-	if n == 1 { // nobody has waited for an answer
-		g.last.Store(int64(time.Since(start)))
+// vacate gives a seat to others. A caller that was to make a call and has not, because a hook of
+// the user panics, leaves its company an error.
+func (g *group) vacate(c *seat) {
+	if c.turn == leads || c.turn == alone {
+		g.ended(c, nil, errAbandoned)
+		<-c.done
 	}
-	if n > crowd && g.on() && time.Since(start)-time.Duration(g.last.Load()) < fresh {
-		if reply, err, taken := g.join(ctx, r); taken {
-			return reply, err
+	*c = seat{done: c.done}
+	g.seats.Put(c)
+}
+
+var errAbandoned = errors.New("redisdriver: a call for several locks was abandoned")
+
+func (g *group) line(s *script) *line {
+	for _, l := range g.lines {
+		if l.script == s {
+			return l
 		}
 	}
-	return g.alone(ctx, r)
+	l := &line{script: s}
+	g.lines = append(g.lines, l)
+	return l
 }
 
-// alone makes a call for one.
-func (g *group) alone(ctx context.Context, r request) (any, error) {
-	return g.answer(ctx, g.d.call(r.script, r.kind, r.name, r.args...))
-}
-
-// join waits for a call that takes the request along. It reports false if none does, as all that
-// are under way may hang, though the server answers others.
-func (g *group) join(ctx context.Context, r request) (reply any, err error, taken bool) {
-	g.mu.Lock()
-	l := g.queue[r.script]
-	if l == nil {
-		l = &line{}
-		g.queue[r.script] = l
-	}
-	since := time.Since(start) - l.sent
-	if l.under == lanes && since > fresh { // these have dismissed who waited, see send
-		g.mu.Unlock()
-		return nil, nil, false
-	}
-	c := g.seats.Get().(*seat)
-	c.request = r
-	l.waiting = append(l.waiting, c)
-	if l.under == 0 || l.under < lanes && (len(l.waiting) >= most || since > late) {
-		l.under++
-		l.sent = time.Since(start)
-		go g.send(r.script, l)
-	}
-	g.mu.Unlock()
-
-	select {
-	case <-c.done:
-		reply, err, taken = c.reply, c.err, c.sent
-		*c = seat{done: c.done}
-		g.seats.Put(c)
-		return reply, err, taken
-	case <-ctx.Done():
-	}
+// leave takes back a request, and reports false if it has gone.
+func (g *group) leave(c *seat) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if c.left = true; c.sent {
-		return nil, redisscript.Classify(ctx.Err()), true // nobody knows what comes of it
+	l := g.line(c.script)
+	i := slices.Index(l.waiting, c)
+	if i < 0 {
+		return false
 	}
-	return nil, redisscript.Unsent(ctx.Err()), true
+	l.waiting = slices.Delete(l.waiting, i, i+1)
+	g.callers--
+	return true
 }
 
-// dismiss has all who wait for a call make one of their own.
-func (g *group) dismiss(l *line) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, c := range l.waiting {
-		c.done <- struct{}{}
-	}
-	l.waiting = nil
-}
-
-// send makes calls for as long as anybody waits for one.
-func (g *group) send(s *script, l *line) {
-	for {
-		g.mu.Lock()
-		l.waiting = slices.DeleteFunc(l.waiting, func(c *seat) bool { return c.left })
-		n := 0
-		for room := most; n < len(l.waiting) && room > 0; n++ {
-			room -= l.waiting[n].cost()
-		}
-		batch := slices.Clone(l.waiting[:n])
-		l.waiting = slices.Delete(l.waiting, 0, len(batch))
-		if len(batch) == 0 {
-			l.under--
-			g.mu.Unlock()
+// next has those who wait go on, as far as they may: together, or alone if no call leaves
+// because those under way are silent. It is called whenever that may have changed. The
+// caller holds mu.
+func (g *group) next(l *line, now time.Duration) {
+	for len(l.waiting) > 0 {
+		lanes := min(max(1, int(l.took/apart)), far, g.room)
+		gap := l.took / time.Duration(lanes)
+		idle, room := now-l.left, g.calls < g.room
+		switch {
+		case l.under == 0, room && g.callers <= few && l.took >= apart, l.under < lanes && (idle >= gap || len(l.waiting) >= most):
+			g.depart(l, now)
+		case room && idle >= quiet:
+			g.alone(l)
+		case l.under < lanes:
+			g.lookIn(l, now, gap-idle)
+			return
+		case idle < quiet:
+			g.lookIn(l, now, quiet-idle)
+			return
+		default: // until some call ends
 			return
 		}
-		for _, c := range batch {
-			c.sent = true
-		}
-		l.sent = time.Since(start)
-		g.mu.Unlock()
+	}
+}
 
-		keys := make([]string, len(batch))
-		for i, c := range batch {
-			keys[i] = g.d.key(c.kind, c.name)
+// lookIn calls next later. It may be too early then, and sets another time. The caller
+// holds mu.
+func (g *group) lookIn(l *line, now, d time.Duration) {
+	switch at := now + d; {
+	case l.timer == nil:
+		l.looks, l.timer = at, time.AfterFunc(d, func() { g.look(l) })
+	case l.looks == 0 || at < l.looks:
+		l.looks = at
+		l.timer.Reset(d)
+	}
+}
+
+func (g *group) look(l *line) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	l.looks = 0
+	g.next(l, time.Since(g.began))
+}
+
+// alone lets the caller go that has waited longest. The caller holds mu.
+func (g *group) alone(l *line) {
+	c := l.waiting[0]
+	l.waiting = slices.Delete(l.waiting, 0, 1)
+	g.calls++
+	c.turn = alone
+	c.done <- struct{}{}
+}
+
+// depart has those who have waited longest leave in a call. The caller holds mu.
+func (g *group) depart(l *line, now time.Duration) {
+	n := 0
+	for room := most; n < len(l.waiting) && room > 0; n++ {
+		room -= l.waiting[n].cost()
+	}
+	c := l.waiting[0]
+	if n > 1 {
+		c.company = slices.Clone(l.waiting[:n])
+	}
+	l.waiting = slices.Delete(l.waiting, 0, n)
+	l.under++
+	g.calls++
+	l.left, c.left = now, now
+	c.turn = leads
+	c.done <- struct{}{}
+}
+
+// ended is called with what came of a call that c made. Of one for many, value has the replies.
+// A lock for which there is none was not handled, and is asked for again.
+func (g *group) ended(c *seat, value any, err error) {
+	self, only := [1]*seat{c}, [1]any{value}
+	all, replies := self[:], only[:]
+	shared := len(c.company) > 0
+	if shared {
+		all = c.company
+		if err == nil {
+			replies, err = repliesFor(len(all), value)
 		}
-		call := s.many.Call("locks", 2+len(batch)*s.arguments, keys...).With(g.d.channels, g.d.keeps)
-		for _, c := range batch {
-			call = call.With(c.args...)
+	}
+	separate := shared && g.separable(err)
+	g.mu.Lock()
+	now := time.Since(g.began)
+	l := g.line(c.script)
+	g.calls--
+	if c.turn == leads {
+		if l.under--; err == nil {
+			l.measured(now - c.left)
 		}
-		hangs := time.AfterFunc(fresh, func() { g.dismiss(l) })
-		reply, err := g.answer(context.Background(), call)
-		hangs.Stop()
-		if g.split(err) {
-			for _, c := range batch { // also for one that has left: its release finds what came of it
-				c.reply, c.err = g.alone(context.Background(), c.request)
-				c.done <- struct{}{}
+	}
+	again := 0 // stay at the head of the line
+	for i, one := range all {
+		switch {
+		case shared && err == nil && replies[i] == nil:
+			one.turn = waits
+			l.waiting = slices.Insert(l.waiting, again, one)
+			again++
+		case separate && !(one == c && err == errAbandoned):
+			one.turn, one.before = alone, err
+			g.calls++ // perhaps more than there is room for, but only once
+		default:
+			if one.turn, one.err = answered, err; err == nil {
+				one.reply = replies[i]
 			}
-			continue
+			g.callers--
 		}
-		replies, _ := reply.([]any)
-		if err == nil && len(replies) != len(batch) {
-			err = fmt.Errorf("redisdriver: a script answered with %v", reply)
+	}
+	c.company = nil
+	for i, one := range all { // later a seat that waits again may have gone
+		if one.turn == waits {
+			all[i] = nil
 		}
-		var again []*seat
-		for i, c := range batch {
-			if err == nil && replies[i] == nil {
-				again = append(again, c)
-				continue
-			}
-			if c.err = err; err == nil {
-				c.reply = replies[i]
-			}
-			c.done <- struct{}{}
-		}
-		if len(again) > 0 {
-			g.mu.Lock()
-			for _, c := range again {
-				c.sent = false // nothing was done for it
-			}
-			l.waiting = append(again, l.waiting...)
-			g.mu.Unlock()
+	}
+	for _, l := range g.lines { // there may be a connection for those who go alone
+		g.next(l, now)
+	}
+	g.mu.Unlock()
+	for _, one := range all { // last, so that the next call is on its way
+		if one != nil {
+			one.done <- struct{}{}
 		}
 	}
 }
 
-// answer makes a call and notes when its answer came.
-func (g *group) answer(ctx context.Context, call redisscript.Call) (any, error) {
-	reply, err := g.d.value(ctx, call)
-	if err == nil {
-		g.last.Store(int64(time.Since(start)))
+// repliesFor returns one reply for each of n locks. Some may be nothing: to be asked for again.
+func repliesFor(n int, reply any) ([]any, error) {
+	replies, _ := reply.([]any)
+	if len(replies) != n || !slices.ContainsFunc(replies, func(r any) bool { return r != nil }) {
+		return nil, fmt.Errorf("redisdriver: a script answered with %v", reply)
 	}
-	return reply, err
+	return replies, nil
+}
+
+// outcome is what came of a request.
+func (c *seat) outcome() (any, error) {
+	if c.before == nil || errors.Is(c.before, driver.ErrNotExecuted) {
+		return c.reply, c.err
+	}
+	// The shared call may have done it. If then the token does not hold the lock that it
+	// was to release, the first attempt has released it.
+	switch list, _ := c.reply.([]any); {
+	case c.script != releaseScript:
+	case c.reply == int64(statusNeither):
+		return int64(statusHeld), redisscript.Unknown(c.err)
+	case len(list) > 0 && list[0] == int64(statusNeither):
+		list[0] = int64(statusHeld)
+	}
+	return c.reply, redisscript.Unknown(c.err)
 }

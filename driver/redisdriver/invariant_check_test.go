@@ -20,8 +20,8 @@ const healthyLife = 200000
 // healthyMutex is held by a; b and c wait, and one between them has left.
 var healthyMutex = map[string]string{
 	"high": "90000004", "limit": "1", "h:1": "a 110500 10000 1 - 90000000 5 90000004 100000 c1! web-1", "t:a": "h1", "life": "300000",
-	"head": "1", "tail": "3", "birth": "7",
-	"w:1": "b 4 1 9000 1 105000 2 c1 =own web-2", "t:b": "w1", "w:3": "c 1 1 9000 1 104000 1 - - ", "t:c": "w3",
+	"head": "1", "tail": "3", "birth": "7", "waiting": "2",
+	"w:1": "b 4 1 9000 1 105000 1 c1 =own web-2", "t:b": "w1", "w:3": "c 1 1 9000 1 104000 0 - - ", "t:c": "w3",
 	"dead": "\nx 160000\ny 160001",
 }
 
@@ -32,13 +32,13 @@ var healthyOwned = map[string]string{
 	"h:2": "b 110500 10000 1 tag 90000000 1 90000005 100000 c1 web 2", "t:b": "h2",
 }
 
-// healthyShared has a limit of 3, of which a and b hold 3; c was passed over, d waits.
+// healthyShared has a limit of 3, of which a and b hold 3; c and d wait.
 var healthyShared = map[string]string{
 	"high": "90000003", "limit": "3", "shares": "2 3 105000 10500", "life": "300000",
 	"h:1": "a 110500 10000 2 - 90000000 2 90000003 100000 c1 web-1", "t:a": "h1",
 	"h:2": "b 105000 10000 1 - 90000002 1 90000002 94500 - ", "t:b": "h2",
-	"head": "2", "skip": "3", "tail": "3", "birth": "7",
-	"w:2": "c 4 1 9000 1 105000 2 c1 =own web-2", "t:c": "w2", "w:3": "d 1 3 9000 1 104000 1 - - ", "t:d": "w3",
+	"head": "2", "tail": "3", "birth": "7", "waiting": "2",
+	"w:2": "c 4 1 9000 1 105000 1 c1 =own web-2", "t:c": "w2", "w:3": "d 1 3 9000 1 104000 0 - - ", "t:d": "w3",
 }
 
 // healthyThin is held by a, and healthyFree by nobody.
@@ -105,8 +105,8 @@ func TestInvariantsFindWhatIsWrong(t *testing.T) {
 		{driver.Mutex, healthyMutex, map[string]string{"t:b": "w2"}, "is said to be in"},
 		{driver.Mutex, healthyMutex, map[string]string{"w:3": ""}, "2 tokens and 3 ways"},
 		{driver.Mutex, healthyMutex, map[string]string{"t:c": ""}, "3 tokens and 2 ways"},
-		{driver.Mutex, healthyMutex, map[string]string{"w:1": "b 4 1 9000 1 106001 2 c1 - "}, "alive for 6001 ms"},
-		{driver.Mutex, healthyMutex, map[string]string{"w:1": "b 4 1 9000 1 105000 4 c1 - "}, "vote:4"},
+		{driver.Mutex, healthyMutex, map[string]string{"w:1": "b 4 1 9000 1 106001 1 c1 - "}, "alive for 6001 ms"},
+		{driver.Mutex, healthyMutex, map[string]string{"w:1": "b 4 1 9000 1 105000 2 c1 - "}, "heard:2"},
 		{driver.Mutex, healthyMutex, map[string]string{"w:1": "b 4 1 9000"}, "cut off"},
 		{driver.Mutex, healthyMutex, map[string]string{"high": "9.5e+07"}, "no natural number"},
 		{driver.Mutex, healthyMutex, map[string]string{"used": "1"}, "no script should write"},
@@ -127,9 +127,8 @@ func TestInvariantsFindWhatIsWrong(t *testing.T) {
 		{driver.Semaphore, healthyShared, map[string]string{"h:2": "b 105000 10000 1 - 90000000 1 90000002 94500 - "}, "both have fence 90000000,"},
 		{driver.Semaphore, healthyShared, map[string]string{"h:2": "b 105000 10000 1 - 90000001 1 90000003 94500 - "}, "or 90000003"},
 		{driver.Semaphore, healthyShared, map[string]string{"h:2": "b 105000 10000 0 - 90000002 1 90000002 94500 - "}, "b holds 0"},
-		{driver.Semaphore, healthyShared, map[string]string{"skip": "2"}, "skip 2"},
-		{driver.Semaphore, healthyShared, map[string]string{"head": "1"}, "skip 3"},
-		{driver.Semaphore, healthyShared, map[string]string{"skip": "4"}, "passed over, with vote 1"},
+		{driver.Semaphore, healthyShared, map[string]string{"waiting": "3"}, "3 are said to wait, and 2 do"},
+		{driver.Semaphore, healthyShared, map[string]string{"waiting": ""}, "0 are said to wait"},
 		{driver.Semaphore, healthyShared, map[string]string{"resized": "2"}, "resized"},
 		{driver.Semaphore, healthyShared, map[string]string{"token": "a"}, "no script should write"},
 		{driver.RWMutex, healthyShared, map[string]string{"limit": "1073741824"}, "a holds 2"},

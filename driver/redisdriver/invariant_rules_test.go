@@ -170,17 +170,17 @@ func (r *record) checkWaiters() {
 		if w.alive > r.now+w.ttl*2/3 {
 			r.fault("waiter %s is alive for %d ms, with TTL %d", w.token, w.alive-r.now, w.ttl)
 		}
-		if w.vote < 1 || w.vote > 3 || w.ask < 1 || w.weight < 1 || w.ttl < 1 || w.fences < 1 {
+		if w.heard > 1 || w.ask < 1 || w.weight < 1 || w.ttl < 1 || w.fences < 1 {
 			r.fault("waiter %+v", w)
 		}
 	}
 }
 
 // The head comes before all who wait, and they before the tail. It may be the place of
-// one who left. Before skip are only those whose client had nobody listening.
+// one who left. All are counted.
 func (r *record) checkQueue() {
 	places := slices.Sorted(maps.Keys(r.waiters))
-	head, tail, skip := r.num("head"), r.num("tail"), r.num("skip")
+	head, tail := r.num("head"), r.num("tail")
 	if r.has("head") && (head < 1 || head > tail) {
 		r.fault("head %d, tail %d", head, tail)
 	}
@@ -191,12 +191,9 @@ func (r *record) checkQueue() {
 		if !r.has("head") || place < head || place > tail {
 			r.fault("a waiter in place %d, head %q, tail %d", place, r.fields["head"], tail)
 		}
-		if place < skip && r.waiters[place].vote != 2 {
-			r.fault("place %d was passed over, with vote %d", place, r.waiters[place].vote)
-		}
 	}
-	if _, ok := r.waiters[head]; r.has("skip") && (!ok || skip <= head || skip > tail+1) {
-		r.fault("skip %d, head %q, tail %d, waiters in %v", skip, r.fields["head"], tail, places)
+	if n := r.num("waiting"); n != int64(len(places)) {
+		r.fault("%d are said to wait, and %d do", n, len(places))
 	}
 }
 

@@ -40,8 +40,8 @@ type record struct {
 type heldRecord struct{ slot, expires, ttl, weight, fence, granted, last, since int64 }
 
 type waitRecord struct {
-	token                                 string
-	ask, weight, ttl, fences, alive, vote int64
+	token                                  string
+	ask, weight, ttl, fences, alive, heard int64
 }
 
 // readScript reads everything in one moment.
@@ -150,7 +150,7 @@ func (r *record) parseField(field, value string) {
 	}
 }
 
-var numeric = []string{"high", "limit", "head", "tail", "birth", "skip", "life", "longest"}
+var numeric = []string{"high", "limit", "head", "tail", "birth", "waiting", "life", "longest"}
 
 func (r *record) parseDead(value string) {
 	if value == "" {

@@ -246,6 +246,10 @@ func (w *world) compareHolders(got []driver.Holder) error {
 func (w *world) compareQueue(info driver.Info) error {
 	var want []*modelWait
 	for _, v := range w.model.queue {
+		if v.perhaps && !slices.ContainsFunc(info.Queue, func(q driver.Waiter) bool { return q.Holder == v.token }) {
+			v.alive = w.model.now - 1
+		}
+		v.perhaps = false
 		if v.alive >= w.model.now {
 			want = append(want, v)
 		}

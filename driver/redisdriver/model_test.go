@@ -30,7 +30,6 @@ type model struct {
 
 	tail, birth int64           // last place given out, and the numbering that it is of, 0 for none
 	born        func() int64    // what the next numbering is called
-	skip        int64           // waiters before this place were passed over
 	deaf        map[string]bool // clients whose subscription is broken
 
 	seats map[string]modelSeat // what the clients remember, by token
@@ -59,7 +58,8 @@ type modelWait struct {
 	*modelAsk
 	place, alive int64
 	ask          uint64
-	vote         int // as in script/record.lua
+	heard        bool // as in script/lib/record.lua
+	perhaps      bool // it may be overdue still, see enter
 }
 
 type modelSeat struct{ birth, place int64 }
@@ -89,7 +89,7 @@ func (m *model) forget() {
 }
 
 // renumber is what happens when the lock is thin, which has no places.
-func (m *model) renumber() { m.tail, m.skip, m.birth, m.holes = 0, 0, 0, false }
+func (m *model) renumber() { m.tail, m.birth, m.holes = 0, 0, false }
 
 // mayForget reports whether nothing is left that anybody counts on.
 func (m *model) mayForget() bool {
@@ -174,63 +174,37 @@ func (m *model) withdraw(token string) {
 // grant serves the line from its head, until what is left is not enough for the next.
 // by is the token whose request this is: it has not gone.
 func (m *model) grant(by string) {
-	line, passed := m.queue, false
-	m.queue = nil
-	gone := map[string]bool{}
-	for i, w := range line {
-		again := w.place < m.skip
+	for len(m.queue) > 0 {
+		w := m.queue[0]
 		switch {
-		case again && passed: // they are passed over together
 		case w.alive < m.now:
 			m.over[w.token], m.holes = true, true // silent for too long
-			continue
-		case again:
-			passed = true
 		case m.used() >= m.limit && w.weight <= m.limit:
-			m.stop(line[i:], w.place, passed)
 			return
-		case m.seemsGone(w, by, gone):
-			passed = true
+		case m.seemsGone(w, by):
+			m.holes = true
 		case w.weight > m.limit:
 			m.tell(w.modelAsk, modelNews{w.token, driver.Queued, 0})
 			m.holes = true
-			continue
 		case w.weight > m.limit-m.used():
-			m.stop(line[i:], w.place, passed)
 			return
 		default:
 			m.hold(w.modelAsk)
 			m.tell(w.modelAsk, modelNews{w.token, driver.Granted, w.ask})
+			m.queue = m.queue[1:]
 			if m.used() >= m.limit {
-				m.stop(line[i+1:], w.place+1, passed)
 				return
 			}
 			continue
 		}
-		m.queue = append(m.queue, w)
-	}
-	m.stop(nil, m.tail+1, passed)
-}
-
-// stop ends a grant at a place, with the rest of the line left as it is.
-func (m *model) stop(rest []*modelWait, place int64, passed bool) {
-	m.queue = append(m.queue, rest...)
-	m.skip = 0
-	if passed {
-		m.skip, m.holes = place, true
+		m.queue = m.queue[1:]
 	}
 }
 
-// seemsGone reports whether nobody listens for a waiter whose client was known to
-// listen. One answer serves for the whole grant.
-func (m *model) seemsGone(w *modelWait, by string, gone map[string]bool) bool {
-	if w.vote != 2 {
-		return false
-	}
-	if _, known := gone[w.client]; !known {
-		gone[w.client] = w.token != by && m.deaf[w.client]
-	}
-	return gone[w.client]
+// seemsGone reports whether nobody listens for a waiter whose client listened at its last
+// ask. by is the token that asks, which has not gone.
+func (m *model) seemsGone(w *modelWait, by string) bool {
+	return w.heard && w.token != by && m.deaf[w.client]
 }
 
 func (m *model) tell(r *modelAsk, n modelNews) {
@@ -242,31 +216,20 @@ func (m *model) tell(r *modelAsk, n modelNews) {
 // enter puts a token into the line, in its old place if it has one there, or notes that
 // it still waits.
 func (m *model) enter(r *modelAsk, ask uint64) *modelWait {
-	alive, vote := m.now+r.ttl*2/3, 1
-	if r.wakes && !m.deaf[r.client] {
-		vote = 2
-	}
+	alive, heard := m.now+r.ttl*2/3, r.wakes && !m.deaf[r.client]
 	if w := m.waiting(r.token); w != nil {
-		switch {
-		case ask < w.ask: // a straggler says nothing of now
-			return w
-		case w.place < m.skip:
-			m.skip, vote = 0, 3
-		case w.vote == 3:
-			vote = 3
+		if ask >= w.ask { // else it is a straggler, which says nothing of now
+			w.alive, w.ask, w.heard = alive, ask, heard
 		}
-		w.alive, w.ask, w.vote = alive, ask, vote
 		return w
 	}
-	w := &modelWait{modelAsk: r, alive: alive, ask: ask, vote: vote}
+	// The store need not have dropped it when it could: an early ask then revives nothing.
+	w := &modelWait{modelAsk: r, alive: alive, ask: ask, heard: heard, perhaps: ask == 1 && m.over[r.token]}
 	if m.birth == 0 {
 		m.birth = m.born()
 	}
 	if seat := m.seats[r.token]; seat.place > 0 && seat.birth == m.birth && m.vacant(seat.place) {
 		w.place, m.holes = seat.place, true
-		if w.place < m.skip {
-			m.skip = 0
-		}
 	} else {
 		m.tail++
 		w.place = m.tail

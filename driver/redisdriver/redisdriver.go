@@ -6,10 +6,10 @@
 // Konuru, Murthy, Serrano: Thin Locks, 1998):
 //
 //   - thin, a string, while nobody waits and nothing else must be remembered. To take it and
-//     to give it up are one read and one write each. script/thin_acquire.lua explains it.
+//     to give it up are one read and one write each. script/short/acquire.lua does it.
 //   - fat, a hash, from the moment that somebody waits, several hold it, or there is an owner,
 //     a tombstone or a limit that was set. It becomes thin again when it is free. HGETALL
-//     shows an operator all of it; script/lock.lua explains its fields.
+//     shows an operator all of it; script/lib/lock.lua explains its fields.
 //
 // Every change is one Lua script that uses the server's clock. It loads the lock into a
 // table, changes that, and saves what has changed. Channels are called
@@ -17,8 +17,8 @@
 // pings itself. Programs of format 1 would not see these locks. An upgrade of a fleet that
 // had it would take the locks of both formats for a while, 1 before 2.
 //
-// While many callers are under way, locks on a single server are taken, given up and renewed
-// many in one call, see [holdfast.WithPipelining].
+// Callers gather while a call is under way, and locks on a single server are taken, given up and
+// renewed many in one call, see [holdfast.WithPipelining].
 //
 // # How long a lock stays
 //
@@ -51,7 +51,9 @@
 //     later than that is worthless and ignored.
 //   - It need not come. A waiter asks again every third of its TTL, and the answer
 //     to a token that holds the lock is the grant.
-//   - It cannot be somebody else's. The token is the acquisition.
+//   - It cannot be somebody else's. The token is the acquisition, and the message ends with
+//     a seal that nobody can make who does not know a secret of the client. See publish in
+//     script/lib/queue.lua.
 //
 // The wrong version counts from the newest ask. A waiter that was cut off, whose
 // grant expired and went to another, may have asked again just before the old
@@ -84,7 +86,7 @@
 // Grants:
 //
 //  7. A script writes first and publishes last, and ignores a PUBLISH that is refused. A
-//     waiter whose client nobody hears is passed over, and keeps its place.
+//     waiter whose client was heard and is not any more is dropped when it is its turn.
 //  8. Every script that changes the head of the queue, the weight in use or the limit grants
 //     what can be granted then, to 64 waiters at most, and says whether there is more.
 //  9. An attempt that does not wait serves the queue first, and leaves no record.
@@ -111,12 +113,9 @@
 package redisdriver
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"net/url"
-	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -132,8 +131,12 @@ type Driver struct {
 	prefix    string
 	retention time.Duration
 	wakes     *wakes
+	silence   *silence
 	uptime    *redisscript.Uptime
 	onCluster bool
+
+	commands redis.UniversalClient   // rdb, for all but pipelines
+	wishes   [2]atomic.Pointer[wish] // the last, of holders of all and of some
 
 	channels, keeps any // as arguments: what channels begin with, and the retention
 }
@@ -151,6 +154,11 @@ var (
 	_ driver.Batcher    = (*Driver)(nil)
 	_ driver.Notifier   = (*Driver)(nil)
 	_ driver.Reporter   = (*Driver)(nil)
+	_ driver.Attacher   = (*Driver)(nil)
+
+	// What a driver over several of this kind needs of each.
+	_ driver.FenceRaiser = (*Driver)(nil)
+	_ driver.Uptimer     = (*Driver)(nil)
 )
 
 // Option changes a Driver.
@@ -200,182 +208,20 @@ func New(rdb redis.UniversalClient, opts ...Option) *Driver {
 		o.apply(d)
 	}
 	_, d.onCluster = rdb.(*redis.ClusterClient)
-	d.group = newGroup(d)
-	d.wakes = newWakes(rdb, d.prefix+format+"wake:")
+	d.group, d.silence = newGroup(rdb), newSilence(rdb)
+	d.wakes = newWakes(rdb, d.prefix+format)
+	d.commands = within(rdb, false, answerTimeout)
 	d.uptime = redisscript.NewUptime(rdb)
 	d.channels, d.keeps = d.wakes.prefix, redisscript.Millis(d.retention)
 	return d
 }
-
-// format comes after the prefix in all keys and channels: the number of the format that
-// they are in.
-const format = ":2:"
-
-// key returns the key of a lock. No two locks have the same: the kind begins where format
-// and a kind come first in the key, and no prefix has that in it.
-func (d *Driver) key(k driver.Kind, name string) string {
-	return d.prefix + format + string(k) + ":" + name
-}
-
-// Acquire implements [driver.Driver].
-func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, error) {
-	if err := valid(r); err != nil {
-		return driver.Grant{}, err
-	}
-	if r.Notice && !d.wakes.tried() {
-		d.wakes.prepare(ctx) // the notice may come as soon as the lock is held
-	}
-	t := d.wakes.expect(r)
-	wait, seated := r.Wait && d.wakes.tried(), false
-	for {
-		birth, place, changes := d.wakes.seat(t)
-		a, err := d.run(ctx, acquireScript, r.Kind, r.Name, r.Token, standing(r.Ask, birth, place), d.wish(r, wait))
-		if err != nil {
-			if seated {
-				err = redisscript.Unknown(err) // by the run before
-			}
-			d.wakes.failed(t, !errors.Is(err, driver.ErrNotExecuted), ctx.Err() != nil)
-			return driver.Grant{}, err
-		}
-		status, n, more := a.n[0], a.n[1], a.n[2] == 1
-		switch {
-		case status == acquireBuried:
-			d.wakes.forget(r.Token)
-			return driver.Grant{}, fmt.Errorf("%w: the token was released before", driver.ErrNotHeld)
-		case status == acquireGranted:
-			d.wakes.granted(t, r.Ask)
-			if more {
-				d.serve(ctx, r.Kind, r.Name)
-			}
-			return driver.Grant{Status: driver.Granted, Ask: r.Ask, Fence: n, Fences: a.n[3]}, nil
-		case more: // the queue is long: the script serves it piecemeal
-			seated = status == acquireQueued
-		case status == acquireExceeded:
-			d.wakes.forget(r.Token)
-			return driver.Grant{}, redisscript.Refusal(fmt.Errorf("%w: %d of %d", driver.ErrLimitExceeded, r.Weight, n))
-		case status == acquireConflict:
-			d.wakes.forget(r.Token)
-			return driver.Grant{}, redisscript.Refusal(fmt.Errorf("%w: %d, not %d", driver.ErrLimitConflict, n, r.Limit))
-		case status == acquireQueued:
-			after := d.wakes.queued(t, r.Ask, changes, a.n[3], a.n[4], n)
-			return a.heldBy(driver.Grant{Status: driver.Queued, RetryAfter: after}), nil
-		case r.Wait && !wait:
-			d.wakes.prepare(ctx) // before the first wait
-			wait = true
-		default:
-			d.wakes.forget(r.Token)
-			return a.heldBy(driver.Grant{Status: driver.Busy, RetryAfter: time.Duration(n) * time.Millisecond}), nil
-		}
-	}
-}
-
-// heldBy adds to an answer who holds the lock: "tag", or "tag now" and what script/record.lua
-// says of the grant.
-func (a *answer) heldBy(g driver.Grant) driver.Grant {
-	parts := strings.SplitN(a.text, " ", 8) // tag now fence numbers last since client text
-	g.HolderTag = fit(parts[0])
-	if len(parts) == 8 {
-		g.Holder, g.HeldFor = parts[7], max(0, millis(parts[1]).Sub(millis(parts[5])))
-	}
-	return g
-}
-
-// Release implements [driver.Driver].
-func (d *Driver) Release(ctx context.Context, l driver.Lease) error {
-	if sent := d.wakes.forget(l.Token); !sent && !l.Unsettled {
-		return driver.ErrNotHeld // no ask reached Redis, nor will one
-	}
-	status, err := d.untilDone(ctx, releaseScript, l.Kind, l.Name, l.Token, parting(l))
-	if err != nil {
-		return err
-	}
-	if status == statusNeither {
-		return driver.ErrNotHeld
-	}
-	return nil
-}
-
-// ForceRelease implements [driver.Forcer].
-func (d *Driver) ForceRelease(ctx context.Context, k driver.Kind, name string) error {
-	a, err := d.run(ctx, forceScript, k, name, nobody)
-	if err != nil {
-		return err
-	}
-	if a.n[1] == 1 {
-		d.serve(ctx, k, name)
-	}
-	if a.n[0] == statusNeither {
-		return driver.ErrNotHeld
-	}
-	return nil
-}
-
-// serve goes on where a script stopped in the middle of a long queue: it releases a lease
-// that nobody has.
-func (d *Driver) serve(ctx context.Context, k driver.Kind, name string) {
-	// If this fails, the heartbeats of the waiters take over.
-	_, _ = d.untilDone(ctx, releaseScript, k, name, nobody, parting(driver.Lease{}))
-}
-
-// untilDone runs a script that answers {status, more} until there is no more to do,
-// and returns its first status. Between two runs the lock is free, with a queue;
-// should this process end here, the heartbeats of the waiters take over.
-func (d *Driver) untilDone(ctx context.Context, s *script, k driver.Kind, name string, args ...any) (int64, error) {
-	first, err := d.run(ctx, s, k, name, args...)
-	if err != nil {
-		return 0, err
-	}
-	for more := first.n[1]; more == 1; {
-		again, err := d.run(ctx, s, k, name, args...)
-		if err != nil {
-			break // what was asked for is done
-		}
-		more = again.n[1]
-	}
-	return first.n[0], nil
-}
-
-// standing is which ask of a token this is, and the place that it was told to wait in.
-func standing(ask uint64, birth, place int64) any {
-	if ask == 1 && place == 0 {
-		return newcomer
-	}
-	return fmt.Sprint(ask, birth, place)
-}
-
-var newcomer any = "1 0 0"
-
-// wish is all else that a request says, in one text: see script/thin_acquire.lua.
-func (d *Driver) wish(r *driver.Request, wait bool) string {
-	b := make([]byte, 0, 128)
-	for _, n := range [...]int64{redisscript.Millis(r.TTL), useful(r.Fences), bit(wait), weight(r), limit(r)} {
-		b = append(strconv.AppendInt(b, n, 10), ' ')
-	}
-	b = append(append(b, d.wakes.client(r)...), ' ')
-	b = append(append(b, owner(r)...), ' ')
-	return string(append(b, r.Holder...))
-}
-
-// parting is what a release says of a lease, see script/thin_release.lua.
-func parting(l driver.Lease) any {
-	if !l.Unsettled && fit(l.HolderTag) == "" {
-		return silently
-	}
-	return fmt.Sprint(bit(l.Unsettled), " ", tag(l.HolderTag))
-}
-
-var silently any = "0 " + nobody
-
-// useful is how many fences to ask for. Those of a grant are from the last so many us, and a
-// master that has lost what another gave must not give them again: a failover takes longer.
-func useful(fences int64) int64 { return min(max(fences, 1), 1024) }
 
 // Node implements [driver.Router].
 func (d *Driver) Node(k driver.Kind, name string) string {
 	if _, ok := d.rdb.(*redis.ClusterClient); !ok {
 		return "" // and no key is made for that
 	}
-	return redisscript.Node(d.rdb, d.key(k, name))
+	return redisscript.Node(d.rdb, d.lock(k, name).key.(string))
 }
 
 // Batch implements [driver.Batcher].
@@ -387,61 +233,6 @@ func (d *Driver) OnReconnect(f func(reason string)) { d.wakes.onReconnect(f) }
 // Close implements [driver.Driver]: it ends the subscription.
 func (d *Driver) Close() error {
 	d.wakes.close()
+	d.silence.close()
 	return nil
-}
-
-func bit(b bool) int64 {
-	if b {
-		return 1
-	}
-	return 0
-}
-
-// nobody stands for no token, tag, client or owner in scripts and records.
-const nobody = "-"
-
-// tag is a holder's tag as an argument.
-func tag(s string) any {
-	if fit(s) == "" {
-		return nobody
-	}
-	return s
-}
-
-// fit returns the tag, or nothing if it is none.
-func fit(tag string) string {
-	if tag == nobody || len(tag) > driver.MaxHolderTag || strings.ContainsFunc(tag, func(c rune) bool { return c <= ' ' || c > '~' }) {
-		return ""
-	}
-	return tag
-}
-
-// owner returns on whose behalf a request is made, without spaces.
-func owner(r *driver.Request) string {
-	if r.Kind == driver.Semaphore || r.Shared || r.Owner == "" {
-		return nobody
-	}
-	return "=" + url.PathEscape(r.Owner)
-}
-
-// original undoes that.
-func original(owner string) string {
-	escaped, ok := strings.CutPrefix(owner, "=")
-	if !ok {
-		return ""
-	}
-	if name, err := url.PathUnescape(escaped); err == nil {
-		return name
-	}
-	return escaped // of no client of ours
-}
-
-func valid(r *driver.Request) error {
-	switch {
-	case r.Kind != driver.Mutex && r.Kind != driver.RWMutex && r.Kind != driver.Semaphore:
-		return redisscript.Unsupported("redisdriver", r.Kind)
-	case r.Kind == driver.Semaphore && (r.Limit < 1 || r.Limit > driver.MaxLimit || r.Weight < 1):
-		return redisscript.Refusal(fmt.Errorf("redisdriver: a weight of %d and a limit of %d", r.Weight, r.Limit))
-	}
-	return redisscript.Check("redisdriver", r)
 }

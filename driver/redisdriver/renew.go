@@ -2,19 +2,29 @@ package redisdriver
 
 import (
 	"context"
-	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/internal/redisscript"
 )
 
+// renewTimeout is the part of a TTL after which a renewal is given up. A second one can then
+// take the only connection that there may be, before the lease is over.
+const renewTimeout = 3
+
 // Renew implements [driver.Driver]. All leases go in one pipeline; the caller sees to it that
 // they live on one node. If that is the only one, each of its commands is for many of them.
 func (d *Driver) Renew(ctx context.Context, leases []driver.Lease) []error {
 	errs := make([]error, len(leases))
-	var unserved []driver.Lease
+	var unserved, apart []int
+	note := func(i int, reply any) {
+		var more bool
+		if more, errs[i] = d.renewed(leases[i], reply); more {
+			unserved = append(unserved, i)
+		}
+	}
 	left := make([]int, len(leases)) // to be renewed
 	for i := range leases {
 		left[i] = i
@@ -23,6 +33,11 @@ func (d *Driver) Renew(ctx context.Context, leases []driver.Lease) []error {
 	if d.group.on() {
 		size = most
 	}
+	var longest time.Duration
+	for _, l := range leases {
+		longest = max(longest, l.TTL)
+	}
+	rdb := within(d.rdb, true, max(longest/renewTimeout, leastPatience))
 	for len(left) > 0 {
 		var calls []redisscript.Call
 		batches := slices.Collect(slices.Chunk(left, size))
@@ -30,52 +45,74 @@ func (d *Driver) Renew(ctx context.Context, leases []driver.Lease) []error {
 			calls = append(calls, d.renewals(leases, batch))
 		}
 		left = nil
-		for b, c := range redisscript.RunAll(ctx, d.rdb, calls) {
-			replies, _ := c.Val().([]any)
-			if len(batches[b]) == 1 {
-				replies = []any{c.Val()}
+		v := d.silence.watch(calls[0])
+		cmds := redisscript.RunAll(ctx, rdb, calls)
+		d.silence.done(v, cmds[0].Err() == nil)
+		for b, c := range cmds {
+			batch, reply, err := batches[b], c.Val(), c.Err()
+			if len(batch) == 1 {
+				reply = []any{reply}
 			}
-			err := c.Err()
-			if len(batches[b]) > 1 && d.group.split(err) {
-				left, size = append(left, batches[b]...), 1
+			var replies []any
+			if err == nil {
+				replies, err = repliesFor(len(batch), reply) // some at least, so this ends
+			}
+			if err != nil {
+				for _, i := range batch {
+					errs[i] = redisscript.Classify(err)
+				}
+				// What a server answers to one is about that one.
+				if d.group.separable(err) && (len(batch) > 1 || !redisscript.Answered(err)) {
+					apart = append(apart, batch...)
+				}
 				continue
 			}
-			if err == nil && len(replies) != len(batches[b]) {
-				err = fmt.Errorf("redisdriver: a script answered with %v", c.Val())
-			}
-			for j, i := range batches[b] {
-				switch {
-				case err != nil:
-					errs[i] = redisscript.Classify(err)
-				case replies[j] == nil:
+			for j, i := range batch {
+				if replies[j] == nil {
 					left = append(left, i) // that call has taken long enough
-				default:
-					var more bool
-					if more, errs[i] = d.renewed(leases[i], replies[j]); more {
-						unserved = append(unserved, leases[i])
-					}
+				} else {
+					note(i, replies[j])
 				}
 			}
 		}
 	}
-	for _, l := range unserved {
-		d.serve(ctx, l.Kind, l.Name)
+	d.renewApart(ctx, leases, apart, errs, note)
+	for _, i := range unserved {
+		d.serve(ctx, d.lock(leases[i].Kind, leases[i].Name))
 	}
 	return errs
+}
+
+// renewApart renews leases each by itself whose call for many, or pipeline, has failed, some at a
+// time.
+func (d *Driver) renewApart(ctx context.Context, leases []driver.Lease, which []int, errs []error, note func(i int, reply any)) {
+	for some := range slices.Chunk(which, few) {
+		replies := make([]any, len(some))
+		var all sync.WaitGroup
+		for j, i := range some {
+			all.Go(func() { replies[j], errs[i] = d.value(ctx, d.renewals(leases, []int{i})) })
+		}
+		all.Wait()
+		for j, i := range some {
+			if errs[i] == nil {
+				note(i, replies[j])
+			}
+		}
+	}
 }
 
 // renewals is the call that renews those leases.
 func (d *Driver) renewals(leases []driver.Lease, which []int) redisscript.Call {
 	if l := leases[which[0]]; len(which) == 1 {
-		return d.call(renewScript, l.Kind, l.Name, renewal(l)...)
+		return d.call(renewScript, d.lock(l.Kind, l.Name), renewal(l)...)
 	}
-	keys := make([]string, len(which))
+	keys := make([]any, len(which))
 	args := append(make([]any, 0, 2+len(which)*renewScript.arguments), d.channels, d.keeps)
 	for j, i := range which {
-		keys[j] = d.key(leases[i].Kind, leases[i].Name)
+		keys[j] = d.lock(leases[i].Kind, leases[i].Name).key
 		args = append(args, renewal(leases[i])...)
 	}
-	return renewScript.many.Call("locks", len(args), keys...).With(args...)
+	return renewScript.many.On("locks", len(args), keys...).With(args...)
 }
 
 // renewal has the arguments that renew a lease.
@@ -89,13 +126,13 @@ func (d *Driver) renewed(l driver.Lease, reply any) (more bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if a.n[2] == 1 {
+	if a.wanted() {
 		d.wakes.wanted(l.Token)
 	}
-	if a.n[0] == statusNeither {
+	if a.status() == statusNeither {
 		err = driver.ErrNotHeld
 	}
-	return a.n[1] == 1, err
+	return a.more(), err
 }
 
 // Notices implements [driver.Notifier].
@@ -103,17 +140,19 @@ func (d *Driver) Notices() bool { return true }
 
 // Extend implements [driver.Extender].
 func (d *Driver) Extend(ctx context.Context, l driver.Lease, fences int64) (driver.Grant, error) {
-	a, err := d.run(ctx, extendScript, l.Kind, l.Name, l.Token, redisscript.Millis(l.TTL), useful(fences))
+	lock := d.lock(l.Kind, l.Name)
+	a, err := d.only(ctx, extendScript, lock, l.Token, redisscript.Millis(l.TTL), useful(fences))
 	if err != nil {
 		return driver.Grant{}, err
 	}
-	if a.n[2] == 1 {
-		d.serve(ctx, l.Kind, l.Name)
+	if _, more := a.acquired(); more {
+		d.serve(ctx, lock)
 	}
-	if a.n[0] == statusNeither {
+	if a.status() == statusNeither {
 		return driver.Grant{}, driver.ErrNotHeld
 	}
-	return driver.Grant{Status: driver.Granted, Fence: a.n[1], Fences: a.n[3], Wanted: a.n[0] == statusWanted}, nil
+	fence, numbers := a.granted()
+	return driver.Grant{Status: driver.Granted, Fence: fence, Fences: numbers, Wanted: a.status() == statusWanted}, nil
 }
 
 // Confirm implements [driver.Confirmer] with the command WAIT. It needs a [redis.Client],
@@ -124,9 +163,9 @@ func (d *Driver) Confirm(ctx context.Context, l driver.Lease, replicas int, time
 		more, err = d.renewed(l, c.Val())
 		return err
 	}
-	err := redisscript.Confirm(ctx, d.rdb, d.call(renewScript, l.Kind, l.Name, renewal(l)...), read, replicas, timeout)
+	err := redisscript.Confirm(ctx, d.rdb, d.call(renewScript, d.lock(l.Kind, l.Name), renewal(l)...), read, replicas, timeout)
 	if more {
-		d.serve(ctx, l.Kind, l.Name)
+		d.serve(ctx, d.lock(l.Kind, l.Name))
 	}
 	return err
 }

@@ -163,7 +163,7 @@ func (w *wakes) subscribe(ctx context.Context) (silent bool) {
 	w.mu.Lock()
 	w.hears = false
 	w.mu.Unlock()
-	if err := ps.Subscribe(ctx, w.prefix+w.id, w.prefix+w.id+"!"); err != nil {
+	if err := ps.Subscribe(ctx, w.prefix+w.id); err != nil {
 		redisscript.Rediscover(ctx, w.rdb, err)
 		return false
 	}
@@ -178,12 +178,10 @@ func (w *wakes) subscribe(ctx context.Context) (silent bool) {
 		msg, err := ps.Receive(ctx)
 		switch msg := msg.(type) {
 		case *redis.Subscription:
-			if msg.Count == 2 { // to both channels
-				w.alive(true)
-				select {
-				case subscribed <- struct{}{}:
-				default: // go-redis has made it again by itself
-				}
+			w.alive(true)
+			select {
+			case subscribed <- struct{}{}:
+			default: // go-redis has made it again by itself
 			}
 		case *redis.Message:
 			w.dispatch(msg.Payload)
@@ -275,7 +273,8 @@ func (w *wakes) ping(ctx context.Context, subscribed <-chan struct{}, end func()
 func (w *wakes) publish(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, pingEvery)
 	defer cancel()
-	_, err := redisscript.Run(ctx, w.rdb, pingScript.one.Call("wake", 1, w.pingKey()).With(w.prefix+w.id))
+	key, ping := w.nextPing()
+	_, err := redisscript.Run(ctx, w.rdb, pingScript.one.Call("wake", 2, key).With(w.prefix+w.id, ping))
 	if err == nil {
 		return
 	}
@@ -289,13 +288,14 @@ func (w *wakes) publish(ctx context.Context) {
 	}
 }
 
-// pingKey returns the key that says which node of a Cluster is to ping next. There is never
-// anything in it.
-func (w *wakes) pingKey() string {
+// nextPing returns what to say next, and the key that says which node of a Cluster is to say it.
+// There is never anything in that.
+func (w *wakes) nextPing() (key, ping string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.pings++
-	return w.prefix + w.id + ":" + strconv.FormatUint(w.pings, 10)
+	number := strconv.FormatUint(w.pings, 10)
+	return w.prefix + w.id + ":" + number, w.seal("ping " + number)
 }
 
 func (w *wakes) close() {

@@ -6,6 +6,8 @@ package foreigntest
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math"
 	"os"
 	"regexp"
 	"slices"
@@ -33,6 +35,9 @@ type Protocol struct {
 	Endless bool          // whether there are locks without an end
 	Slack   time.Duration // by how much more may seem to be left
 
+	// Shown is how such a program is shown as a holder.
+	Shown *regexp.Regexp
+
 	// Poll is when the driver has a waiter ask again. It is 0 if waiters hear of releases.
 	Poll time.Duration
 
@@ -41,6 +46,9 @@ type Protocol struct {
 
 	// Spoil makes a key of another type.
 	Spoil func(ctx context.Context, rdb *redis.Client, name string) error
+
+	// Resemble makes a key of the same type that is no lock. It is nil if there is none.
+	Resemble func(ctx context.Context, rdb *redis.Client, name string) error
 
 	Scripts [][]string // the files of each in the folder script, without .lua
 }
@@ -94,6 +102,10 @@ func (p Protocol) ConformanceInVirtualTime(t *testing.T) {
 func (p Protocol) Run(t *testing.T) {
 	t.Parallel()
 	t.Run("BusyTellsTheTimeLeft", p.busyTellsTheTimeLeft)
+	t.Run("HolderOfAnotherProgramIsShown", p.holderOfAnotherProgramIsShown)
+	t.Run("ListNamesLocksAmongManyOtherKeys", p.listNamesLocksAmongManyOtherKeys)
+	t.Run("ListAsksEveryMasterOfACluster", p.listAsksEveryMasterOfACluster)
+	t.Run("OnlyListNeedsTheRightToScan", p.onlyListNeedsTheRightToScan)
 	t.Run("LeaseIsNeverShortened", p.leaseIsNeverShortened)
 	t.Run("ForeignKeysAreRefused", p.foreignKeysAreRefused)
 	t.Run("OnlyMutexes", p.onlyMutexes)
@@ -109,13 +121,14 @@ const ttl = 10 * time.Second
 // FuzzReplies is about servers that answer anything: a call returns, and no error comes with
 // a grant.
 func (p Protocol) FuzzReplies(f *testing.F) {
-	f.Add([]byte{9, 2, 1, 1, 1, 0})          // granted
-	f.Add([]byte{9, 2, 1, 2, 3, 255, 255})   // busy
-	f.Add([]byte{9, 2, 1, 0, 1, 0, 1, 1})    // released before
-	f.Add([]byte{9, 3, 1, 1, 1, 1, 1, 1})    // too much
-	f.Add([]byte{9, 2, 4, 1, 'x', 0})        // something else
-	f.Add([]byte{1, 1, 1, 0, 1, 255, 0, 6})  // of a release
-	f.Add([]byte{5, 1, 9, 2, 1, 1, 1, 0, 5}) // the script is not known
+	f.Add([]byte{9, 2, 1, 1, 1, 0})            // granted
+	f.Add([]byte{9, 2, 1, 2, 3, 255, 255})     // busy
+	f.Add([]byte{9, 3, 4, 0, 1, 9, 4, 1, 'x'}) // a holder
+	f.Add([]byte{9, 2, 1, 0, 1, 0, 1, 1})      // released before
+	f.Add([]byte{9, 3, 1, 1, 1, 1, 1, 1})      // too much
+	f.Add([]byte{9, 2, 4, 1, 'x', 0})          // something else
+	f.Add([]byte{1, 1, 1, 0, 1, 255, 0, 6})    // of a release
+	f.Add([]byte{5, 1, 9, 2, 1, 1, 1, 0, 5})   // the script is not known
 	f.Add([]byte{8, 2, 1, 1, 'a', 'b', 'c', 'd', 7, 1})
 	f.Fuzz(func(t *testing.T, replies []byte) {
 		ctx := t.Context()
@@ -132,6 +145,10 @@ func (p Protocol) FuzzReplies(f *testing.F) {
 				_ = d.Release(ctx, l)
 				if forcer, ok := driver.As[driver.Forcer](d); ok {
 					_ = forcer.ForceRelease(ctx, r.Kind, r.Name)
+				}
+				info, err := d.(driver.Inspector).Inspect(ctx, r.Kind, r.Name)
+				if err != nil {
+					require.Empty(t, info.Holders)
 				}
 				require.NoError(t, d.Close())
 			}
@@ -174,11 +191,11 @@ func (p Protocol) busyTellsTheTimeLeft(t *testing.T) {
 			require.Equal(t, driver.Busy, g.Status)
 			require.GreaterOrEqual(t, g.RetryAfter, c.least)
 			require.LessOrEqual(t, g.RetryAfter, c.most)
-			if p.Poll > 0 {
+			if holder := g.Holder; p.Poll > 0 {
 				r.Token, r.Wait = "waiter", true
 				g, err = d.Acquire(t.Context(), r)
 				require.NoError(t, err)
-				require.Equal(t, driver.Grant{Status: driver.Busy, RetryAfter: p.Poll}, g)
+				require.Equal(t, driver.Grant{Status: driver.Busy, RetryAfter: p.Poll, Holder: holder}, g)
 			}
 		}
 	})
@@ -210,6 +227,152 @@ func (p Protocol) leaseIsNeverShortened(t *testing.T) {
 	})
 }
 
+func inspect(t *testing.T, d driver.Driver, name string) driver.Info {
+	t.Helper()
+	info, err := d.(driver.Inspector).Inspect(t.Context(), driver.Mutex, name)
+	require.NoError(t, err, "%q", name)
+	require.Equal(t, name, info.Name)
+	return info
+}
+
+func list(t *testing.T, d driver.Driver, prefix string) (names []string) {
+	t.Helper()
+	require.NoError(t, d.(driver.Lister).List(t.Context(), prefix, func(k driver.Kind, name string) error {
+		require.Equal(t, driver.Mutex, k)
+		names = append(names, name)
+		return nil
+	}))
+	slices.Sort(names)
+	return names
+}
+
+// Who it is, and the time left, in each way in which a program can learn of them.
+func (p Protocol) holderOfAnotherProgramIsShown(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		rdb, d := s.Client(t), p.New(s.Client(t), "")
+		locks := holdfast.Open(d)
+		defer func() { require.NoError(t, locks.Close()) }()
+		const endless = time.Duration(math.MaxInt64)
+		for i, c := range []struct{ left, least, most time.Duration }{
+			{0, endless, endless},
+			{time.Minute, 50 * time.Second, time.Minute + p.Slack},
+			{1000 * time.Hour, 999 * time.Hour, endless},
+		} {
+			if c.left == 0 && !p.Endless {
+				continue
+			}
+			name := s.Prefix() + string(rune('a'+i))
+			require.NoError(t, p.Hold(t.Context(), rdb, name, c.left))
+			info, err := locks.Mutex(name).Inspect(t.Context())
+			require.NoError(t, err)
+			require.Empty(t, info.Queue)
+			require.Len(t, info.Holders, 1)
+			h := info.Holders[0]
+			require.Regexp(t, p.Shown, h.Holder)
+			require.GreaterOrEqual(t, h.TimeLeft, c.least)
+			require.LessOrEqual(t, h.TimeLeft, c.most)
+			require.Equal(t, driver.Holder{Holder: h.Holder, TimeLeft: h.TimeLeft}, h, "nothing else is known")
+
+			_, err = locks.Mutex(name).TryLease(t.Context())
+			var taken *holdfast.LockError
+			require.ErrorAs(t, err, &taken)
+			require.ErrorIs(t, err, holdfast.ErrLocked)
+			require.Equal(t, h.Holder, taken.Holder)
+			require.Zero(t, taken.HeldFor)
+			for _, owner := range p.Owners {
+				r := request(lease(name, owner))
+				g, err := d.Acquire(t.Context(), r)
+				require.NoError(t, err)
+				require.Equal(t, h.Holder, g.Holder)
+			}
+		}
+	})
+}
+
+func (p Protocol) listNamesLocksAmongManyOtherKeys(t *testing.T) {
+	s := redistest.Shared(t)
+	rdb, d := s.Client(t), p.New(s.Client(t), s.Prefix())
+	const others = 10_000
+	for i := range others {
+		make, name := p.Spoil, fmt.Sprintf("%sother %d", s.Prefix(), i)
+		if p.Resemble != nil && i%2 == 0 {
+			make = p.Resemble
+		}
+		require.NoError(t, make(t.Context(), rdb, name))
+	}
+	require.Empty(t, list(t, d, ""))
+	for _, owner := range p.Owners {
+		l := lease("mine"+owner, owner)
+		granted(t, d, request(l))
+	}
+	given := lease("given up", "")
+	given.Unsettled = true
+	require.ErrorIs(t, d.Release(t.Context(), given), driver.ErrNotHeld)
+	require.NoError(t, p.Hold(t.Context(), rdb, s.Prefix()+"other[*]", time.Minute))
+	require.NoError(t, p.Hold(t.Context(), rdb, s.Prefix(), time.Minute)) // its name would be empty
+	var want []string
+	for _, owner := range p.Owners {
+		want = append(want, "mine"+owner)
+	}
+	require.Equal(t, append(want, "other[*]"), list(t, d, ""))
+	require.Equal(t, []string{"other[*]"}, list(t, d, "other["))
+	for _, name := range list(t, p.New(s.Client(t), ""), "") { // the keys beside the locks are none
+		require.NotContains(t, name, "holdfast:settled:{"+s.Prefix())
+		require.NotContains(t, name, "holdfast:getset:{"+s.Prefix())
+	}
+
+	enough, calls := errors.New("enough"), 0
+	err := d.(driver.Lister).List(t.Context(), "", func(driver.Kind, string) error { calls++; return enough })
+	require.ErrorIs(t, err, enough)
+	require.Equal(t, 1, calls)
+}
+
+func (p Protocol) listAsksEveryMasterOfACluster(t *testing.T) {
+	t.Parallel()
+	c := redistest.NewCluster(t)
+	rdb := c.Client(t)
+	d := p.New(rdb, "")
+	defer func() { require.NoError(t, d.Close()) }()
+	var want []string
+	for i := range 100 {
+		name := fmt.Sprintf("lock %03d", i)
+		granted(t, d, request(lease(name, "")))
+		require.Len(t, inspect(t, d, name).Holders, 1)
+		want = append(want, name)
+	}
+	require.NoError(t, rdb.ForEachMaster(t.Context(), func(ctx context.Context, node *redis.Client) error {
+		// A name beside which there can be no key of ours.
+		_ = p.Hold(ctx, node, "a}b", time.Minute)
+		n, err := node.DBSize(ctx).Result()
+		if err == nil && n >= 100 {
+			err = errors.New("one master has all locks")
+		}
+		return err
+	}))
+	require.Subset(t, list(t, d, "lock"), want)
+	require.Subset(t, want, list(t, d, "lock"))
+	_ = list(t, d, "")
+}
+
+// A user may do what locks need, and nothing more.
+func (p Protocol) onlyListNeedsTheRightToScan(t *testing.T) {
+	s := redistest.Real(t)
+	admin := s.Client(t)
+	require.NoError(t, admin.Do(t.Context(), "ACL", "SETUSER", "locks", "on", ">secret", "~*", "&*", "+@all", "-scan", "-type", "-ttl").Err())
+	d := p.New(s.Client(t, func(o *redis.Options) { o.Username, o.Password = "locks", "secret" }), "")
+	defer func() { require.NoError(t, d.Close()) }()
+	granted(t, d, request(lease("a", "")))
+	require.Equal(t, "me", inspect(t, d, "a").Holders[0].Holder)
+	look := func() error {
+		return d.(driver.Lister).List(t.Context(), "", func(driver.Kind, string) error { return nil })
+	}
+	err := look()
+	require.ErrorContains(t, err, "NOPERM")
+	require.NotErrorIs(t, err, driver.ErrTransient)
+	require.NoError(t, admin.Do(t.Context(), "ACL", "SETUSER", "locks", "+scan").Err())
+	require.NoError(t, look())
+}
+
 func (p Protocol) foreignKeysAreRefused(t *testing.T) {
 	s := redistest.Shared(t) // miniredis words it as a fault of the script
 	d, name := p.New(s.Client(t), ""), s.Prefix()+"a"
@@ -219,6 +382,18 @@ func (p Protocol) foreignKeysAreRefused(t *testing.T) {
 		require.ErrorIs(t, err, driver.ErrNotExecuted)
 		require.NotErrorIs(t, err, driver.ErrTransient)
 		require.ErrorContains(t, err, "WRONGTYPE")
+	}
+	look := func(name string) {
+		t.Helper()
+		info, err := d.(driver.Inspector).Inspect(t.Context(), driver.Mutex, name)
+		require.ErrorContains(t, err, "WRONGTYPE")
+		require.ErrorIs(t, err, driver.ErrNotExecuted)
+		require.Empty(t, info.Holders)
+	}
+	look(name)
+	if p.Resemble != nil {
+		require.NoError(t, p.Resemble(t.Context(), s.Client(t), name+"b"))
+		look(name + "b")
 	}
 }
 
@@ -230,6 +405,8 @@ func (p Protocol) onlyMutexes(t *testing.T) {
 			l.Kind = k
 			_, err := d.Acquire(t.Context(), request(l))
 			errs := []error{err, d.Release(t.Context(), l), d.Renew(t.Context(), []driver.Lease{l})[0]}
+			_, err = d.(driver.Inspector).Inspect(t.Context(), k, l.Name)
+			errs = append(errs, err)
 			if f, ok := d.(driver.Forcer); ok {
 				errs = append(errs, f.ForceRelease(t.Context(), k, l.Name))
 			}

@@ -26,7 +26,7 @@ func Confirm(ctx context.Context, rdb redis.UniversalClient, call Call, read fun
 		// For WAIT, 0 is for ever, and it refuses what is negative.
 		return Refusal(fmt.Errorf("redis: confirmation within %v, must be at least 1 ms", timeout))
 	}
-	node, err := master(ctx, rdb, call.Key())
+	node, err := Master(ctx, rdb, call.Key())
 	if err != nil {
 		return Classify(err)
 	}
@@ -50,8 +50,8 @@ func Confirm(ctx context.Context, rdb redis.UniversalClient, call Call, read fun
 	return Classify(err)
 }
 
-// master is the node that has the key.
-func master(ctx context.Context, rdb redis.UniversalClient, key string) (*redis.Client, error) {
+// Master is the node that has the key.
+func Master(ctx context.Context, rdb redis.UniversalClient, key string) (*redis.Client, error) {
 	switch rdb := rdb.(type) {
 	case *redis.Client:
 		return rdb, nil

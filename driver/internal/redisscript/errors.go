@@ -85,6 +85,55 @@ func barred(err error) bool {
 		func(why string) bool { return strings.Contains(text, why) })
 }
 
+// lacks reports whether a user has no right to something that a script does. Redis up to 7.0 says
+// it in the first words, Redis 7.2 and Valkey in the second.
+func lacks(err error) bool {
+	text := err.Error()
+	return hasPrefix(err, []string{"NOPERM"}) || strings.Contains(text, "The user executing the script ") ||
+		strings.Contains(text, "ACL failure in script")
+}
+
+// rights is the advice then.
+const rights = "grant the Redis user the rights that the documentation of package holdfast lists"
+
+// Answers about the server or the user, whatever a command is for.
+var general = []string{
+	"LOADING", "READONLY", "CLUSTERDOWN", "MASTERDOWN", "BUSY", "NOREPLICAS", "MISCONF", "OOM", "NOSCRIPT",
+	"ERR max number of clients reached", "NOAUTH", "WRONGPASS", "ERR AUTH", "ERR invalid password",
+	"ERR DB index is out of range", "ERR unknown command", "ERR This instance has cluster support disabled", unread,
+}
+
+// Separable reports whether a call for many may have failed because of a few of them, so that it
+// is worth a try to make a call for each.
+//
+// That is so of rights on keys, of slots, of errors in a script, and of a proxy or hook that
+// wants no such calls. It is not so of a server that loads, is read-only, is full or hangs, nor of
+// one that cannot be reached. There a call for each would fail, too, and be 64 times the load
+// while the server can bear it least.
+func Separable(err error) bool {
+	if err == nil {
+		return false
+	}
+	var reply redis.Error
+	var dial *net.OpError
+	var network net.Error
+	switch {
+	case errors.As(err, &reply):
+		return !hasPrefix(err, general) && !(hasPrefix(err, []string{"NOPERM"}) && strings.Contains(err.Error(), "'eval"))
+	case errors.Is(err, redis.ErrClosed), errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted),
+		errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded),
+		errors.As(err, &dial) && dial.Op == "dial", errors.As(err, &network) && network.Timeout():
+		return false
+	}
+	return true // the connection was closed, or a hook is against it
+}
+
+// Answered reports whether an error is what a server has answered.
+func Answered(err error) bool {
+	var reply redis.Error
+	return errors.As(err, &reply)
+}
+
 // unauthenticated is NOAUTH in other words. Of a client that has not given a password yet, a
 // server reads no long command, as those with scripts are.
 type unauthenticated struct{ error }
@@ -111,7 +160,6 @@ const unread = "Protocol error: unauthenticated"
 
 // Answers that do not pass by themselves, and what to do about them.
 var advices = []struct{ answer, advice string }{
-	{"NOPERM", "grant the Redis user the rights that the documentation of package holdfast lists"},
 	{"NOAUTH", "set Username and Password of the Redis client"},
 	{"WRONGPASS", "check Username and Password of the Redis client"},
 	{"WRONGTYPE", "another program keeps something else there: use another prefix"},
@@ -159,6 +207,9 @@ func Classify(err error) error {
 	case errors.As(err, &reply):
 		e.transient = hasPrefix(err, passing)
 		e.notExecuted = e.transient || hasPrefix(err, refusing) || barred(err)
+		if lacks(err) {
+			e.advice = rights
+		}
 		for _, a := range advices {
 			if hasPrefix(err, []string{a.answer}) {
 				e.advice = a.advice

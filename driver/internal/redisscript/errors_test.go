@@ -62,6 +62,28 @@ func TestErrorsAreSortedByWhatTheyMean(t *testing.T) {
 	}
 }
 
+// What servers say of a right that is missing, each in its own words. It is a refusal, and says what
+// to do. Those of Redis 7.0 and Valkey are also had from servers, see package redisdriver.
+func TestMissingRightIsARefusalWithAdvice(t *testing.T) {
+	for _, text := range []string{
+		"NOPERM User app has no permissions to run the 'evalsha' command",
+		"NOPERM this user has no permissions to run the 'evalsha' command or its subcommand",                                                              // 6.2
+		"ERR Error running script (call to f_0123): @user_script:5: @user_script: 5: The user executing the script can't run this command or subcommand ", // 6.2
+		"ERR The user executing the script can't run this command or subcommand script: 0123, on @user_script:5.",
+		"ERR The user executing the script can't access at least one of the keys mentioned in the command arguments script: 0123, on @user_script:5.",
+		"ERR The user executing the script can't run this command or subcommand", // from pcall
+		"ERR ACL failure in script: User app has no permissions to run the 'mget' command script: 0123, on @user_script:5.",
+		"NOPERM ACL failure in script: User app has no permissions to run the 'mget' command script: 0123, on @user_script:5.",
+	} {
+		err := redisscript.Classify(answer(text))
+		require.NotErrorIs(t, err, driver.ErrTransient, text)
+		require.ErrorContains(t, err, "grant the Redis user the rights", text)
+	}
+	for _, other := range []error{answer("ERR something else"), answer("OOM command not allowed"), io.EOF} {
+		require.NotContains(t, redisscript.Classify(other).Error(), "grant")
+	}
+}
+
 // A command that was never written to a connection was not executed, whatever the error: here
 // the client dials in vain, or a hook is against it.
 func TestCommandThatWasNotWrittenWasNotExecuted(t *testing.T) {

@@ -38,15 +38,21 @@ type Call struct {
 // firstKey is where the keys are in a command.
 const firstKey = 3
 
-// Call returns a run of the script on these keys, with room for so many arguments. Every
-// lock and unlock comes this way, so the command is put together where it will stay.
+// Call returns a run of the script on these keys, with room for so many arguments.
 func (s *Script) Call(family string, room int, keys ...string) Call {
+	of := make([]any, len(keys))
+	for i, key := range keys {
+		of[i] = key
+	}
+	return s.On(family, room, of...)
+}
+
+// On is Call for keys that are arguments already. Every lock and unlock comes this way, so the
+// command is put together where it will stay.
+func (s *Script) On(family string, room int, keys ...any) Call {
 	line := make([]any, firstKey, firstKey+len(keys)+room)
 	line[0], line[1], line[2] = "evalsha", s.sha, len(keys)
-	for _, key := range keys {
-		line = append(line, key)
-	}
-	return Call{s, family, line}
+	return Call{s, family, append(line, keys...)}
 }
 
 // With returns the call with more arguments.
@@ -122,20 +128,25 @@ func Run(ctx context.Context, rdb processor, call Call) (*Command, error) {
 		err = rdb.Process(ctx, c)
 	}
 	Rediscover(ctx, rdb, err)
+	return c, c.judge(ctx, rdb, err)
+}
+
+// judge classifies the error of a command that was processed.
+func (c *Command) judge(ctx context.Context, rdb processor, err error) error {
 	if err == nil {
-		return c, nil
+		return nil
 	}
 	switch rdb.(type) {
 	case *redis.Client, *redis.AutoPipeliner:
 		if hasPrefix(err, []string{"MOVED", "ASK"}) {
-			return c, misdirected(err)
+			return misdirected(err)
 		}
 	}
 	err = Classify(plainly(ctx, rdb, err))
 	if _, one := rdb.(*redis.Client); one && !c.written {
 		err = unwritten(err) // no connection was to be had, or a hook was against it
 	}
-	return c, err
+	return err
 }
 
 // RunAll runs scripts in one pipeline. Their errors are in the commands.

@@ -1,0 +1,176 @@
+package redisdriver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/internal/redisscript"
+)
+
+// Attach implements [driver.Attacher].
+func (d *Driver) Attach(ctx context.Context, old driver.Lease, r *driver.Request) (driver.Grant, error) {
+	want := *r
+	want.Weight, want.Limit = 1, 1 // the request does not say
+	if err := valid(&want); err != nil {
+		return driver.Grant{}, err
+	}
+	t := d.wakes.expect(r)
+	lock := d.lockOf(t, r.Kind, r.Name)
+	a, err := d.only(ctx, attachScript, lock, t.said,
+		old.Token, redisscript.Millis(r.TTL), useful(r.Fences), d.wakes.client(r), r.Holder)
+	if err != nil {
+		d.wakes.failed(t, !errors.Is(err, driver.ErrNotExecuted), ctx.Err() != nil)
+		return driver.Grant{}, err
+	}
+	if _, more := a.acquired(); more {
+		d.serve(ctx, lock)
+	}
+	if a.status() != acquireGranted {
+		d.wakes.forget(r.Token)
+		return driver.Grant{}, driver.ErrNotHeld
+	}
+	d.wakes.granted(t, r.Ask)
+	fence, fences := a.granted()
+	g := driver.Grant{Status: driver.Granted, Ask: r.Ask, Fence: fence, Fences: fences}
+	switch r.Kind {
+	case driver.RWMutex:
+		g.Shared = a.weight() == 1
+	case driver.Semaphore:
+		g.Weight = a.weight()
+	}
+	g.Owner = original(a.text)
+	return g, nil
+}
+
+// Detach implements [driver.Attacher].
+func (d *Driver) Detach(l driver.Lease) { d.wakes.forget(l.Token) }
+
+// ForceRelease implements [driver.Forcer].
+func (d *Driver) ForceRelease(ctx context.Context, k driver.Kind, name string) error {
+	_, err := d.change(ctx, forceScript, k, name, nobody)
+	return err
+}
+
+// Inspect implements [driver.Inspector].
+func (d *Driver) Inspect(ctx context.Context, k driver.Kind, name string) (driver.Info, error) {
+	lock := d.lock(k, name)
+	v, err := d.value(ctx, d.call(inspectScript, lock))
+	if err != nil {
+		return driver.Info{Name: name}, named(err, lock)
+	}
+	info, ok, err := inspected(name, k, v)
+	if err == nil && !ok {
+		err = redisscript.Refusal(fmt.Errorf("redisdriver: WRONGTYPE %q is a string, but no lock", lock.key))
+	}
+	return info, err
+}
+
+// change runs a script that answers {status, more}, and has the rest of the queue served.
+func (d *Driver) change(ctx context.Context, s *script, k driver.Kind, name string, args ...any) (status int64, err error) {
+	lock := d.lock(k, name)
+	a, err := d.only(ctx, s, lock, args...)
+	if err != nil {
+		return 0, err
+	}
+	if a.more() {
+		d.serve(ctx, lock)
+	}
+	if a.status() == statusNeither {
+		return 0, driver.ErrNotHeld
+	}
+	return a.status(), nil
+}
+
+// Downgrade implements [driver.Downgrader].
+func (d *Driver) Downgrade(ctx context.Context, l driver.Lease, weight int64) error {
+	switch {
+	case l.Kind == driver.RWMutex:
+		weight = 1
+	case l.Kind != driver.Semaphore:
+		return redisscript.Unsupported("redisdriver", l.Kind)
+	case weight < 1:
+		return redisscript.Refusal(fmt.Errorf("redisdriver: a weight of %d", weight))
+	}
+	status, err := d.change(ctx, downgradeScript, l.Kind, l.Name, l.Token, weight)
+	if status == statusOwned {
+		err = redisscript.Refusal(fmt.Errorf("redisdriver: a hold with an owner cannot be downgraded: %w", errors.ErrUnsupported))
+	}
+	return err
+}
+
+// Resize implements [driver.Resizer].
+func (d *Driver) Resize(ctx context.Context, name, token string, limit int64) error {
+	if limit < 1 || limit > driver.MaxLimit {
+		return redisscript.Refusal(fmt.Errorf("redisdriver: a limit of %d", limit))
+	}
+	_, err := d.change(ctx, resizeScript, driver.Semaphore, name, token, limit)
+	return err
+}
+
+// RaiseFence implements [driver.FenceRaiser].
+func (d *Driver) RaiseFence(ctx context.Context, l driver.Lease, fence, fences int64) (int64, error) {
+	return d.change(ctx, raiseScript, l.Kind, l.Name, l.Token, fence, max(fences, 1)) // the status is the fence
+}
+
+// Uptime implements [driver.Uptimer] for a client of one server, with INFO.
+func (d *Driver) Uptime(ctx context.Context) (sure, said time.Duration, err error) {
+	return d.uptime.AtLeast(ctx)
+}
+
+// scanned is how many keys a SCAN looks at, so that it blocks the server for less than a
+// millisecond.
+const scanned = 1000
+
+// List implements [driver.Lister]. It looks at every key of the server, or of all masters of
+// a Cluster, by SCAN, for which the user needs that right.
+func (d *Driver) List(ctx context.Context, prefix string, f func(k driver.Kind, name string) error) error {
+	var mu sync.Mutex // the masters of a Cluster answer at the same time
+	seen := map[string]bool{}
+	scan := func(ctx context.Context, node *redis.Client) error { return d.scan(ctx, node, prefix, &mu, seen, f) }
+	if cluster, ok := d.rdb.(*redis.ClusterClient); ok {
+		return cluster.ForEachMaster(ctx, scan)
+	}
+	return d.scan(ctx, d.rdb, prefix, &mu, seen, f)
+}
+
+// scan calls f with the locks of one server that have not been seen. SCAN may return a key
+// twice, and two servers have it while its slot moves.
+func (d *Driver) scan(ctx context.Context, node redis.Cmdable, prefix string, mu *sync.Mutex, seen map[string]bool, f func(driver.Kind, string) error) error {
+	base := d.prefix + format
+	pattern := literally.Replace(base) + "*:" + literally.Replace(prefix) + "*"
+	for cursor := uint64(0); ; {
+		keys, next, err := node.Scan(ctx, cursor, pattern, scanned).Result()
+		if err != nil {
+			return redisscript.Classify(err)
+		}
+		mu.Lock()
+		for _, key := range keys {
+			kind, name, _ := strings.Cut(strings.TrimPrefix(key, base), ":")
+			if !slices.Contains(kinds, driver.Kind(kind)) || !strings.HasPrefix(name, prefix) || seen[key] {
+				continue
+			}
+			seen[key] = true
+			if err := f(driver.Kind(kind), name); err != nil {
+				mu.Unlock()
+				return err
+			}
+		}
+		mu.Unlock()
+		if cursor = next; cursor == 0 {
+			return nil
+		}
+	}
+}
+
+var kinds = []driver.Kind{driver.Mutex, driver.RWMutex, driver.Semaphore}
+
+// literally takes from the characters of a pattern what they mean there.
+var literally = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`)

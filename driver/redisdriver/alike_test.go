@@ -1,0 +1,403 @@
+package redisdriver_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/redisdriver"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+)
+
+// The operations on a thin lock have scripts of their own. A lock that is fat for a tombstone goes
+// through all the others. The same history of both must look the same, at the same times of a
+// clock that stands still meanwhile.
+func TestThinAndFatLocksAnswerAlike(t *testing.T) {
+	for name, shape := range map[string]driver.Request{
+		"mutex":       {Kind: driver.Mutex, TTL: 10 * time.Second},
+		"brief":       {Kind: driver.Mutex, TTL: 60 * time.Millisecond},
+		"long":        {Kind: driver.Mutex, TTL: 40 * time.Second}, // for more than half the retention
+		"many fences": {Kind: driver.Mutex, TTL: 10 * time.Second, Fences: 200_000_000},
+		"writer":      {Kind: driver.RWMutex, TTL: 10 * time.Second, Fences: 32},
+		"reader":      {Kind: driver.RWMutex, TTL: 20 * time.Second, Shared: true},
+		"permits":     {Kind: driver.Semaphore, TTL: 9 * time.Second, Weight: 5, Limit: 7},
+	} {
+		t.Run(name, func(t *testing.T) {
+			redistest.Bubble(t, func(t *testing.T, s *redistest.Server) { twins(t, s, shape) })
+		})
+	}
+}
+
+const thin, fat = "thin", "fat"
+
+func twins(t *testing.T, s *redistest.Server, shape driver.Request) {
+	rdb := s.Client(t)
+	d := open(t, rdb, s)
+	ctx := t.Context()
+	lease := func(name, token string) driver.Lease {
+		return driver.Lease{Kind: shape.Kind, Name: name, Token: token, TTL: shape.TTL, HolderTag: "tag-of-" + token}
+	}
+	asks := map[string]uint64{}
+	ask := func(token string) func(string) (any, error) {
+		return func(name string) (any, error) {
+			asks[token+name]++
+			r := shape
+			r.Name, r.Token, r.Ask, r.Holder = name, token, asks[token+name], "some text"
+			return d.Acquire(ctx, &r)
+		}
+	}
+	hasty := func(name string) (any, error) { // asks for all there is
+		r := driver.Request{Kind: shape.Kind, Name: name, Token: "hasty", Ask: 1, TTL: time.Second, Weight: shape.Limit, Limit: shape.Limit}
+		return d.Acquire(ctx, &r)
+	}
+	renew := func(token string) func(string) (any, error) {
+		return func(name string) (any, error) { return nil, d.Renew(ctx, []driver.Lease{lease(name, token)})[0] }
+	}
+	release := func(token string) func(string) (any, error) {
+		return func(name string) (any, error) { return nil, d.Release(ctx, lease(name, token)) }
+	}
+	extend := func(token string) func(string) (any, error) {
+		return func(name string) (any, error) { return d.Extend(ctx, lease(name, token), 5) }
+	}
+	wait := func(d time.Duration) func(string) (any, error) {
+		return func(name string) (any, error) {
+			if name == fat {
+				time.Sleep(d)
+			}
+			return nil, nil
+		}
+	}
+	force := func(name string) (any, error) { return nil, d.ForceRelease(ctx, shape.Kind, name) }
+	downgrade := func(name string) (any, error) { return nil, d.Downgrade(ctx, lease(name, "a"), 1) }
+	raise := func(name string) (any, error) {
+		return d.RaiseFence(ctx, lease(name, "a"), time.Now().UnixMicro(), 1)
+	}
+
+	bury := func(name string) (any, error) { // it lasts for a minute
+		if name == fat {
+			l := lease(fat, fmt.Sprint("another", time.Now().UnixNano()))
+			l.Unsettled = true
+			require.ErrorIs(t, d.Release(ctx, l), driver.ErrNotHeld)
+		}
+		return nil, nil
+	}
+	_, _ = bury(fat)
+	expiry := shape.TTL + shape.TTL/20 + time.Second
+	key := func(name string) string { return d.Key(shape.Kind, name) }
+	for i, do := range []func(string) (any, error){
+		ask("a"), ask("a"), wait(10 * time.Millisecond), ask("a"), renew("a"), wait(10 * time.Millisecond), extend("a"), hasty,
+		renew("b"), release("b"), downgrade, hasty, raise, ask("a"), release("a"), release("a"), renew("a"), extend("a"), force,
+		ask("c"), bury, wait(expiry), renew("c"), ask("e"), hasty, bury, wait(expiry), hasty, release("hasty"), release("e"), bury,
+		ask("f"), renew("f"), release("f"),
+	} {
+		step := fmt.Sprint("step ", i)
+		a, errA := do(thin)
+		b, errB := do(fat)
+		require.Equal(t, b, a, step)
+		require.Equal(t, fmt.Sprint(errB), fmt.Sprint(errA), step)
+		for _, err := range []error{errA, errB} {
+			require.True(t, err == nil || errors.Is(err, driver.ErrNotHeld) || errors.Is(err, errors.ErrUnsupported), "%s: %v", step, err)
+		}
+		infoA, err := d.Inspect(ctx, shape.Kind, thin)
+		require.NoError(t, err)
+		infoB, err := d.Inspect(ctx, shape.Kind, fat)
+		require.NoError(t, err)
+		infoA.Name = infoB.Name
+		require.Equal(t, infoB, infoA, step)
+
+		require.Equal(t, "string", rdb.Type(ctx, key(thin)).Val(), step)
+		require.Equal(t, "hash", rdb.Type(ctx, key(fat)).Val(), step)
+		requireConsistent(t, rdb, shape.Kind, key(thin))
+		requireConsistent(t, rdb, shape.Kind, key(fat))
+		var left time.Duration
+		if len(infoA.Holders) > 0 {
+			left = infoA.Holders[0].TimeLeft
+		}
+		for _, name := range []string{thin, fat} { // it was used just now, or is
+			life := rdb.PTTL(ctx, key(name)).Val() - left
+			require.LessOrEqual(t, life, time.Minute, "%s, %s", step, name)
+			require.Greater(t, life, 10*time.Second, "%s, %s", step, name)
+		}
+	}
+}
+
+// What another program keeps there is not taken for a lock that is free, though Lua may take
+// it for a number.
+func TestStringThatIsNoLockIsLeftAlone(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		rdb := s.Client(t)
+		p := join(t, open(t, rdb, s), "token", ttl)
+		p.req.Ask = 1
+		for _, text := range []string{"", " 7 ", "1.5", "-3", "0x1F", "1e5", "inf", "nan", "hello"} {
+			require.NoError(t, rdb.Set(t.Context(), key(s), text, 0).Err())
+			_, err := p.d.Acquire(t.Context(), &p.req)
+			require.ErrorContains(t, err, "WRONGTYPE", "%q", text)
+			require.Equal(t, text, rdb.Get(t.Context(), key(s)).Val())
+		}
+	})
+}
+
+// Where Lua's integers have 32 bits, %d prints something else. Better no lock than a wrong one.
+func TestServerOf32BitsIsRefused(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		for _, script := range redisdriver.Scripts() {
+			if script.Verb != "acquire" {
+				continue
+			}
+			for format, want := range map[string]string{"'%d', number": "", "'%d', number % 4294967296": "32 bits"} {
+				text := strings.Replace(script.Text, "'%d', number", format, 1)
+				err := s.Client(t).Eval(t.Context(), text, []string{s.Prefix() + format}, "wake:", "60000",
+					"token", "1 0 0", "10000 1 0 1 1 - - holder").Err()
+				if want == "" {
+					require.NoError(t, err)
+				} else {
+					require.ErrorContains(t, err, want)
+				}
+			}
+		}
+	})
+}
+
+// The general way is what a lock is. The short ways, script/short, must do the same to it: on the
+// same lock, at the same time, with the same answers, news, fields and end of the key. This compares
+// them on a real server, through sequences of steps that nobody has thought of.
+//
+// HOLDFAST_SOAK=1 has it try 200,000 sequences.
+func TestShortWaysDoWhatTheGeneralWayDoes(t *testing.T) {
+	t.Parallel()
+	s := redistest.Real(t)
+	rdb := s.Client(t)
+	harness := redis.NewScript(alike(t))
+	seed := time.Now().UnixNano()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(uint64(seed), 0))
+	enough := map[string]int{}
+	most := redistest.Rounds(200_000)
+	if most < 200_000 {
+		most = 1_500
+	}
+	keys := []string{"lock 1", "lock 2", "twin 1", "twin 2"}
+	for i := range most {
+		steps, err := json.Marshal(newStory(random).steps())
+		require.NoError(t, err)
+		reply, err := harness.Run(t.Context(), rdb, keys, steps).StringSlice()
+		require.NoError(t, err)
+		require.Empty(t, reply[0], "sequence %d, %s", i, steps)
+		counts := map[string]int{}
+		require.NoError(t, json.Unmarshal([]byte(reply[1]), &counts))
+		for what, n := range counts {
+			enough[what] += n
+		}
+	}
+	for _, what := range slices.Sorted(maps.Keys(enough)) {
+		t.Logf("%7d %s", enough[what], what)
+	}
+	for _, what := range []string{ // a comparison of the general way with itself proves nothing
+		"acquire nothing to held: string", "acquire free to held: string",
+		"acquire fat to fat+queue: waits", "acquire fat+queue to fat+queue: waits", "acquire fat+queue+dead to fat+queue+dead: waits",
+		"acquire shared to shared: string", "acquire shared+dead to shared+dead: string", "acquire shared+queue to shared+queue: waits",
+		"release held to free: number", "release fat to free: number", "release fat+queue to fat+queue: number",
+		"release fat+queue to fat: number", "release fat+queue+dead to fat+queue+dead: number", "release shared to shared: number",
+		"release shared to fat: number", "release shared+queue to shared+queue: number", "release shared+queue to shared: number",
+		"renew held to held: number",
+	} {
+		assert.Greater(t, enough[what], most/1000, what)
+	}
+}
+
+// alike is a script that does steps to two locks, the short way and the general way.
+func alike(t *testing.T) string {
+	t.Helper()
+	var text strings.Builder
+	text.WriteString("local ways = { short = { one = {}, many = {} }, general = { one = {}, many = {} } }\n")
+	add := func(way, verb, script string) {
+		for number, version := range map[string]string{"many": script, "one": redisdriver.ForOne(script)} {
+			fmt.Fprintf(&text, "ways.%s.%s.%s = function(redis, KEYS, ARGV)\n%s\nend\n", way, number, verb, version)
+		}
+	}
+	const end = "-- lib/record.lua\n" // of the short way
+	for _, script := range redisdriver.Scripts() {
+		if script.Verb == "ping" || script.Verb == "inspect" {
+			continue
+		}
+		add("short", script.Verb, strings.Replace(script.Text, end, "redis.general = true\n", 1))
+		head, rest, found := strings.Cut(script.Text, "-- short/"+script.Verb+".lua\n")
+		if found {
+			_, rest, found = strings.Cut(rest, end)
+			require.True(t, found, script.Verb)
+			add("general", script.Verb, head+rest)
+		} else {
+			add("general", script.Verb, script.Text)
+		}
+	}
+	last, err := os.ReadFile("testdata/alike.lua")
+	require.NoError(t, err)
+	return text.String() + string(last)
+}
+
+// story makes up what happens to two locks.
+type story struct {
+	*rand.Rand
+	limit   int64
+	weights []int64
+	ttls    []int
+	fences  []int
+	calm    bool // nothing out of the ordinary
+	people  []person
+}
+
+// person is a token, and what it asks for.
+type person struct {
+	token, client, owner, text string
+	weight                     int64
+	ttl, fences, asks          int
+}
+
+// storyStep is one step, as testdata/alike.lua reads it.
+type storyStep struct {
+	Verb  string   `json:"verb"`
+	Args  []string `json:"args"`
+	Locks []int    `json:"locks"`
+	Us    int64    `json:"us"`
+	Deaf  []string `json:"deaf"`
+	Full  bool     `json:"full"`
+}
+
+func pick[T any](s *story, from ...T) T { return from[s.IntN(len(from))] }
+
+func (s *story) chance(percent int) bool { return s.IntN(100) < percent }
+
+func newStory(random *rand.Rand) *story {
+	s := &story{Rand: random}
+	s.calm = s.chance(60)
+	switch s.IntN(3) {
+	case 0:
+		s.limit, s.weights = 1, []int64{1}
+	case 1:
+		s.limit, s.weights = 3, pick(s, []int64{1}, []int64{1, 2, 3})
+	case 2:
+		s.limit, s.weights = 1<<30, []int64{1, 1, 1 << 30}
+	}
+	s.ttls = pick(s, []int{10_000}, []int{10_000}, []int{10_000, 9_000}, []int{60, 300, 1_000}, []int{50_000, 7})
+	s.fences = pick(s, []int{1}, []int{32}, []int{1, 32, 1024})
+	for i := range 3 + s.IntN(5) {
+		p := person{token: fmt.Sprint("token-", i), owner: "-", weight: pick(s, s.weights...), ttl: pick(s, s.ttls...), fences: pick(s, s.fences...),
+			client: pick(s, "a.secret", "a.secret", "b.other", "c.third"), text: pick(s, "host:1", "", "some text here")}
+		if !s.calm && s.chance(20) {
+			p.client = pick(s, "-", "a.secret!", "b.other!", "d")
+		}
+		if !s.calm && s.chance(10) {
+			p.owner = pick(s, "=x", "=y")
+		}
+		s.people = append(s.people, p)
+	}
+	return s
+}
+
+func (s *story) steps() []storyStep {
+	list := make([]storyStep, 10+s.IntN(40))
+	for i := range list {
+		list[i] = s.step()
+	}
+	return list
+}
+
+func (s *story) step() storyStep {
+	step := storyStep{Locks: []int{1}, Deaf: []string{}, Us: s.Int64N(3_000)}
+	switch n := s.IntN(100); {
+	case n < 15:
+		step.Us = s.Int64N(5)
+	case n < 25:
+		step.Us = s.Int64N(200_000)
+	case n < 35:
+		step.Us = s.Int64N(3_000_000)
+	case n < 38:
+		step.Us = s.Int64N(40_000_000)
+	case n < 40 && !s.calm:
+		step.Us = -s.Int64N(5_000_000)
+	}
+	if s.chance(10) {
+		step.Deaf = append(step.Deaf, pick(s, "a", "b", "c"))
+	}
+	if s.chance(10) {
+		step.Locks = pick(s, []int{2}, []int{2}, []int{1, 2}, []int{1, 1}, []int{2, 1, 1})
+	}
+	// Of several locks it is the first that is written to that may be refused.
+	step.Full = !s.calm && s.chance(5) && len(step.Locks) == 1
+	who := func() *person { return &s.people[s.IntN(len(s.people))] }
+	switch n := s.IntN(100); {
+	case n < 50:
+		step.Verb = "acquire"
+		for range step.Locks {
+			step.Args = append(step.Args, s.ask(who())...)
+		}
+	case n < 85:
+		step.Verb = "release"
+		unsettled := 3
+		if !s.calm {
+			unsettled = 20
+		}
+		for range step.Locks {
+			step.Args = append(step.Args, who().token, fmt.Sprint(bit(s.chance(unsettled)), " ", pick(s, "-", "-", "tag-1")))
+		}
+	case n < 93 || s.calm:
+		step.Verb = "renew"
+		for range step.Locks {
+			p := who()
+			step.Args = append(step.Args, p.token, fmt.Sprint(pick(s, p.ttl, p.ttl, p.ttl/2+1, 2*p.ttl)), pick(s, "-", "tag-2"))
+		}
+	default:
+		s.rarely(&step, who())
+	}
+	return step
+}
+
+func bit(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func (s *story) ask(p *person) []string {
+	standing := "1 0 0"
+	if p.asks++; p.asks > 1 && s.chance(60) || s.chance(5) {
+		standing = fmt.Sprint(pick(s, p.asks, p.asks, p.asks, 1), " seat")
+	}
+	room, limit := pick(s, 1<<30, 1<<30, 1<<30, 1<<30, 1<<30, 1<<30, 1<<30, 0, 2), s.limit
+	if !s.calm && s.chance(3) {
+		limit = pick[int64](s, 1, 2, 3)
+	}
+	return []string{p.token, standing, fmt.Sprintf("%d %d %d %d %d %s %s %s", p.ttl, p.fences, room, p.weight, limit, p.owner, p.client, p.text)}
+}
+
+// rarely makes up a step that has no short way.
+func (s *story) rarely(step *storyStep, p *person) {
+	step.Locks = step.Locks[:1]
+	switch s.IntN(6) {
+	case 0:
+		step.Verb, step.Args = "extend", []string{p.token, fmt.Sprint(p.ttl), fmt.Sprint(p.fences)}
+	case 1:
+		step.Verb, step.Args = "downgrade", []string{p.token, "1"}
+	case 2:
+		step.Verb, step.Args = "resize", []string{fmt.Sprint("resize-", s.IntN(1000)), fmt.Sprint(1 + s.IntN(4))}
+	case 3:
+		step.Verb, step.Args = "force", []string{"-"}
+	case 4:
+		step.Verb, step.Args = "attach", []string{fmt.Sprint("attached-", s.IntN(3)), p.token, fmt.Sprint(p.ttl), "1", p.client, "text"}
+	case 5:
+		step.Verb, step.Args = "raise", []string{p.token, "1700000000100000", "1"}
+	}
+}

@@ -1,0 +1,184 @@
+package redisdriver_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/redisdriver"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+)
+
+// documentedRights are those that doc.go lists, keys and channels first.
+func documentedRights(t *testing.T) []string {
+	doc, err := os.ReadFile("../../doc.go")
+	require.NoError(t, err)
+	lines := regexp.MustCompile(`(?m)^//\t~holdfast.*\n(?://\t\+.*\n)+`).FindString(string(doc))
+	rights := strings.Fields(strings.ReplaceAll(lines, "//\t", ""))
+	require.Greater(t, len(rights), 15)
+	return rights
+}
+
+// withoutThem everything works, as doc.go says: the last four.
+var withoutThem = []string{"+publish", "+subscribe", "+unsubscribe", "+pubsub|numsub"}
+
+var (
+	commandOfAScript = regexp.MustCompile(`(?:redis\.p?call\(|write\(must, )'([A-Z]+)'(?:, '([A-Z]+)')?`)
+	anyCall          = regexp.MustCompile(`redis\.p?call\(|write\(must, `)
+)
+
+// No script has a command that the documents do not grant, in whatever corner.
+func TestDocumentedRightsSufficeForEveryScript(t *testing.T) {
+	rights := documentedRights(t)
+	for _, s := range redisdriver.Scripts() {
+		for text, granted := range map[string][]string{s.Text: rights, s.OnCluster: append([]string{"+restore"}, rights...)} {
+			commands := commandOfAScript.FindAllStringSubmatch(text, -1)
+			indirect := strings.Count(text, "redis.pcall(...)") + strings.Count(text, "function write(must, ...)")
+			require.Equal(t, len(anyCall.FindAllString(text, -1)), len(commands)+indirect, "%s runs a command by another form", s.Verb)
+			for _, c := range commands {
+				right := "+" + strings.ToLower(c[1])
+				if c[1] == "PUBSUB" {
+					right += "|" + strings.ToLower(c[2])
+				}
+				require.Contains(t, granted, right, s.Verb)
+			}
+		}
+	}
+}
+
+// user makes a user with these rights, and returns a driver of a client of it.
+func user(t *testing.T, s *redistest.Server, name string, rights []string) *redisdriver.Driver {
+	t.Helper()
+	rule := []any{"acl", "setuser", name, "reset", "on", ">secret"}
+	for _, right := range rights {
+		rule = append(rule, right)
+	}
+	require.NoError(t, s.Client(t).Do(t.Context(), rule...).Err())
+	d := redisdriver.New(s.Client(t, func(o *redis.Options) { o.Username, o.Password = name, "secret" }))
+	t.Cleanup(func() { require.NoError(t, d.Close()) })
+	return d
+}
+
+// everything does all that can be done to locks, in all forms that they have, with memory and
+// without, and returns the errors.
+func everything(t *testing.T, s *redistest.Server, d *redisdriver.Driver) (errs []error) {
+	admin := s.Client(t)
+	root := redisdriver.New(s.Client(t)) // makes what d finds
+	defer func() { require.NoError(t, root.Close()) }()
+	ctx := context.Background()
+	lease := func(name, token string) driver.Lease {
+		return driver.Lease{Kind: driver.Semaphore, Name: name, Token: token, TTL: time.Minute}
+	}
+	ask := func(d *redisdriver.Driver, name, token string, n uint64, mods ...func(*driver.Request)) error {
+		r := driver.Request{Kind: driver.Semaphore, Name: name, Token: token, Ask: n, TTL: time.Minute, Wait: true,
+			Weight: 2, Limit: 2, Wake: func(driver.Grant) {}}
+		for _, mod := range mods {
+			mod(&r)
+		}
+		_, err := d.Acquire(ctx, &r)
+		return err
+	}
+	forms := map[string]func(name string){
+		"absent": func(string) {},
+		"free": func(name string) {
+			require.NoError(t, ask(root, name, "held", 1))
+			require.NoError(t, root.Release(ctx, lease(name, "held")))
+		},
+		"thin": func(name string) { require.NoError(t, ask(root, name, "held", 1)) },
+		"fat": func(name string) {
+			require.NoError(t, ask(root, name, "held", 1))
+			require.NoError(t, ask(root, name, "waits", 1))
+			require.NoError(t, ask(root, name, "behind", 1))
+		},
+		"shared": func(name string) {
+			half := func(r *driver.Request) { r.Weight = 1 }
+			require.NoError(t, ask(root, name, "held", 1, half))
+			require.NoError(t, ask(root, name, "too", 1, half))
+			require.NoError(t, ask(root, name, "waits", 1))
+		},
+		"buried": func(name string) {
+			l := lease(name, "gone")
+			l.Unsettled = true
+			require.ErrorIs(t, root.Release(ctx, l), driver.ErrNotHeld)
+		},
+	}
+	does := map[string]func(name string) error{
+		"acquire":         func(name string) error { return ask(d, name, "new", 1) },
+		"heartbeat":       func(name string) error { return ask(d, name, "waits", 2) },
+		"full":            func(name string) error { return ask(d, name, "new", 1, func(r *driver.Request) { r.MaxWaiters = 1 }) },
+		"repeat":          func(name string) error { return ask(d, name, "held", 2) },
+		"renew":           func(name string) error { return d.Renew(ctx, []driver.Lease{lease(name, "held")})[0] },
+		"release":         func(name string) error { return d.Release(ctx, lease(name, "held")) },
+		"withdraw":        func(name string) error { return d.Release(ctx, lease(name, "waits")) },
+		"release, unsure": func(name string) error { l := lease(name, "held"); l.Unsettled = true; return d.Release(ctx, l) },
+		"extend":          func(name string) error { _, err := d.Extend(ctx, lease(name, "held"), 3); return err },
+		"downgrade":       func(name string) error { return d.Downgrade(ctx, lease(name, "held"), 1) },
+		"raise":           func(name string) error { _, err := d.RaiseFence(ctx, lease(name, "held"), 1, 1); return err },
+		"force":           func(name string) error { return d.ForceRelease(ctx, driver.Semaphore, name) },
+		"resize":          func(name string) error { return d.Resize(ctx, name, "resize", 5) },
+		"inspect":         func(name string) error { _, err := d.Inspect(ctx, driver.Semaphore, name); return err },
+		"attach": func(name string) error {
+			r := &driver.Request{Kind: driver.Semaphore, Name: name, Token: "new", Ask: 1, TTL: time.Minute}
+			_, err := d.Attach(ctx, lease(name, "held"), r)
+			return err
+		},
+	}
+	require.NoError(t, admin.ScriptFlush(ctx).Err())
+	for _, full := range []bool{false, true} {
+		for form, make := range forms {
+			for what, do := range does {
+				name := fmt.Sprint(what, " ", form, " ", full)
+				make(name)
+				if full {
+					require.NoError(t, admin.ConfigSet(ctx, "maxmemory", "1").Err())
+				}
+				err := do(name)
+				require.NoError(t, admin.ConfigSet(ctx, "maxmemory", "0").Err())
+				if err != nil && !errors.Is(err, driver.ErrNotHeld) && !strings.Contains(err.Error(), "OOM") {
+					errs = append(errs, fmt.Errorf("%s: %w", name, err))
+				}
+			}
+		}
+	}
+	require.NoError(t, admin.FlushAll(ctx).Err())
+	return errs
+}
+
+// Rule 11, with the rights that are documented.
+func TestDocumentedRightsSufficeWhereMemoryIsFull(t *testing.T) {
+	s := redistest.Real(t)
+	require.Empty(t, everything(t, s, user(t, s, "app", documentedRights(t))))
+}
+
+// A right that is missing is a refusal that says what to do, whichever it is.
+func TestEachMissingRightIsARefusalWithAdvice(t *testing.T) {
+	s := redistest.Real(t)
+	rights := documentedRights(t)
+	for i, right := range rights {
+		if right[0] == '&' {
+			continue // as without the last four
+		}
+		t.Run(strings.NewReplacer("~", "", ":", "", "*", "").Replace(right), func(t *testing.T) {
+			errs := everything(t, s, user(t, s, fmt.Sprint("app", i), slices.Concat(rights[:i], rights[i+1:])))
+			if slices.Contains(withoutThem, right) {
+				require.Empty(t, errs)
+				return
+			}
+			require.NotEmpty(t, errs, "nothing needs %s", right)
+			for _, err := range errs {
+				require.NotErrorIs(t, err, driver.ErrTransient)
+				require.ErrorContains(t, err, "grant the Redis user the rights")
+			}
+		})
+	}
+}

@@ -1,0 +1,249 @@
+-- lib/lock.lua: a lock in either form, loaded into one table and saved from it.
+--
+-- Between load() and save() a script changes nothing in Redis, and reads nothing but records of
+-- holders and waiters. So a script that fails before save() has changed nothing, nor has one
+-- whose save() is refused. What other clients are to be told is said last.
+--
+-- For a thin lock see thin_read in record.lua. A fat one is a hash with these fields, absent
+-- if 0 or nothing:
+--
+--   high       the last fence that was given
+--   limit      how much there is to hold; resized: 1 if resize has set it, so that it is no
+--              longer for requests to say
+--   owner      on whose behalf all holders hold it, see hold.lua
+--   head       first place that may have a waiter; absent when nobody waits
+--   tail       last place given out; never goes back while the lock is fat
+--   birth      tells this numbering from an earlier one
+--   waiting    how many wait
+--   dead       tombstones, "\ntoken until" each
+--   life       when the key ends
+--   shares     "count used earliest span" if more than one hold it, see load()
+--   longest    TTL of any who has waited
+--   h:<slot>   a holder; slots are numbered from 1 without a gap
+--   w:<place>  a waiter, see record.lua
+--   t:<token>  "h<slot>" or "w<place>": where a token stands
+--
+-- A lock becomes fat when somebody waits, a second one holds it, or there is an owner, a
+-- tombstone or a limit that was set. It becomes thin again when it is free, and has none of
+-- these: not at every hand-over, for those who take turns would make and unmake it.
+--
+-- KEYS[n]  lock
+
+local lock    -- what is known of it
+local changed -- fields of the hash to write, false for those to delete
+
+local DISTANT = 172800000 -- ms: longer than any lease
+local AT_ONCE = 1000 -- arguments of a command, an even number; Lua cannot unpack more than 8,000
+
+-- Change a number of the state, or delete it.
+local function set(field, value)
+  lock[field], changed[field] = value, value and value ~= 0 and int(value) or false
+end
+
+-- Give a holder a slot.
+local function seat_holder(h, slot)
+  local number = slot == 1 and '1' or int(slot)
+  h.slot, h.field, lock.holders[slot] = slot, 'h:' .. number, h
+  changed[h.field], changed['t:' .. h.token] = holder_record(h), 'h' .. number
+end
+
+local function holder_at(slot)
+  if not lock.holders[slot] then
+    local field = 'h:' .. int(slot)
+    local h = holder_read(redis.call('HGET', KEYS[n], field))
+    h.slot, h.field, lock.holders[slot] = slot, field, h
+  end
+  return lock.holders[slot]
+end
+
+-- The waiter in a place; false if it has left.
+local function waiter_at(place)
+  if lock.waiters[place] == nil then
+    local field, w = 'w:' .. int(place), false
+    local record = redis.call('HGET', KEYS[n], field)
+    if record then
+      w = waiter_read(record)
+      w.place, w.field = place, field
+    end
+    lock.waiters[place] = w
+  end
+  return lock.waiters[place]
+end
+
+-- Load the lock, and where a token stands in it. record is the thin form, or false for none, if
+-- that was read before. Returns an error reply if the key is no lock. Beside its fields this
+-- leaves in lock:
+--
+--   count, used      how many hold it, and how much of it
+--   earliest, span   no lease ends before this time; no lease that ends then was longer
+--   told             what waiters are told of a holder, - for nothing
+--   informed         the place of the waiter that knows when the next lease ends
+--   mine, place      the holder that the token is; the place where it waits
+--
+-- Where each.lua saves it, must says whether that is to succeed although memory is full.
+local function load(token, record)
+  changed = { high = nil, head = nil, tail = nil, birth = nil, life = nil } -- which makes room for 8
+  if record == nil then
+    record = redis.call('MGET', KEYS[n])[1]
+  end
+  local h, shares, stands
+  if record then
+    local high, limit
+    high, limit, h = thin_read(record)
+    if not high then
+      return { err = 'WRONGTYPE ' .. KEYS[n] .. ' is a string, but no lock' }
+    end
+    lock = { thin = record, tail = 0, waiting = 0, life = 0, longest = 0, dead = '', holders = {}, waiters = {},
+      count = 0, used = 0, earliest = 0, span = 0 }
+    set('high', high)
+    set('limit', limit)
+    if h then
+      seat_holder(h, 1)
+    end
+  else
+    local v = redis.pcall('HMGET', KEYS[n], 'high', 'limit', 'resized', 'owner', 'head', 'tail', 'birth', 'waiting', 'dead',
+      'life', 'longest', 'shares', 'h:1', 't:' .. token)
+    if v.err then
+      return v
+    end
+    h = v[13] and holder_read(v[13])
+    if v[13] and not h then
+      return { err = 'WRONGTYPE ' .. KEYS[n] .. ' is a hash, but no lock' }
+    end
+    lock = { high = (v[1] or 0) + 0, limit = (v[2] or 0) + 0, resized = v[3], owner = v[4] or nil,
+      head = v[5] and v[5] + 0 or nil, tail = (v[6] or 0) + 0, birth = v[7] and v[7] + 0, waiting = (v[8] or 0) + 0,
+      dead = v[9] or '', life = (v[10] or 0) + 0, longest = (v[11] or 0) + 0, holders = { h or nil }, waiters = {},
+      count = 0, used = 0, earliest = 0, span = 0 }
+    lock.informed, shares, stands = lock.head, v[12], v[14]
+    lock.absent = not (v[1] or v[10]) and redis.call('EXISTS', KEYS[n]) == 0
+  end
+  if shares then
+    local count, used, earliest, span = string.match(shares, '^(%d+) (%d+) (%d+) (%d+)$')
+    lock.shares, lock.count, lock.used, lock.earliest, lock.span = shares, count + 0, used + 0, earliest + 0, span + 0
+  elseif h then
+    lock.count, lock.used, lock.earliest, lock.span = 1, h.weight, h.expires, h.ttl + grace(h.ttl)
+  end
+  lock.told = h and h.tag or '-'
+  if h and h.token == token then
+    lock.mine = h
+  elseif stands then
+    local waits, number = string.byte(stands) == 119, tonumber(string.sub(stands, 2)) -- w
+    local seat = waits and waiter_at(number) or not waits and number <= lock.count and holder_at(number)
+    if not seat or seat.token ~= token then
+      changed['t:' .. token] = false -- a failover that lost writes can have given one place to two
+    elseif waits then
+      lock.place = number
+    else
+      lock.mine = seat
+    end
+  end
+end
+
+-- Let the key live for as long as something that lasts ms needs it.
+local function keep(ms)
+  if not lock.needed or ms > lock.needed then
+    lock.needed = ms
+  end
+end
+
+-- How long a key lives if what it is used for lasts ms, and high is the last fence. Fences must
+-- not repeat although the key is forgotten in the end: if the clock was set back, the key
+-- lives until it has caught up with them.
+local function lifetime(ms, high)
+  if high > now_us or ms < 0 then -- the clock was set back
+    ms = math.max(ms, math.floor(high / 1000) - now)
+  end
+  return retention + ms
+end
+
+-- Free the script of the limit of memory: once its first write was one that needs none, it may
+-- write anything.
+local function free_of_memory()
+  local ttl = redis.call('PTTL', KEYS[n])
+  -- What is not there stays so. What has no end gets one that is later than all that it keeps.
+  redis.call('PEXPIRE', KEYS[n], int(ttl > 0 and ttl or DISTANT))
+end
+
+-- Run a command that writes, although memory is full if it must be. Returns the error if that was
+-- refused.
+local function write(must, ...)
+  local reply = redis.pcall(...)
+  if must and type(reply) == 'table' and reply.err and string.find(reply.err, 'OOM', 1, true) then
+    free_of_memory()
+    reply = redis.pcall(...)
+  end
+  return type(reply) == 'table' and reply.err and reply or nil
+end
+
+-- Save the lock, although memory is full if it must be. Returns an error reply if that was
+-- refused; then nothing was changed.
+local function save(must)
+  if not (lock.head or lock.resized or lock.owner) and lock.dead == ''
+    and (lock.count == 0 or lock.count == 1 and (lock.thin or lock.absent)) then
+    local record = lock.count == 1 and thin_record(lock.high, lock.limit, lock.holders[1]) or int(lock.high)
+    if record ~= (lock.thin or '0') or lock.needed then
+      local ms = lock.count == 1 and lock.holders[1].expires - now or 0
+      return write(must, 'SET', KEYS[n], record, 'PX', int(lifetime(ms, lock.high)))
+    end
+    return nil
+  end
+
+  -- The end of the key moves only when it must; then that suffices for half the retention. It
+  -- comes nearer only where it is known how long the last one goes on: somebody else may count on
+  -- more.
+  local alone, ms, life = not lock.head and lock.count <= 1, lock.needed, nil
+  if alone and lock.count == 1 then
+    ms = lock.holders[1].expires - now
+  elseif alone and next(changed) then
+    ms = 0
+  elseif lock.thin then -- its end is not noted
+    for slot = 1, lock.count do
+      ms = math.max(ms or 0, lock.holders[slot].expires - now)
+    end
+  end
+  if ms then
+    local lasts = lifetime(ms, lock.high)
+    local least = (ms == 0 or lock.resized) and lasts or lasts - retention / 2
+    if lock.dead ~= '' then
+      least = math.max(least, retention)
+    end
+    if lock.life < now + least or alone and lock.life > now + lasts then
+      life = now + lasts
+      set('life', life)
+    end
+  end
+
+  if lock.count > 1 then
+    local shares = string.format('%d %d %d %d', lock.count, lock.used, lock.earliest, lock.span)
+    changed.shares = shares ~= lock.shares and shares or nil
+  elseif lock.shares then
+    changed.shares = false
+  end
+  local fields, filled, gone = { '', '', '', '', '', '', '', '' }, 0, {} -- which makes room for 8
+  for field, value in pairs(changed) do
+    if value then
+      fields[filled + 1], fields[filled + 2] = field, value
+      filled = filled + 2
+    elseif not lock.thin then
+      gone[#gone + 1] = field
+    end
+  end
+  if lock.thin then
+    redis.call('DEL', KEYS[n])
+  end
+  for from = 1, #gone, AT_ONCE do
+    redis.call('HDEL', KEYS[n], unpack(gone, from, math.min(from + AT_ONCE - 1, #gone)))
+  end
+  local refused
+  for from = 1, filled, AT_ONCE do
+    -- Only the first can be refused.
+    refused = refused or write(must, 'HSET', KEYS[n], unpack(fields, from, math.min(from + AT_ONCE - 1, filled)))
+  end
+  if refused and lock.thin then -- as for a user that lacks the right, and somebody may hold it
+    local _, _, h = thin_read(lock.thin)
+    redis.call('SET', KEYS[n], lock.thin, 'PX', int(lifetime(h and h.expires - now or 0, lock.high)))
+  elseif life and not refused then
+    redis.call('PEXPIRE', KEYS[n], int(life - now))
+  end
+  return refused
+end

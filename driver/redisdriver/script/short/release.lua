@@ -1,0 +1,210 @@
+-- short/release.lua: give a lock up, and to the first who waits for it, in a straight line.
+--
+-- These are most calls. No function is defined for them, and no table of a lock is made. What does
+-- not fit in, or looks odd, is left to op/release.lua, which would do the same: a test compares
+-- them, answer by answer and field by field. Records are as in lib/record.lua.
+--
+-- KEYS[n]  lock
+-- ARGV[1]  wake channels are called this followed by the client's id
+-- ARGV[2]  retention
+-- ARGV[3]  of each lock these in turn, see op/release.lua: token
+-- ARGV[4]  "unsettled tag"
+--
+-- Returns for each lock HELD, or nothing yet.
+
+do
+  local HELD, SETTLED, NOTICE = 1, 48, 33
+  local news, secrets, listening = {}, {}, {} -- what each client is to be told, sealed with that; how many listen
+  local passed = {} -- locks in this call of which what was read is out of date, or that others are to give up first
+  for n = 1, #KEYS do
+    repeat -- break leaves it to op/release.lua
+      local at = (n - 1) * ARGUMENTS
+      local token = ARGV[3 + at]
+      if string.byte(ARGV[4 + at]) ~= SETTLED or passed[KEYS[n]] then
+        break -- a tombstone is to be left
+      end
+
+      -- One token holds it, nobody waits, and there is nothing else to remember: only the last fence
+      -- stays. If that is refused, memory is full. The long way knows how to write all the same.
+      local record = records[n]
+      if record then
+        local before, space = string.find(record, '^%d+ %d+ ')
+        if before and string.find(record, token .. ' ', space, true) == space + 1 then
+          local high = string.sub(record, 1, string.find(record, ' ', 1, true) - 1)
+          if #high <= 16 and high + 0 <= now_us and not redis.pcall('SET', KEYS[n], high, 'PX', ARGV[2]).err then
+            replies[n], left, passed[KEYS[n]] = HELD, left - 1, true
+          end
+        end
+        break
+      end
+
+      -- Others hold it, too, or wait. There is no owner, nobody has set the limit, no lease has ended,
+      -- and the clock was not set back.
+      local v = redis.pcall('HMGET', KEYS[n], 'high', 'limit', 'life', 'h:1', 'shares', 't:' .. token, 'head', 'tail',
+        'waiting', 'longest', 'dead', 'owner', 'resized')
+      local high, life, head, dead = tonumber(v[1]), tonumber(v[3]), v[7], v[11]
+      if not high or high >= now_us or not life or not v[4] or v[12] or v[13] then
+        break
+      end
+      local shares = v[5]
+      local count, slot, mine, last, used, earliest, span = '1', '1', v[4], nil, nil, nil, nil
+      if shares then
+        count, used, earliest, span = string.match(shares, '^(%d+) (%d+) (%d+) (%d+)$')
+        slot = string.match(v[6] or '', '^h(%d+)$')
+        if not count or not slot then
+          break
+        end
+        local seats = redis.call('HMGET', KEYS[n], 'h:' .. slot, 'h:' .. count)
+        mine, last = seats[1] or '', seats[2] or ''
+      end
+      if string.find(mine, token, 1, true) ~= 1 then
+        break
+      end
+      local expires, ttl, weight, tag = string.match(mine, '^ (%d+) (%d+) (%d+) (%S+) ', #token + 1)
+      if not tag then
+        break
+      end
+      if not shares then
+        used, earliest, span = weight, expires, ttl + grace(ttl + 0)
+      end
+      if earliest + 0 < now or earliest + 0 > now + span then
+        break
+      end
+      -- The last holder takes the slot.
+      local moved = slot ~= count and string.match(last, '^%S+')
+      if slot ~= count and not moved then
+        break
+      end
+
+      if not head then
+        -- Nobody waits.
+        if v[9] then
+          break
+        end
+        if count == '1' then
+          if not dead and not redis.pcall('SET', KEYS[n], v[1], 'PX', ARGV[2]).err then
+            replies[n], left = HELD, left - 1
+          end
+          break
+        end
+        if count == '2' then
+          -- One stays, and the key need not live longer than that one.
+          local stays = string.match(slot == '1' and last or v[4], '^%S+ (%d+) ')
+          local lasts = stays and retention + stays - now
+          if not lasts or lasts <= retention or life < now + lasts - retention / 2 or life > now + lasts or life < now + retention and dead then
+            break
+          end
+          if type(redis.pcall('HDEL', KEYS[n], 't:' .. token, 'h:2', 'shares')) ~= 'number' then
+            break
+          end
+        else
+          if type(redis.pcall('HDEL', KEYS[n], 't:' .. token, 'h:' .. count)) ~= 'number' then
+            break
+          end
+          redis.call('HSET', KEYS[n], 'shares', int(count - 1) .. ' ' .. int(used - weight) .. ' ' .. earliest .. ' ' .. span)
+        end
+        if moved then
+          redis.call('HSET', KEYS[n], 'h:' .. slot, last, 't:' .. moved, 'h' .. slot)
+        end
+        replies[n], left = HELD, left - 1
+        break
+      end
+
+      -- The first who waits is there, and needs just what was held.
+      local field = 'w:' .. head
+      local waiter = redis.call('HGET', KEYS[n], field) or ''
+      local space = string.find(waiter, ' ', 1, true)
+      local ask, wweight, wttl, fences, alive, heard, client, owner, text =
+        string.match(waiter, '^ (%d+) (%d+) (%d+) (%d+) (%d+) (%d) (%S+) (%S+) (.*)$', space)
+      if not ask or owner ~= '-' or alive + 0 < now or alive + 0 > now + patience(wttl + 0)
+        or used - weight + wweight ~= tonumber(v[2]) then
+        break
+      end
+      local waiting, tail, next = (tonumber(v[9]) or 0) - 1, tonumber(v[8]), nil
+      if not tail then
+        break
+      elseif head + 1 <= tail then
+        next = int(head + 1)
+        if waiting < 1 or string.byte(client, -1) == NOTICE then
+          break
+        end
+      end
+
+      -- The lease that it gets outlasts the heartbeats of the others, and the key that lease.
+      local length = wttl + grace(wttl + 0)
+      local lasts, till = retention + length, int(now + length)
+      if not shares or till + 0 < earliest + 0 then
+        earliest, span = till, int(length)
+      end
+      if next and now + (tonumber(v[10]) or 0) / 3 > earliest + 0 or life < now + lasts - retention / 2
+        or life < now + retention and dead or not next and count == '1' and life > now + lasts then
+        break
+      end
+
+      -- Its client is there.
+      local id, secret = client, ''
+      local dot = string.find(client, '.', 1, true)
+      if dot then
+        id, secret = string.sub(client, 1, dot - 1), string.match(client, '^[^!]*', dot + 1)
+      elseif string.byte(client, -1) == NOTICE then
+        break
+      end
+      if heard == '1' then
+        listening[id] = listening[id] or redis.pcall('PUBSUB', 'NUMSUB', ARGV[1] .. id)[2] or -1
+        if listening[id] == 0 then
+          break
+        end
+      end
+
+      -- It holds the lock from now on, with numbers from first on: see numbers_after. What comes first
+      -- can be done although memory is full, and then so can the rest.
+      local us = string.sub('00000' .. clock[2], -6)
+      local now_us_text, now_text = clock[1] .. us, clock[1] .. string.sub(us, 1, 3)
+      local first, numbers = now_us + 1 - fences, nil
+      if first > high then
+        numbers = int(first) .. ' ' .. fences
+      else
+        numbers = int(high + 1) .. ' ' .. int(now_us - high)
+      end
+      local wtoken = string.sub(waiter, 1, space - 1)
+      record = wtoken .. ' ' .. till .. ' ' .. wttl .. ' ' .. wweight .. ' - ' .. numbers .. ' ' .. now_us_text .. ' ' .. now_text
+        .. ' ' .. client .. ' ' .. text
+      if next then
+        if type(redis.pcall('HDEL', KEYS[n], field, 't:' .. token)) ~= 'number' then
+          break
+        end
+        redis.call('HSET', KEYS[n], 'h:' .. count, record, 't:' .. wtoken, 'h' .. count, 'high', now_us_text,
+          'head', next, 'waiting', int(waiting))
+      else
+        if type(redis.pcall('HDEL', KEYS[n], field, 't:' .. token, 'head', 'waiting')) ~= 'number' then
+          break
+        end
+        redis.call('HSET', KEYS[n], 'h:' .. count, record, 't:' .. wtoken, 'h' .. count, 'high', now_us_text)
+      end
+      if shares then
+        redis.call('HSET', KEYS[n], 'shares', count .. ' ' .. int(used - weight + wweight) .. ' ' .. earliest .. ' ' .. span)
+      end
+      if moved then
+        redis.call('HSET', KEYS[n], 'h:' .. slot, last, 't:' .. moved, 'h' .. slot)
+      end
+      replies[n], left = HELD, left - 1
+      if client ~= '-' then
+        local told = string.sub(ARGV[4 + at], 3)
+        told = told == '-' and tag or told
+        local line = 'granted ' .. wtoken .. ' ' .. ask .. ' ' .. numbers .. (told ~= '-' and ' ' .. told or '')
+        news[id] = news[id] and news[id] .. '\n' .. line or line
+        secrets[id] = secret
+      end
+    until true
+    if not replies[n] then
+      passed[KEYS[n]] = true
+    end
+  end
+  -- Who was granted a lock is told last, see publish in lib/queue.lua.
+  for id, lines in pairs(news) do
+    redis.pcall('PUBLISH', ARGV[1] .. id, lines .. '\n' .. redis.sha1hex(secrets[id] .. lines .. secrets[id]))
+  end
+end
+if left == 0 then
+  return replies
+end

@@ -1,0 +1,222 @@
+package redisdriver
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/driver/internal/redisscript"
+)
+
+const (
+	// leastPatience and mostPatience bound how long a command may go unanswered before its
+	// connection counts as silent. Between them it is slowness times what the last answer took.
+	leastPatience = 250 * time.Millisecond
+	mostPatience  = time.Second
+	slowness      = 3
+	// answerTimeout bounds the wait for an answer where the client has no other connection, see
+	// within. It is the ReadTimeout that go-redis has by default.
+	answerTimeout = 5 * time.Second
+)
+
+// silence finds connections that have fallen silent. A NAT, a firewall or a load balancer may
+// forget the connections that there are, and tell nobody. What is written to one of them is
+// lost. go-redis notices after its ReadTimeout, for that connection. The next command takes
+// the next of them, although the server can be reached all the time.
+//
+// So when a command goes unanswered, all connections that are idle are tried at once, with a
+// short timeout. While that lasts they are nobody's, and a repeated command gets a fresh one.
+// Those that do not answer are closed, and only those.
+//
+// The wrong version relied on repeats: each of them took one silent connection out, and with
+// more of these than repeats a lease was lost.
+//
+// One timer watches all commands. It is set for the oldest of them when that is written, and
+// not again for those after it: it finds what is overdue then, and is set for the next.
+type silence struct {
+	rdb redis.UniversalClient
+
+	mu     sync.Mutex
+	took   time.Duration // what the last answer took
+	vigils vigil         // commands under way, the oldest first
+	timer  *time.Timer   // nil before the first command
+	set    bool
+	tried  map[*redis.Client]time.Time // when the idle connections of a node were
+	closed bool
+	wg     sync.WaitGroup
+}
+
+func newSilence(rdb redis.UniversalClient) *silence {
+	s := &silence{rdb: rdb, tried: map[*redis.Client]time.Time{}}
+	s.vigils.next, s.vigils.last = &s.vigils, &s.vigils
+	return s
+}
+
+// vigil watches one command. It is in a ring, in the order in which commands were written, until
+// the command is answered or overdue.
+type vigil struct {
+	call       redisscript.Call
+	began      time.Time
+	next, last *vigil
+}
+
+// watch begins to watch a command.
+func (s *silence) watch(call redisscript.Call) *vigil {
+	v := &vigil{call: call, began: time.Now()}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v.next, v.last = &s.vigils, s.vigils.last
+	v.last.next, v.next.last = v, v
+	if !s.set {
+		s.set = true
+		s.wake(s.patience())
+	}
+	return v
+}
+
+// wake sets the timer. The caller holds mu.
+func (s *silence) wake(after time.Duration) {
+	if s.timer == nil {
+		s.timer = time.AfterFunc(after, s.look)
+	} else {
+		s.timer.Reset(after)
+	}
+}
+
+// done ends a vigil.
+func (s *silence) done(v *vigil, answered bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.end(v)
+	if answered {
+		s.took = time.Since(v.began)
+	}
+}
+
+// end takes a vigil out of the ring, if it is there. The caller holds mu.
+func (s *silence) end(v *vigil) {
+	if v.next != nil {
+		v.last.next, v.next.last = v.next, v.last
+		v.next, v.last = nil, nil
+	}
+}
+
+// look tries the connections of what is overdue, and sets the timer for what is next.
+func (s *silence) look() {
+	s.mu.Lock()
+	patience := s.patience()
+	var overdue []redisscript.Call
+	for s.vigils.next != &s.vigils && time.Since(s.vigils.next.began) >= patience {
+		overdue = append(overdue, s.vigils.next.call)
+		s.end(s.vigils.next)
+	}
+	if s.set = s.vigils.next != &s.vigils; s.set {
+		s.wake(patience - time.Since(s.vigils.next.began))
+	}
+	s.mu.Unlock()
+	for _, call := range overdue {
+		go s.try(call.Key())
+	}
+}
+
+// patience is how long an answer may take. The caller holds mu.
+func (s *silence) patience() time.Duration {
+	return min(max(leastPatience, slowness*s.took), mostPatience)
+}
+
+// try tries the idle connections to the node that has the key. Pipelines have a pool of their
+// own.
+func (s *silence) try(key string) {
+	if !s.begin() {
+		return
+	}
+	defer s.wg.Done()
+	s.mu.Lock()
+	timeout := 2 * s.patience() // or a slow server would cost connections that are well
+	s.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	node, err := redisscript.Master(ctx, s.rdb, key)
+	if err != nil || !s.due(node, timeout) {
+		return
+	}
+	brief := node.WithTimeout(timeout)
+	var pings sync.WaitGroup
+	stats := node.PoolStats()
+	for range stats.IdleConns {
+		pings.Go(func() { _ = brief.Process(ctx, newPing(ctx)) })
+	}
+	if stats.PipelineStats != nil {
+		for range stats.PipelineStats.IdleConns {
+			pings.Go(func() {
+				pipe := brief.Pipeline()
+				_ = pipe.Process(ctx, newPing(ctx))
+				_, _ = pipe.Exec(ctx)
+			})
+		}
+	}
+	pings.Wait()
+}
+
+// begin notes that something goes on in the background. It reports false if the driver is
+// closed.
+func (s *silence) begin() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.wg.Add(1)
+	}
+	return !s.closed
+}
+
+// due reports whether to try the connections to a node. Of many callers that get no answer,
+// one does.
+func (s *silence) due(node *redis.Client, every time.Duration) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for other, at := range s.tried { // nodes of a Cluster go
+		if time.Since(at) >= every {
+			delete(s.tried, other)
+		}
+	}
+	_, lately := s.tried[node]
+	if !lately {
+		s.tried[node] = time.Now()
+	}
+	return !lately
+}
+
+// close returns when nothing goes on in the background.
+func (s *silence) close() {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.wg.Wait()
+}
+
+// ping is a PING that go-redis sends once: a repeat would try the same connection, or none.
+// Any answer will do, also that the user may not.
+type ping struct{ *redis.StatusCmd }
+
+func newPing(ctx context.Context) ping { return ping{redis.NewStatusCmd(ctx, "ping")} }
+
+// NoRetry keeps go-redis from repeating it.
+func (ping) NoRetry() bool { return true }
+
+// within returns rdb with a ReadTimeout of no more than limit, if it has a single connection for
+// pipelines, or for other commands: should that hang, there is no other. The result shares the
+// pool with rdb, but go-redis gives it none of the hooks. So it is for the case alone in which
+// a lease would be lost. A Cluster client cannot be told.
+func within(rdb redis.UniversalClient, pipelines bool, limit time.Duration) redis.UniversalClient {
+	c, one := rdb.(*redis.Client)
+	if !one {
+		return rdb
+	}
+	o := c.Options()
+	if o.PoolSize > 1 || pipelines && o.PipelinePoolSize >= 0 || o.ReadTimeout > 0 && o.ReadTimeout <= limit {
+		return rdb
+	}
+	return c.WithTimeout(limit)
+}
