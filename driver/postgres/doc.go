@@ -17,17 +17,17 @@
 //
 // To acquire a lock that is free is one query, and so is to release it. A waiter is one query
 // when it comes, one each third of its TTL, and none when it is served: the transaction that
-// releases a lock makes the first waiter the holder, and tells it with NOTIFY. All leases of a
-// client are renewed together, up to 256 in one query.
+// releases a lock makes the first waiter the holder, and tells it with NOTIFY. With synchronous
+// replication it is one when it is served, see there. All leases of a client are renewed
+// together, up to 256 in one query.
 //
 // A grant and a renewal wait for the disk. Steps whose loss in a crash costs no more than time do
 // not: to join the queue, to be refused, and to release a lock that nobody waits for, if
 // it had less than a minute left.
 //
-// A client takes connections from the pool for as long as a query takes, and once it has had to
-// wait keeps one more, of its own, to LISTEN. Give it a pool of its own of 2 to 8 connections. If
-// it shares the pool with transactions that wait for locks, those can have all of it, and
-// the holder has none to release with.
+// A client makes connections as the pool does that it is given, at most as many, and once it has
+// had to wait one more, to LISTEN. It takes none of that pool, where transactions that wait for a
+// lock could have all of them while its holder has none to release it with. 2 to 8 are enough.
 //
 // PostgreSQL commits transactions with a NOTIFY one at a time, and rouses every listening session of
 // the database for each. Some hundreds of clients that wait at the same time are fine, thousands are
@@ -51,11 +51,41 @@
 // PostgreSQL, for statements outside of a transaction; others are refused. With
 // synchronous_commit = off a crash can lose locks, and then there are two holders.
 //
+// # Synchronous replication
+//
+// Where synchronous_standby_names is set, a failover to such a standby makes no second holder:
+// nothing is trusted before a standby has confirmed it. That holds even if the wait for the
+// standby is cancelled, by pg_cancel_backend or otherwise. PostgreSQL then goes on with a
+// warning. The driver hears the warning, and does not believe the answer. A waiter that is served
+// asks once more, and so has a commit of its own to rely on. While no standby answers there are
+// no grants and no renewals: leases are lost when their TTL is over.
+//
+// It does not hold for sessions with synchronous_commit = local or off, nor for a standby that is
+// not among those names. Of several that are, promote one that all commits waited for: with
+// FIRST 1 (a, b) or ANY 1 (a, b) another may lack the last grants, unless it is the one that is
+// furthest ahead of all. To empty synchronous_standby_names ends the waits as if a standby had
+// confirmed, so no standby from before may be promoted after that. With remote_write a standby whose
+// machine crashes may forget.
+//
+// # A server that does not answer
+//
+// A call is given up after a third of the TTL, at least 0.5 s and at most 3 s, and so is the
+// connection that it used; those that were idle are made anew. List may take a minute. To
+// connect may take 3 s, unless connect_timeout says otherwise. So if the host of the server dies
+// without a word, and its successor answers at the same address, a lease of 10 s is not lost. A
+// LISTEN connection that is silent is found within 12 s; heartbeats do its work until then.
+//
+// For the server to notice a client whose host has died, and free what that one's transactions have
+// locked, set tcp_user_timeout = 10s there, or tcp_keepalives_idle and its kin.
+//
 // # Poolers
 //
-// No lock is tied to a session, so the pool may connect to a PgBouncer in any mode, with a
-// [pgx.QueryExecMode] that it allows. LISTEN needs a session: in transaction mode give the driver a
-// direct connection with [WithListenConfig], or waiters ask every 50 to 250 ms instead.
+// No lock is tied to a session, so the pool may connect to a PgBouncer in any mode. If prepared
+// statements are lost on the way, as in transaction mode, the driver does without them from then
+// on. LISTEN needs a session: in transaction mode give the driver a direct connection with
+// [WithListenConfig], or waiters ask every 50 to 250 ms instead. The driver finds such a pooler
+// by comparing backends, and sends it no LISTEN. In session mode keep
+// server_reset_query = DISCARD ALL, the default: it shows that a waiter has gone.
 //
 // # Fencing
 //
@@ -65,9 +95,10 @@
 //
 // or holdfast.fenced(name, fence, 'rwmutex') or 'semaphore'. That fails unless the lock is held
 // with that fence, and from then on nobody else gets the lock until the transaction has ended,
-// even if the lease ends before, or is taken by force. So a process that is paused between the
-// check and the commit does no damage. Renewals are not held up by it. Others wait for it,
-// so such a transaction should be short, and its holder should release the lock after it.
+// even if the lease ends before, or is taken by force. Attach and Downgrade are retried until then.
+// So a process that is paused between the check and the commit does no damage. Renewals are not
+// held up by it. Others wait for it, so such a transaction should be short. Its holder must release
+// the lock after it: within one client a released lock passes on without a word to the database.
 //
 // # Why a grant can be trusted
 //
@@ -81,9 +112,10 @@
 //   - Tombstones and places are rows of their own. A place is never used again, so a waiter that
 //     was dropped returns to it (5, 10).
 //   - A push: NOTIFY is sent when the transaction commits. Nobody hears of a grant that did not
-//     happen, and none is made without the news of it (7).
-//   - A waiter whose client has gone is passed over: its listening session has ended, as
-//     pg_stat_get_activity tells. That is asked only of sessions that have lately been heard (7).
+//     happen, and none is made without the news of it (7). With synchronous replication the news
+//     is to ask.
+//   - A waiter whose client has gone is passed over: its listening session has ended, and
+//     with it an advisory lock. That is asked only of sessions that have lately been heard (7).
 //   - Fences are the server's time in µs, as on Redis, and the last one is in the row of the lock,
 //     which stays for at least a minute after that (12).
 //   - Failover: with synchronous replication the standby knows every grant; its clock takes over,

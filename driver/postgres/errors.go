@@ -86,9 +86,17 @@ func passes(code string) bool {
 		code == "25006" // read-only transaction: this is a standby, for now
 }
 
+// unprepared reports whether a statement was not there, or another in its place, that had been
+// prepared on this connection: a pooler has changed the session behind it. Nothing was executed.
+func unprepared(err error) bool {
+	var answer *pgconn.PgError
+	return errors.As(err, &answer) && (answer.Code == "26000" || answer.Code == "42P05")
+}
+
 // advices say what to do about answers that do not pass by themselves.
 var advices = map[string]string{
 	"3F000": "run pgdriver.Migrate once", // invalid schema name
 	"42883": "run pgdriver.Migrate once", // undefined function
+	"55P03": "a transaction that counts on the lease is open, see holdfast.fenced, or lock_timeout is short",
 	"42501": "grant the user the rights that the documentation of package pgdriver lists",
 }

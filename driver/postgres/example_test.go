@@ -45,7 +45,7 @@ func Example() {
 
 // Behind a PgBouncer in transaction mode, waiters need a connection that is not.
 func ExampleWithListenConfig() {
-	pool, err := pgxpool.New(context.Background(), "postgres://app@bouncer/shop?default_query_exec_mode=exec")
+	pool, err := pgxpool.New(context.Background(), "postgres://app@bouncer/shop")
 	if err != nil {
 		log.Fatal(err)
 	}

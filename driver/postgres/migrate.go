@@ -8,8 +8,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// version is that of the schema in sql. A change of any file there needs another one.
-const version = 1
+// version is that of the schema in sql. A change of any file there needs another one. Clients of
+// the version before go on with the new functions, so these keep their arguments and results;
+// testdata has each version that may be found.
+const version = 2
 
 //go:embed sql/*.sql
 var files embed.FS
@@ -23,8 +25,11 @@ var parts = []string{
 
 // Migrate makes the schema holdfast in the database that conn leads to: its tables, and a
 // function for each operation. Run it where you migrate your own tables, as a user that may
-// create a schema. In a transaction it takes effect with that. If the schema is there it does
-// nothing, so it may be run at every start, and by many at a time.
+// create a schema, or that owns an empty schema holdfast. In a transaction it takes effect with
+// that. If the schema is there and not older than this package it does nothing, so it may be run
+// at every start, and by many at a time. In an older one it replaces the functions, as the user
+// that owns them. Programs that still have the older package may go on meanwhile. Those that have
+// this one need it to be called before: in an older schema their waiters ask every 50 to 250 ms.
 //
 // conn is a [pgx.Conn], a [pgx.Tx] or a pool.
 func Migrate(ctx context.Context, conn interface {
@@ -36,10 +41,17 @@ func Migrate(ctx context.Context, conn interface {
 			return err
 		}
 		var there bool
-		if err := tx.QueryRow(ctx, `SELECT to_regclass('holdfast.version') IS NOT NULL`).Scan(&there); err != nil || there {
+		if err := tx.QueryRow(ctx, `SELECT to_regclass('holdfast.version') IS NOT NULL`).Scan(&there); err != nil {
 			return err
 		}
-		for _, part := range parts {
+		missing, installed := parts, 0
+		if there {
+			if err := tx.QueryRow(ctx, `SELECT max(version) FROM holdfast.version`).Scan(&installed); err != nil || installed >= version {
+				return err
+			}
+			missing = parts[1:] // all but the tables
+		}
+		for _, part := range missing {
 			text, err := files.ReadFile("sql/" + part + ".sql")
 			if err != nil {
 				return err

@@ -40,13 +40,14 @@ const (
 type news struct {
 	connect func(context.Context) (*pgx.Conn, error)
 	ping    func(ctx context.Context, client string) error
-	id      string // of this client; its channel is holdfast_<id>
+	session func(context.Context) (uint32, error) // of the pool that ran a statement: its backend
+	id      string                                // of this client; its channel is holdfast_<id>
 
 	mu      sync.Mutex
 	tokens  map[string]*token
 	waiting int           // tokens that were last answered Queued
 	live    bool          // the subscription has heard a ping
-	backend int32         // its process, while it is live
+	number  int32         // its session's, while it is live
 	changes int           // how often live has changed
 	mute    bool          // no news comes in until somebody mends that
 	deaf    int           // subscriptions in a row that heard nothing
@@ -94,7 +95,10 @@ func (n *news) prepare(ctx context.Context) {
 	}
 }
 
-var errSilent = errors.New("pgdriver: a ping was not heard")
+var (
+	errSilent = errors.New("pgdriver: a ping was not heard")
+	errUntied = errors.New("pgdriver: a pooler has statements of one connection run in several sessions")
+)
 
 // listen keeps a subscription until the client is closed.
 func (n *news) listen(ctx context.Context) {
@@ -134,15 +138,18 @@ func (n *news) subscribe(ctx context.Context) error {
 		defer cancel()
 		_ = conn.Close(bounded)
 	}()
-	var backend int32
+	if err := n.tied(ctx, conn); err != nil {
+		return err
+	}
 	if _, err := conn.Exec(ctx, "LISTEN holdfast_"+n.id); err != nil {
 		return err
 	}
-	if err := conn.QueryRow(ctx, "SELECT pg_backend_pid()").Scan(&backend); err != nil {
+	var number int32
+	if err := conn.QueryRow(ctx, "SELECT holdfast.hear()").Scan(&number); err != nil {
 		return err
 	}
 	heard := make(chan struct{}, 1)
-	pinging.Go(func() { n.pings(ctx, heard, backend, end) })
+	pinging.Go(func() { n.pings(ctx, heard, number, end) })
 	for {
 		note, err := conn.WaitForNotification(ctx)
 		if err != nil {
@@ -162,9 +169,38 @@ func (n *news) subscribe(ctx context.Context) error {
 	}
 }
 
+// tied fails if a pooler gives the connection another session for each transaction. LISTEN and a
+// lock would stay behind in one of them, which others use.
+//
+// Such a pooler hands out the session that was last in use. So the wrong version, which asks
+// this connection twice, sees the same one; a statement of the pool in between shows it.
+func (n *news) tied(ctx context.Context, conn *pgx.Conn) error {
+	var first uint32
+	for range 3 {
+		var here uint32
+		if err := conn.QueryRow(ctx, "SELECT pg_backend_pid()").Scan(&here); err != nil {
+			return err
+		}
+		if here == conn.PgConn().PID() {
+			return nil // no pooler is between
+		}
+		other, err := n.session(ctx)
+		if err != nil {
+			return err
+		}
+		if first == 0 {
+			first = here
+		}
+		if other == here || first != here {
+			return errUntied
+		}
+	}
+	return nil
+}
+
 // pings sends pings, at once and then while anybody waits, and ends the subscription when one
 // is not heard.
-func (n *news) pings(ctx context.Context, heard <-chan struct{}, backend int32, end func(error)) {
+func (n *news) pings(ctx context.Context, heard <-chan struct{}, number int32, end func(error)) {
 	for {
 		bounded, cancel := context.WithTimeout(ctx, pingTimeout)
 		err := n.ping(bounded, n.id)
@@ -176,7 +212,7 @@ func (n *news) pings(ctx context.Context, heard <-chan struct{}, backend int32, 
 		if err == nil {
 			select {
 			case <-heard:
-				n.alive(true, backend)
+				n.alive(true, number)
 			case <-bounded.Done():
 				end(errSilent)
 			}
@@ -227,7 +263,7 @@ func (n *news) lost(err error) {
 	case silent:
 		n.deaf++
 	}
-	if (n.deaf >= 2 || refused(err)) && !n.mute {
+	if (n.deaf >= 2 || refused(err) || errors.Is(err, errUntied)) && !n.mute {
 		n.mute = true
 		reason = "mute"
 	}
@@ -250,7 +286,7 @@ func refused(err error) bool {
 
 // alive notes that the subscription is live, or has ended, and makes every waiter ask when
 // that changes: news may have been missed before it was there, or while it was broken.
-func (n *news) alive(live bool, backend int32) {
+func (n *news) alive(live bool, number int32) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	// Last: a waiter that goes on because of it must not find that news may have been missed.
@@ -261,7 +297,7 @@ func (n *news) alive(live bool, backend int32) {
 	if live == n.live {
 		return
 	}
-	n.live, n.backend = live, backend
+	n.live, n.number = live, number
 	n.changes++
 	for _, t := range n.tokens {
 		if t.queued {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -16,7 +17,8 @@ import (
 
 // Driver keeps locks in PostgreSQL.
 type Driver struct {
-	pool    *pgxpool.Pool
+	pool    *pgxpool.Pool // see callers
+	mode    atomic.Int32  // the pgx.QueryExecMode of calls
 	news    *news
 	sweeper sweeper
 }
@@ -47,20 +49,25 @@ func (f optionFunc) apply(d *Driver) { f(d) }
 // connect as the pool does.
 func WithListenConfig(c *pgx.ConnConfig) Option {
 	c = c.Copy()
+	hasten(c)
 	return optionFunc(func(d *Driver) {
 		d.news.connect = func(ctx context.Context) (*pgx.Conn, error) { return pgx.ConnectConfig(ctx, c) }
 	})
 }
 
-// New returns a driver that calls the functions of the schema holdfast through pool, see
-// [Migrate], and does not close it. It panics if pool is nil.
+// New returns a driver that calls the functions of the schema holdfast, see [Migrate], in the
+// database of pool. It connects as pool does, at most as often, and beside it: it takes none
+// of the connections of pool, and does not close it. It panics if pool is nil.
 func New(pool *pgxpool.Pool, opts ...Option) *Driver {
 	if pool == nil {
 		panic("pgdriver: nil pool")
 	}
-	d := &Driver{pool: pool}
+	d := &Driver{}
+	d.pool = d.callers(pool)
+	d.mode.Store(int32(pool.Config().ConnConfig.DefaultQueryExecMode))
 	d.news = newNews(d.ping)
 	d.news.connect = d.connect
+	d.news.session = d.session
 	for _, o := range opts {
 		o.apply(d)
 	}
@@ -79,19 +86,6 @@ func (d *Driver) connect(ctx context.Context) (*pgx.Conn, error) {
 	return pgx.ConnectConfig(ctx, c.ConnConfig)
 }
 
-// call calls a function, and scans the row that it returns.
-func (d *Driver) call(ctx context.Context, into []any, sql string, args ...any) error {
-	conn, err := d.pool.Acquire(ctx)
-	if err != nil {
-		return unsent(err)
-	}
-	defer conn.Release()
-	if err := conn.QueryRow(ctx, sql, args...).Scan(into...); err != nil {
-		return classify(err)
-	}
-	return nil
-}
-
 // Acquire implements [driver.Driver].
 func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, error) {
 	if err := valid(r); err != nil {
@@ -103,18 +97,22 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 	}
 	t := d.news.expect(r)
 	wait := r.Wait && d.news.tried()
+	var most *int64 // may wait; nil for as many as there are
+	if r.MaxWaiters > 0 {
+		most = &r.MaxWaiters
+	}
 	for {
 		place, listener, changes := d.news.seat(t)
 		var status string
 		var fence, fences, seat, size *int64
 		var retry *time.Duration
 		var tag *string
-		err := d.call(ctx, []any{&status, &fence, &fences, &seat, &retry, &tag, &size}, `
+		err := d.call(ctx, r.TTL, []any{&status, &fence, &fences, &seat, &retry, &tag, &size}, `
 			SELECT status, fence, fences, place, retry, tag, size FROM holdfast.acquire($1::text, $2::bytea, $3::text, $4::bigint,
 				$5::interval, $6::bigint, $7::boolean, $8::bigint, $9::bigint, $10::bytea, $11::boolean, $12::boolean,
-				$13::text, $14::text, $15::integer, $16::bigint)`,
+				$13::text, $14::text, $15::integer, $16::bigint, $17::bigint)`,
 			r.Kind, []byte(r.Name), r.Token, int64(r.Ask), r.TTL, useful(r.Fences), shared(r), weight(r), limit(r), owner(r),
-			wait, r.Notice, printable(r.Holder), d.news.client(r), listener, place)
+			wait, r.Notice, printable(r.Holder), d.news.client(r), listener, place, most)
 		if err != nil {
 			d.news.failed(t, !errors.Is(err, driver.ErrNotExecuted), ctx.Err() != nil)
 			return driver.Grant{}, err
@@ -135,6 +133,8 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 		switch status {
 		case "busy":
 			return driver.Grant{Status: driver.Busy, RetryAfter: value(retry), HolderTag: value(tag)}, nil
+		case "full":
+			return driver.Grant{Status: driver.Full, HolderTag: value(tag)}, nil
 		case "conflict":
 			return driver.Grant{}, refusal("%w: %d, not %d", driver.ErrLimitConflict, value(size), r.Limit)
 		case "exceeded":
@@ -149,11 +149,13 @@ func (d *Driver) Renew(ctx context.Context, leases []driver.Lease) []error {
 	n := len(leases)
 	kinds, names, tokens := make([]string, n), make([][]byte, n), make([]string, n)
 	ttls, tags := make([]time.Duration, n), make([]*string, n)
+	shortest := driver.MaxTTL
 	for i, l := range leases {
+		shortest = min(shortest, l.TTL)
 		kinds[i], names[i], tokens[i], ttls[i], tags[i] = string(l.Kind), []byte(l.Name), l.Token, l.TTL, tag(l)
 	}
 	var wanted []*bool
-	err := d.call(ctx, []any{&wanted}, `SELECT array_agg(r.wanted ORDER BY r.i)
+	err := d.call(ctx, shortest, []any{&wanted}, `SELECT array_agg(r.wanted ORDER BY r.i)
 		FROM holdfast.renew($1::text[], $2::bytea[], $3::text[], $4::interval[], $5::text[]) r`,
 		kinds, names, tokens, ttls, tags)
 	errs := make([]error, n)
@@ -175,20 +177,20 @@ func (d *Driver) Release(ctx context.Context, l driver.Lease) error {
 	if sent := d.news.forget(l.Token); !sent && !l.Unsettled {
 		return driver.ErrNotHeld // no ask was sent, nor will one be
 	}
-	return d.held(ctx, `SELECT holdfast.release($1::text, $2::bytea, $3::text, $4::text, $5::boolean)`,
+	return d.held(ctx, l.TTL, `SELECT holdfast.release($1::text, $2::bytea, $3::text, $4::text, $5::boolean)`,
 		l.Kind, []byte(l.Name), l.Token, tag(l), l.Unsettled)
 }
 
 // ForceRelease implements [driver.Forcer]. A transaction that counts on the lease, see the
 // package documentation, keeps the lock from others until it has ended.
 func (d *Driver) ForceRelease(ctx context.Context, k driver.Kind, name string) error {
-	return d.held(ctx, `SELECT holdfast.force($1::text, $2::bytea)`, k, []byte(name))
+	return d.held(ctx, 0, `SELECT holdfast.force($1::text, $2::bytea)`, k, []byte(name))
 }
 
 // held calls a function that tells whether there was something to act on.
-func (d *Driver) held(ctx context.Context, sql string, args ...any) error {
+func (d *Driver) held(ctx context.Context, ttl time.Duration, sql string, args ...any) error {
 	var had bool
-	if err := d.call(ctx, []any{&had}, sql, args...); err != nil {
+	if err := d.call(ctx, ttl, []any{&had}, sql, args...); err != nil {
 		return err
 	}
 	if !had {
@@ -208,7 +210,7 @@ func (d *Driver) Downgrade(ctx context.Context, l driver.Lease, weight int64) er
 		return refusal("a weight of %d", weight)
 	}
 	var status string
-	err := d.call(ctx, []any{&status}, `SELECT holdfast.downgrade($1::text, $2::bytea, $3::text, $4::boolean, $5::bigint)`,
+	err := d.call(ctx, l.TTL, []any{&status}, `SELECT holdfast.downgrade($1::text, $2::bytea, $3::text, $4::boolean, $5::bigint)`,
 		l.Kind, []byte(l.Name), l.Token, l.Kind == driver.RWMutex, weight)
 	switch {
 	case err != nil:
@@ -227,7 +229,7 @@ func (d *Driver) Resize(ctx context.Context, name, token string, limit int64) er
 		return refusal("a limit of %d", limit)
 	}
 	var done any
-	return d.call(ctx, []any{&done}, `SELECT holdfast.resize($1::bytea, $2::text, $3::bigint)::text`, []byte(name), token, limit)
+	return d.call(ctx, 0, []any{&done}, `SELECT holdfast.resize($1::bytea, $2::text, $3::bigint)::text`, []byte(name), token, limit)
 }
 
 // Notices implements [driver.Notifier].
@@ -237,7 +239,7 @@ func (d *Driver) Notices() bool { return true }
 func (d *Driver) Extend(ctx context.Context, l driver.Lease, fences int64) (driver.Grant, error) {
 	var wanted *bool
 	var fence, given *int64
-	err := d.call(ctx, []any{&wanted, &fence, &given}, `
+	err := d.call(ctx, l.TTL, []any{&wanted, &fence, &given}, `
 		SELECT wanted, fence, fences FROM holdfast.extend($1::text, $2::bytea, $3::text, $4::interval, $5::bigint)`,
 		l.Kind, []byte(l.Name), l.Token, l.TTL, useful(fences))
 	if err != nil {
@@ -261,7 +263,7 @@ func (d *Driver) Attach(ctx context.Context, old driver.Lease, r *driver.Request
 	var fence, fences, weight *int64
 	var shared *bool
 	var owner []byte
-	err := d.call(ctx, []any{&fence, &fences, &shared, &weight, &owner}, `
+	err := d.call(ctx, r.TTL, []any{&fence, &fences, &shared, &weight, &owner}, `
 		SELECT fence, fences, shared, weight, owner FROM holdfast.attach($1::text, $2::bytea, $3::text, $4::text, $5::bigint,
 			$6::interval, $7::bigint, $8::boolean, $9::text, $10::text, $11::integer)`,
 		r.Kind, []byte(r.Name), old.Token, r.Token, int64(r.Ask), r.TTL, useful(r.Fences), r.Notice, printable(r.Holder),
@@ -288,7 +290,7 @@ func (d *Driver) Detach(l driver.Lease) { d.news.forget(l.Token) }
 // RaiseFence implements [driver.FenceRaiser].
 func (d *Driver) RaiseFence(ctx context.Context, l driver.Lease, fence, fences int64) (int64, error) {
 	var raised *int64
-	err := d.call(ctx, []any{&raised}, `SELECT holdfast.raise($1::text, $2::bytea, $3::text, $4::bigint, $5::bigint)`,
+	err := d.call(ctx, l.TTL, []any{&raised}, `SELECT holdfast.raise($1::text, $2::bytea, $3::text, $4::bigint, $5::bigint)`,
 		l.Kind, []byte(l.Name), l.Token, fence, max(fences, 1))
 	if err == nil && raised == nil {
 		err = driver.ErrNotHeld
@@ -299,12 +301,6 @@ func (d *Driver) RaiseFence(ctx context.Context, l driver.Lease, fence, fences i
 // Inspect implements [driver.Inspector].
 func (d *Driver) Inspect(ctx context.Context, k driver.Kind, name string) (driver.Info, error) {
 	info := driver.Info{Name: name}
-	rows, err := d.pool.Query(ctx, `
-		SELECT held, shared, weight, owner, holder, since, fence, last, remaining, size, resized
-		FROM holdfast.inspect($1::text, $2::bytea)`, k, []byte(name))
-	if err != nil {
-		return info, classify(err)
-	}
 	var held, shared *bool
 	var weight, fence, last *int64
 	var owner []byte
@@ -313,7 +309,7 @@ func (d *Driver) Inspect(ctx context.Context, k driver.Kind, name string) (drive
 	var left *time.Duration
 	var size int64
 	var resized bool
-	_, err = pgx.ForEachRow(rows, []any{&held, &shared, &weight, &owner, &holder, &since, &fence, &last, &left, &size, &resized}, func() error {
+	err := d.rows(ctx, mostTime, []any{&held, &shared, &weight, &owner, &holder, &since, &fence, &last, &left, &size, &resized}, func() error {
 		if k == driver.Semaphore && (resized || held != nil) {
 			info.Limit = size
 		}
@@ -332,27 +328,33 @@ func (d *Driver) Inspect(ctx context.Context, k driver.Kind, name string) (drive
 			info.Queue = append(info.Queue, driver.Waiter{Holder: *holder, Shared: *shared, Weight: *weight, Owner: string(owner)})
 		}
 		return nil
-	})
-	if err != nil {
-		return info, classify(err)
-	}
-	return info, nil
+	}, `
+		SELECT held, shared, weight, owner, holder, since, fence, last, remaining, size, resized
+		FROM holdfast.inspect($1::text, $2::bytea)`, k, []byte(name))
+	return info, err
 }
 
 // OnReconnect implements [driver.Reporter].
 func (d *Driver) OnReconnect(f func(reason string)) { d.news.onReconnect(f) }
 
-// Close implements [driver.Driver]: it ends the connection for news.
+// Close implements [driver.Driver]: it ends the connections that the driver has made.
 func (d *Driver) Close() error {
 	d.sweeper.close()
 	d.news.close()
+	d.pool.Close()
 	return nil
 }
 
 // ping sends a client its own news, the way that all news goes.
 func (d *Driver) ping(ctx context.Context, client string) error {
 	var done any
-	return d.call(ctx, []any{&done}, `SELECT holdfast.tell($1::text, 'ping')::text`, client)
+	return d.call(ctx, 0, []any{&done}, `SELECT concat(holdfast.lazily(), holdfast.tell($1::text, 'ping'))`, client)
+}
+
+// session returns the backend of some session of the pool.
+func (d *Driver) session(ctx context.Context) (pid uint32, err error) {
+	err = d.call(ctx, 0, []any{&pid}, `SELECT pg_backend_pid()`)
+	return pid, err
 }
 
 // all is the weight of an exclusive hold of what is no semaphore, and the size of that.

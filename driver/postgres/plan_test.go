@@ -89,6 +89,86 @@ func TestEveryStatementUsesAnIndex(t *testing.T) {
 	}
 }
 
+// A crowd that has taken turns leaves pages of dead rows, whether or not somebody can clean them
+// up. Whatever the server has counted of them, those who wait are read in their order, and those
+// who hold by an index of theirs; both read few pages, and what is dead is read once.
+func TestQueueOfACrowdIsReadByItsIndexAmongDeadPages(t *testing.T) {
+	t.Parallel()
+	for name, then := range map[string]string{
+		"as it grew":           ``,
+		"analyzed":             `ANALYZE holdfast.lock, holdfast.claim, holdfast.tombstone`,
+		"vacuumed":             `VACUUM ANALYZE holdfast.lock, holdfast.claim, holdfast.tombstone`,
+		"with few dead":        `VACUUM FULL ANALYZE holdfast.claim`,
+		"analyzed when vacant": `DELETE FROM holdfast.claim WHERE NOT held; ANALYZE holdfast.claim`,
+		"seen by an old one":   `ANALYZE holdfast.claim`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := start(t, "-c", "autovacuum=off")
+			var plans []string
+			ctx := t.Context()
+			pool := s.pool(t, func(c *pgxpool.Config) {
+				c.MaxConns = 1
+				c.ConnConfig.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) {
+					if strings.Contains(n.Message, "plan:") {
+						plans = append(plans, n.Message)
+					}
+				}
+				c.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+					_, err := conn.Exec(ctx, `LOAD 'auto_explain'; SET auto_explain.log_min_duration = 0;
+						SET auto_explain.log_nested_statements = on; SET client_min_messages = log;`)
+					return err
+				}
+			})
+			a := store{s.Server, pool}.asker(t)
+			a.granted(request("t", long))
+			if name == "seen by an old one" {
+				tx, err := s.Begin(ctx)
+				require.NoError(t, err)
+				defer func() { _ = tx.Rollback(context.Background()) }()
+				_, err = tx.Exec(ctx, `SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; SELECT FROM holdfast.lock`)
+				require.NoError(t, err)
+			}
+			for range 40 {
+				_, err := s.Exec(ctx, `DELETE FROM holdfast.claim WHERE NOT held; INSERT INTO holdfast.claim
+					(lock, token, held, shared, weight, ttl, until, ask, wants, notice, holder, client, place, asks)
+					SELECT l.id, 'waiter ' || i, false, false, l.size, '1 hour', now() + interval '1 hour', 1, 1, false, '', 'client',
+						nextval('holdfast.place'), now() + interval '1 hour' FROM generate_series(1, 64) i, holdfast.lock l;
+					UPDATE holdfast.claim SET held = true, since = now(), fence = 1, last = 1, fences = 1 WHERE token < 'waiter 3' AND NOT held;
+					UPDATE holdfast.claim SET held = false WHERE token LIKE 'waiter%' AND held`)
+				require.NoError(t, err)
+			}
+			for _, sql := range strings.Split(then, ";") {
+				_, err := s.Exec(ctx, sql)
+				require.NoError(t, err)
+			}
+			for i := range 12 { // after five runs a plan is kept
+				waiter := request(fmt.Sprint("w", i), long)
+				waiter.Wait = true
+				require.Equal(t, driver.Queued, a.ask(waiter).Status)
+				a.release(waiter.Token)
+			}
+			queues, holders := 0, 0
+			for _, plan := range plans {
+				require.NotContains(t, plan, "Seq Scan", plan)
+				require.NotContains(t, plan, "Bitmap", plan)
+				if strings.Contains(plan, "NOT w.held ORDER BY w.place\n") {
+					queues++
+					require.Contains(t, plan, "claim_queue", plan)
+					require.NotContains(t, plan, "Sort Key", plan)
+				}
+				if strings.Contains(plan, "sum(c.weight)") {
+					holders++
+					require.Contains(t, plan, "claim_holders", plan)
+				}
+			}
+			t.Logf("%d plans, %d of queues, %d of holders", len(plans), queues, holders)
+			require.NotZero(t, queues)
+			require.NotZero(t, holders)
+		})
+	}
+}
+
 // operate calls every function, as a token of its own that finds the mutex l in whatever state.
 func operate(a asker, token string) {
 	a.Helper()
@@ -128,4 +208,44 @@ func operate(a asker, token string) {
 		}
 	}
 	require.NoError(a, a.Resize(ctx, "lock 6", "resize-"+token+time.Now().String()[11:27], 3))
+}
+
+// The planner puts a price on what it is told to avoid. Where that cannot be avoided the price
+// has the server compile the plan, which takes longer than all else.
+func TestNoPlanIsCompiled(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	var plans []string
+	s.Pool = s.pool(t, func(c *pgxpool.Config) {
+		c.MaxConns = 1
+		c.ConnConfig.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) { plans = append(plans, n.Message) }
+		c.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+			_, err := conn.Exec(ctx, `LOAD 'auto_explain'; SET auto_explain.log_min_duration = 0; SET auto_explain.log_analyze = on;
+				SET auto_explain.log_nested_statements = on; SET client_min_messages = log`)
+			return err
+		}
+	})
+	a := s.asker(t)
+	none := lease("none", long) // of a lock that is not there, as is all that it waits behind
+	waiter := request("none", long)
+	for _, f := range []func() error{
+		func() error { _, err := a.Attach(t.Context(), none, waiter); return err },
+		func() error {
+			return a.Downgrade(t.Context(), driver.Lease{Kind: driver.RWMutex, Name: "l", Token: "none", TTL: long}, 1)
+		},
+		func() error { return a.ForceRelease(t.Context(), none.Kind, none.Name) },
+		func() error { return a.Renew(t.Context(), []driver.Lease{none, none})[0] },
+		func() error { _, err := a.Extend(t.Context(), none, 1); return err },
+		func() error { _, err := a.RaiseFence(t.Context(), none, 1, 1); return err },
+		func() error { return a.Release(t.Context(), none) },
+	} {
+		require.ErrorIs(t, f(), driver.ErrNotHeld)
+	}
+	operate(a, "t")
+	_, err := s.Exec(t.Context(), `SELECT holdfast.sweep()`)
+	require.NoError(t, err)
+	require.Greater(t, len(plans), 100)
+	for _, plan := range plans {
+		require.NotContains(t, plan, "JIT:", plan)
+	}
 }

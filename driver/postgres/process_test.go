@@ -206,7 +206,7 @@ func (a *arena) line(ps []*redistest.Process) {
 // listening is how many clients listen for news.
 func (a *arena) listening() (n int) {
 	a.Helper()
-	require.NoError(a, a.QueryRow(a.Context(), `SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'SELECT pg_backend_pid%'`).Scan(&n))
+	require.NoError(a, a.QueryRow(a.Context(), `SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'SELECT holdfast.hear%'`).Scan(&n))
 	return n
 }
 

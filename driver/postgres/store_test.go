@@ -168,6 +168,15 @@ func TestLeaseBeginsWhenTheRowOfTheLockIsFree(t *testing.T) {
 	require.GreaterOrEqual(t, until.Sub(before), long)
 }
 
+// reconnected waits until the driver has found out that its connections are gone.
+func (a asker) reconnected() {
+	a.Helper()
+	require.Eventually(a, func() bool {
+		_, err := a.Inspect(a.Context(), driver.Mutex, "l")
+		return err == nil
+	}, patience, 10*time.Millisecond)
+}
+
 func TestGrantsAndRenewalsSurviveACrashOfTheServer(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -175,7 +184,7 @@ func TestGrantsAndRenewalsSurviveACrashOfTheServer(t *testing.T) {
 	first := a.granted(request("a", time.Hour))
 	s.Kill()
 	s.Restart()
-	require.Eventually(t, func() bool { return s.Ping(t.Context()) == nil }, patience, 10*time.Millisecond)
+	a.reconnected()
 	info, err := a.Inspect(t.Context(), driver.Mutex, "l")
 	require.NoError(t, err)
 	require.Len(t, info.Holders, 1)
@@ -187,7 +196,7 @@ func TestGrantsAndRenewalsSurviveACrashOfTheServer(t *testing.T) {
 	require.Equal(t, driver.Queued, a.ask(waiter).Status)
 	s.Kill()
 	s.Restart()
-	require.Eventually(t, func() bool { return s.Ping(t.Context()) == nil }, patience, 10*time.Millisecond)
+	a.reconnected()
 	info, err = a.Inspect(t.Context(), driver.Mutex, "l")
 	require.NoError(t, err)
 	require.Len(t, info.Holders, 1)
@@ -197,7 +206,7 @@ func TestGrantsAndRenewalsSurviveACrashOfTheServer(t *testing.T) {
 	require.NoError(t, a.Release(t.Context(), lease("a", time.Hour)))
 	s.Kill() // The grant that went with the release
 	s.Restart()
-	require.Eventually(t, func() bool { return s.Ping(t.Context()) == nil }, patience, 10*time.Millisecond)
+	a.reconnected()
 	require.Greater(t, a.granted(waiter), first) // is there.
 	info, err = a.Inspect(t.Context(), driver.Mutex, "l")
 	require.NoError(t, err)
@@ -420,7 +429,7 @@ func TestListenIsMadeAgain(t *testing.T) {
 	for len(news) > 0 {
 		<-news
 	}
-	_, err := s.Exec(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'SELECT pg_backend_pid%'`)
+	_, err := s.Exec(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'SELECT holdfast.hear%'`)
 	require.NoError(t, err)
 	expect := func(want driver.Grant) {
 		t.Helper()

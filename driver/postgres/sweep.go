@@ -48,7 +48,7 @@ func (s *sweeper) close() {
 func (d *Driver) sweep(ctx context.Context) error {
 	for {
 		var looked int
-		err := d.call(ctx, []any{&looked}, `SELECT holdfast.sweep()`)
+		err := d.call(ctx, 0, []any{&looked}, `SELECT holdfast.sweep()`)
 		if err != nil || looked == 0 {
 			return err
 		}

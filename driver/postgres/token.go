@@ -48,14 +48,14 @@ func (n *news) expect(r *driver.Request) *token {
 	return t
 }
 
-// seat returns the place of a token in the queue, the backend that serves the channel if it
+// seat returns the place of a token in the queue, the number of the session that serves the channel if it
 // surely does, and the number of changes of the subscription so far: an ask is about to be sent.
 func (n *news) seat(t *token) (place *int64, listener *int32, changes int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.live {
-		backend := n.backend
-		listener = &backend
+		number := n.number
+		listener = &number
 	}
 	return t.place, listener, n.changes
 }
@@ -147,7 +147,7 @@ func (n *news) wait(t *token, waits bool) {
 }
 
 // hear passes on what a notification says: "granted token ask fence fences [tag]", "ask
-// token", "lost token" or "wanted token".
+// token [tag]", "lost token" or "wanted token".
 func (n *news) hear(payload string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -171,7 +171,11 @@ func (n *news) hear(payload string) {
 			t.wake(g)
 		}
 	case word[0] == "ask":
-		t.wake(driver.Grant{Status: driver.Queued})
+		g := driver.Grant{Status: driver.Queued}
+		if len(word) == 3 {
+			g.HolderTag = word[2]
+		}
+		t.wake(g)
 	case word[0] == "lost":
 		t.wake(driver.Grant{Status: driver.Lost})
 	case word[0] == "wanted" && t.heeds:

@@ -47,20 +47,7 @@ func Start(tb testing.TB, args ...string) *Server {
 		}
 		tb.Skip(missing)
 	}
-	// Not tb.TempDir, whose parent is closed to other users, and whose name may be too long
-	// for a socket.
-	dir, err := os.MkdirTemp("", "holdfast-pg-")
-	if err != nil {
-		tb.Fatal(err)
-	}
-	s := &Server{tb: tb, bin: bin, dir: dir, args: args}
-	tb.Cleanup(func() {
-		s.Kill()
-		_ = os.RemoveAll(dir)
-	})
-	if err := own(dir); err != nil {
-		tb.Fatalf("pgtest: %v", err)
-	}
+	s := newServer(tb, bin, args)
 	initdb := s.command("initdb", "-D", s.data(), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync")
 	if out, err := initdb.CombinedOutput(); err != nil {
 		tb.Fatalf("pgtest: initdb: %v\n%s", err, out)

@@ -2,21 +2,27 @@
 -- told its grant again, and one that waits keeps its place.
 --
 -- status is granted (fence and fences are its numbers), queued (place is where it waits),
--- busy, released (the token was given up before), conflict or exceeded (the size in force is
--- another, or less than the weight). retry is when to ask again, NULL for a heartbeat.
-CREATE FUNCTION holdfast.acquire(
+-- busy, full (as many wait as _most allows), released (the token was given up before), conflict
+-- or exceeded (the size in force is another, or less than the weight). retry is when to ask
+-- again, NULL for a heartbeat.
+--
+-- Version 1 had no _most. Its clients call this one, without a bound.
+DROP FUNCTION IF EXISTS holdfast.acquire(text, bytea, text, bigint, interval, bigint, boolean, bigint, bigint, bytea,
+    boolean, boolean, text, text, integer, bigint);
+CREATE OR REPLACE FUNCTION holdfast.acquire(
     _kind text, _name bytea, _token text, _ask bigint, _ttl interval, _fences bigint,
     _shared boolean, _weight bigint, _size bigint, _owner bytea, _wait boolean, _notice boolean,
-    _holder text, _client text, _listener integer, _place bigint,
+    _holder text, _client text, _listener integer, _place bigint, _most bigint DEFAULT NULL,
     OUT status text, OUT fence bigint, OUT fences bigint, OUT place bigint, OUT retry interval,
     OUT tag text, OUT size bigint)
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
 DECLARE
     l     holdfast.lock := holdfast.open(_kind, _name, _size);
     _now  timestamptz := clock_timestamp();
     c     holdfast.claim;
     s     holdfast.state;
     known boolean;
+    crowded boolean := false;
 BEGIN
     IF holdfast.buried(l, _now, _token) THEN
         status := 'released';
@@ -64,6 +70,10 @@ BEGIN
             c.held := true;
             c.fence := s.fence;
             c.fences := s.fences;
+        ELSIF _wait AND _most IS NOT NULL AND EXISTS (
+                SELECT FROM holdfast.claim k WHERE k.lock = l.id AND NOT k.held AND k.until > _now
+                ORDER BY k.place OFFSET _most - 1 LIMIT 1) THEN
+            crowded := true;
         ELSIF _wait THEN
             IF s.next IS NULL THEN
                 s.next := _token;
@@ -81,6 +91,8 @@ BEGIN
         fence := c.fence;
         fences := c.fences;
         RETURN;
+    ELSIF crowded THEN
+        status := 'full';
     ELSIF _wait THEN
         status := 'queued';
         place := c.place;

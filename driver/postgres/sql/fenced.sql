@@ -9,8 +9,8 @@
 --
 -- The lock on the row of the holder is one that renewals need not wait for. Only its deletion
 -- does, see expire and leave, and without that nobody else is granted the lock.
-CREATE FUNCTION holdfast.fenced(_name text, _fence bigint, _kind text DEFAULT 'mutex') RETURNS void
-LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION holdfast.fenced(_name text, _fence bigint, _kind text DEFAULT 'mutex') RETURNS void
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
 BEGIN
     PERFORM FROM holdfast.lock l JOIN holdfast.claim c ON c.lock = l.id
       WHERE l.kind = _kind AND l.name = convert_to(_name, 'UTF8') AND c.held

@@ -1,7 +1,7 @@
 -- inspect.sql: who holds a lock and who waits, a row for each in the order of their grants and
 -- places. If there is nobody, but the lock is known, it is one row of NULLs and the size.
 -- It changes nothing and waits for nobody.
-CREATE FUNCTION holdfast.inspect(_kind text, _name bytea)
+CREATE OR REPLACE FUNCTION holdfast.inspect(_kind text, _name bytea)
 RETURNS TABLE (held boolean, shared boolean, weight bigint, owner bytea, holder text, since timestamptz,
     fence bigint, last bigint, remaining interval, size bigint, resized boolean)
 LANGUAGE sql AS $$

@@ -1,9 +1,9 @@
 -- renew.sql: lets leases last their TTL from now on, and tells of each whether somebody waits
 -- for its lock, or NULL if the token does not hold it. Renewals that come together lock their
 -- rows in one order, so that they do not wait for each other in a circle.
-CREATE FUNCTION holdfast.renew(_kinds text[], _names bytea[], _tokens text[], _ttls interval[], _tags text[])
+CREATE OR REPLACE FUNCTION holdfast.renew(_kinds text[], _names bytea[], _tokens text[], _ttls interval[], _tags text[])
 RETURNS TABLE (i integer, wanted boolean)
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
     r    record;
     l    holdfast.lock;

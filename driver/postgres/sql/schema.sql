@@ -2,7 +2,14 @@
 -- row of claim. Every function locks the row of its lock first, so what happens to one lock
 -- happens one after the other. The names of locks and owners may be any bytes.
 
-CREATE SCHEMA holdfast;
+-- Only a user that may create schemas may say IF NOT EXISTS.
+DO $$
+BEGIN
+    IF to_regnamespace('holdfast') IS NULL THEN
+        CREATE SCHEMA holdfast;
+    END IF;
+END
+$$;
 
 CREATE TABLE holdfast.version (version integer NOT NULL);
 
@@ -34,7 +41,7 @@ CREATE TABLE holdfast.claim (
     notice   boolean     NOT NULL, -- the holder is told when somebody waits
     holder   text        NOT NULL, -- for people
     client   text,                 -- whose channel hears of it, NULL for none
-    listener integer,              -- the backend that serves that channel; NULL if that is not sure
+    listener integer,              -- whose session serves that channel, see hear; NULL if that is not sure
     tag      text,                 -- what the holder says of itself
     place    bigint,               -- in the queue
     asks     timestamptz,          -- when a waiter will ask again at the latest
@@ -57,4 +64,20 @@ CREATE TABLE holdfast.tombstone (
     token text        NOT NULL,
     until timestamptz NOT NULL,
     PRIMARY KEY (lock, token)
+);
+
+-- state is what a function knows of a lock, see serve.sql.
+CREATE TYPE holdfast.state AS (
+    used    bigint,      -- the weight of all holders
+    ends    timestamptz, -- when the next of their leases ends; NULL if there is no holder
+    tag     text,        -- of a holder that has one
+    owner   bytea,       -- of those who hold the lock together
+    fence   bigint,      -- their number, or that of the grant that was made last
+    fences  bigint,      -- how many that one had
+    last    bigint,
+    stale   boolean,     -- some of the leases are over
+    given   bigint,      -- the last number that was given
+    granted boolean,     -- this transaction has made somebody a holder
+    queue   boolean,     -- somebody waits,
+    next    text         -- for this one to be served: its token
 );

@@ -1,23 +1,8 @@
 -- serve.sql: grants a lock to all whose turn it is. Every function that frees something, or
 -- wants something, calls it.
 
-CREATE TYPE holdfast.state AS (
-    used    bigint,      -- the weight of all holders
-    ends    timestamptz, -- when the next of their leases ends; NULL if there is no holder
-    tag     text,        -- of a holder that has one
-    owner   bytea,       -- of those who hold the lock together
-    fence   bigint,      -- their number, or that of the grant that was made last
-    fences  bigint,      -- how many that one had
-    last    bigint,
-    stale   boolean,     -- some of the leases are over
-    given   bigint,      -- the last number that was given
-    granted boolean,     -- this transaction has made somebody a holder
-    queue   boolean,     -- somebody waits,
-    next    text         -- for this one to be served: its token
-);
-
 -- holders is what is known of those who hold a lock.
-CREATE FUNCTION holdfast.holders(_lock holdfast.lock, _now timestamptz) RETURNS holdfast.state
+CREATE OR REPLACE FUNCTION holdfast.holders(_lock holdfast.lock, _now timestamptz) RETURNS holdfast.state
 LANGUAGE plpgsql AS $$
 DECLARE
     s holdfast.state;
@@ -37,7 +22,7 @@ $$;
 -- expire ends the leases that are over, and shortens those that the clock has lengthened by
 -- being set back. A lease that a transaction counts on, see fenced.sql, ends with that: its
 -- row cannot be deleted before, and is passed over.
-CREATE FUNCTION holdfast.expire(_lock holdfast.lock, _now timestamptz) RETURNS void
+CREATE OR REPLACE FUNCTION holdfast.expire(_lock holdfast.lock, _now timestamptz) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     DELETE FROM holdfast.claim c WHERE c.lock = _lock.id AND c.token IN (
@@ -50,7 +35,7 @@ $$;
 
 -- give makes a claim a holder: with new numbers, or beside others of its owner with theirs.
 -- The caller saves the last number that was given.
-CREATE FUNCTION holdfast.give(s holdfast.state, c holdfast.claim, _now timestamptz) RETURNS holdfast.state
+CREATE OR REPLACE FUNCTION holdfast.give(s holdfast.state, c holdfast.claim, _now timestamptz) RETURNS holdfast.state
 LANGUAGE plpgsql AS $$
 BEGIN
     IF c.owner = s.owner THEN
@@ -82,7 +67,7 @@ $$;
 -- serve grants what can be granted, and tells those who get it; the token _asking sees it by
 -- itself. It tells the waiter that is next to ask when the next lease ends, should that be
 -- before it would ask anyway: a lease that ends tells nobody. _tag is of the holder before.
-CREATE FUNCTION holdfast.serve(_lock holdfast.lock, _now timestamptz, _asking text, _tag text) RETURNS holdfast.state
+CREATE OR REPLACE FUNCTION holdfast.serve(_lock holdfast.lock, _now timestamptz, _asking text, _tag text) RETURNS holdfast.state
 LANGUAGE plpgsql AS $$
 DECLARE
     s holdfast.state := holdfast.holders(_lock, _now);
@@ -132,13 +117,16 @@ BEGIN
 END
 $$;
 
--- served gives the lock to a waiter, and tells it.
-CREATE FUNCTION holdfast.served(s holdfast.state, c holdfast.claim, _now timestamptz, _asking text, _tag text) RETURNS holdfast.state
+-- served gives the lock to a waiter, and tells it. Where commits wait for standbys it has the
+-- waiter ask: the news is sent even if the wait of this transaction is cancelled, and then no
+-- standby may have the grant. The answer to the waiter comes with a commit of its own.
+CREATE OR REPLACE FUNCTION holdfast.served(s holdfast.state, c holdfast.claim, _now timestamptz, _asking text, _tag text) RETURNS holdfast.state
 LANGUAGE plpgsql AS $$
 BEGIN
     s := holdfast.give(s, c, _now);
     IF c.token IS DISTINCT FROM _asking THEN
-        PERFORM holdfast.tell(c.client, concat_ws(' ', 'granted', c.token, c.ask, s.fence, s.fences, _tag));
+        PERFORM holdfast.tell(c.client, CASE WHEN holdfast.replicated() THEN concat_ws(' ', 'ask', c.token, _tag)
+            ELSE concat_ws(' ', 'granted', c.token, c.ask, s.fence, s.fences, _tag) END);
     END IF;
     RETURN s;
 END
@@ -146,7 +134,7 @@ $$;
 
 -- leave takes a claim away. A lease that a transaction counts on ends now, but its row stays
 -- until that has ended, and so nobody else gets the lock. It tells whether there was a claim.
-CREATE FUNCTION holdfast.leave(_lock holdfast.lock, _now timestamptz, _token text) RETURNS boolean
+CREATE OR REPLACE FUNCTION holdfast.leave(_lock holdfast.lock, _now timestamptz, _token text) RETURNS boolean
 LANGUAGE plpgsql AS $$
 BEGIN
     DELETE FROM holdfast.claim c WHERE c.lock = _lock.id AND c.token = (
@@ -159,7 +147,7 @@ END
 $$;
 
 -- bury remembers for a minute that a token was given up.
-CREATE FUNCTION holdfast.bury(_lock holdfast.lock, _now timestamptz, _token text) RETURNS void
+CREATE OR REPLACE FUNCTION holdfast.bury(_lock holdfast.lock, _now timestamptz, _token text) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO holdfast.tombstone VALUES (_lock.id, _token, _now + interval '1 minute')
@@ -167,7 +155,7 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION holdfast.buried(_lock holdfast.lock, _now timestamptz, _token text) RETURNS boolean
+CREATE OR REPLACE FUNCTION holdfast.buried(_lock holdfast.lock, _now timestamptz, _token text) RETURNS boolean
 LANGUAGE plpgsql AS $$
 BEGIN
     RETURN EXISTS (SELECT FROM holdfast.tombstone t WHERE t.lock = _lock.id AND t.token = _token AND t.until > _now);

@@ -1,0 +1,163 @@
+//go:build unix
+
+package pgdriver_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/driver"
+	pgdriver "github.com/holdfast-go/holdfast/driver/postgres"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+)
+
+// The backend outlives the process that it served, and then serves another one that listens.
+func TestWaiterKilledBehindASessionPoolerDelaysNobody(t *testing.T) {
+	t.Parallel()
+	a := newArena(t, time.Minute)
+	dsn := a.Bouncer(t, "session", 40)
+	child := func() *redistest.Process {
+		p := redistest.Child(a, "pg contender", dsnVar+"="+dsn, ttlVar+"="+a.ttl.String())
+		a.expect(p, "ready")
+		return p
+	}
+	ps := []*redistest.Process{child(), child(), child()}
+	a.line(ps)
+	sessions := func() (n int) {
+		require.NoError(t, a.QueryRow(t.Context(), `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'`).Scan(&n))
+		return n
+	}
+	require.Equal(t, 2, sessions())
+	ps[1].Kill()
+	// The pooler finds the connection of the process closed.
+	require.Eventually(t, func() bool { return sessions() == 1 }, patience, time.Millisecond)
+	heir := child()
+	a.tell(heir, "lease")
+	require.Eventually(t, func() bool { return sessions() == 2 }, patience, time.Millisecond)
+	a.tell(ps[0], "release")
+	a.expect(ps[0], "released")
+	began := time.Now()
+	a.expect(ps[2], "leased")
+	require.Less(t, time.Since(began), a.ttl/6, "a heartbeat of the killed one would not be over for long")
+}
+
+// Other programs use the sessions of the pooler afterwards.
+func TestTransactionPoolerIsLeftWithoutListenAndLock(t *testing.T) {
+	t.Parallel()
+	for name, mode := range map[string]pgx.QueryExecMode{"exec": pgx.QueryExecModeExec, "simple": pgx.QueryExecModeSimpleProtocol} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := start(t, "-c", "max_connections=200")
+			dsn := s.Bouncer(t, "transaction", 4)
+			pooled := func() *pgxpool.Pool {
+				return s.pool(t, func(c *pgxpool.Config) {
+					other, err := pgxpool.ParseConfig(dsn)
+					require.NoError(t, err)
+					*c = *other
+					c.MaxConns, c.ConnConfig.DefaultQueryExecMode = 3, mode
+				})
+			}
+			for range 3 { // one process after the other
+				d := store{s.Server, pooled()}.asker(t)
+				reasons := make(chan string, 10)
+				d.OnReconnect(func(reason string) { reasons <- reason })
+				d.granted(request("holder", long))
+				waiter := request("waiter", long)
+				waiter.Wait = true
+				g := d.ask(waiter)
+				require.Equal(t, driver.Queued, g.Status)
+				require.LessOrEqual(t, g.RetryAfter, 250*time.Millisecond, "it polls")
+				select {
+				case reason := <-reasons:
+					require.Equal(t, "mute", reason)
+				case <-time.After(patience):
+					require.Fail(t, "it was not told that no news comes in")
+				}
+				d.release("waiter")
+				d.release("holder")
+				require.NoError(t, d.Close())
+			}
+			// All sessions of the pooler at once say what they listen to.
+			pool := pooled()
+			var mu sync.Mutex
+			sessions, channels := map[int]bool{}, []string{}
+			for deadline := time.Now().Add(patience); len(sessions) < 3 && time.Now().Before(deadline); {
+				var wg sync.WaitGroup
+				for range 3 {
+					wg.Go(func() {
+						var pid int
+						var heard *string
+						err := pool.QueryRow(context.Background(), `SELECT pg_backend_pid(),
+							(SELECT string_agg(c, ' ') FROM pg_listening_channels() c) FROM pg_sleep(0.2)`).Scan(&pid, &heard)
+						mu.Lock()
+						defer mu.Unlock()
+						if err != nil {
+							channels = append(channels, err.Error())
+						}
+						sessions[pid] = true
+						if heard != nil {
+							channels = append(channels, fmt.Sprint(pid, " ", *heard))
+						}
+					})
+				}
+				wg.Wait()
+			}
+			require.Empty(t, strings.Join(channels, "\n"))
+			var locks int
+			require.NoError(t, s.QueryRow(t.Context(), `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'`).Scan(&locks))
+			require.Zero(t, locks)
+		})
+	}
+}
+
+// A call that waits for the row of a lock, which another session keeps as it waits for a standby,
+// is given up. A pooler whose client has gone leaves its backend waiting.
+func TestBackendsOfCallsThatAreGivenUpDoNotPileUp(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	for _, mode := range []string{"session", "transaction"} {
+		t.Run(mode, func(t *testing.T) {
+			const size = 10
+			config, err := pgxpool.ParseConfig(s.Bouncer(t, mode, size))
+			require.NoError(t, err)
+			config.MaxConns = 8
+			pool, err := pgxpool.NewWithConfig(t.Context(), config)
+			require.NoError(t, err)
+			t.Cleanup(pool.Close)
+			d := pgdriver.New(pool)
+			t.Cleanup(func() { require.NoError(t, d.Close()) })
+			r := request(mode, time.Second)
+			asker{t, d}.granted(r)
+			tx, err := s.Begin(t.Context())
+			require.NoError(t, err)
+			defer func() { _ = tx.Rollback(context.Background()) }()
+			_, err = tx.Exec(t.Context(), "SELECT FROM holdfast.lock FOR UPDATE")
+			require.NoError(t, err)
+			var calls sync.WaitGroup
+			for range 8 {
+				calls.Go(func() {
+					for range 6 {
+						_ = d.Renew(context.Background(), []driver.Lease{{Kind: r.Kind, Name: r.Name, Token: r.Token, TTL: time.Second}})
+						_, err := d.Extend(context.Background(), driver.Lease{Kind: r.Kind, Name: r.Name, Token: r.Token, TTL: time.Second}, 1)
+						assert.ErrorIs(t, err, driver.ErrTransient)
+					}
+				})
+			}
+			calls.Wait()
+			require.Eventually(t, func() bool {
+				var n int
+				err := s.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'").Scan(&n)
+				return err == nil && n <= size
+			}, patience, 10*time.Millisecond, "backends that wait for the row, of 96 calls that were given up")
+		})
+	}
+}

@@ -1,0 +1,89 @@
+package pgdriver_test
+
+import (
+	"context"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/driver"
+	pgdriver "github.com/holdfast-go/holdfast/driver/postgres"
+)
+
+func TestMigrateTakesASchemaThatWasMadeForItsUser(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	_, err := s.Exec(t.Context(), `DROP SCHEMA holdfast CASCADE; CREATE ROLE app LOGIN;
+		CREATE SCHEMA holdfast AUTHORIZATION app; REVOKE CREATE ON DATABASE postgres FROM PUBLIC`)
+	require.NoError(t, err)
+	s.Pool = s.pool(t, func(c *pgxpool.Config) { c.ConnConfig.User = "app" })
+	_, err = s.Exec(t.Context(), `CREATE SCHEMA other`)
+	require.ErrorContains(t, err, "42501", "it may make none itself")
+	for range 2 {
+		require.NoError(t, pgdriver.Migrate(t.Context(), s.Pool))
+	}
+	a := s.asker(t)
+	s.fenced(t, a.granted(request("a", long)))
+	_, err = s.Exec(t.Context(), `SELECT holdfast.sweep()`)
+	require.NoError(t, err)
+}
+
+// A program that has the package of version 1 goes on in a schema of this version: it and
+// others wait for each other, and are told.
+func TestClientOfVersion1AndThisOneExcludeEachOther(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	text, err := os.ReadFile("testdata/schema_1.sql")
+	require.NoError(t, err)
+	_, err = s.Exec(t.Context(), `DROP SCHEMA holdfast CASCADE;`+string(text)+`; INSERT INTO holdfast.version VALUES (1)`)
+	require.NoError(t, err)
+	conn, err := s.Pool.Acquire(t.Context())
+	require.NoError(t, err)
+	defer conn.Release()
+	_, err = conn.Exec(t.Context(), `LISTEN holdfast_old`)
+	require.NoError(t, err)
+	old := func(token string, ask int) (status string) {
+		t.Helper()
+		require.NoError(t, conn.QueryRow(t.Context(), `SELECT status FROM holdfast.acquire('mutex'::text, 'l'::bytea, $1::text, $2::bigint,
+			'1 minute'::interval, 1::bigint, false, 1::bigint << 30, 1::bigint << 30, NULL::bytea, true, false,
+			''::text, 'old'::text, pg_backend_pid(), NULL::bigint)`, token, ask).Scan(&status))
+		return status
+	}
+	require.Equal(t, "granted", old("first", 1))
+	for range 2 {
+		require.NoError(t, pgdriver.Migrate(t.Context(), s.Pool))
+	}
+	var version int
+	require.NoError(t, s.QueryRow(t.Context(), `SELECT max(version) FROM holdfast.version`).Scan(&version))
+	require.Equal(t, 2, version)
+
+	a := s.asker(t)
+	waiter := request("waiter", long)
+	waiter.Wait = true
+	require.Equal(t, driver.Queued, a.ask(waiter).Status)
+	require.Equal(t, "granted", old("first", 2), "it still has what it had")
+	require.Equal(t, "queued", old("second", 1))
+	_, err = conn.Exec(t.Context(), `SELECT holdfast.release('mutex', 'l', 'first', NULL, false)`)
+	require.NoError(t, err)
+	fence := a.granted(waiter)
+	require.Equal(t, "queued", old("second", 2))
+	a.release("waiter")
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for {
+		note, err := conn.Conn().WaitForNotification(ctx)
+		require.NoError(t, err)
+		if strings.HasPrefix(note.Payload, "granted second ") {
+			break
+		}
+	}
+	g := a.busy(request("hasty", long))
+	require.Greater(t, g.RetryAfter, time.Second)
+	_, err = conn.Exec(t.Context(), `SELECT holdfast.release('mutex', 'l', 'second', NULL, false)`)
+	require.NoError(t, err)
+	require.Greater(t, a.granted(request("last", long)), fence)
+}

@@ -1,0 +1,175 @@
+package pgdriver_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
+	pgdriver "github.com/holdfast-go/holdfast/driver/postgres"
+	"github.com/holdfast-go/holdfast/internal/pgtest"
+)
+
+// The host of the server dies without a word, and its successor answers at the same address.
+// Connections that were there are silent for ever.
+func TestServerThatDiesWithoutAWordCostsNoLease(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	link := pgtest.NewLink(t, s.Server)
+	config, err := pgxpool.ParseConfig(link.DSN())
+	require.NoError(t, err)
+	config.MaxConns = 4
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	locks := holdfast.Open(pgdriver.New(pool))
+	defer func() { assert.NoError(t, locks.Close()) }()
+	held, err := locks.Mutex("held").Lease(t.Context())
+	require.NoError(t, err)
+	other, err := locks.Mutex("other").Lease(t.Context())
+	require.NoError(t, err)
+	all := func(f func(name string)) {
+		var wg sync.WaitGroup
+		for i := range 12 {
+			wg.Go(func() { f(fmt.Sprint("free ", i)) })
+		}
+		wg.Wait()
+	}
+	all(func(name string) { // so that all connections are there
+		m := locks.Mutex(name)
+		m.Lock()
+		m.Unlock()
+	})
+	queued := make(chan *holdfast.Lease, 1)
+	go func() {
+		l, err := locks.Mutex("other", holdfast.WithStrictFIFO()).Lease(context.Background())
+		assert.NoError(t, err)
+		queued <- l
+	}()
+	time.Sleep(1500 * time.Millisecond) // The pool tries connections that were idle for longer than a second.
+
+	link.Silence(true)
+	link.Silence(false)
+	began := time.Now()
+	all(func(name string) {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		l, err := locks.Mutex(name).Lease(ctx)
+		if assert.NoError(t, err) {
+			assert.NoError(t, l.Release(ctx))
+		}
+	})
+	took := time.Since(began)
+	t.Log("free locks were there after", took)
+	assert.Less(t, took, 10*time.Second, "that is the TTL")
+	_, err = locks.Mutex("held").TryLease(t.Context())
+	assert.ErrorIs(t, err, holdfast.ErrLocked)
+	require.NoError(t, other.Release(t.Context()))
+	released := time.Now()
+	next := <-queued
+	t.Log("the waiter had its lock", time.Since(released), "after the release")
+	assert.Less(t, time.Since(released), 10*time.Second)
+	assert.NoError(t, next.Release(t.Context()))
+	time.Sleep(time.Until(began.Add(11 * time.Second)))
+	assert.NoError(t, held.Err(), "a lease of 10 s")
+}
+
+// A caller that gives up does not take its call along: the answer to that is still to come.
+func TestCallThatHasBegunOutlivesItsCaller(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	a := s.asker(t)
+	a.granted(request("before", long))
+	a.release("before")
+	tx, err := s.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `SELECT FROM holdfast.lock FOR UPDATE`)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	answer := make(chan error, 1)
+	go func() {
+		_, err := a.Acquire(ctx, request("a", long))
+		answer <- err
+	}()
+	require.Eventually(t, func() bool { // It waits.
+		var n int
+		err := s.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'`).Scan(&n)
+		return err == nil && n == 1
+	}, patience, time.Millisecond)
+	cancel()
+	select {
+	case err := <-answer:
+		require.Fail(t, "it was cancelled", "%v", err)
+	case <-time.After(200 * time.Millisecond):
+	}
+	require.NoError(t, tx.Commit(t.Context()))
+	require.NoError(t, <-answer)
+	a.busy(request("b", long))
+}
+
+// One that is not answered ends all the same, and may have been carried out.
+func TestCallsAreBounded(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	a := s.asker(t)
+	a.granted(request("before", long))
+	tx, err := s.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `SELECT FROM holdfast.lock FOR UPDATE`)
+	require.NoError(t, err)
+	began := time.Now()
+	err = a.Renew(t.Context(), []driver.Lease{lease("before", long)})[0]
+	require.ErrorIs(t, err, driver.ErrTransient)
+	require.NotErrorIs(t, err, driver.ErrNotExecuted)
+	require.ErrorContains(t, err, "no answer within 3s")
+	require.Less(t, time.Since(began), patience)
+	require.NoError(t, tx.Rollback(t.Context()))
+	require.NoError(t, a.Renew(t.Context(), []driver.Lease{lease("before", long)})[0])
+}
+
+// pgx prepares statements if it is not told otherwise, and such a pooler loses them.
+func TestPoolerOfTransactionsNeedsNoModeOfQueries(t *testing.T) {
+	t.Parallel()
+	s := start(t, "-c", "max_connections=200")
+	for _, mode := range []string{"transaction", "session"} {
+		t.Run(mode, func(t *testing.T) {
+			dsn := s.Bouncer(t, mode, 5)
+			var clients []*holdfast.Client
+			for range 4 {
+				config, err := pgxpool.ParseConfig(dsn)
+				require.NoError(t, err)
+				config.MaxConns = 1
+				pool, err := pgxpool.NewWithConfig(t.Context(), config)
+				require.NoError(t, err)
+				t.Cleanup(pool.Close)
+				clients = append(clients, holdfast.Open(pgdriver.New(pool), holdfast.WithTTL(long)))
+			}
+			var wg sync.WaitGroup
+			for i, c := range clients {
+				wg.Go(func() {
+					for range 20 {
+						for _, name := range []string{"shared", fmt.Sprint("own ", i)} {
+							l, err := c.Mutex(name).Lease(context.Background())
+							if !assert.NoError(t, err) {
+								return
+							}
+							assert.NoError(t, l.Renew(context.Background()))
+							assert.NoError(t, l.Release(context.Background()))
+						}
+					}
+				})
+			}
+			wg.Wait()
+			for _, c := range clients {
+				assert.NoError(t, c.Close())
+			}
+		})
+	}
+}
