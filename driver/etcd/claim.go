@@ -178,6 +178,12 @@ func (q *queue) fits(r *driver.Request) bool {
 	return len(q.claims) == 0 || len(holders) == len(q.claims) && weightOf(r) <= left
 }
 
+// full reports whether as many wait as the request allows, among the first so many claims.
+func (q *queue) full(r *driver.Request, claims int) bool {
+	holders, _ := q.holders()
+	return r.Wait && r.MaxWaiters > 0 && int64(claims-len(holders)) >= r.MaxWaiters
+}
+
 // admit refuses what can never be had.
 func (q *queue) admit(r *driver.Request) error {
 	for _, c := range q.claims {

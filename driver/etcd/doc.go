@@ -63,6 +63,11 @@
 // not know of. Here a renewal counts only if a linearizable read that follows it has the same
 // term: a majority then still followed that leader. If not, the renewal is repeated.
 //
+// All renewals of a driver go over one stream, since a client with a password authenticates for
+// each stream that it opens. Answers come in the order of the requests, so each proves its own
+// request and no later one. A stream that is silent for a second is replaced. Between client and
+// etcd there must be no etcd grpc-proxy: it answers renewals by itself, with what it has seen before.
+//
 // No clock is compared with another: neither the wall clocks of clients nor those of members
 // matter to who holds a lock. All must advance at the same rate within 1 %.
 //
@@ -79,6 +84,8 @@
 //     are for the hands through which one hold passes, within a process or by Client.Attach.
 //     The new fence of a reader, or of permits, that were attached to is larger than the old
 //     one, but not than those of others that hold the lock at that time.
+//   - Fences of etcd do not compare with those of Redis and PostgreSQL, which are times. If locks
+//     move from one to another, what the guards remember must be removed: see docs/migration.md.
 //   - Each cycle is three writes by consensus. Each waiter and each heartbeat reads the claims
 //     on the lock, some 250 bytes each. That is for hundreds of processes on one lock.
 //   - Inspect shows when a holder came, by the clock of its machine, and the time left in

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
@@ -16,6 +17,7 @@ import (
 var (
 	errUnknown  = errors.New("etcddriver: a lease of which nothing is known here")
 	errElection = fmt.Errorf("etcddriver: a leader was elected meanwhile: %w", driver.ErrTransient)
+	errClosed   = refusal("the driver is closed")
 	errCrowded  = fmt.Errorf("etcddriver: the lock or the leader has changed %d times meanwhile: %w", tries, driver.ErrTransient)
 )
 
@@ -41,6 +43,8 @@ func (d *Driver) failure(err error) error {
 		return fmt.Errorf("%w: %w", driver.ErrTransient, err)
 	case errors.Is(err, rpctypes.ErrLeaseNotFound): // It ended between two steps, such as in a pause.
 		return fmt.Errorf("%w: %w", driver.ErrTransient, err)
+	case outdated(err): // The next stream has another token.
+		return fmt.Errorf("%w: %w", driver.ErrTransient, err)
 	}
 	switch code {
 	case codes.ResourceExhausted: // too many requests, or no space until somebody makes some
@@ -51,4 +55,10 @@ func (d *Driver) failure(err error) error {
 		return refusal("%w", err)
 	}
 	return err
+}
+
+// outdated reports whether etcd does not know a token any more that the client got for its
+// password. The error of a watch is a text.
+func outdated(err error) bool {
+	return err != nil && (strings.Contains(err.Error(), rpctypes.ErrInvalidAuthToken.Error()) || strings.Contains(err.Error(), rpctypes.ErrAuthOldRevision.Error()))
 }

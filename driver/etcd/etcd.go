@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -46,6 +48,9 @@ type Driver struct {
 	mu        sync.Mutex // guards what follows, and is held while Wake is called
 	tokens    map[string]*token
 	listening bool
+	renewals  chan *renewal // nil until there is the first
+
+	era atomic.Int64 // of the stream of watches
 }
 
 // Option changes a [Driver].
@@ -102,7 +107,7 @@ func (d *Driver) acquire(ctx context.Context, l lock, r *driver.Request, t *toke
 	var fresh clientv3.LeaseID
 	defer func() { d.discard(fresh) }()
 	q, c := &queue{}, (*claim)(nil)
-	blind := r.Ask == 1 && r.Wait && r.Owner == "" && weightOf(r) <= limitOf(r) // nothing to find, nor to refuse
+	blind := r.Ask == 1 && r.Wait && r.Owner == "" && r.MaxWaiters == 0 && weightOf(r) <= limitOf(r) // nothing to find, nor to refuse
 	for try := range tries {
 		if !blind || try > 0 {
 			var err error
@@ -130,6 +135,9 @@ func (d *Driver) acquire(ctx context.Context, l lock, r *driver.Request, t *toke
 		if !r.Wait && !q.fits(r) && kin == nil {
 			return driver.Grant{Status: driver.Busy}, nil
 		}
+		if kin == nil && q.full(r, len(q.claims)) {
+			return driver.Grant{Status: driver.Full}, nil
+		}
 		if fresh == 0 {
 			var err error
 			if fresh, err = d.grant(ctx, r.TTL); err != nil {
@@ -142,6 +150,14 @@ func (d *Driver) acquire(ctx context.Context, l lock, r *driver.Request, t *toke
 			return driver.Grant{}, err
 		}
 		if c := entered.find(r.Token); c != nil && c.lease == fresh {
+			// Of those that came at one moment each sees how many were before it.
+			if before := slices.IndexFunc(entered.claims, func(e claim) bool { return e.token == r.Token }); entered.full(r, before) {
+				if err := d.revoke(ctx, fresh); err != nil && !errors.Is(err, driver.ErrNotHeld) {
+					return driver.Grant{}, err
+				}
+				fresh = 0
+				return driver.Grant{Status: driver.Full}, nil
+			}
 			fresh = 0
 			return d.answer(ctx, l, entered, c, r, t)
 		}
@@ -254,7 +270,9 @@ func (d *Driver) release(ctx context.Context, l lock, lease driver.Lease, known 
 
 // Close implements [driver.Driver].
 func (d *Driver) Close() error {
+	d.mu.Lock() // so that no task begins after that
 	d.end()
+	d.mu.Unlock()
 	d.tasks.Wait()
 	return nil
 }

@@ -65,22 +65,23 @@ func (d *Driver) heed(l lock, q *queue, c *claim, t *token) {
 	t.unfollow, t.wanted = cancel, false
 	d.tasks.Go(func() {
 		defer cancel()
-		for ctx.Err() == nil {
+		for pause := time.Duration(0); ctx.Err() == nil; {
 			if q.wanted() {
 				d.want(ctx, t)
 			}
 			from := clientv3.WithRev(q.revision + 1)
-			for resp := range d.client.Watch(ctx, l.claims, clientv3.WithPrefix(), clientv3.WithFilterDelete(), from) {
+			for resp := range d.watch(ctx, l.claims, clientv3.WithPrefix(), clientv3.WithFilterDelete(), from) {
+				if resp.Err() == nil {
+					pause = 0
+				}
 				for _, e := range resp.Events {
 					if e.IsCreate() {
 						d.want(ctx, t)
 					}
 				}
 			}
-			select {
-			case <-time.After(100 * time.Millisecond): // such as while there is no leader
-			case <-ctx.Done():
-			}
+			pause = longer(pause) // such as while there is no leader
+			rest(ctx, pause)
 			if next, err := d.look(ctx, l, c.token); err == nil {
 				q = next
 			}

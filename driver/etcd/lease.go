@@ -112,30 +112,6 @@ func (d *Driver) keepAllAlive(ctx context.Context, ties []tie) ([]time.Duration,
 // maxOps is how many operations a transaction may have; etcd allows 128 by default.
 const maxOps = 100
 
-// send renews leases on one stream: the client's KeepAliveOnce has one for each.
-func (d *Driver) send(ctx context.Context, leases []clientv3.LeaseID) ([]lifetime, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	stream, err := d.leases.LeaseKeepAlive(ctx)
-	if err != nil {
-		return nil, clientv3.ContextError(ctx, err)
-	}
-	for _, id := range leases {
-		if err := stream.Send(&pb.LeaseKeepAliveRequest{ID: int64(id)}); err != nil {
-			break // Recv says why.
-		}
-	}
-	all := make([]lifetime, len(leases))
-	for i := range leases {
-		resp, err := stream.Recv()
-		if err != nil {
-			return nil, clientv3.ContextError(ctx, err)
-		}
-		all[i] = lifetime{time.Duration(resp.TTL) * time.Second, resp.Header.RaftTerm}
-	}
-	return all, nil
-}
-
 // lengthen gives a claim a lease with a longer TTL, for that of a lease never changes.
 func (d *Driver) lengthen(ctx context.Context, c *claim, ttl time.Duration) error {
 	lease, err := d.grant(ctx, ttl)

@@ -39,7 +39,7 @@ func (d *Driver) done(l lock, r *driver.Request, t *token, g driver.Grant) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	t.asks--
-	if nothing := g.Status == driver.Busy || t.lease == 0; nothing && t.asks == 0 {
+	if nothing := g.Status == driver.Busy || g.Status == driver.Full || t.lease == 0; nothing && t.asks == 0 {
 		d.forget(l, r.Token, t)
 	}
 }

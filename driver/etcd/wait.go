@@ -4,11 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"iter"
+	"strconv"
 	"strings"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/holdfast-go/holdfast/driver"
 )
@@ -37,13 +40,22 @@ func (d *Driver) follow(l lock, q *queue, c *claim, t *token) {
 				pause = 0
 				continue
 			}
-			pause = min(max(2*pause, 10*time.Millisecond), time.Second)
-			select {
-			case <-time.After(pause):
-			case <-ctx.Done():
-			}
+			pause = longer(pause)
+			rest(ctx, pause)
 		}
 	})
+}
+
+// longer is the pause after one that was not long enough.
+func longer(pause time.Duration) time.Duration {
+	return min(max(2*pause, 10*time.Millisecond), time.Second)
+}
+
+func rest(ctx context.Context, pause time.Duration) {
+	select {
+	case <-time.After(pause):
+	case <-ctx.Done():
+	}
 }
 
 // followed tells a token that it holds the lock; or that it is to ask again, because it has lost
@@ -89,7 +101,7 @@ func (d *Driver) await(ctx context.Context, l lock, q *queue, c *claim) error {
 	if key == "" {
 		key, what = l.claims, append(what, clientv3.WithPrefix())
 	}
-	for resp := range d.client.Watch(ctx, key, what...) {
+	for resp := range d.watch(ctx, key, what...) {
 		for _, e := range resp.Events {
 			weight, before := ahead[string(e.Kv.Key)]
 			if !before {
@@ -111,6 +123,24 @@ func (d *Driver) await(ctx context.Context, l lock, q *queue, c *claim) error {
 	return ctx.Err()
 }
 
+// watch yields what happens to a key. The client carries all watches on one stream, if the
+// metadata of their contexts are the same. A stream keeps the token that it began with: once etcd
+// has forgotten that one, the stream takes no more watches, and those that follow need another.
+func (d *Driver) watch(ctx context.Context, key string, opts ...clientv3.OpOption) iter.Seq[clientv3.WatchResponse] {
+	return func(yield func(clientv3.WatchResponse) bool) {
+		era := d.era.Load()
+		ctx := metadata.AppendToOutgoingContext(ctx, "holdfast-era", strconv.FormatInt(era, 10))
+		for resp := range d.client.Watch(ctx, key, opts...) {
+			if outdated(resp.Err()) {
+				d.era.CompareAndSwap(era, era+1)
+			}
+			if !yield(resp) {
+				return
+			}
+		}
+	}
+}
+
 // listen hears of locks that were taken by force from whoever holds them, since that revision.
 // There is one watch for all, since that is rare. The caller holds mu.
 func (d *Driver) listen(revision int64) {
@@ -119,10 +149,13 @@ func (d *Driver) listen(revision int64) {
 	}
 	d.listening = true
 	d.tasks.Go(func() {
+		pause := time.Duration(0)
 		for from := revision + 1; d.ctx.Err() == nil; {
 			ctx, cancel := context.WithCancel(d.ctx)
-			news := d.client.Watch(ctx, d.prefix+newsPath, clientv3.WithPrefix(), clientv3.WithFilterDelete(), clientv3.WithRev(from))
-			for resp := range news {
+			for resp := range d.watch(ctx, d.prefix+newsPath, clientv3.WithPrefix(), clientv3.WithFilterDelete(), clientv3.WithRev(from)) {
+				if resp.Err() == nil {
+					pause = 0
+				}
 				if errors.Is(resp.Err(), rpctypes.ErrCompacted) {
 					from = resp.CompactRevision
 				}
@@ -132,10 +165,8 @@ func (d *Driver) listen(revision int64) {
 				from = max(from, resp.Header.Revision+1)
 			}
 			cancel()
-			select {
-			case <-time.After(100 * time.Millisecond): // such as while there is no leader
-			case <-d.ctx.Done():
-			}
+			pause = longer(pause) // such as while there is no leader
+			rest(d.ctx, pause)
 		}
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -45,4 +46,116 @@ func TestLeasesAreRenewedTogether(t *testing.T) {
 	require.EqualValues(t, 2, requests.Load())
 	require.EqualValues(t, 1, streams.Load())
 	require.NoError(t, d.Close())
+}
+
+// renewals is the part of a connection that renews leases, under the control of a test.
+type renewals struct {
+	streams, sent atomic.Int64
+	answer        func(ctx context.Context, stream int64, resp *pb.LeaseKeepAliveResponse) // changes an answer, or delays it
+}
+
+func (r *renewals) dial() grpc.DialOption {
+	return grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, stream grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+		s, err := stream(ctx, desc, cc, method, opts...)
+		if err != nil || method != "/etcdserverpb.Lease/LeaseKeepAlive" {
+			return s, err
+		}
+		return renewing{s, r, r.streams.Add(1)}, nil
+	})
+}
+
+type renewing struct {
+	grpc.ClientStream
+	r      *renewals
+	number int64
+}
+
+func (s renewing) SendMsg(m any) error {
+	s.r.sent.Add(1)
+	return s.ClientStream.SendMsg(m)
+}
+
+func (s renewing) RecvMsg(m any) error {
+	err := s.ClientStream.RecvMsg(m)
+	if resp, ok := m.(*pb.LeaseKeepAliveResponse); ok && err == nil {
+		s.r.answer(s.Context(), s.number, resp)
+		err = s.Context().Err()
+	}
+	return err
+}
+
+// hold acquires a lock of a new driver, whose renewals are under control.
+func (r *renewals) hold(t *testing.T, ttl time.Duration) (*etcddriver.Driver, []driver.Lease) {
+	t.Helper()
+	d := etcddriver.New(connect(t, embedded(t), r.dial()))
+	t.Cleanup(func() { require.NoError(t, d.Close()) })
+	req := request
+	req.TTL = ttl
+	_, err := d.Acquire(t.Context(), &req)
+	require.NoError(t, err)
+	return d, []driver.Lease{{Kind: req.Kind, Name: req.Name, Token: req.Token, TTL: ttl}}
+}
+
+// A stream on which nothing comes any more is replaced while the leases still last.
+func TestSilentStreamIsReplacedBeforeALeaseIsLost(t *testing.T) {
+	t.Parallel()
+	silent := make(chan struct{})
+	r := &renewals{answer: func(ctx context.Context, stream int64, _ *pb.LeaseKeepAliveResponse) {
+		select {
+		case <-silent:
+			if stream == 1 {
+				<-ctx.Done()
+			}
+		default:
+		}
+	}}
+	d, leases := r.hold(t, time.Hour)
+	require.NoError(t, d.Renew(t.Context(), leases)[0])
+	close(silent)
+	began := time.Now()
+	require.NoError(t, d.Renew(t.Context(), leases)[0])
+	require.Less(t, time.Since(began), ttl+late)
+	require.EqualValues(t, 2, r.streams.Load())
+	require.NoError(t, d.Renew(t.Context(), leases)[0])
+	require.EqualValues(t, 2, r.streams.Load())
+}
+
+// An answer to a request whose caller has given up is not taken for one to a later request for
+// the same lease. Here the later one is answered by a leader that was replaced.
+func TestAnswerProvesNoLaterRequest(t *testing.T) {
+	t.Parallel()
+	answers := make(chan struct{})
+	var answered atomic.Int64
+	r := &renewals{answer: func(ctx context.Context, _ int64, resp *pb.LeaseKeepAliveResponse) {
+		<-answers
+		if answered.Add(1) == 2 {
+			resp.Header.RaftTerm--
+		}
+	}}
+	d, leases := r.hold(t, time.Hour)
+	ctx, cancel := context.WithCancel(t.Context())
+	first, second := make(chan error, 1), make(chan error, 1)
+	go func() { first <- d.Renew(ctx, leases)[0] }()
+	require.Eventually(t, func() bool { return r.sent.Load() == 1 }, patience, time.Millisecond)
+	cancel()
+	require.ErrorIs(t, <-first, context.Canceled)
+	go func() { second <- d.Renew(t.Context(), leases)[0] }()
+	require.Eventually(t, func() bool { return r.sent.Load() == 2 }, patience, time.Millisecond)
+	close(answers)
+	require.ErrorIs(t, <-second, driver.ErrTransient)
+	require.EqualValues(t, 1, r.streams.Load())
+	require.NoError(t, d.Renew(t.Context(), leases)[0])
+}
+
+// Requests that are under way when the driver is closed end with it, and so does the stream.
+func TestCloseEndsRenewalsUnderWay(t *testing.T) {
+	t.Parallel()
+	r := &renewals{answer: func(ctx context.Context, _ int64, _ *pb.LeaseKeepAliveResponse) { <-ctx.Done() }}
+	d, leases := r.hold(t, time.Hour)
+	failed := make(chan error, 1)
+	go func() { failed <- d.Renew(t.Context(), leases)[0] }()
+	require.Eventually(t, func() bool { return r.sent.Load() == 1 }, patience, time.Millisecond)
+	require.NoError(t, d.Close())
+	require.ErrorIs(t, <-failed, driver.ErrNotExecuted)
+	require.ErrorIs(t, d.Renew(t.Context(), leases)[0], driver.ErrNotExecuted)
 }

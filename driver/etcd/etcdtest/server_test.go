@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 }
 
 // embedded starts a cluster of one member in this process, which ends with the test.
-func embedded(tb testing.TB) (endpoint string) {
+func embedded(tb testing.TB, opts ...func(*embed.Config)) (endpoint string) {
 	tb.Helper()
 	cfg := embed.NewConfig()
 	cfg.Dir = tb.TempDir()
@@ -31,6 +31,9 @@ func embedded(tb testing.TB) (endpoint string) {
 	somewhere := []url.URL{{Scheme: "http", Host: "127.0.0.1:0"}}
 	cfg.ListenClientUrls, cfg.ListenPeerUrls = somewhere, somewhere
 	cfg.UnsafeNoFsync = true // what is tested here is not the disk
+	for _, o := range opts {
+		o(cfg)
+	}
 	e, err := embed.StartEtcd(cfg)
 	require.NoError(tb, err)
 	tb.Cleanup(e.Close)
