@@ -82,7 +82,7 @@ const (
 // such a command did.
 type Driver interface {
 	// Acquire makes one attempt to get the lock for r.Token and answers Granted, Queued
-	// (only if r.Wait) or Busy. While the answer is Queued, the caller must repeat the
+	// (only if r.Wait), Full (only if r.MaxWaiters bounds the queue) or Busy. While the answer is Queued, the caller must repeat the
 	// same request, with the next Ask, at least every r.TTL/3. That is the waiter's
 	// heartbeat, and any of them may be answered Granted.
 	//
@@ -109,7 +109,8 @@ type Driver interface {
 	Close() error
 }
 
-// Request asks for a lock. Only Ask changes from one ask of a token to the next.
+// Request asks for a lock. Only Ask and MaxWaiters change from one ask of a token to the
+// next.
 type Request struct {
 	Kind Kind
 	Name string // 1 to MaxName bytes, any bytes
@@ -144,6 +145,14 @@ type Request struct {
 	// Wait lets the request queue. A request that does not wait is answered Granted
 	// or Busy, and Busy leaves nothing behind.
 	Wait bool
+
+	// MaxWaiters, if not 0, bounds the queue that a request with Wait joins. If so many
+	// tokens wait for the lock, whatever bound they came with, one that does not wait yet is
+	// answered Full, which leaves nothing behind. To count and to join is one step. A token
+	// that waits is never answered Full. Once it was answered Queued, the caller asks
+	// without a bound, so that it is let in again should the store have forgotten it. A
+	// driver without a queue ignores MaxWaiters.
+	MaxWaiters int64
 
 	// Notice has Wake called with Wanted as soon as somebody waits for what the token
 	// holds, and again when it is renewed. Only a Notifier obeys it.
@@ -188,14 +197,15 @@ const (
 	Granted                   // the token holds the lock
 	Lost                      // only through Wake: the token holds the lock no more
 	Wanted                    // only through Wake: somebody waits for what the token holds
+	Full                      // as many wait as Request.MaxWaiters allows; nothing was left behind
 )
 
 // String returns the name of the status.
 func (s Status) String() string {
-	if s < Busy || s > Wanted {
+	if s < Busy || s > Full {
 		return fmt.Sprintf("Status(%d)", int(s))
 	}
-	return [...]string{"Busy", "Queued", "Granted", "Lost", "Wanted"}[s-Busy]
+	return [...]string{"Busy", "Queued", "Granted", "Lost", "Wanted", "Full"}[s-Busy]
 }
 
 // Grant is the answer to a request, or news of one.
@@ -216,13 +226,14 @@ type Grant struct {
 	// number.
 	Fences int64
 
-	// HolderTag is the Lease.HolderTag of a holder, if it has one. In a Queued or Busy it
-	// is that of a token that holds the lock. In a Granted through Wake it is that of the
+	// HolderTag is the Lease.HolderTag of a holder, if it has one. In a Queued, Busy or Full
+	// it is that of a token that holds the lock. In a Granted through Wake it is that of the
 	// previous holder.
 	HolderTag string
 
-	// Holder is the text of a token that holds the lock, in a Queued or Busy, and HeldFor
-	// for how long it has held it by the store's clock. A driver need not tell.
+	// Holder is the text of a token that holds the lock, in a Queued, Busy or Full, and HeldFor
+	// for how long it has held it by the store's clock. A driver need not tell. If its store
+	// keeps no texts, Holder is what it has instead, see [Holder], and HeldFor is 0.
 	Holder  string
 	HeldFor time.Duration
 
@@ -460,15 +471,18 @@ type Info struct {
 }
 
 // Holder describes one holder of a lock.
+//
+// A store that shares its locks with other programs may keep no texts, nor times of grants. Then
+// Holder is what else it has of the holder, such as a token, and Since is zero.
 type Holder struct {
 	Holder    string        `json:"holder"`            // the text given with the request
 	Shared    bool          `json:"shared,omitempty"`  // of an RWMutex
 	Weight    int64         `json:"permits,omitempty"` // of a Semaphore, else 0
 	Owner     string        `json:"owner,omitempty"`   // given with the request; empty for none
-	Since     time.Time     `json:"since"`             // on the store's clock
+	Since     time.Time     `json:"since,omitzero"`    // on the store's clock; zero if it does not know
 	Fence     int64         `json:"fence"`             // of the grant, and of the first hold under it
 	LastFence int64         `json:"last_fence"`        // the last that the holder may use: that of a hold under the grant lies between the two
-	TimeLeft  time.Duration `json:"left_ns"`           // until the lease ends if it is not renewed
+	TimeLeft  time.Duration `json:"left_ns"`           // until the lease ends if it is not renewed; math.MaxInt64 if it has no end
 }
 
 // Waiter describes one waiter for a lock.

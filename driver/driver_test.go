@@ -57,8 +57,8 @@ func TestAsPrefersTheOutermost(t *testing.T) {
 }
 
 func TestStatusIsPrintedByItsName(t *testing.T) {
-	require.Equal(t, "[Busy Queued Granted Lost Wanted Status(0) Status(6)]", fmt.Sprint([]driver.Status{
-		driver.Busy, driver.Queued, driver.Granted, driver.Lost, driver.Wanted, 0, driver.Wanted + 1}))
+	require.Equal(t, "[Busy Queued Granted Lost Wanted Full Status(0) Status(7)]", fmt.Sprint([]driver.Status{
+		driver.Busy, driver.Queued, driver.Granted, driver.Lost, driver.Wanted, driver.Full, 0, driver.Full + 1}))
 }
 
 // A program that serves it to a web page counts on these words.

@@ -26,6 +26,7 @@ const (
 	Raise   Ability = "raise"   // driver.FenceRaiser
 	Extend  Ability = "extend"  // driver.Extender, and Request.Notice
 	Whose   Ability = "whose"   // Queued and Busy answers say who holds the lock
+	Texts   Ability = "texts"   // the store keeps Request.Holder, and since when a token holds; else it shows the token
 
 	Owner  Ability = "owner"  // Request.Owner
 	Attach Ability = "attach" // driver.Attacher
@@ -128,6 +129,19 @@ var probes = map[Ability]func(*test) string{
 		}
 		return ""
 	},
+	Texts: func(t *test) string {
+		d, name := t.driver(), t.unique()
+		holder, waiter := t.contender(d, named(name), heldBy("a text")), t.contender(d, named(name))
+		holder.lock()
+		shown := waiter.askOnce().Holder
+		if _, ok := driver.As[driver.Inspector](holder.d); ok {
+			shown = t.inspect(holder).Holders[0].Holder
+		}
+		if shown != "a text" {
+			return fmt.Sprintf("a holder is shown as %q, and not by its text", shown)
+		}
+		return ""
+	},
 	Raise: func(t *test) string {
 		if _, ok := driver.As[driver.FenceRaiser](t.driver()); !ok {
 			return "it is no driver.FenceRaiser"
@@ -179,6 +193,7 @@ func (t *test) probe() (holder, waiter *contender, answer driver.Grant) {
 // missing because a driver may begin to listen only when somebody waits.
 func (t *test) listens(d driver.Driver) bool {
 	t.Helper()
+	asked := 0
 	for start := time.Now(); time.Since(start) < patience; {
 		name := t.unique()
 		holder, waiter := t.contender(d, named(name)), t.contender(d, named(name), waiting)
@@ -187,13 +202,39 @@ func (t *test) listens(d driver.Driver) bool {
 			return false // It does not even have a queue.
 		}
 		holder.release()
-		_, ok := waiter.woken(driver.Granted, t.real(50*time.Millisecond))
+		news := waiter.told(t.real(50 * time.Millisecond))
 		waiter.release()
-		if ok {
+		switch news {
+		case driver.Granted:
 			return true
+		case driver.Queued:
+			// A driver may have those who are granted the lock ask. So does one whose grants a
+			// replica has to confirm, and it will always.
+			if asked++; asked == 3 {
+				return false
+			}
 		}
 	}
 	return false
+}
+
+// told returns Granted if Wake tells of that, else Queued if it has the waiter ask, else 0.
+func (c *contender) told(within time.Duration) (news driver.Status) {
+	timeout := time.NewTimer(within)
+	defer timeout.Stop()
+	for {
+		select {
+		case g := <-c.wakes:
+			switch {
+			case g.Status == driver.Granted:
+				return g.Status
+			case g.Status == driver.Queued && !g.Reconnect:
+				news = g.Status
+			}
+		case <-timeout.C:
+			return news
+		}
+	}
 }
 
 // woken waits for a Wake with that status.

@@ -97,7 +97,7 @@ func (c *contender) asking(send func(*driver.Request) (driver.Grant, error)) (dr
 		return g, fmt.Errorf("RetryAfter is negative: %+v", g)
 	case g.Status == driver.Granted:
 		return g, c.granted(g)
-	case g.Status == driver.Queued && r.Wait, g.Status == driver.Busy:
+	case g.Status == driver.Queued && r.Wait, g.Status == driver.Busy, g.Status == driver.Full && r.Wait && r.MaxWaiters > 0:
 		return g, nil
 	}
 	return g, fmt.Errorf("not an answer to a request with Wait=%v: %+v", r.Wait, g)
@@ -147,6 +147,13 @@ func (c *contender) busy() driver.Grant {
 	g := c.askOnce()
 	require.Equal(c.t, driver.Busy, g.Status, "another should hold the lock")
 	return g
+}
+
+// full asks and must be turned away.
+func (c *contender) full() {
+	c.t.Helper()
+	g := c.askOnce()
+	require.Equal(c.t, driver.Full, g.Status, "as many wait as may")
 }
 
 // queue asks and must be in the queue after it.

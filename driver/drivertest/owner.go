@@ -189,13 +189,13 @@ var ownerCases = []property{
 			require.Equal(t, name, h.Owner)
 			require.Equal(t, g.Fence, h.Fence)
 			require.Positive(t, h.TimeLeft)
-			require.False(t, h.Since.IsZero())
+			require.Equal(t, t.has(Texts), !h.Since.IsZero())
 		}
-		require.ElementsMatch(t, []string{"a", "b b"}, []string{info.Holders[0].Holder, info.Holders[1].Holder})
+		require.ElementsMatch(t, []string{t.shown(a, "a"), t.shown(b, "b b")}, []string{info.Holders[0].Holder, info.Holders[1].Holder})
 		a.release()
 		info = t.inspect(a)
 		require.Len(t, info.Holders, 1)
-		require.Equal(t, "b b", info.Holders[0].Holder)
+		require.Equal(t, t.shown(b, "b b"), info.Holders[0].Holder)
 		b.release()
 		require.Empty(t, t.inspect(a).Holders)
 	}},

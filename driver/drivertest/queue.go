@@ -1,6 +1,15 @@
 package drivertest
 
-import "github.com/holdfast-go/holdfast/driver"
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
 
 var queueCases = []property{
 	{"WaiterIsQueued", func(t *test) {
@@ -8,6 +17,65 @@ var queueCases = []property{
 		a, b := t.pair(waiting)
 		a.lock()
 		b.queue()
+	}},
+	{"NoMoreWaitThanTheBoundAllows", func(t *test) {
+		t.needs(Queue)
+		t.crowdAtABound(4)
+	}},
+	{"FullQueueLeavesNothingOfTheTokenBehind", func(t *test) {
+		t.needs(Queue)
+		a, b := t.pair(waiting)
+		a.lock()
+		b.queue()
+		full := t.contender(t.driver(), waiting, bounded(1))
+		full.full()
+		full.full() // It may try again.
+		more := t.contender(t.driver(), waiting, bounded(2))
+		more.queue()
+		require.ErrorIs(t, full.releaseOnce(), driver.ErrNotHeld)
+		a.release()
+		b.lock()
+		b.release()
+		more.lock()
+		more.release()
+		full.lock()
+	}},
+	{"WaiterIsNotTurnedAwayByABound", func(t *test) {
+		t.needs(Queue)
+		a, b := t.pair(waiting, bounded(1))
+		other := t.contender(t.driver(), waiting)
+		a.lock()
+		b.queue()
+		other.queue()
+		b.queue()
+		other.req.MaxWaiters = 1 // A caller asks without a bound then; but it might.
+		other.queue()
+		a.release()
+		b.lock()
+		b.release()
+		other.lock()
+	}},
+	{"PlaceOfAWaiterThatLeftIsFree", func(t *test) {
+		t.needs(Queue)
+		a, b := t.pair(waiting, bounded(2))
+		a.lock()
+		b.queue()
+		for range 5 {
+			c := t.contender(t.driver(), waiting, bounded(2))
+			c.queue()
+			t.contender(t.driver(), waiting, bounded(2)).full()
+			c.release()
+		}
+		a.release()
+		b.lock()
+	}},
+	{"BoundDoesNotConcernWhoDoesNotWait", func(t *test) {
+		t.needs(Queue)
+		a, b := t.pair(bounded(1))
+		a.lock()
+		b.busy()
+		a.release()
+		b.lock()
 	}},
 	{"WaiterHasTheLockAfterRelease", func(t *test) {
 		t.needs(Queue)
@@ -145,4 +213,55 @@ func (t *test) line(n int, mods ...func(*driver.Request)) (holder *contender, wa
 		waiters = append(waiters, w)
 	}
 	return holder, waiters
+}
+
+func bounded(n int64) func(*driver.Request) {
+	return func(r *driver.Request) { r.MaxWaiters = n }
+}
+
+// crowdAtABound has fifty times as many come at one moment as may wait, and the same again.
+func (t *test) crowdAtABound(bound int64) {
+	t.Helper()
+	holder := t.contender(t.driver())
+	holder.lock()
+	drivers := []driver.Driver{t.driver(), t.driver(), t.driver()}
+	var waiters []*contender
+	for range 2 {
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		start := make(chan struct{})
+		for i := range 50 * int(bound) {
+			c := t.contender(drivers[i%len(drivers)], waiting, bounded(bound), lasting(10*long))
+			wg.Go(func() {
+				<-start
+				ctx, cancel := t.bounded()
+				defer cancel()
+				g, err := c.ask(ctx)
+				mu.Lock()
+				defer mu.Unlock()
+				assert.NoError(t, err)
+				if err == nil && g.Status != driver.Full {
+					assert.Equal(t, driver.Queued, g.Status)
+					waiters = append(waiters, c)
+				}
+			})
+		}
+		close(start)
+		wg.Wait()
+		require.Len(t, waiters, int(bound), "wait; the first crowd fills the queue, and the second finds it full")
+	}
+	for _, w := range waiters {
+		w.queue() // A heartbeat is never turned away.
+	}
+	holder.release()
+	for began := time.Now(); len(waiters) > 0; pass(t, 10*time.Millisecond) {
+		waiters = slices.DeleteFunc(waiters, func(w *contender) bool {
+			if w.askOnce().Status != driver.Granted {
+				return false
+			}
+			w.release()
+			return true
+		})
+		require.Less(t, time.Since(began), 2*patience, "all that wait are served")
+	}
 }

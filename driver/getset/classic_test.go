@@ -1,6 +1,8 @@
 package getset_test
 
 import (
+	"errors"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -54,15 +56,17 @@ func TestPlainProgramGetsWhatWeLetExpire(t *testing.T) {
 }
 
 // P1 crashes. P2 and P3 are plain, P4 is ours. However their steps follow on each other,
-// one of them wins, and that one alone.
+// one of them wins, and that one alone, by either rule, and also if P2 and P3 have different ones.
 func TestOneOfAllWhoSeeTheExpiryWins(t *testing.T) {
 	onStages(t, func(s *stage) {
 		orders := interleavings("22", "33", "4")
 		require.Len(t, orders, 30)
-		for _, order := range orders {
+		for i := range 4 * len(orders) {
+			order := orders[i/4]
 			s.crashed()
 			four, winners := s.ours(), ""
 			plains := map[rune]*plain{'2': s.plain(), '3': s.plain()}
+			plains['2'].rule, plains['3'].rule = rule(i%2), rule(i/2%2)
 			saw := map[rune]bool{}
 			for _, who := range order {
 				p, looked := plains[who], false
@@ -150,6 +154,42 @@ func TestSlowDeleterCostsUsTheLease(t *testing.T) {
 		require.ErrorIs(t, us.renew(), driver.ErrNotHeld)
 		require.ErrorIs(t, us.release(), driver.ErrNotHeld)
 		require.NoError(t, next.renew())
+	})
+}
+
+// P4's lease is over, and nothing has held it up between two steps. It deletes as its unlock looks
+// at the end that is there now, which is ours: a late holder always does that, not only in a race.
+func TestUnlockThatLooksAtTheLockOfTheNextDeletesIt(t *testing.T) {
+	onStages(t, func(s *stage) {
+		late, us, next := s.plain(), s.ours(), s.ours()
+		late.lease = ttl / 10
+		require.True(t, late.lock())
+		time.Sleep(late.lease + 5*time.Millisecond)
+		require.True(t, us.lock())
+		require.False(t, late.mayDelete(), "it could have known")
+		late.unlockNow()
+		require.True(t, next.lock())
+		require.ErrorIs(t, us.renew(), driver.ErrNotHeld)
+		require.NoError(t, next.renew())
+	})
+}
+
+// What has ended is held by nobody, although it stays: such a key has no TTL.
+func TestEndThatIsPastIsNoHolder(t *testing.T) {
+	onStages(t, func(s *stage) {
+		s.crashed()
+		d := s.ours().d
+		info, err := d.Inspect(s.Context(), driver.Mutex, s.name)
+		require.NoError(s, err)
+		require.Empty(s, info.Holders)
+		require.NoError(s, d.List(s.Context(), s.name, func(driver.Kind, string) error {
+			return errors.New("a lock that nobody holds")
+		}))
+		far := "9999999999999999"
+		require.NoError(s, s.rdb.Set(s.Context(), s.name, far, 0).Err())
+		info, err = d.Inspect(s.Context(), driver.Mutex, s.name)
+		require.NoError(s, err)
+		require.Equal(s, []driver.Holder{{Holder: far, TimeLeft: math.MaxInt64}}, info.Holders)
 	})
 }
 

@@ -2,12 +2,14 @@ package getset_test
 
 import (
 	"context"
+	"regexp"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/drivertest"
 	"github.com/holdfast-go/holdfast/driver/getset"
 	"github.com/holdfast-go/holdfast/driver/internal/foreigntest"
 )
@@ -19,7 +21,8 @@ var protocol = foreigntest.Protocol{
 	New: func(rdb redis.UniversalClient, prefix string) driver.Driver {
 		return getset.New(rdb, getset.WithPrefix(prefix))
 	},
-	Owners: []string{""},
+	Abilities: []drivertest.Ability{drivertest.Inspect, drivertest.List, drivertest.Whose},
+	Owners:    []string{""},
 	Hold: func(ctx context.Context, rdb *redis.Client, name string, left time.Duration) error {
 		ends := time.Now().Add(left).UnixMilli()
 		if left > driver.MaxTTL {
@@ -27,6 +30,7 @@ var protocol = foreigntest.Protocol{
 		}
 		return rdb.Set(ctx, name, ends, 0).Err()
 	},
+	Shown: regexp.MustCompile(`^\d+$`),
 	Slack: time.Second,
 	Poll:  100 * time.Millisecond,
 	Left: func(ctx context.Context, rdb *redis.Client, name string) (time.Duration, error) {
@@ -40,7 +44,10 @@ var protocol = foreigntest.Protocol{
 	Spoil: func(ctx context.Context, rdb *redis.Client, name string) error {
 		return rdb.HSet(ctx, name, "redisson", 1).Err()
 	},
-	Scripts: [][]string{{"acquire"}, {"renew"}, {"release"}},
+	Resemble: func(ctx context.Context, rdb *redis.Client, name string) error {
+		return rdb.Set(ctx, name, "a token", 0).Err()
+	},
+	Scripts: [][]string{{"acquire"}, {"renew"}, {"release"}, {"inspect"}},
 }
 
 func TestConformance(t *testing.T)              { protocol.Conformance(t) }

@@ -63,7 +63,8 @@
 //     deletes what is not ours, nor what is past.
 //   - Nothing but exclusion. There is no queue: a waiter asks again after 50 to 150 ms.
 //     There are no fences ([driver.Grant] has 0), no kinds but Mutex, and nothing to
-//     inspect or force.
+//     force. Inspect shows the time left, and the token of a holder here; of another
+//     program it shows the end of its lease, which is all that is there.
 //
 // If the other programs can be changed, use driver/setnx, or the own protocol of holdfast.
 //

@@ -15,6 +15,12 @@ import (
 // still arrive, and how long a lock stays in Redis after the end of its lease.
 const retention = time.Minute
 
+// The prefixes of our own keys.
+const (
+	ownerPrefix   = "holdfast:getset:"
+	settledPrefix = "holdfast:settled:"
+)
+
 // Driver keeps mutexes on Redis. See the package for how.
 type Driver struct {
 	rdb    redis.UniversalClient
@@ -22,8 +28,10 @@ type Driver struct {
 }
 
 var (
-	_ driver.Driver = (*Driver)(nil)
-	_ driver.Router = (*Driver)(nil)
+	_ driver.Driver    = (*Driver)(nil)
+	_ driver.Inspector = (*Driver)(nil)
+	_ driver.Lister    = (*Driver)(nil)
+	_ driver.Router    = (*Driver)(nil)
 )
 
 // Option changes a Driver.
@@ -57,13 +65,13 @@ func (d *Driver) key(name string) string { return d.prefix + name }
 
 // owner is the key that says who of us wrote the value of the lock.
 func (d *Driver) owner(name string) string {
-	return redisscript.Beside("holdfast:getset:", d.key(name))
+	return redisscript.Beside(ownerPrefix, d.key(name))
 }
 
 // settled is the key that says of a token that it was given up. A token has no space in
 // it, so no two pairs of name and token share a key by accident.
 func (d *Driver) settled(name, token string) string {
-	return redisscript.Beside("holdfast:settled:", d.key(name)) + " " + token
+	return redisscript.Beside(settledPrefix, d.key(name)) + " " + token
 }
 
 // Acquire implements [driver.Driver]. It answers Granted or Busy.
@@ -76,18 +84,16 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 	if err != nil {
 		return driver.Grant{}, err
 	}
-	reply, err := c.Int64Slice()
+	status, left, holder, err := c.Asked("getset")
 	switch {
 	case err != nil:
 		return driver.Grant{}, err
-	case len(reply) != 2:
-		return driver.Grant{}, fmt.Errorf("getset: %d values from a script, want 2", len(reply))
-	case reply[0] == 0:
+	case status == 0:
 		return driver.Grant{}, fmt.Errorf("%w: the token was released before", driver.ErrNotHeld)
-	case reply[0] == 1:
+	case status == 1:
 		return driver.Grant{Status: driver.Granted, Ask: r.Ask}, nil
 	}
-	return driver.Grant{Status: driver.Busy, RetryAfter: redisscript.RetryAfter(r, time.Duration(reply[1])*time.Millisecond)}, nil
+	return driver.Grant{Status: driver.Busy, RetryAfter: redisscript.RetryAfter(r, time.Duration(left)*time.Millisecond), Holder: holder}, nil
 }
 
 // Release implements [driver.Driver].
@@ -108,6 +114,26 @@ func (d *Driver) Release(ctx context.Context, l driver.Lease) error {
 		err = driver.ErrNotHeld
 	}
 	return err
+}
+
+// Inspect implements [driver.Inspector]. A holder here is shown as its token. Another program is
+// shown as the end of its lease: that is all that it has left in Redis.
+func (d *Driver) Inspect(ctx context.Context, k driver.Kind, name string) (driver.Info, error) {
+	if k != driver.Mutex {
+		return driver.Info{Name: name}, redisscript.Unsupported("getset", k)
+	}
+	return redisscript.Inspect(ctx, d.rdb, name, d.inspectCall(name))
+}
+
+func (d *Driver) inspectCall(name string) redisscript.Call {
+	return call(inspect, []string{d.key(name), d.owner(name)})
+}
+
+// List implements [driver.Lister] with SCAN, on all masters of a Cluster, for which the user
+// needs that right. Each string of digits that is a time to come is a lock.
+func (d *Driver) List(ctx context.Context, prefix string, f func(k driver.Kind, name string) error) error {
+	shelf := redisscript.Shelf{Prefix: d.prefix, Type: "string", Beside: []string{ownerPrefix, settledPrefix}, Inspect: d.inspectCall}
+	return shelf.List(ctx, d.rdb, prefix, f)
 }
 
 // Node implements [driver.Router].

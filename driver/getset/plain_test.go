@@ -23,10 +23,19 @@ type plain struct {
 	name  string
 	lease time.Duration
 	ahead time.Duration // its clock
+	rule  rule          // by which it has won
 
 	seen int64 // what GET saw
 	ends int64 // of its own lease
 }
+
+// rule says by what the answer to GETSET is judged: documentation and programs have two.
+type rule int
+
+const (
+	asSeen rule = iota // it is what GET saw
+	past               // it is a time that is past
+)
 
 func (p *plain) now() int64 { return time.Now().Add(p.ahead).UnixMilli() }
 
@@ -52,13 +61,16 @@ func (p *plain) look() bool {
 	return p.seen < p.now()
 }
 
-// swap reports whether the end is the one that it saw.
+// swap reports whether it has won, by its rule.
 func (p *plain) swap() bool {
 	old, err := p.rdb.Do(p.t.Context(), "GETSET", p.name, p.end()).Int64()
 	if err == redis.Nil {
 		return false
 	}
 	require.NoError(p.t, err)
+	if p.rule == past {
+		return old < p.now()
+	}
 	return old == p.seen
 }
 
@@ -72,6 +84,15 @@ func (p *plain) del() { require.NoError(p.t, p.rdb.Del(p.t.Context(), p.name).Er
 
 func (p *plain) unlock() {
 	if p.mayDelete() {
+		p.del()
+	}
+}
+
+// unlockNow asks the value that is there now whether it may delete, and not its own end.
+func (p *plain) unlockNow() {
+	ends, err := p.rdb.Get(p.t.Context(), p.name).Int64()
+	require.NoError(p.t, err)
+	if p.now() < ends {
 		p.del()
 	}
 }

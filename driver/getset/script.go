@@ -14,10 +14,13 @@ var (
 	renewText string
 	//go:embed script/release.lua
 	releaseText string
+	//go:embed script/inspect.lua
+	inspectText string
 
 	acquire = redisscript.New("acquire", acquireText)
 	renew   = redisscript.New("renew", renewText)
 	release = redisscript.New("release", releaseText)
+	inspect = redisscript.New("inspect", inspectText)
 )
 
 func call(s *redisscript.Script, keys []string, args ...any) redisscript.Call {

@@ -56,6 +56,8 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 			return c.granted(r.Ask), nil
 		case !r.Wait:
 			return l.answer(driver.Busy, true, now), nil
+		case r.MaxWaiters > 0 && int64(len(l.queue)) >= r.MaxWaiters:
+			return l.answer(driver.Full, false, now), nil
 		}
 		l.queue = append(l.queue, c)
 		for _, h := range l.holders {

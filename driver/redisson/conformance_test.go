@@ -2,6 +2,7 @@ package redisson_test
 
 import (
 	"context"
+	"regexp"
 	"testing"
 	"time"
 
@@ -20,7 +21,7 @@ var protocol = foreigntest.Protocol{
 	New: func(rdb redis.UniversalClient, prefix string) driver.Driver {
 		return redisson.New(rdb, redisson.WithPrefix(prefix))
 	},
-	Abilities: []drivertest.Ability{drivertest.Force, drivertest.Owner},
+	Abilities: []drivertest.Ability{drivertest.Inspect, drivertest.List, drivertest.Whose, drivertest.Force, drivertest.Owner},
 	Owners:    []string{"", "o"},
 	Hold: func(ctx context.Context, rdb *redis.Client, name string, left time.Duration) error {
 		if err := rdb.HSet(ctx, name, "another", 1).Err(); err != nil || left == 0 {
@@ -29,12 +30,16 @@ var protocol = foreigntest.Protocol{
 		return rdb.PExpire(ctx, name, left).Err()
 	},
 	Endless: true,
+	Shown:   regexp.MustCompile(`^another$`),
 	Slack:   time.Millisecond,
 	Left: func(ctx context.Context, rdb *redis.Client, name string) (time.Duration, error) {
 		return rdb.PTTL(ctx, name).Result()
 	},
 	Spoil: func(ctx context.Context, rdb *redis.Client, name string) error {
 		return rdb.Set(ctx, name, "redlock", 0).Err()
+	},
+	Resemble: func(ctx context.Context, rdb *redis.Client, name string) error {
+		return rdb.HSet(ctx, name, "colour", "red").Err()
 	},
 	Scripts: redisson.ScriptParts(),
 }

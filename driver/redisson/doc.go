@@ -39,7 +39,8 @@
 //	                                    the lease of each
 //
 // They do not begin with the name of the lock. So an ACL must also allow the pattern
-// holdfast:redisson:*, and the channels redisson_lock__channel:*.
+// holdfast:redisson:*, and the channels redisson_lock__channel:*. An acquisition names the
+// holder in the way if the user has HLEN and HKEYS. Inspect needs HLEN, HGETALL and ZRANGE.
 //
 // # Waiting
 //
@@ -63,8 +64,8 @@
 // # What it does not promise
 //
 // There are no fences ([github.com/holdfast-go/holdfast/driver.Grant] has 0). RFencedLock
-// has them, in another layout. There are no kinds but Mutex, and nothing to inspect: RLock
-// says of its holder no more than an id. Exclusion is as good as that of the other
+// has them, in another layout. There are no kinds but Mutex. RLock says of its holder no more
+// than an id and how often it holds, and that is what Inspect shows. Exclusion is as good as that of the other
 // programs. A lock that Redisson took for a fixed time is free after it, even if its holder
 // still works. Its forceUnlock asks nobody.
 //

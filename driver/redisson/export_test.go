@@ -3,7 +3,7 @@ package redisson
 // ScriptParts returns, for each script, the files it is made of.
 func ScriptParts() [][]string {
 	var parts [][]string
-	for _, s := range []*script{acquire, renew, release, force, ownerAcquire, ownerRenew, ownerRelease} {
+	for _, s := range []*script{acquire, renew, release, force, inspect, ownerAcquire, ownerRenew, ownerRelease} {
 		parts = append(parts, s.parts)
 	}
 	return parts

@@ -28,6 +28,8 @@ var (
 	_ driver.Driver    = (*Driver)(nil)
 	_ driver.Confirmer = (*Driver)(nil)
 	_ driver.Forcer    = (*Driver)(nil)
+	_ driver.Inspector = (*Driver)(nil)
+	_ driver.Lister    = (*Driver)(nil)
 	_ driver.Router    = (*Driver)(nil)
 )
 
@@ -95,7 +97,11 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 	if err := valid(r); err != nil {
 		return driver.Grant{}, err
 	}
-	status, left, err := d.status(ctx, d.acquireCall(r))
+	c, err := redisscript.Run(ctx, d.rdb, d.acquireCall(r))
+	if err != nil {
+		return driver.Grant{}, err
+	}
+	status, left, holder, err := c.Asked("redisson")
 	if err != nil {
 		return driver.Grant{}, err
 	}
@@ -110,7 +116,7 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 	case r.Wait && r.Wake != nil && !d.ears.wait(channel, d.Node(r.Kind, r.Name), r):
 		after = redisscript.RetryAfter(r, after)
 	}
-	return driver.Grant{Status: driver.Busy, RetryAfter: after}, nil
+	return driver.Grant{Status: driver.Busy, RetryAfter: after, Holder: holder}, nil
 }
 
 // Renew implements [driver.Driver]. All leases go in one pipeline.
@@ -158,6 +164,23 @@ func (d *Driver) ForceRelease(ctx context.Context, k driver.Kind, name string) e
 	}
 	c := call(force, d.ownerKeys(name), channelOf(d.key(name)), d.publish, redisscript.Millis(retention))
 	return held(d.answer(ctx, c))
+}
+
+// Inspect implements [driver.Inspector]. A holder is shown as its field: the token of an
+// acquisition here, and <uuid>:<thread> of a program in Java, followed by how often it holds.
+// All tokens of an owner are shown.
+func (d *Driver) Inspect(ctx context.Context, k driver.Kind, name string) (driver.Info, error) {
+	if k != driver.Mutex {
+		return driver.Info{Name: name}, redisscript.Unsupported("redisson", k)
+	}
+	return redisscript.Inspect(ctx, d.rdb, name, d.inspectCall(name))
+}
+
+// List implements [driver.Lister] with SCAN, on all masters of a Cluster, for which the user
+// needs that right. Each hash with one field, whose value is a number from 1 on, is a lock.
+func (d *Driver) List(ctx context.Context, prefix string, f func(k driver.Kind, name string) error) error {
+	shelf := redisscript.Shelf{Prefix: d.prefix, Type: "hash", Inspect: d.inspectCall}
+	return shelf.List(ctx, d.rdb, prefix, f)
 }
 
 // held is what came of a script that answers 0 for not held.

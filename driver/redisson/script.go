@@ -3,7 +3,6 @@ package redisson
 import (
 	"context"
 	"embed"
-	"fmt"
 	"strings"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -14,12 +13,13 @@ import (
 var files embed.FS
 
 var (
-	acquire = newScript("acquire", "acquire")
+	acquire = newScript("acquire", "whose", "acquire")
 	renew   = newScript("renew", "renew")
 	release = newScript("release", "clock", "settle", "release")
 	force   = newScript("force", "clock", "settle", "force")
+	inspect = newScript("inspect", "clock", "inspect")
 
-	ownerAcquire = newScript("acquire", "clock", "owner", "owner_acquire")
+	ownerAcquire = newScript("acquire", "clock", "whose", "owner", "owner_acquire")
 	ownerRenew   = newScript("renew", "clock", "owner", "owner_renew")
 	ownerRelease = newScript("release", "clock", "settle", "owner", "owner_release")
 )
@@ -56,6 +56,11 @@ func (d *Driver) acquireCall(r *driver.Request) redisscript.Call {
 	return call(ownerAcquire, d.ownerKeys(r.Name), r.Token, field(r.Owner), redisscript.Lasting(r.TTL))
 }
 
+func (d *Driver) inspectCall(name string) redisscript.Call {
+	keys := d.ownerKeys(name)
+	return call(inspect, []string{keys[0], keys[2]})
+}
+
 func (d *Driver) renewCall(l driver.Lease) redisscript.Call {
 	if l.Owner == "" {
 		return call(renew, []string{d.key(l.Name)}, l.Token, redisscript.Lasting(l.TTL))
@@ -83,20 +88,4 @@ func (d *Driver) answer(ctx context.Context, c redisscript.Call) (int64, error) 
 		return 0, err
 	}
 	return cmd.Int64()
-}
-
-// status runs a script that answers {status, left}.
-func (d *Driver) status(ctx context.Context, c redisscript.Call) (status, left int64, err error) {
-	cmd, err := redisscript.Run(ctx, d.rdb, c)
-	if err != nil {
-		return 0, 0, err
-	}
-	reply, err := cmd.Int64Slice()
-	if err == nil && len(reply) != 2 {
-		err = fmt.Errorf("redisson: %d values from a script, want 2", len(reply))
-	}
-	if err != nil {
-		return 0, 0, err
-	}
-	return reply[0], reply[1], nil
 }

@@ -61,6 +61,9 @@ func (d *redlock) lost(ctx context.Context, b *ballot, r *driver.Request) (drive
 		return answer, nil
 	case b.stands():
 		return answer, err
+	case b.full():
+		d.drop(ctx, b)
+		return driver.Grant{Status: driver.Full, HolderTag: answer.HolderTag}, nil
 	case b.hopeless():
 		d.drop(ctx, b)
 		return driver.Grant{}, fmt.Errorf("%w: it is not known what became of too many votes of the token", driver.ErrNotHeld)
@@ -162,6 +165,17 @@ func (b *ballot) stands() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.won
+}
+
+// full reports whether the request is turned away. The first node that answers says so: the
+// others may know of more waiters, or of fewer. Each of a crowd is in the queues of some nodes,
+// and the wrong version, which counts nodes, may let in none of them, or more than it should.
+// A waiter joins the queue of a node that turned it away with its next ask.
+func (b *ballot) full() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	first := b.gate()
+	return first >= 0 && b.votes[first].full
 }
 
 // clean reports whether the nodes surely have nothing of this token.

@@ -24,6 +24,7 @@ type ballot struct {
 	sent  map[uint64]time.Time // when the asks came in, those younger than the TTL
 	votes []vote               // of the nodes
 	won   bool                 // a majority is ours, and agrees on a fence
+	fence int64                // that was told, 0 for none; no later answer tells a smaller one
 	over  bool                 // given up: nothing is counted or told any more
 
 	// What is to become of a minority, see wait.go.
@@ -36,11 +37,12 @@ type ballot struct {
 type vote struct {
 	held   bool
 	ask    uint64 // that it rests on
-	fence  int64  // that the lease has on the node
+	fence  int64  // the first that the lease has on the node
 	fences int64  // how many it has there, from that one on
 	age    age    // of the node
 
 	queued bool          // the node wakes us
+	full   bool          // the node turned us away, as many wait there
 	after  time.Duration // when it wants to be asked again
 	tag    string
 	err    error // the answer to the last ask, if it was one
@@ -75,6 +77,7 @@ func (d *redlock) ballot(r *driver.Request) *ballot {
 	maps.DeleteFunc(b.sent, func(_ uint64, at time.Time) bool { return now.Sub(at) > r.TTL })
 	b.sent[r.Ask] = now
 	b.req.Ask = max(b.req.Ask, r.Ask)
+	b.req.MaxWaiters = r.MaxWaiters
 	return b
 }
 
@@ -138,6 +141,9 @@ func (b *ballot) begin(n *node, ask uint64) (*driver.Request, int, bool) {
 	v.open++
 	r := b.req
 	r.Ask = ask
+	if b.d.fenced && r.Owner == "" { // tokens of an owner have one number together
+		r.Fences = max(r.Fences, reserve)
+	}
 	if r.Wake != nil {
 		term := v.term
 		r.Wake = func(g driver.Grant) { b.hear(n, term, g) }
@@ -164,7 +170,7 @@ func (b *ballot) note(n *node, term int, ask uint64, g driver.Grant, age age, er
 	case g.Status == driver.Granted:
 		b.count(v, g, age)
 	case ask > v.ask: // else it was granted after that ask was handled, and we have heard
-		v.held, v.queued = false, g.Status == driver.Queued
+		v.held, v.queued, v.full = false, g.Status == driver.Queued, g.Status == driver.Full
 		v.after, v.tag = g.RetryAfter, g.HolderTag
 	}
 }
@@ -174,7 +180,7 @@ func (b *ballot) count(v *vote, g driver.Grant, age age) {
 	if v.held && g.Ask < v.ask {
 		return // late
 	}
-	v.held, v.queued, v.err = true, false, nil
+	v.held, v.queued, v.full, v.err = true, false, false, nil
 	v.ask, v.fence, v.fences, v.age = g.Ask, g.Fence, max(g.Fences, 1), age
 	if !b.d.fenced {
 		v.fence, v.fences = 0, 0
@@ -184,8 +190,8 @@ func (b *ballot) count(v *vote, g driver.Grant, age age) {
 // tally is the result of a ballot at a moment.
 type tally struct {
 	votes  int    // those that count
-	agreed bool   // that a majority has one fence
-	fence  int64  // that one, else the largest
+	agreed bool   // that a majority has reserved one fence
+	fence  int64  // that one, else the largest of those that votes begin with
 	fences int64  // how many all have that have this one, from it on
 	ask    uint64 // the oldest that a majority with this fence rests on
 }
@@ -194,39 +200,59 @@ type tally struct {
 // young enough, and the nodes have not forgotten earlier votes. The votes rest on the ask
 // since or a later one. The caller holds mu.
 func (b *ballot) tally(since uint64) tally {
-	var t tally
-	of := map[int64][]*vote{} // by fence
-	all, claims := 0, 0
+	good := make([]*vote, 0, 8)
+	t := tally{fence: b.fence}
+	claims := 0
 	for i := range b.votes {
-		if v := &b.votes[i]; v.ask >= since && b.good(v) {
-			all++
-			if !v.age.certain() {
-				claims++
-			}
-			t.fence = max(t.fence, v.fence)
-			of[v.fence] = append(of[v.fence], v)
+		v := &b.votes[i]
+		if v.ask < since || !b.good(v) {
+			continue
+		}
+		good = append(good, v)
+		if !v.age.certain() {
+			claims++
+		}
+		t.fence = max(t.fence, v.fence)
+	}
+	t.votes = b.d.enough(len(good), claims)
+	slices.SortFunc(good, func(x, y *vote) int { return cmp.Compare(y.ask, x.ask) })
+	for _, v := range good {
+		fence := max(v.fence, b.fence)
+		if ask, ok := b.d.reserved(good, fence); ok && (!t.agreed || fence < t.fence) {
+			t.agreed, t.fence, t.ask = true, fence, ask
 		}
 	}
-	t.votes = b.d.enough(all, claims)
-	for fence, votes := range of {
-		slices.SortFunc(votes, func(x, y *vote) int { return cmp.Compare(y.ask, x.ask) })
-		claims := 0
-		for i, v := range votes {
-			if !v.age.certain() {
-				claims++
-			}
-			if b.d.enough(i+1, claims) >= b.d.majority() {
-				t.agreed, t.fence, t.ask = true, fence, v.ask
-				break
-			}
-		}
-	}
-	for i := range b.votes {
-		if v := &b.votes[i]; v.ask >= since && b.good(v) && v.fence == t.fence && (t.fences == 0 || v.fences < t.fences) {
-			t.fences = v.fences
+	t.fences = max(b.req.Fences, 1)
+	for _, v := range good {
+		if v.has(t.fence) {
+			t.fences = min(t.fences, v.fence+v.fences-t.fence)
 		}
 	}
 	return t
+}
+
+// reserved reports whether a majority of votes, newest first, has a fence, and the oldest ask
+// that this rests on.
+func (d *redlock) reserved(votes []*vote, fence int64) (ask uint64, ok bool) {
+	n, claims := 0, 0
+	for _, v := range votes {
+		if !v.has(fence) {
+			continue
+		}
+		n++
+		if !v.age.certain() {
+			claims++
+		}
+		if d.enough(n, claims) >= d.majority() {
+			return v.ask, true
+		}
+	}
+	return 0, false
+}
+
+// has reports whether the lease has a fence on the node.
+func (v *vote) has(fence int64) bool {
+	return fence == v.fence || v.fence < fence && fence < v.fence+v.fences
 }
 
 // good reports whether a vote counts now. The caller holds mu.
@@ -241,7 +267,7 @@ func (b *ballot) decided(ask uint64) func(missing, silent int) bool {
 	return func(missing, silent int) bool {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		if b.tally(ask).agreed {
+		if missing == silent && b.tally(ask).agreed {
 			return true
 		}
 		// Nodes have fences of their own. If all that will answer have done so, the largest
@@ -253,7 +279,11 @@ func (b *ballot) decided(ask uint64) func(missing, silent int) bool {
 
 // win is the grant that follows from a tally. The caller holds mu.
 func (b *ballot) win(t tally) driver.Grant {
-	b.won = true
+	b.won, b.fence = true, t.fence
+	if b.timer != nil {
+		b.timer.Stop() // what it would give back is no minority any more
+		b.timer = nil
+	}
 	return driver.Grant{Status: driver.Granted, Ask: t.ask, Fence: t.fence, Fences: t.fences}
 }
 

@@ -33,11 +33,16 @@
 //
 // # Fences
 //
-// Nodes have fences of their own. The largest fence of the majority is written to a
-// majority, with one more request to each node, before it is handed out. So fences increase
-// from one holder to the next even if no two holders have the same majority. Readers that
-// hold at the same time have different fences, but in no particular order. Nodes without
-// fences (setnx) make a lock without fences.
+// Nodes have fences of their own, of which each reserves a range with its vote. A fence is
+// handed out only when a majority has reserved it. If the ranges have no number in common,
+// the largest of those that they begin with is written to a majority first, with one more
+// request to each node. So fences increase from one holder to the next even if no two holders
+// have the same majority. Readers that hold at the same time have different fences, but in no
+// particular order. Nodes without fences (setnx) make a lock without fences.
+//
+// Fences of redisdriver are the time of the server's clock in µs, and a range is the last
+// millisecond at most. So there is no second request as long as the clocks of a majority
+// differ by less than that, unless nobody has used the lock for a minute.
 //
 // If nodes have failed meanwhile, a token can get a larger fence than before. That happens
 // when another process repeats it, or another token of its owner joins it.
@@ -106,9 +111,10 @@
 //
 // # Cost, and when to use it
 //
-// An acquisition is one request to each node for the lock and one for the fence, both in
-// parallel. That is two round trips to the slowest node that works. A hand-over to a waiter
-// is a push and one round trip; renewal and release are one round trip.
+// An acquisition is one request to each node, in parallel. That is one round trip to the
+// slowest node that works, or two if the nodes have no fence in common. A hand-over to a
+// waiter is a push, and then a round trip if they have none; renewal and release are one
+// round trip.
 //
 // One server, with its data on disk, is simpler, faster and, with the fence, as safe; when
 // it is down, that is an outage. A server with replicas can lose a grant in a failover.

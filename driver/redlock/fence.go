@@ -11,19 +11,33 @@ import (
 // rounds is how often the nodes are asked to agree on a fence.
 const rounds = 8
 
+// reserve is how many numbers each node is asked for, so that a majority has one in common.
+// Those of redisdriver are the last so many µs of its server's clock, as far as they lie
+// beyond the last that was given. So the ranges meet if the servers' clocks, and the times when
+// the asks come to them, differ by no more than that, nor than the time since the last grant.
+const reserve = 1024
+
 // confirm makes the nodes that voted agree on a fence, if they are a majority, and returns
 // the grant that rests on it.
 //
-// Each node has fences of its own, which increase there and nowhere else. So the largest
-// that a node of the majority has given is written back, and it is handed out only when a
-// majority has this very fence for our lease, with validity left. Then
+// Each node has fences of its own, which increase there and nowhere else. A vote reserves a
+// range of them. A fence is handed out only when a majority has reserved it for our lease,
+// with validity left. Mostly the ranges meet, see reserve, and no second trip is needed. If
+// not, the largest of the numbers that they begin with is written back to the others. Then
 //
 //   - it is larger than all that were handed out before. The majority that had an earlier
-//     one meets ours in some node. That node granted us its lease after it had the earlier
-//     fence, with one beyond it, and our fence is at least that: raising never lowers.
+//     one meets ours in some node. That node granted us its lease after it had reserved the
+//     earlier fence, and what it reserves for us lies beyond that.
 //   - it is smaller than all that will be handed out, for the same reason.
 //   - nobody else has it, not even a reader that was granted the lock at the same time. A
-//     node never has one fence for two leases, and their majorities meet.
+//     node never reserves one fence for two leases, and their majorities meet.
+//
+// The same is true of each number that follows it, as far as all votes that have the first
+// have it, too. The wrong version hands out the numbers of one vote: the next majority can
+// do without that node, and begins with a smaller one.
+//
+// More answers can bring a smaller number that a majority has. It is as good, but not once a
+// larger one was told: the resource that has seen that one would refuse the holder.
 //
 // The fence need not be on the nodes that did not vote. A node that loses its memory is left
 // out until its clock, from which its next fences begin, is beyond the fences it has lost.
@@ -75,7 +89,7 @@ func (b *ballot) claim(round int) (g driver.Grant, l driver.Lease, behind []*nod
 		g.Fence += rand.Int64N(500 << round)
 	}
 	for i := range b.votes {
-		if v := &b.votes[i]; b.good(v) && v.fence < g.Fence {
+		if v := &b.votes[i]; b.good(v) && !v.has(g.Fence) {
 			behind = append(behind, b.d.nodes[i])
 		}
 	}

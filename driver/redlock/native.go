@@ -105,28 +105,25 @@ func (d *native) Inspect(ctx context.Context, k driver.Kind, name string) (drive
 	return result, nil
 }
 
-// holders finds the tokens that hold the lock on a majority. They have one fence there, or
-// will in a moment. Until then only what they say of themselves tells them apart.
+// holders finds the tokens that hold the lock on a majority. They have a fence in common there,
+// the one that tally finds, or will in a moment. Until then only what they say of themselves
+// tells them apart.
 func (d *redlock) holders(seen []driver.Holder) []driver.Holder {
 	var found []driver.Holder
-	look := func(a, b driver.Holder) bool { return a.Holder == b.Holder && a.Shared == b.Shared }
-	same := func(a, b driver.Holder) bool { return a.Fence == b.Fence && look(a, b) }
-	for _, alike := range []func(a, b driver.Holder) bool{same, look} {
-		for rest := seen; len(rest) > 0; {
-			var of, others []driver.Holder
-			for _, h := range rest {
-				if alike(h, rest[0]) {
-					of = append(of, h)
-				} else {
-					others = append(others, h)
-				}
-			}
-			rest = others
-			if len(of) >= d.majority() {
-				found = append(found, d.asSeen(of))
-				seen = slices.DeleteFunc(slices.Clone(seen), func(h driver.Holder) bool { return alike(h, of[0]) })
-			}
+	collect := func(fence int64, alike func(driver.Holder) bool) {
+		of := slices.DeleteFunc(slices.Clone(seen), func(h driver.Holder) bool { return !alike(h) })
+		if len(of) >= d.majority() {
+			found = append(found, d.asSeen(of, fence))
+			seen = slices.DeleteFunc(slices.Clone(seen), alike)
 		}
+	}
+	look := func(a, b driver.Holder) bool { return a.Holder == b.Holder && a.Shared == b.Shared }
+	all := slices.SortedFunc(slices.Values(seen), func(a, b driver.Holder) int { return cmp.Compare(a.Fence, b.Fence) })
+	for _, h := range all {
+		collect(h.Fence, func(o driver.Holder) bool { return look(o, h) && o.Fence <= h.Fence && h.Fence <= o.LastFence })
+	}
+	for i := len(all) - 1; i >= 0; i-- {
+		collect(all[i].Fence, func(o driver.Holder) bool { return look(o, all[i]) })
 	}
 	slices.SortFunc(found, func(a, b driver.Holder) int { return cmp.Compare(a.Fence, b.Fence) })
 	return found
@@ -134,12 +131,13 @@ func (d *redlock) holders(seen []driver.Holder) []driver.Holder {
 
 // asSeen makes one holder of what the nodes see: since its first vote, and until it has
 // no majority any more.
-func (d *redlock) asSeen(of []driver.Holder) driver.Holder {
+func (d *redlock) asSeen(of []driver.Holder, fence int64) driver.Holder {
 	h := of[0]
+	h.Fence = fence
 	slices.SortFunc(of, func(a, b driver.Holder) int { return cmp.Compare(b.TimeLeft, a.TimeLeft) })
 	h.TimeLeft = of[d.majority()-1].TimeLeft
 	for _, other := range of {
-		h.Fence, h.LastFence = max(h.Fence, other.Fence), max(h.LastFence, other.LastFence)
+		h.LastFence = max(h.LastFence, other.LastFence)
 		if other.Since.Before(h.Since) {
 			h.Since = other.Since
 		}

@@ -40,7 +40,7 @@
 // There is no queue: a waiter asks again after 50 to 150 ms, and nobody is woken. A program
 // that polls faster, or locks again at once, gets the lock more often. There are no fences
 // ([github.com/holdfast-go/holdfast/driver.Grant] has 0), no kinds but Mutex, and nothing
-// to inspect or to force.
+// to force. Inspect shows the token of the holder and the time left: the key has no more.
 //
 // Exclusion is as good as that of the other programs. If one that never sets a TTL crashes,
 // it blocks all others for ever. One that deletes without comparing frees our lock. As with

@@ -15,6 +15,9 @@ import (
 // still arrive.
 const retention = time.Minute
 
+// settledPrefix is that of our own keys.
+const settledPrefix = "holdfast:settled:"
+
 // Driver keeps mutexes on Redis. See the package for how.
 type Driver struct {
 	rdb    redis.UniversalClient
@@ -23,9 +26,11 @@ type Driver struct {
 }
 
 var (
-	_ driver.Driver  = (*Driver)(nil)
-	_ driver.Router  = (*Driver)(nil)
-	_ driver.Uptimer = (*Driver)(nil)
+	_ driver.Driver    = (*Driver)(nil)
+	_ driver.Inspector = (*Driver)(nil)
+	_ driver.Lister    = (*Driver)(nil)
+	_ driver.Router    = (*Driver)(nil)
+	_ driver.Uptimer   = (*Driver)(nil)
 )
 
 // Option changes a Driver.
@@ -60,7 +65,7 @@ func (d *Driver) key(name string) string { return d.prefix + name }
 // settled is the key that says of a token that it was given up. A token has no space in
 // it, so no two pairs of name and token share a key by accident.
 func (d *Driver) settled(name, token string) string {
-	return redisscript.Beside("holdfast:settled:", d.key(name)) + " " + token
+	return redisscript.Beside(settledPrefix, d.key(name)) + " " + token
 }
 
 // Acquire implements [driver.Driver]. It answers Granted or Busy.
@@ -73,18 +78,16 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 	if err != nil {
 		return driver.Grant{}, err
 	}
-	reply, err := c.Int64Slice()
+	status, left, holder, err := c.Asked("setnx")
 	switch {
 	case err != nil:
 		return driver.Grant{}, err
-	case len(reply) != 2:
-		return driver.Grant{}, fmt.Errorf("setnx: %d values from a script, want 2", len(reply))
-	case reply[0] == 0:
+	case status == 0:
 		return driver.Grant{}, fmt.Errorf("%w: the token was released before", driver.ErrNotHeld)
-	case reply[0] == 1:
+	case status == 1:
 		return driver.Grant{Status: driver.Granted, Ask: r.Ask}, nil
 	}
-	return driver.Grant{Status: driver.Busy, RetryAfter: redisscript.RetryAfter(r, redisscript.Remaining(reply[1]))}, nil
+	return driver.Grant{Status: driver.Busy, RetryAfter: redisscript.RetryAfter(r, redisscript.Remaining(left)), Holder: holder}, nil
 }
 
 // Release implements [driver.Driver].
@@ -106,6 +109,23 @@ func (d *Driver) Release(ctx context.Context, l driver.Lease) error {
 		err = driver.ErrNotHeld
 	}
 	return err
+}
+
+// Inspect implements [driver.Inspector]. The holder is shown as its token: that is all that is in
+// Redis.
+func (d *Driver) Inspect(ctx context.Context, k driver.Kind, name string) (driver.Info, error) {
+	if k != driver.Mutex {
+		return driver.Info{Name: name}, redisscript.Unsupported("setnx", k)
+	}
+	return redisscript.Inspect(ctx, d.rdb, name, call(inspect, []string{d.key(name)}))
+}
+
+// List implements [driver.Lister] with SCAN, on all masters of a Cluster, for which the user
+// needs that right. Nothing tells a lock from another string, so every string is taken for one
+// whose key begins with the prefix of the driver and that of the call.
+func (d *Driver) List(ctx context.Context, prefix string, f func(k driver.Kind, name string) error) error {
+	shelf := redisscript.Shelf{Prefix: d.prefix, Type: "string", Beside: []string{settledPrefix}}
+	return shelf.List(ctx, d.rdb, prefix, f)
 }
 
 // Node implements [driver.Router].

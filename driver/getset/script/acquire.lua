@@ -8,7 +8,8 @@
 -- ARGV[3]  how long the keys outlive the lease, in ms
 --
 -- Returns {status, left}. status 0 the token was given up before, 1 it holds the lock,
--- 2 another does; left is the rest of its lease in ms, at most a day.
+-- 2 another does; left is the rest of its lease in ms, at most a day. Who it is follows, as in
+-- inspect.lua.
 
 if redis.call('EXISTS', KEYS[3]) == 1 then
   return { 0, 0 }
@@ -22,8 +23,13 @@ end
 local past = not value or tonumber(value) < now
 local ends = now + ARGV[2] + 1
 if not past then
-  if redis.call('GET', KEYS[2]) ~= value .. ' ' .. ARGV[1] then
-    return { 2, math.min(tonumber(value) - now + 1, 86400000) }
+  local ours = redis.call('GET', KEYS[2]) or ''
+  if ours ~= value .. ' ' .. ARGV[1] then
+    local holder = string.sub(value, 1, 256)
+    if string.sub(ours, 1, #value + 1) == value .. ' ' then
+      holder = string.sub(ours, #value + 2)
+    end
+    return { 2, math.min(tonumber(value) - now + 1, 86400000), holder }
   end
   -- A repeat rests on its own ask, so it has to last from now on. It never shortens what
   -- a renewal has made longer: it may be late.

@@ -1,4 +1,4 @@
--- acquire.lua: take the lock if it is free, or if this token has it.
+-- acquire.lua: take the lock if it is free, or if this token has it. Needs whose.lua.
 --
 -- KEYS[1]  lock, a hash: its one field is the holder, with how often it holds
 -- KEYS[2]  settled, a zset: tokens that were given up
@@ -6,7 +6,7 @@
 -- ARGV[2]  length of the lease in ms
 --
 -- Returns {status, left}. status 0 the token was given up before, 1 it holds the lock,
--- 2 another does; left is the rest of its lease in ms, -1 if it has no end.
+-- 2 another does; left is the rest of its lease in ms, -1 if it has no end. Who it is follows.
 
 if redis.call('ZSCORE', KEYS[2], ARGV[1]) then
   return { 0, 0 }
@@ -18,7 +18,7 @@ if redis.call('EXISTS', KEYS[1]) == 0 then
 end
 local left = redis.call('PTTL', KEYS[1])
 if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then
-  return { 2, left }
+  return { 2, left, whose() }
 end
 -- A repeat is not counted again. It rests on its own ask, so it has to last from now on,
 -- but it never shortens what a renewal has made longer: it may be late.

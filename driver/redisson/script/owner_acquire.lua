@@ -1,4 +1,5 @@
 -- owner_acquire.lua: take the lock if it is free, or if the owner of this token has it.
+-- Needs owner.lua and whose.lua.
 --
 -- KEYS[1]  lock, a hash: its one field is the holder, with how often it holds
 -- KEYS[2]  settled, a zset: tokens that were given up
@@ -15,7 +16,7 @@ end
 if redis.call('HEXISTS', KEYS[1], ARGV[2]) == 1 then
   prune()
 elseif redis.call('EXISTS', KEYS[1]) == 1 then
-  return { 2, redis.call('PTTL', KEYS[1]) }
+  return { 2, redis.call('PTTL', KEYS[1]), whose() }
 else
   redis.call('DEL', KEYS[3]) -- of a lock that was taken away by others
 end

@@ -6,7 +6,8 @@
 -- ARGV[2]  length of the lease in ms
 --
 -- Returns {status, left}. status 0 the token was given up before, 1 it holds the lock,
--- 2 another does; left is the rest of its lease in ms, -1 if it has no end.
+-- 2 another does; left is the rest of its lease in ms, -1 if it has no end. At most 256 bytes of
+-- its token follow.
 
 if redis.call('EXISTS', KEYS[2]) == 1 then
   return { 0, 0 }
@@ -14,9 +15,9 @@ end
 if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then
   return { 1, 0 }
 end
-local left = redis.call('PTTL', KEYS[1])
-if redis.call('GET', KEYS[1]) ~= ARGV[1] then
-  return { 2, left }
+local left, holder = redis.call('PTTL', KEYS[1]), redis.call('GET', KEYS[1])
+if holder ~= ARGV[1] then
+  return { 2, left, string.sub(holder, 1, 256) }
 end
 -- A repeat rests on its own ask, so it has to last from now on. It never shortens what
 -- a renewal has made longer: it may be late.
