@@ -35,7 +35,8 @@
 //	Holdfast-Fence: name=prices;fence=1795362000123999;kind=rwmutex;shared
 //
 // There is a line, or an element of a list with commas, for each lease: the name of the lock in
-// percent encoding, the fence, the kind, and shared if others may hold the lock, too.
+// percent encoding, the fence, the kind, and shared if others may hold the lock, too. How many
+// there may be is a matter of [http.Server].MaxHeaderBytes.
 package httpfence
 
 import (
@@ -55,9 +56,6 @@ import (
 
 // Header is the name of the header that has the fences.
 const Header = "Holdfast-Fence"
-
-// maxFences is how many a request may have.
-const maxFences = 64
 
 // ErrStale is [fence.ErrStale].
 var ErrStale = fence.ErrStale
@@ -199,9 +197,7 @@ func parse(lines []string) ([]fence.Fence, error) {
 			if err != nil {
 				return nil, fmt.Errorf("%q: %w", element, err)
 			}
-			if fences = append(fences, f); len(fences) > maxFences {
-				return nil, fmt.Errorf("more than %d fences", maxFences)
-			}
+			fences = append(fences, f)
 		}
 	}
 	return fences, nil

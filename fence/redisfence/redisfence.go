@@ -37,6 +37,8 @@
 // slot, too. It is the slot of the hash tag in the lock's name, or of the whole name if the name has
 // no tag. So the locks "order:42" and "{order:42}:edit" can both guard the key {order:42}:state.
 // The server refuses other keys, with CROSSSLOT or an error about keys that are not local.
+// Commands that read are sent to the master under a lease, whatever ReadOnly, RouteByLatency and
+// RouteRandomly say: a replica may not know the last fence.
 //
 // A user of Redis needs the rights +evalsha +eval +get +set, and ~holdfast:fence:*.
 package redisfence
@@ -48,6 +50,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 
@@ -128,18 +131,10 @@ func (hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPip
 		if err == nil && fences == nil {
 			return next(ctx, cmds)
 		}
-		guarded := make([]redis.Cmder, len(cmds))
-		with, text := "eval", script // the first brings the script along, as a transaction cannot be repeated
-		for i, cmd := range cmds {
-			guarded[i] = cmd
-			if passes(cmd) {
-				continue
-			}
-			if err == nil {
+		for _, cmd := range cmds {
+			if err == nil && !passes(cmd) {
 				err = unfit(cmd)
 			}
-			guarded[i] = guard(cmd, fences, with, text)
-			with, text = "evalsha", sha
 		}
 		if err != nil { // all or nothing
 			for _, cmd := range cmds {
@@ -147,7 +142,15 @@ func (hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPip
 			}
 			return err
 		}
-		err = next(ctx, guarded)
+		err = next(ctx, guardAll(cmds, fences))
+		if again := unscripted(cmds); len(again) > 0 {
+			for _, cmd := range again {
+				cmd.SetErr(nil)
+			}
+			// The order of two that both reach the server is kept: no later one has been carried out.
+			_ = next(ctx, guardAll(again, fences)) // they have it
+			err = firstError(cmds)
+		}
 		for _, cmd := range cmds {
 			if isStale(cmd.Err()) {
 				cmd.SetErr(stale(cmd.Err(), fences))
@@ -158,6 +161,49 @@ func (hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPip
 		}
 		return err
 	}
+}
+
+// guardAll guards the commands of a pipeline. The first one brings the script along. In a
+// transaction, which cannot be repeated, each of them does.
+func guardAll(cmds []redis.Cmder, fences []fence.Fence) []redis.Cmder {
+	all := make([]redis.Cmder, len(cmds))
+	with, text := "eval", script
+	for i, cmd := range cmds {
+		all[i] = cmd
+		if passes(cmd) {
+			continue
+		}
+		all[i] = guard(cmd, fences, with, text)
+		if cmds[0].Name() != "multi" {
+			with, text = "evalsha", sha
+		}
+	}
+	return all
+}
+
+// unscripted returns the commands that were not carried out because the one that had the script
+// went to another node, or was refused for itself. Those before a later one that was carried out
+// are not among them: another client has brought the script meanwhile, and to repeat them would
+// change the order.
+func unscripted(cmds []redis.Cmder) (again []redis.Cmder) {
+	for _, cmd := range cmds {
+		switch {
+		case redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT"):
+			again = append(again, cmd)
+		case !passes(cmd):
+			again = nil
+		}
+	}
+	return again
+}
+
+func firstError(cmds []redis.Cmder) error {
+	for _, cmd := range cmds {
+		if cmd.Err() != nil {
+			return cmd.Err()
+		}
+	}
+	return nil
 }
 
 // checkable returns the fences of a context that can be stale.
@@ -172,19 +218,25 @@ func checkable(ctx context.Context) ([]fence.Fence, error) {
 	return fences, err
 }
 
-// guarded is a command that is sent as an argument of the script. It is routed as the command
-// is, by its key, and the reply is read as that of the command.
+// guarded is a command that is sent as an argument of the script. A Cluster finds its slot by
+// its key, and its node by the name of the script: it is a master, because the script writes
+// also where the command only reads. The reply is read as that of the command.
 type guarded struct {
 	redis.Cmder
+	name string
 	args []any
 }
 
-func (g guarded) Args() []any { return g.args }
+func (g guarded) Args() []any  { return g.args }
+func (g guarded) Name() string { return g.name }
 
 func guard(cmd redis.Cmder, fences []fence.Fence, with, text string) guarded {
 	keys, args := arguments(fences)
-	if key := firstKey(cmd); key != nil {
-		keys = append(keys, fmt.Sprint(key))
+	name := cmd.Name()
+	if at := firstKey(cmd); at > 0 {
+		keys = append(keys, fmt.Sprint(cmd.Args()[at]))
+		name = with
+		cmd.SetFirstKeyPos(int8(at))
 	}
 	all := make([]any, 0, 3+len(keys)+len(args)+len(cmd.Args()))
 	all = append(all, with, text, len(keys))
@@ -192,7 +244,7 @@ func guard(cmd redis.Cmder, fences []fence.Fence, with, text string) guarded {
 		all = append(all, key)
 	}
 	all = append(all, args...)
-	return guarded{cmd, append(all, cmd.Args()...)}
+	return guarded{cmd, name, append(all, cmd.Args()...)}
 }
 
 // arguments returns those of the script that come before the command.
@@ -246,6 +298,7 @@ func passes(cmd redis.Cmder) bool {
 
 // exempt are commands that neither read nor write keys.
 var exempt = set("multi exec discard watch unwatch auth hello client select ping echo quit reset readonly readwrite " +
+	"acl function module latency slowlog monitor role lastsave save bgsave bgrewriteaof " +
 	"asking wait waitaof command info time script cluster config pubsub subscribe psubscribe ssubscribe unsubscribe punsubscribe sunsubscribe")
 
 // waits are commands that do not wait if a script calls them, and scripts those that none can
@@ -273,22 +326,22 @@ func unfit(cmd redis.Cmder) error {
 	return nil
 }
 
-// firstKey returns the first key of a command, nil for none. If it is mistaken, a Cluster or an
-// ACL refuses a command without need.
-func firstKey(cmd redis.Cmder) any {
+// firstKey returns where the first key of a command is among its arguments, 0 for none. If it is
+// mistaken, a Cluster or an ACL refuses a command without need.
+func firstKey(cmd redis.Cmder) int {
 	at := 1
 	switch cmd.Name() {
 	case "publish", "spublish", "keys", "scan", "dbsize", "flushdb", "flushall", "randomkey", "swapdb":
-		return nil
+		return 0
 	case "object", "xinfo", "xgroup", "memory", "bitop", "zunion", "zinter", "zdiff", "zintercard", "sintercard", "lmpop", "zmpop":
 		at = 2
 	case "xread", "xreadgroup":
 		at = position(cmd, "streams") + 1
 	}
-	if at >= len(cmd.Args()) {
-		return nil
+	if at >= len(cmd.Args()) || at > math.MaxInt8 {
+		return 0
 	}
-	return cmd.Args()[at]
+	return at
 }
 
 // position returns where a word is among the arguments, 0 if nowhere.

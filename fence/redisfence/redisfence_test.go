@@ -242,7 +242,12 @@ func TestWhatAScriptCannotRunIsRefused(t *testing.T) {
 	})
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 	require.ErrorIs(t, cmds[0].Err(), errors.ErrUnsupported, "all or nothing")
-	assert.NoError(t, rdb.Ping(ctx).Err())
+	for _, cmd := range []redis.Cmder{ // have no keys
+		rdb.Ping(ctx), rdb.Do(ctx, "ACL", "WHOAMI"), rdb.FunctionList(ctx, redis.FunctionListQuery{}), rdb.SlowLogGet(ctx, 1), rdb.Do(ctx, "ROLE"),
+		rdb.Do(ctx, "LATENCY", "RESET"), rdb.LastSave(ctx), rdb.Do(ctx, "MODULE", "LIST"),
+	} {
+		assert.NoError(t, cmd.Err(), cmd.Name())
+	}
 }
 
 // replies are commands of all kinds of replies.
@@ -322,6 +327,69 @@ func TestClusterHoldsOneSlotToTheRule(t *testing.T) {
 			other := fmt.Sprint("{other", i, "}")
 			require.Error(t, rdb.Set(holder(6), other, "x", 0).Err())
 			assert.Zero(t, rdb.Exists(ctx, other).Val(), other)
+		}
+	}
+}
+
+// The first command has the script, but goes elsewhere, or is refused for itself.
+func TestClusterPipelineDoesNotDependOnItsFirstCommand(t *testing.T) {
+	c := redistest.NewCluster(t)
+	rdb := c.Client(t)
+	rdb.AddHook(redisfence.Hook())
+	holder := fence.With(t.Context(), mutex("{a}lock", 10))
+	channel := "ch"
+	for i := 0; c.Owner(t, channel) == c.Owner(t, "{a}"); i++ {
+		channel = fmt.Sprint("ch", i)
+	}
+	for name, first := range map[string]func(p redis.Pipeliner) error{
+		"goes elsewhere": func(p redis.Pipeliner) error { return p.Publish(holder, channel, "m").Err() },
+		"is refused":     func(p redis.Pipeliner) error { return p.Set(holder, "{b}other-slot", "v", 0).Err() },
+	} {
+		for _, run := range []func(context.Context, func(redis.Pipeliner) error) ([]redis.Cmder, error){rdb.Pipelined, rdb.TxPipelined} {
+			for _, s := range c.Nodes {
+				require.NoError(t, s.Client(t).ScriptFlush(t.Context()).Err())
+			}
+			require.NoError(t, rdb.Del(t.Context(), "{a}n").Err())
+			cmds, err := run(holder, func(p redis.Pipeliner) error {
+				_ = first(p)
+				p.Incr(holder, "{a}n")
+				return p.Incr(holder, "{a}n").Err()
+			})
+			for _, cmd := range cmds {
+				assert.False(t, redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT"), "%s: %v", name, cmd)
+			}
+			if name == "goes elsewhere" {
+				require.NoError(t, err)
+				assert.Equal(t, "2", rdb.Get(t.Context(), "{a}n").Val())
+			}
+		}
+	}
+}
+
+// A replica can neither record a fence nor know the last one.
+func TestClusterReadsFromTheMasterUnderALease(t *testing.T) {
+	c := redistest.NewCluster(t)
+	holder := fence.With(t.Context(), mutex("{a}lock", 10))
+	require.NoError(t, c.Client(t).MSet(t.Context(), "{a}k", "v", "{a}l", "w").Err())
+	for name, mod := range map[string]func(*redis.ClusterOptions){
+		"ReadOnly":       func(o *redis.ClusterOptions) { o.ReadOnly = true },
+		"RouteRandomly":  func(o *redis.ClusterOptions) { o.RouteRandomly = true },
+		"RouteByLatency": func(o *redis.ClusterOptions) { o.RouteByLatency = true },
+	} {
+		rdb := c.Client(t, mod)
+		rdb.AddHook(redisfence.Hook())
+		for range 20 {
+			got, err := rdb.Get(holder, "{a}k").Result()
+			require.NoError(t, err, name)
+			require.Equal(t, "v", got, name)
+			all, err := rdb.MGet(holder, "{a}k", "{a}l").Result()
+			require.NoError(t, err, name)
+			require.Equal(t, []any{"v", "w"}, all, name)
+			_, err = rdb.Pipelined(holder, func(p redis.Pipeliner) error {
+				p.Get(holder, "{a}l")
+				return p.Get(holder, "{a}k").Err()
+			})
+			require.NoError(t, err, name)
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 type conn struct {
 	driver.Conn
 	sql      *statements
+	records  *records
 	tx       tx                     // the transaction under way
 	prepared map[string]driver.Stmt // statements of checks, if the driver runs no others
 	skips    bool                   // the driver wants statements with arguments to be prepared
@@ -27,12 +28,12 @@ type guarded interface{ unwrap() driver.Conn }
 func (c *conn) unwrap() driver.Conn { return c.Conn }
 
 // enter checks what a statement's context says, and reports whether the statement is alone: in
-// a transaction of its own, which leave ends.
-func (c *conn) enter(ctx context.Context) (alone bool, err error) {
+// a transaction of its own, which leave ends, and which is there for what how says.
+func (c *conn) enter(ctx context.Context, query string, how mode) (single bool, err error) {
 	switch {
 	case c.tx.failed != nil:
 		return false, c.tx.failed
-	case c.tx.alone:
+	case c.tx.mode >= alone:
 		return false, errors.New("sqlfence: rows of a query with a lease are open on this connection; use a transaction")
 	}
 	fences, err := checkable(ctx)
@@ -40,20 +41,30 @@ func (c *conn) enter(ctx context.Context) (alone bool, err error) {
 	case err != nil:
 		c.tx.fail(err)
 		return false, err
+	case c.tx.Tx != nil:
+		return false, c.tx.take(ctx, fences, query)
 	case fences == nil:
 		return false, nil
-	case c.tx.Tx != nil:
-		return false, c.tx.check(ctx, fences)
 	}
-	if _, err := c.begin(ctx, driver.TxOptions{}, fences); err != nil {
+	if err := c.settle(ctx, fences); err != nil {
 		return false, err
 	}
-	c.tx.alone = true
-	return true, nil
+	opts := driver.TxOptions{}
+	if how == aloneRead && c.sql.wrote == "" {
+		// The driver of SQLite may claim the only place to write for a transaction, but not for this one.
+		_, opts.ReadOnly = c.Conn.(driver.ConnBeginTx)
+	}
+	if _, err = c.begin(ctx, opts, how, fences); errors.Is(err, errForgotten) {
+		_, err = c.begin(ctx, driver.TxOptions{}, alone, fences)
+	}
+	return err == nil, err
 }
 
 // leave ends the transaction of a statement that is alone.
-func (c *conn) leave(err error) error {
+func (c *conn) leave(ctx context.Context, err error) error {
+	if err == nil {
+		err = c.tx.confirm(ctx)
+	}
 	if err != nil {
 		c.abort()
 		return err
@@ -97,15 +108,21 @@ func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, e
 	if err != nil {
 		return nil, err
 	}
-	return c.begin(ctx, opts, fences)
+	if opts.ReadOnly {
+		return c.begin(ctx, opts, readOnly, fences)
+	}
+	if err := c.settle(ctx, fences); err != nil {
+		return nil, err
+	}
+	return c.begin(ctx, opts, ordinary, fences)
 }
 
-func (c *conn) begin(ctx context.Context, opts driver.TxOptions, fences []fence.Fence) (driver.Tx, error) {
+func (c *conn) begin(ctx context.Context, opts driver.TxOptions, what mode, fences []fence.Fence) (driver.Tx, error) {
 	under, err := beginTx(ctx, c.Conn, opts)
 	if err != nil {
 		return nil, err
 	}
-	c.tx = tx{Tx: under, conn: c, readOnly: opts.ReadOnly}
+	c.tx = tx{Tx: under, conn: c, mode: what}
 	if fences != nil {
 		if err := c.tx.check(ctx, fences); err != nil {
 			c.abort()
@@ -132,7 +149,7 @@ func (c *conn) PrepareContext(ctx context.Context, query string) (driver.Stmt, e
 	if err != nil {
 		return nil, err
 	}
-	return newStmt(under, c), nil
+	return newStmt(under, c, query), nil
 }
 
 // Close closes the connection.
@@ -181,15 +198,20 @@ func (e execer) ExecContext(ctx context.Context, query string, args []driver.Nam
 	if c.detour(ctx, args) {
 		return nil, driver.ErrSkip
 	}
-	alone, err := c.enter(ctx)
+	return c.runExec(ctx, query, func() (driver.Result, error) { return exec(ctx, c.Conn, query, args) })
+}
+
+func (c *conn) runExec(ctx context.Context, query string, run func() (driver.Result, error)) (driver.Result, error) {
+	single, err := c.enter(ctx, query, alone)
 	if err != nil {
 		return nil, err
 	}
-	result, err := exec(ctx, c.Conn, query, args)
-	if alone {
+	result, err := run()
+	if single {
 		c.skips = c.skips || err == driver.ErrSkip
-		err = c.leave(err)
+		return result, c.leave(ctx, err)
 	}
+	c.tx.note(err)
 	return result, err
 }
 
@@ -201,19 +223,28 @@ func (q queryer) QueryContext(ctx context.Context, query string, args []driver.N
 	if c.detour(ctx, args) {
 		return nil, driver.ErrSkip
 	}
-	alone, err := c.enter(ctx)
+	return c.runQuery(ctx, query, func() (driver.Rows, error) { return query1(ctx, c.Conn, query, args) })
+}
+
+func (c *conn) runQuery(ctx context.Context, query string, run func() (driver.Rows, error)) (driver.Rows, error) {
+	how := alone
+	if c.sql.shareCosts && reads(query) {
+		how = aloneRead
+	}
+	single, err := c.enter(ctx, query, how)
 	if err != nil {
 		return nil, err
 	}
-	under, err := query1(ctx, c.Conn, query, args)
+	under, err := run()
 	switch {
-	case !alone:
+	case !single && (c.tx.Tx == nil || err != nil):
+		c.tx.note(err)
 		return under, err
 	case err != nil:
 		c.skips = c.skips || err == driver.ErrSkip
-		return nil, c.leave(err)
+		return nil, c.leave(ctx, err)
 	}
-	return &rows{Rows: under, conn: c, ctx: ctx}, nil
+	return &rows{Rows: under, conn: c, ctx: ctx, single: single}, nil
 }
 
 // detour reports whether a statement would be skipped by the driver after its transaction was

@@ -7,7 +7,7 @@ type Dialect int
 
 // The dialects. SQLite takes 3.24 or later.
 const (
-	Postgres Dialect = iota + 1 // and what understands its INSERT … ON CONFLICT and FOR SHARE
+	Postgres Dialect = iota + 1 // 10 or later
 	MySQL                       // and MariaDB
 	SQLite
 )
@@ -20,7 +20,8 @@ func (d Dialect) Schema() string { return d.statements().schema }
 type statements struct {
 	schema string
 
-	// record sets the fence of a lock, unless a larger one is there, and keeps the row locked.
+	// record sets the fence of a lock, unless a larger one is there. It waits for all that share
+	// the row, and keeps it for itself.
 	record  string
 	numbers int // how often it takes the fence
 
@@ -31,8 +32,28 @@ type statements struct {
 	// if there was none to lock. An empty seed says that a transaction sees to that itself.
 	share, seed string
 
+	// claim comes before share, so that a later write does not fail for what was read first.
+	claim string
+
 	// look reads the fence.
 	look string
+
+	// shareCosts says that a query that only reads should look, because share is like a write. Where
+	// the database would not notice that it wrote on an old view, wrote tells whether it did.
+	shareCosts bool
+	wrote      string
+
+	// After an error the database may have ended the transaction by itself, and what follows in it
+	// would be carried out at once, for each statement. Then one of within fails, or anew succeeds.
+	// It does not need to be asked where only a rollback can follow.
+	within []string
+	anew   string
+
+	// nests says that there may be comments in comments.
+	nests bool
+
+	// commits says that the database commits before statements such as CREATE TABLE.
+	commits bool
 }
 
 func (d Dialect) statements() *statements {
@@ -51,6 +72,11 @@ var dialects = [...]statements{
 		share:   `SELECT fence FROM holdfast_fence WHERE name = $1 FOR SHARE`,
 		seed:    `INSERT INTO holdfast_fence (name, fence) VALUES ($1, 0) ON CONFLICT (name) DO NOTHING`,
 		look:    `SELECT fence FROM holdfast_fence WHERE name = $1`,
+
+		// A lock of a row is written to the log, and the commit waits for the disk.
+		shareCosts: true,
+		wrote:      `SELECT CASE WHEN txid_current_if_assigned() IS NULL THEN 0 ELSE 1 END`,
+		nests:      true,
 	},
 	// How many rows are affected does not tell here: it depends on an option of the connection
 	// whether a row counts that is found and stays as it is. So the number is made one that
@@ -65,9 +91,13 @@ var dialects = [...]statements{
 		share:   `SELECT fence FROM holdfast_fence WHERE name = ? LOCK IN SHARE MODE`,
 		seed:    `INSERT IGNORE INTO holdfast_fence (name, fence) VALUES (?, 0)`,
 		look:    `SELECT fence FROM holdfast_fence WHERE name = ?`,
+		within:  []string{`SAVEPOINT holdfast_fence`, `RELEASE SAVEPOINT holdfast_fence`}, // a deadlock
+		commits: true,
 	},
-	// A transaction cannot write here if another has written since it began to read. Without
-	// a rowid the check does not change what last_insert_rowid() says.
+	// A transaction cannot write here if another has written since it began to read, so to look
+	// is enough. One that is there to write claims the only place for that before it looks, as it
+	// could not wait for it afterwards. Without a rowid the check does not change what
+	// last_insert_rowid() says.
 	SQLite - 1: {
 		schema: `CREATE TABLE IF NOT EXISTS holdfast_fence (name TEXT PRIMARY KEY, fence INTEGER NOT NULL) WITHOUT ROWID`,
 		record: `INSERT INTO holdfast_fence (name, fence) VALUES (?, ?)
@@ -75,5 +105,9 @@ var dialects = [...]statements{
 		numbers: 1,
 		share:   `SELECT fence FROM holdfast_fence WHERE name = ?`,
 		look:    `SELECT fence FROM holdfast_fence WHERE name = ?`,
+
+		claim:      `DELETE FROM holdfast_fence WHERE 0`,
+		shareCosts: true,
+		anew:       `BEGIN`, // an interrupt, a full disk, OR ROLLBACK
 	},
 }

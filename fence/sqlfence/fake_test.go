@@ -19,6 +19,8 @@ type fake struct {
 	fail map[string]error // what a call answers, once
 	skip bool             // connections run nothing that has arguments and is not prepared
 	rows int              // that a query returns
+
+	fence driver.Value // in the only row of the table of fences
 }
 
 func (f *fake) Connect(context.Context) (driver.Conn, error) {
@@ -26,17 +28,21 @@ func (f *fake) Connect(context.Context) (driver.Conn, error) {
 }
 func (f *fake) Driver() driver.Driver { return nil }
 
-// open returns a database with one dialect: that in which a check is one statement.
+// open returns a database with one dialect: that in which nothing but a look is needed.
 func (f *fake) open(t *testing.T) *sql.DB {
 	db := sqlfence.OpenDB(f, sqlfence.SQLite)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	return db
 }
 
-// did notes a call, with the checks by one word.
+// did notes a call, with the statements of checks by one word.
 func (f *fake) did(what string) error {
-	if strings.Contains(what, "holdfast_fence") {
-		what = what[:strings.Index(what, " ")] + " check"
+	if verb, query, _ := strings.Cut(what, " "); strings.Contains(query, "holdfast_fence") {
+		words := map[string]string{"SELECT": "look", "DELETE": "claim", "INSERT": "record"}
+		what = words[query[:6]]
+		if verb == "prepare" {
+			what = "prepare " + what
+		}
 	}
 	f.log = append(f.log, what)
 	err := f.fail[what]
@@ -64,13 +70,43 @@ func (c *fakeConn) ExecContext(_ context.Context, query string, args []driver.Na
 	if c.skip && len(args) > 0 {
 		return nil, driver.ErrSkip
 	}
-	return driver.RowsAffected(1), c.did("exec " + query)
+	return c.ran(query, args)
 }
+
+func (c *fakeConn) ran(query string, args []driver.NamedValue) (driver.Result, error) {
+	err := c.did("exec " + query)
+	if err == nil && strings.HasPrefix(query, "INSERT INTO holdfast_fence") {
+		c.fence = args[1].Value
+	}
+	return driver.RowsAffected(1), err
+}
+
+// answer returns rows, those of a check without a note in the log.
+func (f *fake) answer(query string) (driver.Rows, error) {
+	err := f.did("query " + query)
+	if !strings.Contains(query, "holdfast_fence") {
+		return &fakeRows{fake: f, left: f.rows}, err
+	}
+	return &fenceRow{f.fence}, err
+}
+
+type fenceRow struct{ fence driver.Value }
+
+func (r *fenceRow) Columns() []string { return []string{"fence"} }
+func (r *fenceRow) Close() error      { return nil }
+func (r *fenceRow) Next(to []driver.Value) error {
+	if r.fence == nil {
+		return io.EOF
+	}
+	to[0], r.fence = r.fence, nil
+	return nil
+}
+
 func (c *fakeConn) QueryContext(_ context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
 	if c.skip && len(args) > 0 {
 		return nil, driver.ErrSkip
 	}
-	return &fakeRows{fake: c.fake, left: c.rows}, c.did("query " + query)
+	return c.answer(query)
 }
 
 type fakeStmt struct {
@@ -80,12 +116,14 @@ type fakeStmt struct {
 
 func (s *fakeStmt) Close() error  { return nil }
 func (s *fakeStmt) NumInput() int { return -1 }
-func (s *fakeStmt) Exec([]driver.Value) (driver.Result, error) {
-	return driver.RowsAffected(1), s.did("exec " + s.query)
+func (s *fakeStmt) Exec(values []driver.Value) (driver.Result, error) {
+	args := make([]driver.NamedValue, len(values))
+	for i, v := range values {
+		args[i].Value = v
+	}
+	return s.ran(s.query, args)
 }
-func (s *fakeStmt) Query([]driver.Value) (driver.Rows, error) {
-	return &fakeRows{fake: s.fake, left: s.rows}, s.did("query " + s.query)
-}
+func (s *fakeStmt) Query([]driver.Value) (driver.Rows, error) { return s.answer(s.query) }
 
 type fakeTx struct{ *fakeConn }
 

@@ -7,14 +7,15 @@ import (
 	"reflect"
 )
 
-// rows are those of a query that is alone: to close them ends its transaction. database/sql does
-// so after the last one, and [database/sql.Rows.Err] tells if the commit has failed. They have all
+// rows are those of a query in a transaction, which hears of their error. If the query is alone, to
+// close them ends its transaction. database/sql does so after the last one, and [database/sql.Rows.Err] tells if the commit has failed. They have all
 // the optional methods, and answer what database/sql does where the driver's are missing.
 type rows struct {
 	driver.Rows
-	conn *conn
-	ctx  context.Context
-	err  error // that the query has failed with
+	conn   *conn
+	ctx    context.Context
+	single bool
+	err    error // that the query has failed with
 }
 
 // Next implements [driver.Rows].
@@ -26,15 +27,21 @@ func (r *rows) Next(dest []driver.Value) error {
 
 // Close commits, also if the rows were not read to the end, but not if their context has ended.
 func (r *rows) Close() error {
+	if !r.single {
+		err := r.Rows.Close()
+		r.note(err)
+		return err
+	}
 	r.note(r.ctx.Err())
 	r.note(r.Rows.Close())
-	return r.conn.leave(r.err)
+	return r.conn.leave(r.ctx, r.err)
 }
 
 func (r *rows) note(err error) {
 	if r.err == nil && err != io.EOF {
 		r.err = err
 	}
+	r.conn.tx.note(err) // at once: a transaction goes on beside its open rows
 }
 
 // HasNextResultSet implements [driver.RowsNextResultSet].

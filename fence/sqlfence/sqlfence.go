@@ -11,22 +11,34 @@
 //	})
 //
 // A transaction that is begun with a context that comes from a lease checks, as its first
-// statement, whether the table knows a larger fence of the lock. If so, the transaction is
-// rolled back and the error matches [fence.ErrStale]. Otherwise the fence is recorded. If the
-// lease is known to be over, the error matches holdfast.ErrLost and the database is not asked.
-// If ctx comes from several leases, each of them is checked. Statements without a lease in
-// the context go to the driver as before.
+// statement, whether the table has a larger fence of the lock. If so, the transaction is rolled
+// back and the error matches [fence.ErrStale]. A fence that is not in the table yet is recorded
+// before the transaction begins: once for a lease, in a short transaction of its own, and on
+// the same connection. If ctx comes from several leases, each of them is checked. Statements
+// without a lease in the context go to the driver as before.
+//
+// If the lease is known to be over, the database is not asked. A context that has ended is seen by
+// database/sql, which returns context.Canceled from the methods of DB, Tx and Stmt; the cause of the
+// context, [context.Cause], matches holdfast.ErrLost if the lease was lost. The methods of [database/sql.Conn] ask the
+// guard first, and the error itself matches. So it does everywhere with a context that does not
+// end, such as that of [context.WithoutCancel].
 //
 // # What it closes
 //
-// The row with the fence stays locked until the transaction ends. So transactions of different
+// The transactions of one holder share the row with the fence until they end, and the next holder
+// waits for all of them before it records its own. So transactions of different
 // holders follow one another in the order of their fences: one that was paused in the middle
 // either commits before the next holder's begins, or is refused. That holds at all levels of
 // isolation; at the higher ones PostgreSQL may ask for the transaction to be repeated, as ever.
 // The price is that the next holder waits for a transaction that is under way, even if its
 // process is paused, as it does for a row that both change. Bound that wait with
 // idle_in_transaction_session_timeout in PostgreSQL, innodb_lock_wait_timeout in MySQL, and
-// the busy timeout in SQLite.
+// the busy timeout in SQLite. In PostgreSQL it also waits for those that begin meanwhile: a
+// program that does not know of its loss, and begins one before the last has ended, keeps it out.
+//
+// A holder does not wait for itself: it may write while it has rows open, beside a transaction, and
+// from many goroutines, as without the guard. SQLite has one writer at a time, and a transaction
+// with a lease is one from its beginning, unless it is read-only.
 //
 // Holders that share an RWMutex for reading do not wait for one another: their fences are
 // compared with those of its writers only. The fence of a Semaphore is not checked. See package
@@ -35,10 +47,20 @@
 // # What it cannot close
 //
 //   - A lease in the context of a statement, but not of its transaction, is checked before
-//     that statement, each time. The transaction may have read before.
+//     that statement, each time. The transaction may have read before. If it is the first use of
+//     the lease, its fence is recorded in that transaction, and until it ends all others wait,
+//     other connections of the same holder included: so begin it with the lease.
 //   - A read-only transaction is checked, but not recorded, and locks nothing.
 //   - Transactions have to be begun with BeginTx. One that is begun by a statement of its own,
 //     such as BEGIN, is not seen, and a statement with a lease in it breaks it up or fails.
+//   - What would end the transaction is refused once it has a lease, and the error matches
+//     [errors.ErrUnsupported]: COMMIT, ROLLBACK, and in MySQL what commits implicitly, such as CREATE
+//     TABLE. It is known by its first words. What a procedure does, or a text of several
+//     statements after the first, is not seen; nor is one within IF or CASE of MariaDB. In MySQL a
+//     single statement of that kind, without a transaction, is checked just before; another holder
+//     may come between.
+//   - Where the database itself ends the transaction as a statement fails, as after a deadlock in
+//     MySQL or an interrupt in SQLite, the next statement fails too, and nothing more is written.
 //   - What must be the first statement of a transaction, such as SET TRANSACTION, comes too late
 //     after the check. Use [sql.TxOptions].
 //   - Of a prepared statement the execution is checked, not the preparation.
@@ -54,6 +76,11 @@
 // notices. The query is committed when its rows are closed, or rolled back if its context has
 // ended before. Functions that tell of the statement before, such as ROW_COUNT() or changes(), tell
 // of the check. In a transaction of one's own all of that costs only the check.
+//
+// A query that begins with SELECT only compares, as a shared row costs PostgreSQL a write. There the
+// guard asks before the COMMIT whether the query wrote after all, by a function, and then
+// checks again. A stale query of that kind fails when its rows are closed. Work that a function does
+// in another database is not seen by that.
 //
 // # Table
 //
@@ -105,7 +132,7 @@ func OpenDB(c driver.Connector, d Dialect) *sql.DB { return sql.OpenDB(WrapConne
 // of c. Wrappers that measure or trace can be on either side; outside, they do not see the
 // statements of the checks. It panics if d is no dialect.
 func WrapConnector(c driver.Connector, d Dialect) driver.Connector {
-	return connector{c, d.statements()}
+	return connector{c, d.statements(), &records{}}
 }
 
 // Migrate makes the table holdfast_fence unless it exists. [Dialect.Schema] has the
@@ -162,7 +189,8 @@ func Unwrap(driverConn any) any {
 
 type connector struct {
 	driver.Connector
-	sql *statements
+	sql     *statements
+	records *records
 }
 
 func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
@@ -170,7 +198,7 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newConn(under, c.sql), nil
+	return newConn(under, c.sql, c.records), nil
 }
 
 // Close is called by [sql.DB.Close].

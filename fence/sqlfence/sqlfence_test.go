@@ -24,6 +24,7 @@ func held(t *testing.T) context.Context {
 	return fence.With(t.Context(), fence.Fence{Kind: locks.Mutex, Name: "x", Number: 7})
 }
 
+// A fence is recorded before the transaction begins, and by the first one only.
 func TestCheckIsTheFirstStatementOfATransaction(t *testing.T) {
 	for _, skip := range []bool{false, true} {
 		t.Run(fmt.Sprint("driver prepares all ", skip), func(t *testing.T) {
@@ -31,9 +32,9 @@ func TestCheckIsTheFirstStatementOfATransaction(t *testing.T) {
 			db := f.open(t)
 			require.NoError(t, db.PingContext(t.Context()))
 			f.took()
-			prepare := ""
-			if skip {
-				prepare = "prepare check, "
+			first := "look, record, "
+			if skip { // what has arguments is prepared, once for a connection
+				first = "prepare look, look, prepare record, record, "
 			}
 			for range 2 {
 				tx, err := db.BeginTx(held(t), nil)
@@ -43,8 +44,8 @@ func TestCheckIsTheFirstStatementOfATransaction(t *testing.T) {
 				_, err = tx.Exec("b")
 				require.NoError(t, err)
 				require.NoError(t, tx.Commit())
-				assert.Equal(t, "begin, "+prepare+"exec check, exec a, exec b, commit", f.took())
-				prepare = "" // once for a connection
+				assert.Equal(t, first+"begin, claim, look, exec a, exec b, commit", f.took())
+				first = ""
 			}
 		})
 	}
@@ -55,16 +56,43 @@ func TestSingleStatementIsATransaction(t *testing.T) {
 	db := f.open(t)
 	_, err := db.ExecContext(held(t), "a", 1)
 	require.NoError(t, err)
-	assert.Equal(t, "connect, begin, exec check, exec a, commit", f.took())
+	assert.Equal(t, "connect, look, record, begin, claim, look, exec a, commit", f.took())
 	var n int
 	require.NoError(t, db.QueryRowContext(held(t), "q").Scan(&n))
-	assert.Equal(t, "begin, exec check, query q, close rows, commit", f.took())
+	assert.Equal(t, "begin, claim, look, query q, close rows, commit", f.took())
 	s, err := db.PrepareContext(held(t), "s")
 	require.NoError(t, err)
 	_, err = s.ExecContext(held(t))
 	require.NoError(t, err)
 	require.NoError(t, s.Close())
-	assert.Equal(t, "prepare s, begin, exec check, exec s, commit", f.took())
+	assert.Equal(t, "prepare s, begin, claim, look, exec s, commit", f.took())
+}
+
+// Whoever only reads takes nothing from those who write.
+func TestSingleSelectClaimsNothing(t *testing.T) {
+	f := &fake{rows: 1}
+	db := f.open(t)
+	for _, first := range []string{"connect, look, record, ", ""} {
+		var n int
+		require.NoError(t, db.QueryRowContext(held(t), "-- why\n select 1").Scan(&n))
+		assert.Equal(t, first+"begin, look, query -- why\n select 1, close rows, commit", f.took())
+	}
+	f.fence = nil // somebody has deleted it
+	var n int
+	require.NoError(t, db.QueryRowContext(held(t), "SELECT 1").Scan(&n))
+	assert.Equal(t, "begin, look, rollback, begin, record, query SELECT 1, close rows, commit", f.took())
+}
+
+// The connection that records does so for all that wait: they would wait for its transaction.
+func TestOneConnectionRecordsForAll(t *testing.T) {
+	f := &fake{}
+	db := f.open(t)
+	a, err := db.BeginTx(held(t), nil)
+	require.NoError(t, err)
+	b, err := db.BeginTx(held(t), nil)
+	require.NoError(t, err)
+	require.NoError(t, errors.Join(a.Commit(), b.Commit()))
+	assert.Equal(t, "connect, look, record, begin, claim, look, connect, begin, claim, look, commit, commit", f.took())
 }
 
 func TestDriverThatPreparesAllIsNotAskedTwice(t *testing.T) {
@@ -75,7 +103,7 @@ func TestDriverThatPreparesAllIsNotAskedTwice(t *testing.T) {
 	assert.Contains(t, f.took(), "rollback, prepare a", "now it is known")
 	_, err = db.ExecContext(held(t), "a", 1)
 	require.NoError(t, err)
-	assert.Equal(t, "prepare a, begin, exec check, exec a, commit", f.took())
+	assert.Equal(t, "prepare a, begin, claim, look, exec a, commit", f.took())
 }
 
 func TestWithoutALeaseTheDriverSeesWhatItSawBefore(t *testing.T) {
@@ -165,10 +193,11 @@ func TestLeaseThatIsKnownToBeOverIsRefusedWithoutTheDatabase(t *testing.T) {
 
 func TestBadConnectionIsReplacedOnlyIfNothingWasDone(t *testing.T) {
 	for _, test := range []struct{ fails, want string }{
-		{"begin", "begin, close, connect, begin, exec check, exec a, commit"},
-		{"exec check", "begin, exec check, rollback, close, connect, begin, exec check, exec a, commit"},
-		{"exec a", "begin, exec check, exec a, rollback, close, connect, begin, exec check, exec a, commit"},
-		{"commit", "begin, exec check, exec a, commit"}, // it may have been done
+		{"record", "look, record, close, connect, look, record, begin, claim, look, exec a, commit"},
+		{"begin", "look, record, begin, close, connect, begin, claim, look, exec a, commit"},
+		{"claim", "look, record, begin, claim, rollback, close, connect, begin, claim, look, exec a, commit"},
+		{"exec a", "look, record, begin, claim, look, exec a, rollback, close, connect, begin, claim, look, exec a, commit"},
+		{"commit", "look, record, begin, claim, look, exec a, commit"}, // it may have been done
 	} {
 		t.Run(test.fails, func(t *testing.T) {
 			f := &fake{}
@@ -189,7 +218,7 @@ func TestConnectionWhoseTransactionCannotBeRolledBackIsClosed(t *testing.T) {
 	db := f.open(t)
 	_, err := db.ExecContext(held(t), "a")
 	require.EqualError(t, err, "a")
-	assert.Equal(t, "connect, begin, exec check, exec a, rollback, close", f.took())
+	assert.Equal(t, "connect, look, record, begin, claim, look, exec a, rollback, close", f.took())
 }
 
 func TestErrorOfACommitAfterTheLastRowIsSeen(t *testing.T) {
@@ -212,7 +241,7 @@ func TestErrorOfACommitAfterTheLastRowIsSeen(t *testing.T) {
 				rows, err := db.QueryContext(held(t), "q")
 				require.NoError(t, err)
 				assert.ErrorIs(t, read(rows), fails)
-				assert.Contains(t, f.took(), "begin, exec check, query q, close rows, commit")
+				assert.Contains(t, f.took(), "begin, claim, look, query q, close rows, commit")
 			}
 		})
 	}
@@ -222,7 +251,7 @@ func TestErrorOfACommitAfterTheLastRowIsSeen(t *testing.T) {
 		require.NoError(t, err)
 		assert.False(t, rows.Next())
 		assert.ErrorIs(t, rows.Err(), failed)
-		assert.Equal(t, "begin, exec check, query q, close rows, rollback", f.took())
+		assert.Equal(t, "begin, claim, look, query q, close rows, rollback", f.took())
 	})
 }
 
@@ -238,7 +267,7 @@ func TestQueryWhoseContextEndsIsRolledBack(t *testing.T) {
 	cancel()
 	_ = rows.Close() // database/sql may have done so
 	require.NoError(t, conn.Close())
-	assert.Equal(t, "connect, begin, exec check, query q, close rows, rollback", f.took())
+	assert.Equal(t, "connect, look, record, begin, claim, look, query q, close rows, rollback", f.took())
 }
 
 func TestConnectionWithRowsOfAGuardedQueryTakesNothingElse(t *testing.T) {

@@ -8,36 +8,18 @@ import (
 // stmt is a prepared statement whose executions are checked.
 type stmt struct {
 	driver.Stmt
-	conn *conn
+	conn  *conn
+	query string
 }
 
 // ExecContext implements [driver.StmtExecContext].
 func (s *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
-	alone, err := s.conn.enter(ctx)
-	if err != nil {
-		return nil, err
-	}
-	result, err := execStmt(ctx, s.Stmt, args)
-	if alone {
-		err = s.conn.leave(err)
-	}
-	return result, err
+	return s.conn.runExec(ctx, s.query, func() (driver.Result, error) { return execStmt(ctx, s.Stmt, args) })
 }
 
 // QueryContext implements [driver.StmtQueryContext].
 func (s *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
-	alone, err := s.conn.enter(ctx)
-	if err != nil {
-		return nil, err
-	}
-	under, err := queryStmt(ctx, s.Stmt, args)
-	switch {
-	case !alone:
-		return under, err
-	case err != nil:
-		return nil, s.conn.leave(err)
-	}
-	return &rows{Rows: under, conn: s.conn, ctx: ctx}, nil
+	return s.conn.runQuery(ctx, s.query, func() (driver.Rows, error) { return queryStmt(ctx, s.Stmt, args) })
 }
 
 // CheckNamedValue implements [driver.NamedValueChecker]. Of the statement and the connection

@@ -12,8 +12,8 @@ import (
 // newConn returns a connection that has the methods whose presence makes a difference to
 // database/sql only if the driver's has them. The other optional methods it has always,
 // and answers what database/sql does where they are missing.
-func newConn(under driver.Conn, sql *statements) driver.Conn {
-	c := &conn{Conn: under, sql: sql}
+func newConn(under driver.Conn, sql *statements, records *records) driver.Conn {
+	c := &conn{Conn: under, sql: sql, records: records}
 	execs, queries := false, false
 	switch under.(type) {
 	case driver.ExecerContext, driver.Execer:
@@ -46,8 +46,8 @@ func newConn(under driver.Conn, sql *statements) driver.Conn {
 
 // newStmt returns a statement that has a ColumnConverter only if the driver's has one: where
 // the number of arguments is unknown, database/sql converts nothing otherwise.
-func newStmt(under driver.Stmt, c *conn) driver.Stmt {
-	s := &stmt{under, c}
+func newStmt(under driver.Stmt, c *conn, query string) driver.Stmt {
+	s := &stmt{under, c, query}
 	if cc, ok := under.(driver.ColumnConverter); ok {
 		return struct {
 			*stmt

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"flag"
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -25,129 +26,191 @@ var (
 var defaultSchedules = 10_000
 
 // player is a holder that adds its letter to the text in the table, some times over: it reads the
-// text, and writes it with one letter more, in one transaction or by two statements. Between
-// any two steps it may be paused for as long as one likes. If a row is locked, it gives up, and
-// begins that turn again.
+// text, and writes it with one letter more. Before any statement that reaches the driver, those
+// of the guard included, it may be paused for as long as one likes. If a row is locked, it gives
+// up, and begins that turn again.
 type player struct {
 	letter string
 	ctx    context.Context // without a fence if it is not guarded
 	db     *sql.DB
 	e      engine
-	alone  bool // by statements
-	turns  int  // left
+	way    int
+	level  sql.IsolationLevel
+	turns  int // left
 
-	tx   *sql.Tx
-	text string
-	step int
 	done int // turns that are committed
 	late bool
+	over bool
+	err  error
+
+	step, stopped chan struct{}
 }
 
-const (
-	begins = iota
-	reads
-	writing
-	commits
-	steps
-)
+// ways are those to read and to write.
+var ways = []func(p *player) error{
+	(*player).inTransaction, (*player).byStatements, (*player).inTransactionOfNobody, (*player).prepared, (*player).beside,
+}
 
-// play does the next step.
-func (p *player) play() error {
-	var err error
-	switch p.step {
-	case begins:
-		if !p.alone {
-			p.tx, err = p.db.BeginTx(p.ctx, nil)
-		}
-	case reads:
-		const query = "SELECT value FROM state WHERE id = 1"
-		if p.alone {
-			err = p.db.QueryRowContext(p.ctx, query).Scan(&p.text)
-		} else {
-			err = p.tx.QueryRowContext(p.ctx, query).Scan(&p.text)
-		}
-	case writing:
-		if p.alone {
-			_, err = p.db.ExecContext(p.ctx, p.e.update(), p.text+p.letter)
-		} else {
-			_, err = p.tx.ExecContext(p.ctx, p.e.update(), p.text+p.letter)
-		}
-	case commits:
-		if !p.alone {
-			err = p.tx.Commit()
-		}
-		if err == nil {
-			p.done++
-			p.turns--
-		}
-	}
-	switch {
-	case err == nil:
-		p.step = (p.step + 1) % steps
-		return nil
-	case errors.Is(err, fence.ErrStale):
-		p.late = true
-	case !locked(err):
+type querier interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+}
+
+func (p *player) add(q querier) error {
+	var text string
+	if err := q.QueryRowContext(p.ctx, "SELECT value FROM state WHERE id = 1").Scan(&text); err != nil {
 		return err
 	}
-	if p.tx != nil {
-		if err := p.tx.Rollback(); err != nil && err != sql.ErrTxDone {
+	_, err := q.ExecContext(p.ctx, p.e.update(), text+p.letter)
+	return err
+}
+
+func (p *player) within(ctx context.Context, work func(tx *sql.Tx) error) error {
+	tx, err := p.db.BeginTx(ctx, &sql.TxOptions{Isolation: p.level})
+	if err != nil {
+		return err
+	}
+	if err := work(tx); err != nil {
+		return errors.Join(err, tx.Rollback())
+	}
+	return tx.Commit()
+}
+
+func (p *player) inTransaction() error {
+	return p.within(p.ctx, func(tx *sql.Tx) error { return p.add(tx) })
+}
+
+func (p *player) byStatements() error { return p.add(p.db) }
+
+// inTransactionOfNobody shows the lease to the statements only.
+func (p *player) inTransactionOfNobody() error {
+	return p.within(context.WithValue(context.Background(), playerKey{}, p), func(tx *sql.Tx) error { return p.add(tx) })
+}
+
+func (p *player) prepared() error {
+	read, err := p.db.PrepareContext(p.ctx, "SELECT value FROM state WHERE id = 1")
+	if err != nil {
+		return err
+	}
+	write, err := p.db.PrepareContext(p.ctx, p.e.update())
+	if err != nil {
+		return errors.Join(err, read.Close())
+	}
+	var text string
+	if err = read.QueryRowContext(p.ctx).Scan(&text); err == nil {
+		_, err = write.ExecContext(p.ctx, text+p.letter)
+	}
+	return errors.Join(err, read.Close(), write.Close())
+}
+
+// beside has a transaction open in which it reads, and looks on another connection before it
+// writes.
+func (p *player) beside() error {
+	return p.within(p.ctx, func(tx *sql.Tx) error {
+		var text, again string
+		if err := tx.QueryRowContext(p.ctx, "SELECT value FROM state WHERE id = 1").Scan(&text); err != nil {
 			return err
 		}
+		if err := p.db.QueryRowContext(p.ctx, "SELECT value FROM state WHERE id = 1").Scan(&again); err != nil {
+			return err
+		}
+		_, err := tx.ExecContext(p.ctx, p.e.update(), text+p.letter)
+		return err
+	})
+}
+
+func (p *player) run() {
+	defer close(p.stopped)
+	<-p.step
+	for p.turns > 0 && !p.late {
+		switch err := ways[p.way](p); {
+		case err == nil:
+			p.done++
+			p.turns--
+		case errors.Is(err, fence.ErrStale):
+			p.late = true
+		case !locked(err):
+			p.err = err
+			return
+		}
 	}
-	p.step = begins
-	return nil
+}
+
+// play lets the player do a step, which ends before its next statement.
+func (p *player) play() {
+	p.step <- struct{}{}
+	_, more := <-p.stopped
+	p.over = !more
 }
 
 func locked(err error) bool {
-	return strings.Contains(err.Error(), "SQLITE_BUSY") || strings.Contains(err.Error(), "database is locked") || strings.Contains(err.Error(), "lock timeout")
+	for _, text := range []string{
+		"SQLITE_BUSY", "database is locked", "lock timeout", "Lock wait timeout", "could not serialize", "Record has changed",
+		"eadlock", "restart transaction",
+	} {
+		if strings.Contains(err.Error(), text) {
+			return true
+		}
+	}
+	return false
 }
-
-func (p *player) over() bool { return p.turns == 0 || p.late }
 
 // history plays a schedule and returns the text, and what it would be if the holders had come
 // one after the other.
-func history(t testing.TB, r *rand.Rand, e engine, db *sql.DB, guard bool, round int) (got, want string) {
+func history(t testing.TB, r *rand.Rand, e engine, db *sql.DB, guard bool, round int) (got, want, story string) {
 	_, err := db.ExecContext(t.Context(), e.update(), "")
 	require.NoError(t, err)
-	var all [2]*player
+	all := make([]*player, 2+r.IntN(2))
 	for i := range all {
-		p := &player{letter: string(rune('a' + i)), ctx: t.Context(), db: db, e: e, alone: r.IntN(2) == 0, turns: 1 + r.IntN(3)}
+		p := &player{
+			letter: string(rune('a' + i)), db: db, e: e, way: r.IntN(len(ways)), level: levels(e)[r.IntN(len(levels(e)))], turns: 1 + r.IntN(3),
+			step: make(chan struct{}), stopped: make(chan struct{}),
+		}
+		p.ctx = context.WithValue(t.Context(), playerKey{}, p)
 		if guard {
-			p.ctx = fence.With(t.Context(), exclusive("x", int64(2*round+i)))
+			p.ctx = fence.With(p.ctx, exclusive("x", int64(3*round+i)))
 		}
 		all[i] = p
+		go p.run()
+		story += fmt.Sprintf("%s: way %d, %v; ", p.letter, p.way, p.level)
 	}
-	began := false
-	for !all[0].over() || !all[1].over() {
-		i := r.IntN(2)
-		began = began || r.IntN(4) == 0 // until then the second does not have the lock
-		if i == 1 && !began && !all[0].over() || all[i].over() {
-			continue
+	granted := 0 // so far; later ones do not have the lock yet
+	for live := len(all); live > 0; {
+		if r.IntN(6) == 0 || all[granted].over {
+			granted = min(granted+1, len(all)-1)
 		}
-		for range 1 + r.IntN(4) { // and is then paused
-			if !all[i].over() {
-				require.NoError(t, all[i].play())
+		p := all[r.IntN(granted+1)]
+		for range 1 + r.IntN(5) { // and is then paused
+			if !p.over {
+				p.play()
+				if p.over {
+					live--
+					require.NoError(t, p.err, story)
+				}
 			}
 		}
 	}
-	return value(t, db), strings.Repeat("a", all[0].done) + strings.Repeat("b", all[1].done)
+	for _, p := range all {
+		want += strings.Repeat(p.letter, p.done)
+	}
+	return value(t, db), want, story
 }
 
 func playAll(t *testing.T, e engine, n int) {
-	db, plain := e.guarded(t), e.plain(t)
+	under := paused{connectorOf(t, e)}
+	db, plain := opened(t, sqlfence.OpenDB(under, e.dialect), nil), opened(t, sql.OpenDB(under), nil)
 	for _, d := range []*sql.DB{db, plain} {
-		d.SetMaxIdleConns(4)
+		d.SetMaxIdleConns(8)
 	}
 	r := rand.New(rand.NewPCG(*seed, 1))
 	for round := 1; round <= n; round++ {
-		if got, want := history(t, r, e, db, true, round); got != want {
-			t.Fatalf("-seed %d, schedule %d: the history is %q, but that of the holders in their order %q", *seed, round, got, want)
+		if got, want, story := history(t, r, e, db, true, round); got != want {
+			t.Fatalf("-seed %d, schedule %d: the history is %q, but that of the holders in their order %q (%s)", *seed, round, got, want, story)
 		}
 	}
 	wrong := 0
 	for round := range n/10 + 50 {
-		if got, want := history(t, r, e, plain, false, round); got != want {
+		if got, want, _ := history(t, r, e, plain, false, round); got != want {
 			wrong++
 		}
 	}
@@ -155,7 +218,7 @@ func playAll(t *testing.T, e engine, n int) {
 	assert.NotZero(t, wrong, "the schedules are too tame")
 }
 
-// Whenever the two are paused, what is stored is as if the holders had come one after the other
+// Whenever they are paused, what is stored is as if the holders had come one after the other
 // in the order of their fences: no change is lost, and none is made from an old view.
 func TestHistoryIsThatOfTheHoldersInTheOrderOfTheirFences(t *testing.T) {
 	n := *schedules
@@ -174,6 +237,10 @@ func TestHistoryIsThatOfTheHoldersInTheOrderOfTheirFences(t *testing.T) {
 	t.Run("postgres", func(t *testing.T) {
 		server := pgtest.Start(t)
 		playAll(t, fresh(t, engine{"pgx", "pgx", server.DSN() + " lock_timeout=2ms", sqlfence.Postgres}), n/20)
+	})
+	t.Run("mariadb", func(t *testing.T) {
+		dsn := "root@unix(" + mariadb(t) + ")/test?innodb_lock_wait_timeout=0"
+		playAll(t, fresh(t, engine{"mysql", "mysql", dsn, sqlfence.MySQL}), n/20)
 	})
 }
 
