@@ -17,6 +17,8 @@
 //     exclusion.TestRefereeSeesThatNothingIsNoLock
 //     holdfast.TestReadersAndWritersNeverMeet
 //     holdfast.TestSemaphoreNeverGivesMoreThanItsLimit
+//     fault.TestForgedNewsMakesNoHolderAndEndsNoLease
+//     fault.TestForgedNewsReachesNoWaiter
 //     loss.TestServerClockMayBeWrong
 //     loss.TestServerClockStepsBackWhileTheLockIsHeld
 //     local.TestEverySchedule
@@ -86,7 +88,7 @@
 //     session.TestTokensOfACopiedProcessDiffer
 //     reentry.TestOwnersAreNeverInsideTogether
 //     exclusion.TestPartReleaseThatComesLateTakesNothing
-//  7. redisdriver.TestWaiterThatSeemsGoneIsPassedOverOnceAndKeepsItsPlace
+//  7. redisdriver.TestWaiterThatSeemsGoneComesBackToItsPlace
 //     redisdriver.TestWaiterWithoutSubscriptionIsNotPassedOver
 //     redisdriver.TestRefusedPublishUndoesNoGrant
 //     cluster.TestWaitersPollWhereScriptsMayNotPublish

@@ -36,6 +36,7 @@ type Want struct {
 	Wait          bool // for others to leave
 	Notice        bool // to hear when somebody else wants it
 	Weight, Limit int64
+	MaxWaiters    int64 // 0: as many as there are
 	Fences        int64
 	TTL           time.Duration
 	Holder        string        // for people
@@ -94,7 +95,7 @@ func (c *Claim) Init(s *session.Session, w *Want, listener Listener) {
 	c.ID, c.Token, c.Owner = w.ID, s.NewToken(), w.ID.Owner
 	c.Shared, c.Weight, c.TTL = w.Shared, w.Weight, w.TTL
 	c.s, c.listener = s, listener
-	a := &asking{wait: w.Wait, notice: w.Notice, fences: w.Fences, limit: w.Limit, holder: w.Holder, from: w.From, first: 1}
+	a := &asking{wait: w.Wait, notice: w.Notice, room: w.MaxWaiters, fences: w.Fences, limit: w.Limit, holder: w.Holder, from: w.From, first: 1}
 	a.sent = a.firstSent[:0]
 	a.own = session.Complaint{Op: "acquire", Kind: w.ID.Kind, Name: w.ID.Name, Log: listener}
 	if w.From != nil {
@@ -110,16 +111,28 @@ func (c *Claim) Lease(tag string) driver.Lease {
 }
 
 // Held frees what a holder does not need. An ask that is still under way keeps its own
-// reference to the channel for its reply.
+// reference to the channel for its reply, so nobody else may have that.
 func (c *Claim) Held() {
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	a := c.asking
 	c.asking = nil
+	c.mu.Unlock()
+	if a.post == nil || a.underWay > 0 {
+		return
+	}
+	select {
+	case <-a.post.news: // which nobody has read, and nobody can send any more
+	default:
+	}
+	c.s.Posts.Put(a.post)
 }
 
 // wake passes news on from the driver. If the inbox is full, the news in it makes the claim
 // ask, and the claim learns everything then.
 func (c *Claim) wake(g driver.Grant) {
+	if g.Status == driver.Granted { // other news can be of the driver's own making
+		c.s.Heard()
+	}
 	switch g.Status {
 	case driver.Lost:
 		c.listener.Lost(ErrTakenAway)
@@ -132,7 +145,7 @@ func (c *Claim) wake(g driver.Grant) {
 			return
 		}
 		select {
-		case c.asking.inbox() <- g:
+		case c.inbox().news <- g:
 		default:
 		}
 	}

@@ -3,38 +3,54 @@ package claim
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/session"
 )
 
-// releaseWait is how long a release that returns no error waits for the store.
-const releaseWait = time.Second
+const (
+	// releaseWait is how long a release that returns no error waits for the store.
+	releaseWait = time.Second
+	// leastHang is how long a release may go unanswered at least before it is repeated. The
+	// store may be far away.
+	leastHang = 250 * time.Millisecond
+)
+
+// errSilent is why a release has failed to which there was no answer at all.
+var errSilent = fmt.Errorf("%w: no answer", driver.ErrTransient)
 
 // Releaser releases a token at the store, or a part of what it holds. It tries until the
-// store has answered, or the lease would have ended by itself.
+// store has answered, or the lease would have ended by itself. An attempt that hangs is
+// repeated beside, as an ask is: the next holder waits for it.
 type Releaser struct {
 	c        *Claim
 	ctx      context.Context
 	lease    driver.Lease
 	part     func(context.Context, driver.Lease) error // gives up a part; nil for all of it
-	instead  func(context.Context, driver.Lease) error // gives it up in another way; nil for a release
+	instead  func(context.Context, driver.Lease) error // gives it up later; nil for a release
 	last     LastHolder                                // nil if nobody held it
+	lasting  time.Duration                             // for how long it is worth while to try
 	deadline time.Time                                 // set when the first attempt fails
 	pause    time.Duration
+	underWay int  // attempts that are not answered
 	maybe    bool // a release may have been carried out without our hearing of it
 	late     bool // see Late
+
+	answers chan error // to attempts on other goroutines; has room for all
+	told    chan error // what the caller is told, once; nil as long as nothing goes on in the background
 }
 
 // Releaser returns what releases the token, with which nobody asks any more. It is an
 // operation of the session, and ends that. tag is what the next holder is told of this one.
 // last is nil if nobody held the lock by the token.
-func (c *Claim) Releaser(ctx context.Context, tag string, last LastHolder) Releaser {
+func (c *Claim) Releaser(ctx context.Context, tag string, last LastHolder) *Releaser {
 	c.ceased.Store(true)
-	return Releaser{c: c, ctx: c.s.Under(ctx), lease: c.Lease(tag), last: last}
+	return &Releaser{c: c, ctx: c.s.Under(ctx), lease: c.Lease(tag), last: last, lasting: c.TTL}
 }
 
 // LastHolder held the lock by a token that is released.
@@ -44,13 +60,16 @@ type LastHolder interface {
 }
 
 // PartReleaser returns what releases a part. part is the call of the driver for it.
-func (c *Claim) PartReleaser(ctx context.Context, part func(context.Context, driver.Lease) error) Releaser {
-	return Releaser{c: c, ctx: c.s.Under(ctx), lease: c.Lease(""), part: part}
+func (c *Claim) PartReleaser(ctx context.Context, part func(context.Context, driver.Lease) error) *Releaser {
+	return &Releaser{c: c, ctx: c.s.Under(ctx), lease: c.Lease(""), part: part, lasting: c.TTL}
 }
 
-// Instead has the token given up by send. send may be called again after an error; it
-// returns what a release would.
-func (r *Releaser) Instead(send func(context.Context, driver.Lease) error) { r.instead = send }
+// Instead has the token given up by send, after which the store keeps the lock for so long.
+// send may be called again, also while another call of it hangs. If it returns
+// driver.ErrNotHeld, the lock is free, or another has it.
+func (r *Releaser) Instead(keeps time.Duration, send func(context.Context, driver.Lease) error) {
+	r.instead, r.lasting = send, max(r.lasting, keeps)
+}
 
 // Late says that the lease was lost: the store has ended it, or is about to. A release may
 // save the next holder a moment. It is not worth a line in the log, nor that Close waits.
@@ -78,28 +97,53 @@ func (c *Claim) absent() bool { return c.uncertain.Load() == 0 && !c.left.Load()
 
 // Run releases and returns the result: nil, driver.ErrNotHeld if the lock had been taken
 // away, or why the store could not be told. It returns a refusal at once, and then goes on
-// in the background.
-func (r *Releaser) Run() error {
-	err, final := r.try()
+// in the background. A caller that cannot be told of an error waits briefly, for 1 s at most
+// unless the store, which was brisk, falls silent just now.
+func (r *Releaser) Run(briefly bool) error {
+	if briefly && !r.c.s.Brisk() {
+		return r.wait(r.Background(), briefly)
+	}
+	// The first attempt is made here: another goroutine would take more time than the command.
+	// If it hangs, another goroutine goes on meanwhile.
+	r.c.s.Grow()
+	defer r.c.s.Done()
+	r.underWay = 1
+	watch := r.c.s.Watch(r, r.hang())
+	answer := r.send()
+	if watch.End() {
+		r.answers <- answer
+		return r.wait(r.told, briefly)
+	}
+	r.underWay = 0
+	err, final := r.judge(answer)
 	if final {
 		return r.end(err)
 	}
-	return <-r.Background()
+	r.open()
+	go r.finish(err)
+	return r.wait(r.told, briefly)
 }
 
-// RunBriefly is Run for callers that cannot be told of an error, and wait 1 s at most.
-func (r *Releaser) RunBriefly() {
-	if r.c.s.Brisk() {
-		if err, final := r.try(); final {
-			_ = r.end(err)
-			return
-		}
+// Hangs implements [session.Hanging]. It goes on beside the attempt that Run makes itself.
+func (r *Releaser) Hangs(v *session.Vigil) {
+	r.open()
+	v.Met <- struct{}{}
+	r.finish(nil)
+}
+
+func (r *Releaser) open() { r.answers, r.told = make(chan error, maxAsking), make(chan error, 1) }
+
+func (r *Releaser) wait(told <-chan error, briefly bool) error {
+	if !briefly {
+		return <-told
 	}
 	timer := time.NewTimer(releaseWait)
 	defer timer.Stop()
 	select {
-	case <-r.Background():
+	case err := <-told:
+		return err
 	case <-timer.C:
+		return nil
 	}
 }
 
@@ -107,74 +151,117 @@ func (r *Releaser) RunBriefly() {
 // ends the operation.
 func (r *Releaser) Forget() {
 	defer r.c.s.Done()
-	_, _ = r.try()
+	_, _ = r.judge(r.send())
 }
 
 // Background is Run on another goroutine. The channel gets one value: the result, or before
 // that, a refusal.
-func (r Releaser) Background() <-chan error {
-	told := make(chan error, 1)
-	go func() {
-		err := r.end(r.run(told))
-		select {
-		case told <- err:
-		default:
-		}
-	}()
-	return told
+func (r *Releaser) Background() <-chan error {
+	r.open()
+	go r.finish(nil)
+	return r.told
+}
+
+// finish goes on until the release is done, and ends the operation. failed is why the attempt
+// before has failed, nil if there was none.
+func (r *Releaser) finish(failed error) { r.tell(r.end(r.run(failed))) }
+
+// tell tells the caller, unless that was told before.
+func (r *Releaser) tell(err error) {
+	select {
+	case r.told <- err:
+	default:
+	}
 }
 
 // end ends the operation with the result err, and returns what the caller is told.
 func (r *Releaser) end(err error) error {
 	defer r.c.s.Done()
 	switch {
+	case err == nil:
+	case r.instead != nil:
+		r.c.listener.Log().Warn("holdfast: not kept for as long as it was to be, another may have it", r.about(err)...)
 	case errors.Is(err, driver.ErrNotHeld):
 		if r.last == nil || !r.last.Trusted() {
 			return nil // its time has run out since, but it was given up before
 		}
 		return driver.ErrNotHeld
-	case err != nil && !r.late:
-		r.c.listener.Log().Warn("holdfast: not released, the store keeps it until its TTL is over",
-			"kind", string(r.c.ID.Kind), "lock", r.c.ID.Name, "ttl", r.c.TTL, "error", err)
+	case !r.late:
+		r.c.listener.Log().Warn("holdfast: not released, the store keeps it until its TTL is over", r.about(err)...)
 	}
 	return err
 }
 
-// run tries until the release is done. A refusal may be transient, too, such as while
-// a password is changed. So it is told at once, and is not final unless the client is being
-// closed.
-func (r *Releaser) run(told chan<- error) error {
+// about is what the log says of a release that came to err.
+func (r *Releaser) about(err error) []any {
+	return []any{"kind", string(r.c.ID.Kind), "lock", r.c.ID.Name, "ttl", r.c.TTL, "error", err}
+}
+
+// hang is how long an attempt may go unanswered before it is repeated beside.
+func (r *Releaser) hang() time.Duration { return min(max(r.lease.TTL/6, leastHang), releaseWait) }
+
+// run tries until the release is done.
+func (r *Releaser) run(failed error) error {
+	err := errSilent
+	next := time.NewTimer(0) // until the next attempt
+	defer next.Stop()
+	if failed != nil {
+		err = failed
+		next.Reset(r.failed(err))
+	}
 	for {
-		err, final := r.try()
-		if final {
-			return err
-		}
-		closing := r.c.s.Closing()
-		if errors.Is(err, driver.ErrTransient) {
-			if !r.late {
-				closing = nil
-			}
-		} else {
-			select {
-			case told <- err:
-			default:
-			}
-		}
-		r.pause = min(max(2*r.pause, 5*time.Millisecond), time.Second, r.lease.TTL/3)
 		select {
+		case answer := <-r.answers:
+			r.underWay--
+			var final bool
+			if err, final = r.judge(answer); final {
+				return err
+			}
+			next.Reset(r.failed(err))
+		case <-next.C:
+			if r.underWay > 0 && r.tooLate() {
+				r.settle()
+				return err
+			}
+			r.maybe = r.maybe || r.underWay > 0
+			if r.underWay < maxAsking {
+				r.underWay++
+				r.c.s.Grow()
+				go func() {
+					defer r.c.s.Done()
+					r.answers <- r.send()
+				}()
+			}
+			next.Reset(r.hang())
 		case <-r.c.s.Life().Done():
 			return err
-		case <-closing:
+		case <-r.givenUp(err):
 			return err
-		case <-time.After(r.pause/2 + rand.N(r.pause)):
 		}
 	}
 }
 
-// try makes one attempt. If it is final, err is the result. That is driver.ErrNotHeld only
-// if the token was not held when the first release arrived. After a release whose answer
-// was lost, ErrNotHeld is to be expected.
-func (r *Releaser) try() (err error, final bool) {
+// failed tells of a refusal, and returns for how long to wait before the next attempt. A
+// refusal may be transient, too, such as while a password is changed.
+func (r *Releaser) failed(err error) time.Duration {
+	if !errors.Is(err, driver.ErrTransient) {
+		r.tell(err)
+	}
+	r.pause = min(max(2*r.pause, 5*time.Millisecond), time.Second, r.lease.TTL/3)
+	return r.pause/2 + rand.N(r.pause)
+}
+
+// givenUp returns a channel that is closed when it is not worth while to go on: when the
+// client is being closed, after a refusal or if there is no hurry.
+func (r *Releaser) givenUp(err error) <-chan struct{} {
+	if r.late || !errors.Is(err, driver.ErrTransient) {
+		return r.c.s.Closing()
+	}
+	return nil
+}
+
+// send makes one attempt.
+func (r *Releaser) send() error {
 	send := r.c.s.Driver.Release
 	switch {
 	case r.part != nil:
@@ -182,32 +269,52 @@ func (r *Releaser) try() (err error, final bool) {
 	case r.instead != nil:
 		send = r.instead
 	}
-	r.lease.Unsettled = r.c.uncertain.Load() > 0
-	err = send(r.ctx, r.lease)
+	lease := r.lease
+	lease.Unsettled = r.c.uncertain.Load() > 0
+	return send(r.ctx, lease)
+}
+
+// judge looks at the answer to an attempt. If it is final, err is the result. That is
+// driver.ErrNotHeld only if the token was not held when the first release arrived. After a
+// release whose answer was lost, ErrNotHeld is to be expected.
+func (r *Releaser) judge(answer error) (err error, final bool) {
+	err = answer
 	switch {
-	case err == nil, errors.Is(err, driver.ErrNotHeld) && r.maybe:
+	case err == nil, errors.Is(err, driver.ErrNotHeld) && r.maybe && r.instead == nil:
 		err, final = nil, true
 	case errors.Is(err, driver.ErrNotHeld), errors.Is(err, redis.ErrClosed), errors.Is(err, errors.ErrUnsupported):
 		final = true
 	default:
 		r.maybe = r.maybe || !errors.Is(err, driver.ErrNotExecuted)
-		if r.deadline.IsZero() {
-			r.deadline = time.Now().Add(r.lease.TTL + time.Second)
-		}
-		final = time.Now().After(r.deadline)
+		final = r.tooLate()
 	}
 	if err == nil {
 		r.c.s.Answered()
 	} else if r.c.absent() {
 		err, final = nil, true // there is nothing to release, only the driver had to be told
 	}
-	if final && r.part == nil {
+	if final {
+		r.settle()
+	}
+	return err, final
+}
+
+// tooLate reports whether the lease has ended by itself since the first attempt failed.
+func (r *Releaser) tooLate() bool {
+	if r.deadline.IsZero() {
+		r.deadline = time.Now().Add(r.lasting + time.Second)
+	}
+	return time.Now().After(r.deadline)
+}
+
+// settle notes that the release is done. An ask may have been answered since.
+func (r *Releaser) settle() {
+	if r.part == nil {
 		r.c.settled.Store(true)
 		if r.c.straggled.Swap(false) {
 			_ = r.c.s.Driver.Release(r.ctx, r.lease)
 		}
 	}
-	return err, final
 }
 
 // releaseAgain deals with an ask that was answered after its token was given up. The store
@@ -218,6 +325,7 @@ func (c *Claim) releaseAgain(ctx context.Context) {
 	c.straggled.Store(true)
 	if c.settled.Load() && c.straggled.Swap(false) {
 		r := c.Releaser(ctx, "", nil)
+		r.open()
 		_ = r.run(nil)
 	}
 }

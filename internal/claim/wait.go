@@ -16,6 +16,8 @@ const (
 	// maxAsking is how many asks of one claim may be under way. A second one gets through
 	// where the first hangs on a dead connection.
 	maxAsking = 3
+	// MaxTags is how many holders that were in the way of a claim are remembered, beside the last.
+	MaxTags = 8
 	// maxTries bounds how often an ask that does not wait is repeated after a failure.
 	maxTries = 3
 )
@@ -23,10 +25,13 @@ const (
 // ErrLocked says that another holds the lock.
 var ErrLocked error = &session.Sentinel{Kind: "locked", Text: "held by another"}
 
+// ErrQueueFull says that as many wait for a lock as may.
+var ErrQueueFull error = &session.Sentinel{Kind: "queue_full", Text: "too many wait"}
+
 // Held is ErrLocked with what the store says of a holder.
 type Held struct {
 	Holder string
-	For    time.Duration // when it said so
+	For    time.Duration // when it said so; 0 if it does not know
 	At     time.Time     // on our clock
 }
 
@@ -34,11 +39,17 @@ type Held struct {
 // same holder.
 func (h *Held) Now() *Held {
 	now := time.Now()
+	if h.For == 0 {
+		return &Held{h.Holder, 0, now}
+	}
 	return &Held{h.Holder, h.For + now.Sub(h.At), now}
 }
 
 // Error says it with a precision that people can use.
 func (h *Held) Error() string {
+	if h.For == 0 {
+		return fmt.Sprintf("holdfast: held by %q", h.Holder)
+	}
 	unit := time.Second
 	if h.For < 10*time.Second {
 		unit = time.Millisecond
@@ -56,6 +67,7 @@ var errTooSlow = fmt.Errorf("%w: it takes longer to answer than a lease lasts", 
 type asking struct {
 	wait, notice  bool  // as in the request
 	heard         bool  // there were answers
+	room          int64 // how many may wait, until the store has let it in; 0: as many as there are
 	late          int32 // grants that came too late to be of use
 	fences, limit int64
 	holder        string
@@ -65,11 +77,11 @@ type asking struct {
 	first,
 	last uint64 // numbers of the oldest ask that is remembered, and of the newest
 
-	underWay int               // asks that are not answered
-	replies  chan reply        // has room for all of them; nil before the first
-	news     chan driver.Grant // see inbox
-	due      time.Time         // when to ask again
-	pause    time.Duration     // before that, if asks fail
+	underWay int           // asks that are not answered
+	post     *post         // nil as long as nothing is to come in; guarded by the claim's mu
+	in       *post         // the same, for Wait to use; nil as long as it has not looked
+	due      time.Time     // when to ask again
+	pause    time.Duration // before that, if asks fail
 
 	err   error // why it takes so long: ErrLocked or an error of the store
 	said  *session.Complaint
@@ -117,13 +129,42 @@ func (c *Claim) Explain(err error, said *session.Complaint) {
 // Hurry has the next Wait ask at once.
 func (c *Claim) Hurry() { c.asking.due = time.Now() }
 
-// inbox is where news goes, of which it has room for one. Most claims need none. The caller
-// holds the claim's mu.
-func (a *asking) inbox() chan driver.Grant {
-	if a.news == nil {
-		a.news = make(chan driver.Grant, 1)
+// post is where a claim hears of what happens. It is used again by other claims of the session.
+type post struct {
+	replies chan reply        // has room for all asks
+	news    chan driver.Grant // has room for one
+	timer   *time.Timer       // until the next ask; nil before the first pause
+}
+
+// open returns the post for Wait.
+func (c *Claim) open() *post {
+	a := c.asking
+	if a.in == nil {
+		c.mu.Lock()
+		a.in = c.inbox()
+		c.mu.Unlock()
 	}
-	return a.news
+	return a.in
+}
+
+// inbox returns the post. Many claims need none. The caller holds the claim's mu.
+func (c *Claim) inbox() *post {
+	a := c.asking
+	if a.post == nil {
+		if a.post, _ = c.s.Posts.Get().(*post); a.post == nil {
+			a.post = &post{replies: make(chan reply, maxAsking), news: make(chan driver.Grant, 1)}
+		}
+	}
+	return a.post
+}
+
+// wait has the timer run for so long.
+func (p *post) wait(d time.Duration) {
+	if p.timer == nil {
+		p.timer = time.NewTimer(d)
+	} else {
+		p.timer.Reset(d)
+	}
 }
 
 // Wait asks, and asks again every TTL/3, which is the heartbeat of a waiter. It returns
@@ -137,13 +178,15 @@ func (c *Claim) Wait(ctx context.Context) (keepalive.Trust, driver.Grant, error)
 	case a.last > 0:
 	case ctx.Done() == nil && c.s.Brisk():
 		// Nobody can call this off, so this goroutine can wait for the answer itself.
-		// Another goroutine would double the time that a free lock takes. But if the store
-		// may be in trouble, somebody has to say so.
-		r, late := c.send(ctx, c.number(), a.from)
+		// Another goroutine would double the time that a free lock takes.
+		r := c.number()
+		watch := c.s.Watch(c, a.said.Tell())
+		answer, late := c.send(ctx, r, a.from)
+		watch.End()
 		if late {
 			c.releaseAgain(ctx)
 		}
-		g, err = c.answer(r)
+		g, err = c.answer(answer)
 	default:
 		c.ask(ctx)
 	}
@@ -166,28 +209,43 @@ func (c *Claim) Wait(ctx context.Context) (keepalive.Trust, driver.Grant, error)
 	return keepalive.Trust{}, driver.Grant{}, err
 }
 
+// Hangs implements [session.Hanging]. It complains for a waiter that waits for the store
+// itself.
+func (c *Claim) Hangs(v *session.Vigil) {
+	a := c.asking
+	for over := false; !over; {
+		var again <-chan time.Time
+		if a.wait {
+			again = time.After(a.said.Tell())
+		}
+		select {
+		case <-v.Over:
+			over = true
+		case <-again:
+		}
+	}
+	v.Met <- struct{}{} // from here on what is asked is for Wait to use
+}
+
 // event waits for the next thing to happen and returns its result: a grant, a reason to
 // give up, or neither.
 func (c *Claim) event(ctx context.Context) (driver.Grant, error) {
-	a := c.asking
+	a, in := c.asking, c.open()
 	select {
-	case r := <-a.replies: // a timer costs more than looking first
+	case r := <-in.replies: // a timer costs more than looking first
 		return c.answer(r)
 	default:
 	}
-	c.mu.Lock()
-	news := a.inbox()
-	c.mu.Unlock()
 	next := time.Until(a.due)
 	if a.wait {
 		next = min(next, a.said.Tell())
 	}
-	timer := time.NewTimer(next)
-	defer timer.Stop()
+	in.wait(next)
+	defer in.timer.Stop()
 	select {
-	case r := <-a.replies:
+	case r := <-in.replies:
 		return c.answer(r)
-	case g := <-news:
+	case g := <-in.news:
 		c.behind(g.HolderTag)
 		if g.Reconnect {
 			a.stats.Reconnect++
@@ -198,7 +256,7 @@ func (c *Claim) event(ctx context.Context) (driver.Grant, error) {
 			c.ask(ctx)
 		}
 		return g, nil
-	case <-timer.C:
+	case <-in.timer.C:
 		if !time.Now().Before(a.due) { // else it was to complain
 			a.stats.Poll++
 			c.ask(ctx)
@@ -222,10 +280,7 @@ func (c *Claim) ask(ctx context.Context) {
 		a.due = c.heartbeat(time.Now())
 		return
 	}
-	if a.replies == nil {
-		a.replies = make(chan reply, maxAsking)
-	}
-	r, from, replies := c.number(), a.from, a.replies
+	r, from, replies := c.number(), a.from, c.open().replies
 	c.s.Grow()
 	go func() {
 		defer c.s.Done()
@@ -264,7 +319,7 @@ func (c *Claim) number() *driver.Request {
 	}
 	*r = driver.Request{
 		Kind: c.ID.Kind, Name: c.ID.Name, Token: c.Token, Ask: a.last, TTL: c.TTL, Owner: c.Owner,
-		Shared: c.Shared, Wait: a.wait, Notice: a.notice, Weight: c.Weight, Limit: a.limit, Fences: a.fences,
+		Shared: c.Shared, Wait: a.wait, MaxWaiters: a.room, Notice: a.notice, Weight: c.Weight, Limit: a.limit, Fences: a.fences,
 		Holder: a.holder, Wake: c.wake,
 	}
 	return r
@@ -281,7 +336,7 @@ func (c *Claim) send(ctx context.Context, r *driver.Request, from *driver.Lease)
 		d, _ := driver.As[driver.Attacher](c.s.Driver)
 		g, err = d.Attach(ctx, *from, r)
 	}
-	if err == nil && g.Status != driver.Busy {
+	if err == nil && !nothing(g) {
 		c.left.Store(true)
 	}
 	if err == nil || errors.Is(err, driver.ErrNotExecuted) || errors.Is(err, driver.ErrNotHeld) {
@@ -291,8 +346,11 @@ func (c *Claim) send(ctx context.Context, r *driver.Request, from *driver.Lease)
 		// A waiter that goes on with the claim has a context of its own.
 		err = fmt.Errorf("%w: %w", driver.ErrTransient, err)
 	}
-	return reply{r.Ask, g, err}, err == nil && g.Status != driver.Busy && c.ceased.Load()
+	return reply{r.Ask, g, err}, err == nil && !nothing(g) && c.ceased.Load()
 }
+
+// nothing reports whether an answer says that nothing was left behind.
+func nothing(g driver.Grant) bool { return g.Status == driver.Busy || g.Status == driver.Full }
 
 // trust returns the trust that follows from a grant resting on that ask.
 func (c *Claim) trust(ask uint64) (keepalive.Trust, bool) {
@@ -332,7 +390,11 @@ func (c *Claim) answer(r reply) (driver.Grant, error) {
 		}
 		// The driver has no queue. Jitter keeps the waiters from coming in step.
 		a.askIn(min(max(r.grant.RetryAfter, 50*time.Millisecond), c.TTL/3))
+	case driver.Full:
+		c.busy(r.grant)
+		return driver.Grant{}, fmt.Errorf("%w: %w", ErrQueueFull, a.err)
 	case driver.Queued:
+		a.room = 0 // should it have to come back, it was there before
 		c.busy(r.grant)
 		if r.grant.RetryAfter > 0 && r.grant.RetryAfter < c.TTL/3 {
 			a.due = time.Now().Add(r.grant.RetryAfter)
@@ -357,10 +419,11 @@ func (c *Claim) busy(g driver.Grant) {
 	}
 }
 
-// behind notes the tag of a holder that is in the way.
+// behind notes the tag of a holder that is in the way. Of a long wait the first ones are
+// remembered, and the last.
 func (c *Claim) behind(tag string) {
 	if tags := c.asking.stats.Tags; tag != "" && (len(tags) == 0 || tags[len(tags)-1] != tag) {
-		c.asking.stats.Tags = append(tags, tag)
+		c.asking.stats.Tags = append(tags[:min(len(tags), MaxTags)], tag)
 		c.listener.Behind(tag)
 	}
 }

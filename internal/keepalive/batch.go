@@ -11,8 +11,9 @@ import (
 
 const (
 	batchSize = 256
-	// A node gets at most so many batches at a time. Those that a frozen node does not
-	// answer would pile up otherwise, each with a connection.
+	// A node gets at most so many batches at a time, and as many again beside those that hang.
+	// The batches that a frozen node does not answer would pile up otherwise, each with a
+	// connection.
 	workersPerNode = 4
 )
 
@@ -21,6 +22,7 @@ type node struct {
 	queue   []*Entry
 	workers int
 	free    int // workers that have no batch under way
+	hung    int // workers whose batch is not answered in time
 }
 
 // queue hands e to the workers of its node. The caller holds mu.
@@ -34,10 +36,17 @@ func (k *Keeper) queue(e *Entry) {
 		e.queued = true
 		n.queue = append(n.queue, e)
 	}
-	if len(n.queue) > n.free*batchSize && n.workers < workersPerNode {
+	k.hire(e.node, n)
+}
+
+// hire has another worker work for a node if one is missing. A worker whose batch hangs does
+// not count: one connection that has fallen silent may hold up each of them, while others are
+// well. The caller holds mu.
+func (k *Keeper) hire(name string, n *node) {
+	if len(n.queue) > n.free*batchSize && n.workers-n.hung < workersPerNode && n.workers < 2*workersPerNode {
 		n.workers++
 		n.free++
-		k.wg.Go(func() { k.work(e.node, n) })
+		k.wg.Go(func() { k.work(name, n) })
 	}
 }
 
@@ -68,7 +77,7 @@ func (k *Keeper) work(name string, n *node) {
 		n.free--
 		k.mu.Unlock()
 		if batch = k.stay(batch, name); len(batch) > 0 {
-			k.renew(batch)
+			k.renew(batch, name, n)
 		}
 		k.mu.Lock()
 		n.free++
@@ -106,13 +115,23 @@ func (k *Keeper) stay(batch []*Entry, name string) (here []*Entry) {
 }
 
 // renew sends one batch and notes the answers.
-func (k *Keeper) renew(batch []*Entry) {
-	longest := driver.MinTTL
-	k.mu.Lock() // others may renew them, too
+func (k *Keeper) renew(batch []*Entry, name string, n *node) {
+	shortest, longest := driver.MaxTTL, driver.MinTTL
 	for _, e := range batch {
-		longest = max(longest, e.trust.ttl)
+		ttl := e.Trust().ttl
+		shortest, longest = min(shortest, ttl), max(longest, ttl)
 	}
-	k.mu.Unlock()
+	answered, hung := false, 0
+	timer := time.AfterFunc(shortest/repeats, func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if !answered {
+			hung = 1
+			n.hung++
+			k.hire(name, n)
+		}
+	})
+	defer timer.Stop()
 	ctx, cancel := context.WithTimeout(k.done, longest)
 	defer cancel()
 	sent := time.Now()
@@ -121,6 +140,8 @@ func (k *Keeper) renew(batch []*Entry) {
 	var lost []*Entry
 	jitter := rand.Float64() // the same for all, which stay one batch
 	k.mu.Lock()
+	answered = true
+	n.hung -= hung
 	for i, e := range batch {
 		switch err := errs[i]; {
 		case e.place == 0: // released or lost meanwhile
@@ -132,7 +153,8 @@ func (k *Keeper) renew(batch []*Entry) {
 			lost = append(lost, e)
 		default:
 			e.err = err
-			e.pause = min(max(2*e.pause, e.trust.ttl/100), e.trust.ttl/6)
+			ttl := e.Trust().ttl
+			e.pause = min(max(2*e.pause, ttl/100), ttl/6)
 			e.next = time.Now().Add(e.pause/2 + time.Duration(jitter*float64(e.pause)))
 			k.plan(e)
 		}

@@ -30,7 +30,7 @@ func TestTrustEndsByTheWallClockToo(t *testing.T) {
 				s := &store{renew: all(nil)}
 				bubble(t, s, func(t *testing.T, k *keepalive.Keeper) {
 					h := holdFor(k, "a", ttl, fixed)
-					trust := k.Trust(&h.Entry)
+					trust := h.Entry.Trust()
 					require.Positive(t, trust.Left())
 					require.NoError(t, trust.Cause())
 					keepalive.StepWallClock(t, ttl)
@@ -52,7 +52,7 @@ func TestLeaseThatIsLostWithoutAStepOfTheClockDoesNotBlameIt(t *testing.T) {
 		cause := <-h.lost
 		require.ErrorIs(t, cause, broken)
 		require.NotErrorIs(t, cause, keepalive.ErrClock)
-		require.NoError(t, k.Trust(&h.Entry).Cause())
+		require.NoError(t, h.Entry.Trust().Cause())
 	})
 }
 

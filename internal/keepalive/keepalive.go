@@ -7,6 +7,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -16,6 +17,8 @@ const (
 	// A lease is renewed when this part of its TTL has passed since it was last proved,
 	// never later.
 	renewals = 3
+	// A renewal that is not answered when this part of its TTL has passed is repeated beside.
+	repeats = 6
 	// It may be renewed by such a part of its TTL earlier, together with others.
 	slack = 30
 	// A suspended machine stops the monotonic clock, and timers with it. When it goes on, a
@@ -64,13 +67,17 @@ func New(d driver.Driver, send func(context.Context, []*Entry) []error) *Keeper 
 type Entry struct {
 	// Owner is the holder of the lease, also for send to know.
 	Owner Owner
+	// trust is replaced as a whole, under Keeper.mu, and read at any time: whoever looks at a
+	// lease need not wait for the other leases of the client. nil before Add.
+	trust atomic.Pointer[Trust]
+	first Trust // room for the trust of the grant, since most leases are not renewed
+
 	// Fixed leases are not renewed, only ended.
 	Fixed bool
 
 	// The rest is guarded by Keeper.mu.
-	queued bool  // in the queue of its node
-	place  int32 // in the heap, counted from 1; 0 when not in care
-	trust  Trust
+	queued bool          // in the queue of its node
+	place  int32         // in the heap, counted from 1; 0 when not in care
 	next   time.Time     // when to renew, or to try again
 	pause  time.Duration // before that, if renewals fail
 	err    error         // of the last renewal
@@ -90,7 +97,7 @@ type Owner interface {
 
 // due is when the entry needs attention.
 func (e *Entry) due() time.Time {
-	if end := e.trust.Deadline(); e.Fixed || end.Before(e.next) {
+	if end := e.trust.Load().Deadline(); e.Fixed || end.Before(e.next) {
 		return end
 	}
 	return e.next
@@ -112,10 +119,11 @@ func (k *Keeper) Add(e *Entry, lease driver.Lease, trust Trust) {
 		k.timer = time.NewTimer(0)
 		k.wg.Go(k.run)
 	}
-	e.trust = trust.caughtUp(time.Now())
+	e.first = trust.caughtUp(time.Now())
+	e.trust.Store(&e.first)
 	// A pushed grant may rest on an ask from a while ago. The renewal is due a third
 	// of a TTL after that ask: at once if so much has been used up.
-	e.next = e.trust.sent.Add(e.trust.ttl/renewals - k.early(e.trust.ttl))
+	e.next = e.first.sent.Add(e.first.ttl/renewals - k.early(e.first.ttl))
 	if lease.HolderTag != "" {
 		if soon := time.Now().Add(announce); soon.Before(e.next) {
 			e.next = soon
@@ -164,11 +172,12 @@ func (k *Keeper) Owners() []Owner {
 	return owners
 }
 
-// Trust returns the present trust of e.
-func (k *Keeper) Trust(e *Entry) Trust {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return e.trust
+// Trust returns the present trust of e: none before Add.
+func (e *Entry) Trust() Trust {
+	if t := e.trust.Load(); t != nil {
+		return *t
+	}
+	return Trust{}
 }
 
 // Renewed notes that e was renewed by a caller, with a request sent at that moment.
@@ -232,11 +241,13 @@ func (k *Keeper) catchUp(now time.Time) {
 		return
 	}
 	for _, e := range k.heap {
-		if cause := e.trust.Cause(); cause != nil {
+		trust := e.Trust()
+		if cause := trust.Cause(); cause != nil {
 			e.err = cause
 		}
-		e.next = e.next.Add(-e.trust.skipped(now)) // or the lease may end before
-		e.trust = e.trust.caughtUp(now)
+		e.next = e.next.Add(-trust.skipped(now)) // or the lease may end before
+		trust = trust.caughtUp(now)
+		e.trust.Store(&trust)
 	}
 	heap.Init(&k.heap)
 }
@@ -247,7 +258,7 @@ func (k *Keeper) act(now time.Time) (lost []*Entry) {
 	for sends := false; len(k.heap) > 0; {
 		e := k.heap[0]
 		switch due := !e.due().After(now); {
-		case due && e.trust.Left() <= 0:
+		case due && e.Trust().Left() <= 0:
 			k.remove(e)
 			lost = append(lost, e)
 			continue
@@ -257,7 +268,7 @@ func (k *Keeper) act(now time.Time) (lost []*Entry) {
 		sends = true
 		k.queue(e)
 		// If there is no answer by then, the batch may hang; ask beside it.
-		e.next = now.Add(e.trust.ttl / 6)
+		e.next = now.Add(e.Trust().ttl / repeats)
 		heap.Fix(&k.heap, 0)
 	}
 	return lost
@@ -267,7 +278,7 @@ func (k *Keeper) act(now time.Time) (lost []*Entry) {
 // soon. Otherwise leases that were spread out would be renewed one by one. An entry that
 // waits for a retry does not join. The caller holds mu.
 func (k *Keeper) joins(e *Entry, now time.Time) bool {
-	return !e.Fixed && e.pause == 0 && !e.next.After(now.Add(e.trust.ttl/slack)) && !k.full(e.node)
+	return !e.Fixed && e.pause == 0 && !e.next.After(now.Add(e.Trust().ttl/slack)) && !k.full(e.node)
 }
 
 // renewed notes a renewal. The caller holds mu.
@@ -275,14 +286,14 @@ func (k *Keeper) renewed(e *Entry, sent time.Time) {
 	if e.place == 0 {
 		return
 	}
-	now := time.Now()
-	if trust := NewTrust(sent, e.trust.ttl).caughtUp(now); trust.Deadline().After(e.trust.caughtUp(now).Deadline()) {
-		next := trust.sent.Add(e.trust.ttl / renewals)
-		if trust.sent.Sub(e.trust.sent) > e.trust.ttl/renewals+e.trust.ttl/slack {
+	now, before := time.Now(), e.Trust()
+	if trust := NewTrust(sent, before.ttl).caughtUp(now); trust.Deadline().After(before.caughtUp(now).Deadline()) {
+		e.next = trust.sent.Add(trust.ttl / renewals)
+		if trust.sent.Sub(before.sent) > trust.ttl/renewals+trust.ttl/slack {
 			// It was held up, and others with it: by an outage, or a pause of the process.
-			next = next.Add(-k.early(e.trust.ttl))
+			e.next = e.next.Add(-k.early(trust.ttl))
 		}
-		e.trust, e.next = trust, next
+		e.trust.Store(&trust)
 	}
 	e.pause, e.err = 0, nil
 	k.plan(e)

@@ -129,7 +129,7 @@ func TestLeaseIsRenewedEveryThirdOfItsTTL(t *testing.T) {
 		h := hold(k, "a", time.Now())
 		time.Sleep(10*ttl + ttl/6)
 		require.Equal(t, 30, s.renewals())
-		require.Greater(t, k.Trust(&h.Entry).Left(), ttl/3)
+		require.Greater(t, h.Entry.Trust().Left(), ttl/3)
 		require.True(t, k.Remove(&h.Entry))
 		time.Sleep(10 * ttl)
 		require.Equal(t, 30, s.renewals(), "no renewal after Remove")
@@ -160,7 +160,7 @@ func TestRenewalProvesTheLeaseFromWhenItWasSent(t *testing.T) {
 		h := hold(k, "a", time.Now())
 		time.Sleep(ttl/3 + late)
 		synctest.Wait()
-		require.Equal(t, trusted-late, k.Trust(&h.Entry).Left())
+		require.Equal(t, trusted-late, h.Entry.Trust().Left())
 		require.True(t, k.Remove(&h.Entry))
 	})
 }
@@ -212,7 +212,7 @@ func TestGrantThatUsedUpMuchTimeIsRenewedAtOnce(t *testing.T) {
 		h := hold(k, "a", sent)
 		synctest.Wait()
 		require.Equal(t, 1, s.renewals())
-		require.Equal(t, trusted, k.Trust(&h.Entry).Left())
+		require.Equal(t, trusted, h.Entry.Trust().Left())
 		k.Remove(&h.Entry)
 	})
 }
@@ -443,4 +443,33 @@ func TestRenewalsOfOthersGoOnBesideThoseOfTheKeeper(t *testing.T) {
 		k.Remove(&h.Entry) // unless the machine was too slow for it
 	}
 	require.Positive(t, s.renewals())
+}
+
+// Batches that hang hold up no others, however many there are: each may have met a connection
+// that has fallen silent.
+func TestRenewalsThatHangLeaveRoomForOthers(t *testing.T) {
+	var first atomic.Int32
+	s := &store{}
+	synctest.Test(t, func(t *testing.T) {
+		end := make(chan struct{})
+		s.renew = func(leases []driver.Lease) []error {
+			if first.Add(1) <= 4 {
+				<-end
+			}
+			return make([]error, len(leases))
+		}
+		k := s.keeper()
+		defer k.Close()
+		defer close(end)
+		var all []*held
+		for i := range 4 {
+			all = append(all, hold(k, fmt.Sprint(i), time.Now()))
+			time.Sleep(ttl / 20) // too far apart to be renewed together
+		}
+		time.Sleep(3 * ttl)
+		for _, h := range all {
+			require.Empty(t, h.lost)
+			require.True(t, k.Remove(&h.Entry))
+		}
+	})
 }

@@ -33,10 +33,10 @@ func NewTrust(sent time.Time, ttl time.Duration) Trust {
 }
 
 // Left returns how much time remains, negative or zero if trust has ended.
-func (t Trust) Left() time.Duration {
-	now := time.Now()
-	return t.Deadline().Sub(now) - t.skipped(now)
-}
+func (t Trust) Left() time.Duration { return t.LeftAt(time.Now()) }
+
+// LeftAt is Left at a moment, a result of [time.Now] just now.
+func (t Trust) LeftAt(now time.Time) time.Duration { return t.Deadline().Sub(now) - t.skipped(now) }
 
 // Deadline returns when trust ends, unless the wall clock ends it earlier.
 func (t Trust) Deadline() time.Time { return t.sent.Add(t.ttl - (t.ttl/100 + 2*time.Millisecond)) }

@@ -20,10 +20,12 @@ type Want struct {
 	Shared        bool
 	Wait          bool // for others
 	Weight, Limit int64
+	MaxWaiters    int64 // 0: as many as there are
 	Options       *Options
 	Patience      time.Duration      // bounds the waiting; 0: as long as the context allows
 	From          *driver.Lease      // the lease to take over; nil to acquire
 	Sync          bool               // by Lock or its like, which returns no lease
+	Within        bool               // by Do: nobody sees the lease, and its context may end with that of the caller
 	Said          *session.Complaint // of a caller that retries; nil for a new one
 
 	// For hooks; nil if there are none.
@@ -46,12 +48,9 @@ type Report struct {
 	Weight    int64 // the same
 }
 
-// maxTags is how many holders that were in the way of one acquisition are remembered.
-const maxTags = 8
-
 // block notes a holder that was in the way, once.
 func (r *Report) block(tag string) {
-	if tag != "" && len(r.Tags) < maxTags && !slices.Contains(r.Tags, tag) {
+	if tag != "" && len(r.Tags) < claim.MaxTags && !slices.Contains(r.Tags, tag) {
 		r.Tags = append(r.Tags, tag)
 	}
 }
@@ -144,7 +143,7 @@ func (l *Lock) Acquire(ctx context.Context, w *Want) (*Hold, error) {
 				h, err = l.firstHold(ctx, w, g, trust, granted)
 			case l.startsOver(wait, w, failure):
 				g.Withdraw(ctx)
-				g = nil
+				g, w.MaxWaiters = nil, 0 // it has been let in
 			case passable && wait.Err() != nil && w.Wait && s.Open():
 				err = failure
 				l.abandon(ctx, g) // it has a good place in the store's queue
@@ -192,16 +191,14 @@ func (l *Lock) firstHold(ctx context.Context, w *Want, g *Grant, trust keepalive
 		w.Report.Shared, w.Report.Weight = g.Shared, g.Weight
 	}
 	h := &g.first
-	h.grant, h.anonymous = g, w.anonymous()
+	h.grant, h.anonymous, h.fence = g, w.anonymous(), granted.Fence
 	g.since = now()
-	l.mu.Lock()
-	g.turn.begin(g.opts.TTL, granted, g.Shared)
-	h.fence = g.turn.fence()
-	l.mu.Unlock()
-	h.start(ctx, w.Holding)
+	h.start(ctx, w)
 	l.r.Keeper.Locate(&g.entry, l.id.Kind, l.id.Name)
 
 	l.mu.Lock()
+	g.turn.begin(g.opts.TTL, granted, g.Shared)
+	g.turn.fence()    // is that of h
 	before := g.state // lost, if it was taken away meanwhile
 	g.adopt(h, trust)
 	if g.passable {
@@ -274,10 +271,11 @@ func (l *Lock) waitTurn(ctx, wait context.Context, w *Want) (*Hold, *Grant, erro
 // once, or me waits in the queue.
 func (l *Lock) enqueue(wait context.Context, w *Want, me *waiter) (n news, waits bool, err error) {
 	l.mu.Lock()
-	if g := l.grant; g != nil && g.state == idle && len(l.waiting) == 0 {
+	if g := l.grant; g != nil && g.state == idle && l.waiting.first == nil {
 		mayPass := l.mayPass(w.Options)
 		if mayPass && g.enough(me.anonymous) {
 			g.state = held
+			g.turn.unstamp()
 			g.countPass()
 			l.mu.Unlock()
 			return news{yours: true, grant: g}, false, nil
@@ -294,7 +292,7 @@ func (l *Lock) enqueue(wait context.Context, w *Want, me *waiter) (n news, waits
 		}
 	}
 	defer l.mu.Unlock()
-	if l.atStore == nil && l.grant == nil && len(l.waiting) == 0 {
+	if l.atStore == nil && l.grant == nil && l.waiting.first == nil {
 		l.atStore = w.Options
 		return news{}, false, nil
 	}
@@ -309,7 +307,7 @@ func (l *Lock) enqueue(wait context.Context, w *Want, me *waiter) (n news, waits
 	if !w.Wait {
 		return news{}, false, l.busy()
 	}
-	l.waiting = append(l.waiting, me)
+	l.waiting.push(me)
 	l.advance()
 	return news{}, true, nil
 }
@@ -333,7 +331,7 @@ func (l *Lock) succeed(ctx context.Context, w *Want, g *Grant) *Hold {
 	g.endHolds(ErrNotHeld)
 	h := &Hold{grant: g, anonymous: w.anonymous(), fence: g.turn.fence()}
 	l.mu.Unlock()
-	h.start(ctx, w.Holding)
+	h.start(ctx, w)
 
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -352,18 +350,19 @@ func (l *Lock) succeed(ctx context.Context, w *Want, g *Grant) *Hold {
 // withTrouble adds to the end of a context what the caller has waited for.
 func (l *Lock) withTrouble(cause error) error {
 	l.mu.Lock()
-	defer l.mu.Unlock()
+	trouble := l.busy()
 	if l.ahead != nil && l.ahead.trouble != nil {
-		return fmt.Errorf("%w: %w", cause, l.ahead.trouble)
+		trouble = l.ahead.trouble
 	}
-	return fmt.Errorf("%w: %w", cause, l.busy())
+	l.mu.Unlock()
+	return session.WithTrouble(cause, trouble)
 }
 
 // busy is ErrLocked, with what is known of the holder. The caller holds mu.
 func (l *Lock) busy() error {
 	switch {
 	case l.grant != nil:
-		return &claim.Held{Holder: l.holder(l.grant.opts), For: time.Duration(now() - l.grant.since), At: time.Now()}
+		return &claim.Held{Holder: l.holder(l.grant.opts), For: max(time.Duration(now()-l.grant.since), 1), At: time.Now()}
 	case l.ahead != nil && l.ahead.held != nil:
 		return l.ahead.held.Now()
 	}

@@ -3,6 +3,7 @@ package local
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -25,10 +26,10 @@ func (h *Hold) bound() {
 
 // releaser is Releaser of a grant that was held. If it was held for less than
 // Options.MinHold, the store keeps the lock for the rest of that.
-func (g *Grant) releaser(ctx context.Context, tag string) claim.Releaser {
+func (g *Grant) releaser(ctx context.Context, tag string) *claim.Releaser {
 	r := g.Releaser(ctx, tag, g)
-	if g.rest() > 0 {
-		r.Instead(g.stay())
+	if rest := g.rest(); rest > 0 {
+		r.Instead(rest, g.stay())
 	}
 	return r
 }
@@ -42,7 +43,8 @@ func (g *Grant) rest() time.Duration { return g.opts.MinHold - time.Duration(now
 // The first waiter is told when that is.
 //
 // The wrong version renews the lease for the rest. A renewal never shortens a lease, so
-// the lock would stay taken for a TTL even if less than that is left.
+// the lock would stay taken for a TTL even if less than that is left. Until the store has
+// agreed, however, the lease is renewed: else the lock is free after a TTL.
 func (g *Grant) stay() func(context.Context, driver.Lease) error {
 	s := g.lock.r.Session
 	d, _ := driver.As[driver.Attacher](s.Driver)
@@ -50,21 +52,28 @@ func (g *Grant) stay() func(context.Context, driver.Lease) error {
 	if coarse, ok := driver.As[driver.Granular](s.Driver); ok {
 		least, _ = coarse.Granularity()
 	}
-	r := driver.Request{
-		Kind: g.ID.Kind, Name: g.ID.Name, Token: s.NewToken(), Holder: g.lock.holder(g.opts),
-	}
+	token := s.NewToken()
+	var asks atomic.Uint64
 	return func(ctx context.Context, old driver.Lease) error {
 		rest := g.rest()
-		if rest <= 0 {
-			return s.Driver.Release(ctx, old) // it took so long to tell the store
+		if rest <= 0 { // it took so long to tell the store, or to hear of it
+			d.Detach(driver.Lease{Kind: g.ID.Kind, Name: g.ID.Name, Token: token})
+			if err := s.Driver.Release(ctx, old); !errors.Is(err, driver.ErrNotHeld) {
+				return err
+			}
+			return nil
 		}
-		again := r // nobody knows how long the driver looks at the last one
-		r.Ask++
-		again.Ask, again.TTL = r.Ask, min(max(rest.Truncate(time.Millisecond)+time.Millisecond, least), driver.MaxTTL)
-		_, err := d.Attach(ctx, old, &again)
-		if err == nil {
+		r := driver.Request{
+			Kind: g.ID.Kind, Name: g.ID.Name, Token: token, Holder: g.lock.holder(g.opts), Ask: asks.Add(1),
+			TTL: min(max(rest.Truncate(time.Millisecond)+time.Millisecond, least), driver.MaxTTL),
+		}
+		_, err := d.Attach(ctx, old, &r)
+		switch {
+		case err == nil, errors.Is(err, driver.ErrNotHeld): // nobody is to hear of either any more
 			d.Detach(old)
-			d.Detach(driver.Lease{Kind: again.Kind, Name: again.Name, Token: again.Token, TTL: again.TTL})
+			d.Detach(driver.Lease{Kind: r.Kind, Name: r.Name, Token: r.Token, TTL: r.TTL})
+		default:
+			_ = s.Driver.Renew(ctx, []driver.Lease{old})
 		}
 		return err
 	}

@@ -73,7 +73,7 @@ type Grant struct {
 func (l *Lock) newGrant(w *Want, passable bool) *Grant {
 	g := &Grant{lock: l, opts: w.Options, passable: passable, grouped: w.group != nil}
 	want := claim.Want{
-		ID: &l.id, Shared: w.Shared, Wait: w.Wait, Weight: w.Weight, Limit: w.Limit,
+		ID: &l.id, Shared: w.Shared, Wait: w.Wait, Weight: w.Weight, Limit: w.Limit, MaxWaiters: w.MaxWaiters,
 		TTL: w.Options.TTL, Holder: l.holder(w.Options), From: w.From,
 	}
 	if g.passable || g.grouped {
@@ -174,7 +174,7 @@ func (g *Grant) lose(cause error, on *Hold) {
 	switch {
 	case g.state == pending:
 		g.state = lost // firstHold finds it so
-	case g.state == idle:
+	case g.state == idle && !g.unseen():
 		g.endHolds(ErrNotHeld) // nobody holds it, so nobody loses it
 	case g.endHolds(g.loss()):
 		go g.opts.Log().Warn("holdfast: lock lost",
@@ -196,27 +196,31 @@ func (g *Grant) forget(values context.Context) {
 	case <-g.lock.r.Session.Closing():
 	case <-time.After(releaseWait):
 	}
-	r := g.lostReleaser(values, "")
-	r.Forget()
+	if r, kept := g.lostReleaser(values, ""); kept {
+		r.Background() // others wait for it
+	} else {
+		r.Forget()
+	}
 }
 
 // lostReleaser is Releaser of a grant that was lost. Only one that was held for too long is
 // still kept by the store, for as long as by the clock.
-func (g *Grant) lostReleaser(values context.Context, tag string) claim.Releaser {
+func (g *Grant) lostReleaser(values context.Context, tag string) (r *claim.Releaser, kept bool) {
 	g.lock.mu.Lock()
-	kept := g.cause != nil && *g.cause == ErrHeldTooLong
+	kept = g.cause != nil && *g.cause == ErrHeldTooLong
 	g.lock.mu.Unlock()
-	r := g.Releaser(values, tag, nil)
-	if !kept || !g.Trusted() {
+	kept = kept && g.Trusted()
+	r = g.Releaser(values, tag, nil)
+	if !kept {
 		r.Late()
 	}
-	return r
+	return r, kept
 }
 
 // Trusted reports whether the lease would still be held by the clock.
 func (g *Grant) Trusted() bool { return g.trust().Left() > 0 }
 
-func (g *Grant) trust() keepalive.Trust { return g.lock.r.Keeper.Trust(&g.entry) }
+func (g *Grant) trust() keepalive.Trust { return g.entry.Trust() }
 
 // Subject implements [keepalive.Owner].
 func (g *Grant) Subject() (driver.Kind, string) { return g.ID.Kind, g.ID.Name }

@@ -31,22 +31,27 @@ type Hold struct {
 // life is the context of a lease. Most callers that lock never look at it.
 type life struct {
 	context.Context
-	end context.CancelCauseFunc
-	tag string // what waiters are told of this holder
+	end    context.CancelCauseFunc
+	tag    string // what waiters are told of this holder
+	within bool   // it also ends with the context that the lease was acquired with
 }
 
-// start sets where a hold has its values from. holding is what hooks have to say, nil for
-// nothing.
-func (h *Hold) start(ctx context.Context, holding Holding) {
-	defer h.bound()
+// start sets where a hold has its values from, and what hooks have to say.
+func (h *Hold) start(ctx context.Context, w *Want) {
 	h.values = ctx
-	if holding != nil {
+	switch {
+	case w.Holding != nil:
 		var tag string
-		h.values, tag = holding(context.WithoutCancel(ctx), h.fence)
+		h.values, tag = w.Holding(context.WithoutCancel(ctx), h.fence)
 		life := h.newLife(h.values, leasectx.Of(ctx))
 		life.tag = tag
 		h.life.Store(life)
+	case w.Within && w.Options.MaxHold == 0: // which counts until the lease ends
+		life := h.newLife(ctx, leasectx.Of(ctx))
+		life.within = true
+		h.life.Store(life)
 	}
+	h.bound()
 }
 
 func (h *Hold) newLife(values context.Context, outer *leasectx.Leases) *life {
@@ -81,9 +86,18 @@ func (h *Hold) Context() context.Context {
 	return life.Context
 }
 
-// WithContext returns a context that ends when ctx or the lease does.
-func (h *Hold) WithContext(ctx context.Context) context.Context {
-	ctx, cancel := context.WithCancelCause(leasectx.With(ctx, h, leasectx.Of(ctx)))
+// Within returns the context that ends with the lease and with the one that it was acquired
+// with, nil if Want.Within did not ask for that.
+func (h *Hold) Within() context.Context {
+	if life := h.life.Load(); life != nil && life.within {
+		return life.Context
+	}
+	return nil
+}
+
+// WithContext returns a context that ends when outer or the lease does.
+func (h *Hold) WithContext(outer context.Context) context.Context {
+	ctx, cancel := context.WithCancelCause(leasectx.With(outer, h, leasectx.Of(outer)))
 	held := h.Context()
 	if held.Err() != nil {
 		cancel(context.Cause(held))
@@ -92,7 +106,9 @@ func (h *Hold) WithContext(ctx context.Context) context.Context {
 	// The lease is certain to end, and cancel will be called. But if ctx ends before, a
 	// long lease should not remember it.
 	forget := context.AfterFunc(held, func() { cancel(context.Cause(held)) })
-	context.AfterFunc(ctx, func() { forget() })
+	if outer.Done() != nil {
+		context.AfterFunc(ctx, func() { forget() })
+	}
 	return ctx
 }
 
@@ -184,14 +200,15 @@ func (h *Hold) Client() any { return h.grant.lock.r.Client }
 func (h *Hold) Grant() *Grant { return h.grant }
 
 // Release ends the hold, and gives the lock up if it was the last one. It waits for the store
-// until ctx ends, but at least 1 s.
+// until ctx ends, but at least 1 s. It also waits for a store that was brisk and falls silent
+// just now: what is under way on this goroutine cannot be left.
 func (h *Hold) Release(ctx context.Context) error {
 	r, due, err := h.leave(ctx)
 	if !due {
 		return err
 	}
 	if ctx.Done() == nil {
-		return lossOf(r.Run())
+		return lossOf(r.Run(false))
 	}
 	began := time.Now()
 	done := r.Background()
@@ -213,7 +230,7 @@ func (h *Hold) Release(ctx context.Context) error {
 func (h *Hold) ReleaseBriefly(ctx context.Context) error {
 	r, due, err := h.leave(ctx)
 	if due {
-		r.RunBriefly()
+		_ = r.Run(true)
 	}
 	return err
 }
@@ -237,15 +254,18 @@ func EndOf(ctx context.Context) error {
 
 // leave ends the hold in this process. If due, the store has still to be told, by r.
 // Otherwise err is the result.
-func (h *Hold) leave(ctx context.Context) (r claim.Releaser, due bool, err error) {
+func (h *Hold) leave(ctx context.Context) (r *claim.Releaser, due bool, err error) {
 	g, l := h.grant, h.grant.lock
-	// The lease may be lost without anybody having noticed yet.
-	good := !errors.Is(h.Err(), ErrLost)
-	if !good {
-		h.Context() // why it ended stays what it was
+	if g.trust().Left() <= 0 {
+		_ = h.Err() // the lease may be lost without anybody having noticed yet
 	}
 	begun := l.r.Session.Begin()
 	l.mu.Lock()
+	for errors.Is(h.end, ErrLost) && h.life.Load() == nil {
+		l.mu.Unlock()
+		h.Context() // why it ended stays what it was
+		l.mu.Lock()
+	}
 	before := h.end
 	goesOn, others := true, false
 	switch {
@@ -268,13 +288,12 @@ func (h *Hold) leave(ctx context.Context) (r claim.Releaser, due bool, err error
 		return r, false, session.ErrClosed // Close releases it
 	case !begun:
 		return r, false, before
-	case before == nil && !goesOn, good && errors.Is(before, ErrLost):
-		// It was lost just now, if it was, which does no harm.
+	case before == nil && !goesOn:
 		return g.releaser(ctx, h.tag()), true, nil
 	case errors.Is(before, ErrLost):
 		// The store may still keep the lease for a moment. The next one need not wait
 		// for that, and this one not for the store.
-		r = g.lostReleaser(ctx, h.tag())
+		r, _ = g.lostReleaser(ctx, h.tag())
 		r.Background()
 		return r, false, before
 	}
@@ -290,7 +309,7 @@ func (h *Hold) ReleasePart(ctx context.Context, left int64) error {
 		return nil // it all goes when the rest does
 	}
 	r := h.grant.PartReleaser(ctx, func(ctx context.Context, to driver.Lease) error { return d.Downgrade(ctx, to, left) })
-	r.RunBriefly()
+	_ = r.Run(true)
 	return nil
 }
 

@@ -115,16 +115,18 @@ const spare = 64
 type Lock struct {
 	id   ID
 	r    *Registry
-	refs atomic.Int32 // calls under way, grants and sync holds; raised from 0 under Registry.mu only
+	refs atomic.Int32 // calls under way, grants and sync holds; gone once it is thrown away
 
 	mu      sync.Mutex
-	waiting []*waiter // that want the lock exclusively; first in, first out
-	atStore *Options  // of the one of them that is at the store; nil if none is
-	grant   *Grant    // the present one, which passes among them: held, or idle; nil for none
+	waiting queue    // those that want the lock exclusively
+	atStore *Options // of the one of them that is at the store; nil if none is
+	grant   *Grant   // the present one, which passes among them: held, or idle; nil for none
 	alarm   *time.Timer
 	ahead   *ahead     // what is in the way of the waiter at the store; nil if not known
 	readers *readGroup // which others may join; nil if there is none
 	sync    *syncHolds // nil before the first
+
+	deposited atomic.Int32 // how many sync holds there are; changed under mu
 }
 
 // ahead is what is in the way of the goroutines that wait in this process.
@@ -134,8 +136,38 @@ type ahead struct {
 	trouble error       // what the store says instead of answering; nil if it answers
 }
 
+// gone is the refs of a lock that the Registry has thrown away: nobody uses it any more, and its
+// name may have another Lock.
+const gone = -1 << 30
+
+// Kept is where a handle remembers its lock, so that it need not look for it among those of the
+// client each time. That keeps a lock that was thrown away in memory as long as the handle, but
+// not in use.
+type Kept struct{ lock atomic.Pointer[Lock] }
+
+// of returns the lock that a handle remembers, if it is that of the ID and not gone.
+func (k *Kept) of(id ID) *Lock {
+	if l := k.lock.Load(); l != nil && l.id == id && l.refs.Load() >= 0 {
+		return l
+	}
+	return nil
+}
+
+// use counts another use of the lock, unless it is gone.
+func (l *Lock) use() bool {
+	for n := l.refs.Load(); n >= 0; n = l.refs.Load() {
+		if l.refs.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+	return false
+}
+
 // Ref returns the lock, which must be given back with Unref.
-func (r *Registry) Ref(id ID) *Lock {
+func (r *Registry) Ref(id ID, k *Kept) *Lock {
+	if l := k.of(id); l != nil && l.use() {
+		return l
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	l := r.locks[keyOf(id)]
@@ -144,12 +176,24 @@ func (r *Registry) Ref(id ID) *Lock {
 		l = &Lock{id: id, r: r}
 		r.locks[keyOf(id)] = l
 	}
-	l.refs.Add(1)
+	l.use() // what is among locks is not gone
+	k.lock.Store(l)
 	return l
 }
 
 // Unref gives a lock back.
 func (l *Lock) Unref() { l.refs.Add(-1) }
+
+// find returns the lock if the Registry knows it, and else nil. It is for callers that look for
+// what keeps the lock in use.
+func (r *Registry) find(id ID, k *Kept) *Lock {
+	if l := k.of(id); l != nil {
+		return l
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.locks[keyOf(id)]
+}
 
 // inUse returns the lock if it is in use, and else nil. The lock must be given back with
 // Unref.
@@ -171,7 +215,7 @@ func (r *Registry) tidy() {
 		return
 	}
 	for k, l := range r.locks {
-		if l.refs.Load() == 0 {
+		if l.refs.CompareAndSwap(0, gone) {
 			delete(r.locks, k)
 		}
 	}

@@ -41,7 +41,7 @@ func (l *Lock) nested(ctx context.Context, w *Want) (*Hold, error) {
 			w.Report.Reentrant = true
 		}
 		h := &Hold{grant: outer.grant, fence: outer.fence}
-		h.start(ctx, w.Holding)
+		h.start(ctx, w)
 		if outer.grant.enter(outer, h, w.Shared) {
 			return h, nil
 		}

@@ -3,7 +3,6 @@ package local
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -14,6 +13,48 @@ type waiter struct {
 	opts      *Options
 	anonymous bool
 	news      chan news // has room for one; a waiter is told one thing
+
+	queued     bool
+	prev, next *waiter // in the queue
+}
+
+// queue is waiters, first in, first out. Any of them can leave at once, however many there are.
+type queue struct{ first, last *waiter }
+
+func (q *queue) push(w *waiter) {
+	w.queued, w.prev, w.next = true, q.last, nil
+	if q.last != nil {
+		q.last.next = w
+	} else {
+		q.first = w
+	}
+	q.last = w
+}
+
+// remove takes a waiter out, and reports whether it was in.
+func (q *queue) remove(w *waiter) bool {
+	if !w.queued {
+		return false
+	}
+	if w.prev != nil {
+		w.prev.next = w.next
+	} else {
+		q.first = w.next
+	}
+	if w.next != nil {
+		w.next.prev = w.prev
+	} else {
+		q.last = w.prev
+	}
+	w.queued, w.prev, w.next = false, nil, nil
+	return true
+}
+
+// pop takes the first one out.
+func (q *queue) pop() *waiter {
+	w := q.first
+	q.remove(w)
+	return w
 }
 
 // news is what a waiter is told, once.
@@ -54,8 +95,9 @@ func (l *Lock) handOn(g *Grant) bool {
 		return false
 	}
 	// The waiter at the store has been in the queue for longer than the others.
-	if l.atStore == nil && len(l.waiting) > 0 && l.mayPass(l.waiting[0].opts) {
-		if g.enough(l.waiting[0].anonymous) {
+	first := l.waiting.first
+	if l.atStore == nil && first != nil && l.mayPass(first.opts) {
+		if g.enough(first.anonymous) {
 			l.pass()
 			return true
 		}
@@ -64,7 +106,7 @@ func (l *Lock) handOn(g *Grant) bool {
 			return true
 		}
 	}
-	if l.atStore == nil && len(l.waiting) == 0 && g.opts.Linger > 0 && g.intact() {
+	if l.atStore == nil && first == nil && g.opts.Linger > 0 && g.intact() {
 		if g.turn.extend(!g.turn.numbered()) {
 			g.extend() // the next hold will need a number
 		}
@@ -80,9 +122,10 @@ func (l *Lock) handOn(g *Grant) bool {
 
 // pass gives the grant to the first in the queue. The caller holds mu.
 func (l *Lock) pass() {
-	w := l.pop()
-	next := len(l.waiting) > 0 && !l.waiting[0].opts.compatible(w.opts)
+	w := l.waiting.pop()
+	next := l.waiting.first != nil && !l.waiting.first.opts.compatible(w.opts)
 	l.grant.state = held
+	l.grant.turn.unstamp()
 	l.grant.countPass()
 	w.news <- news{yours: true, grant: l.grant} // from here on w is for its goroutine to use
 	if next {
@@ -100,7 +143,7 @@ func (g *Grant) countPass() {
 // lingered releases a grant that nobody has wanted for a while.
 func (g *Grant) lingered() {
 	g.lock.mu.Lock()
-	over := g.turn.lingering != nil && g.turn.lingered(g.opts.Linger) && g.state == idle
+	over := g.turn.lingering != nil && g.turn.lingered(g.opts.Linger, g.state == idle) && g.state == idle
 	g.lock.mu.Unlock()
 	if over {
 		g.releaseIdle()
@@ -110,14 +153,15 @@ func (g *Grant) lingered() {
 // advance sends the first in the queue to the store if the present grant cannot pass to it.
 // Its place in the store's queue should be as early as possible. The caller holds mu.
 func (l *Lock) advance() {
-	if l.atStore != nil || len(l.waiting) == 0 {
+	first := l.waiting.first
+	if l.atStore != nil || first == nil {
 		return
 	}
-	if l.grant == nil || !l.mayPass(l.waiting[0].opts) {
+	if l.grant == nil || !l.mayPass(first.opts) {
 		l.sendFirst(nil)
 		return
 	}
-	if !l.grant.enough(l.waiting[0].anonymous) && l.grant.turn.extend(true) {
+	if !l.grant.enough(first.anonymous) && l.grant.turn.extend(true) {
 		l.grant.extend()
 	}
 	if ends := l.grant.turn.until(); l.alarm == nil && !ends.IsZero() {
@@ -141,17 +185,9 @@ func (l *Lock) watch(g *Grant, ends time.Time) {
 // sendFirst sends the first in the queue to the store, with g if it is not nil. The caller
 // holds mu.
 func (l *Lock) sendFirst(g *Grant) {
-	w := l.pop()
+	w := l.waiting.pop()
 	l.atStore = w.opts
 	w.news <- news{grant: g}
-}
-
-// pop takes the first out of the queue. The caller holds mu.
-func (l *Lock) pop() *waiter {
-	w := l.waiting[0]
-	l.waiting[0] = nil
-	l.waiting = l.waiting[1:]
-	return w
 }
 
 // drop ends the passing of the present grant. The caller holds mu.
@@ -167,8 +203,7 @@ func (l *Lock) drop() {
 // that the waiter was told, and the waiter must deal with it.
 func (l *Lock) dequeue(w *waiter) (n news, told bool) {
 	l.mu.Lock()
-	if i := slices.Index(l.waiting, w); i >= 0 {
-		l.waiting = slices.Delete(l.waiting, i, i+1)
+	if l.waiting.remove(w) {
 		l.advance()
 		l.mu.Unlock()
 		return n, false
@@ -200,7 +235,8 @@ func (l *Lock) reject(ctx context.Context, n news) {
 func (l *Lock) abandon(ctx context.Context, g *Grant) {
 	g.Hurry() // perhaps the ask under way ends with our context
 	l.mu.Lock()
-	inherited := len(l.waiting) > 0 && l.atStore != nil && l.waiting[0].opts.compatible(l.atStore)
+	first := l.waiting.first
+	inherited := first != nil && l.atStore != nil && first.opts.compatible(l.atStore)
 	if inherited {
 		l.sendFirst(g)
 	}
@@ -222,17 +258,32 @@ func (l *Lock) failed() {
 // extend asks the store, on another goroutine, whether anybody else waits. If nobody does,
 // the grant gets another turn with more fences. The caller holds Lock.mu.
 func (g *Grant) extend() {
-	if g.lock.r.extender == nil || !g.lock.r.Session.Begin() {
+	s := g.lock.r.Session
+	if g.lock.r.extender == nil || !s.Begin() {
 		g.turn.extended(g.TTL, driver.Grant{}, errors.ErrUnsupported)
 		return
 	}
-	go g.prolong()
+	s.Grow()
+	// Nobody may hold the grant meanwhile, and the keeper renews it. So if there is no answer
+	// while the turn lasts, that is the answer. The wrong version waited for the driver, which
+	// may take for ever: the lock stayed taken for nobody.
+	late := time.AfterFunc(g.turn.patience(g.TTL), func() {
+		defer s.Done()
+		g.extended(driver.Grant{}, context.DeadlineExceeded)
+	})
+	go func() {
+		defer s.Done()
+		granted, err := g.prolong()
+		if late.Stop() {
+			defer s.Done()
+			g.extended(granted, err)
+		}
+	}()
 }
 
-// prolong does what extend says, within an operation that has begun.
-func (g *Grant) prolong() {
+// prolong does what extend says.
+func (g *Grant) prolong() (driver.Grant, error) {
 	s := g.lock.r.Session
-	defer s.Done()
 	ctx, cancel := context.WithTimeout(s.Life(), g.TTL)
 	defer cancel()
 	sent := time.Now()
@@ -244,12 +295,17 @@ func (g *Grant) prolong() {
 	case errors.Is(err, driver.ErrNotHeld):
 		g.Lost(err)
 	}
+	return granted, err
+}
+
+// extended notes what came of an extension. It is called within an operation.
+func (g *Grant) extended(granted driver.Grant, err error) {
 	l := g.lock
 	l.mu.Lock()
 	g.turn.extended(g.TTL, granted, err)
 	over := false
 	if l.grant == g {
-		if g.state == idle && (len(l.waiting) > 0 || g.turn.lingering == nil) {
+		if g.state == idle && (l.waiting.first != nil || g.turn.lingering == nil) {
 			over = !l.handOn(g) // it was for this that it was kept
 		} else {
 			l.advance()
@@ -257,7 +313,7 @@ func (g *Grant) prolong() {
 	}
 	l.mu.Unlock()
 	if over {
-		s.Grow()
+		l.r.Session.Grow()
 		g.tellStore()
 	}
 }

@@ -98,7 +98,7 @@ func contend(t *testing.T, rng *rand.Rand, p *process, r *referee, options []*lo
 			ctx, cancel = context.WithTimeout(ctx, time.Duration(rng.IntN(40))*time.Millisecond)
 		}
 		hold, pause := time.Duration(rng.IntN(3))*time.Millisecond, time.Duration(rng.IntN(4))*time.Millisecond
-		lock := p.Ref(id)
+		lock := p.Ref(id, new(local.Kept))
 		grouped := shared && sync && w.Options.Grouped()
 		var held *local.Hold
 		var err error
@@ -124,7 +124,7 @@ func contend(t *testing.T, rng *rand.Rand, p *process, r *referee, options []*lo
 			case !sync:
 				assert.NoError(t, held.Release(ctx))
 			default:
-				last, ok := p.TakeBack(id, shared)
+				last, ok := p.TakeBack(id, new(local.Kept), shared)
 				assert.True(t, ok)
 				if last != nil {
 					assert.NoError(t, last.ReleaseBriefly(context.Background()))

@@ -29,14 +29,11 @@ type syncHolds struct {
 // It matters here if the lease is lost, for a sync hold lasts until it is undone. So with
 // lostOnly only lost ones count.
 func (l *Lock) blockedBy(w *Want, lostOnly bool) <-chan struct{} {
-	if !w.Sync || l.id.Owner != "" { // the store lets an owner in beside itself
+	if !w.Sync || l.id.Owner != "" || l.deposited.Load() == 0 { // the store lets an owner in beside itself
 		return nil
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.sync == nil {
-		return nil
-	}
 	for _, h := range l.sync.all {
 		together := w.Shared && h.hold.grant.Shared
 		if !together && (!lostOnly || h.hold.end != nil) {
@@ -76,22 +73,27 @@ func (l *Lock) Deposit(h *Hold) bool {
 	if !l.r.Session.Open() {
 		return false
 	}
+	l.deposit(h)
+	return true
+}
+
+// deposit is Deposit, unless the client is closed. The caller holds mu.
+func (l *Lock) deposit(h *Hold) {
 	if l.sync == nil {
 		l.sync = &syncHolds{}
 		l.sync.all = l.sync.room[:0]
 	}
 	l.sync.all = append(l.sync.all, syncHold{h, max(1, h.grant.Weight)})
-	return true
+	l.deposited.Add(1)
 }
 
 // TakeBack undoes one sync hold, shared or not, and reports whether there is one. If it
 // returns a hold, the caller must release that.
-func (r *Registry) TakeBack(id ID, shared bool) (h *Hold, ok bool) {
-	l := r.inUse(id)
+func (r *Registry) TakeBack(id ID, k *Kept, shared bool) (h *Hold, ok bool) {
+	l := r.find(id, k)
 	if l == nil {
 		return nil, false
 	}
-	defer l.Unref()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.sync == nil {
@@ -99,8 +101,9 @@ func (r *Registry) TakeBack(id ID, shared bool) (h *Hold, ok bool) {
 	}
 	if all := l.sync.all; len(all) == 1 && all[0].hold.grant.Shared == shared && all[0].left == 1 { // mostly
 		h = all[0].hold
+		all[0] = syncHold{} // or the lock would remember the grant
 		l.sync.all = all[:0]
-		l.gone(1)
+		l.undone(1)
 	} else if taken := l.takeBack(shared, 1); len(taken) == 0 {
 		return nil, false
 	} else if taken[0].left == 0 {
@@ -118,14 +121,14 @@ func (l *Lock) handOnAnonymous(g *Grant) bool {
 	if l.grant != g || g.state != held || l.atStore != nil {
 		return false
 	}
-	if len(l.waiting) > 0 {
-		if !l.mayPass(l.waiting[0].opts) || !g.enough(l.waiting[0].anonymous) {
+	if first := l.waiting.first; first != nil {
+		if !l.mayPass(first.opts) || !g.enough(first.anonymous) {
 			return false
 		}
 		l.pass()
 		return true
 	}
-	if g.opts.Linger == 0 || !g.intact() || !g.turn.mayIdle() {
+	if g.opts.Linger == 0 || g.lowered || !g.turn.mayIdle() || !g.turn.stamped() && !g.intact() {
 		return false
 	}
 	g.state = idle
@@ -141,12 +144,11 @@ type Part struct {
 
 // TakeBackSome undoes n permits of the sync holds, and returns the holds that it has taken
 // from. It reports false, and takes nothing, if there are fewer.
-func (r *Registry) TakeBackSome(id ID, n int64) (parts []Part, ok bool) {
-	l := r.inUse(id)
+func (r *Registry) TakeBackSome(id ID, k *Kept, n int64) (parts []Part, ok bool) {
+	l := r.find(id, k)
 	if l == nil {
 		return nil, n == 0
 	}
-	defer l.Unref()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.sync == nil {
@@ -196,15 +198,16 @@ func (l *Lock) takeBack(shared bool, n int64) (taken []syncHold) {
 	}
 	before := len(l.sync.all)
 	l.sync.all = slices.DeleteFunc(l.sync.all, func(h syncHold) bool { return h.left == 0 })
-	l.gone(before - len(l.sync.all))
+	l.undone(before - len(l.sync.all))
 	return taken
 }
 
-// gone notes that n sync holds are undone. The caller holds mu.
-func (l *Lock) gone(n int) {
+// undone notes that n sync holds are. The caller holds mu.
+func (l *Lock) undone(n int) {
 	if n > 0 && l.sync.freed != nil {
 		close(l.sync.freed)
 		l.sync.freed = nil
 	}
+	l.deposited.Add(int32(-n))
 	l.refs.Add(int32(-n))
 }

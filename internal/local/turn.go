@@ -16,6 +16,8 @@ const (
 	maxPasses     = 32
 	maxUnanswered = 1024
 	shortTurn     = time.Millisecond
+	// leastPatience is how long the store has at least to answer that. It may be far away.
+	leastPatience = 100 * time.Millisecond
 	// turnShare is which part of its TTL a turn lasts at most.
 	turnShare = 4
 )
@@ -43,9 +45,14 @@ type turn struct {
 }
 
 type lingering struct {
-	since time.Time
+	since time.Time // when the grant became idle, or a little before
+	again bool      // since is when the present hold began, or the last one, by Kept.Again
 	timer *time.Timer
 }
+
+// stamped reports whether the present hold needs no look at the clock when it ends, nor did the
+// last one if there is none.
+func (t *turn) stamped() bool { return t.lingering != nil && t.lingering.again }
 
 // numbers are integers that the store has given for use as fences.
 type numbers struct{ next, left int64 }
@@ -90,12 +97,19 @@ func (t *turn) goesOn(ttl time.Duration) bool {
 	return t.extending && t.passes < maxUnanswered && left > ttl/turnShare-shortTurn
 }
 
+// pass counts another hold.
+func (t *turn) pass() {
+	t.passes = min(t.passes+1, maxUnanswered) // anonymous holds need no numbers, and can be many
+}
+
 // count counts another hold, and reports whether to ask for another turn.
 func (t *turn) count() bool {
-	t.passes = min(t.passes+1, maxUnanswered) // anonymous holds need no numbers, and can be many
-	few := !t.unfenced && !t.shared && t.now.left+t.then.left <= maxPasses/2
-	return t.extend(t.passes >= maxPasses/2 && !t.notice || few)
+	t.pass()
+	return t.extend(t.passes >= maxPasses/2 && !t.notice || t.few())
 }
+
+// few reports whether the numbers are running out.
+func (t *turn) few() bool { return !t.unfenced && !t.shared && t.now.left+t.then.left <= maxPasses/2 }
 
 // extend reports whether to ask for another turn, if that is due.
 func (t *turn) extend(due bool) bool {
@@ -104,6 +118,16 @@ func (t *turn) extend(due bool) bool {
 	}
 	t.extending = true
 	return true
+}
+
+// patience is how long to wait for the answer to that: until the end of the turn, or for as
+// long as a turn if it has no end yet.
+func (t *turn) patience(ttl time.Duration) time.Duration {
+	left := time.Duration(t.ends - now())
+	if left <= 0 {
+		left = ttl / turnShare
+	}
+	return max(left, leastPatience)
 }
 
 // extended takes the numbers that the store has given. Unless somebody waits, another turn
@@ -133,12 +157,15 @@ func (t *turn) until() time.Time {
 }
 
 // linger has the grant released when it has been idle for long enough. The timer is not
-// reset each time, which would take longer than the rest.
+// reset each time, which would take longer than the rest. Nor is the clock read again if it was
+// when the hold began: then the grant is kept for less long, by as much as the hold has lasted.
 func (t *turn) linger(g *Grant) {
 	if t.lingering == nil {
 		t.lingering = &lingering{timer: time.AfterFunc(g.opts.Linger, g.lingered)}
 	}
-	t.lingering.since = time.Now()
+	if !t.lingering.again {
+		t.lingering.since = time.Now()
+	}
 }
 
 // stop stops the timer, which would keep the ended grant in memory.
@@ -149,7 +176,10 @@ func (t *turn) stop() {
 }
 
 // lingered reports whether the grant has been idle for d. If not, it sets the timer again.
-func (t *turn) lingered(d time.Duration) bool {
+func (t *turn) lingered(d time.Duration, idle bool) bool {
+	if !idle && t.lingering.again {
+		t.lingering.since = time.Now() // it is held until now at least
+	}
 	if rest := d - time.Since(t.lingering.since); rest > 0 {
 		t.lingering.timer.Reset(rest)
 		return false

@@ -37,7 +37,8 @@
 //
 // # What must be true
 //
-// After every script: no more is held than there is. Fences increase in the order of grants. No
+// After every script: no more is held than there is. No more come to wait than may, and none is
+// turned away if fewer wait, or if it waits itself. Fences increase in the order of grants. No
 // claim overtakes one that waits, and none is left waiting for what nobody holds. The key ends,
 // neither before the last lease, wait or tombstone, nor long after. A lock that is free gets
 // thin.

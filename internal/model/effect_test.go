@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -34,6 +35,9 @@ const (
 	busy
 	queued
 	grantedNow
+	exceeded
+	conflict
+	full
 
 	neither = 0
 	held    = 1
@@ -132,32 +136,40 @@ func (s *store) run(r request, e *effect) error {
 	m := r.message
 	want := s.claims[m.claim]
 	token, retention, ttl := letters[m.claim:m.claim+1], fmt.Sprint(s.retention), fmt.Sprint(s.ttl)
-	var reply lua.LValue
-	var err error
+	var verb string
+	args := []string{channel, retention, token}
 	switch m.kind {
 	case ask:
 		birth := 0
 		if m.place > 0 {
 			birth = known
 		}
-		wait := "1"
-		if want.try {
-			wait = "0"
+		room := s.room
+		switch {
+		case want.try:
+			room = 0
+		case s.room == 0 || m.place > 0: // it was told to wait before
+			room = 1000
 		}
-		reply, err = s.server.run("acquire", channel, retention, token, fmt.Sprint(m.ask, birth, m.place),
-			fmt.Sprint(ttl, " ", max(want.fences, 1), " ", wait, " ", want.weight, s.limit, " ", token, " - text"))
+		verb = "acquire"
+		args = append(args, fmt.Sprint(m.ask, birth, m.place),
+			fmt.Sprint(ttl, " ", max(want.fences, 1), " ", room, " ", want.weight, s.limit, " - ", token, ".", secret, " text"))
 	case renew:
-		reply, err = s.server.run("renew", channel, retention, token, ttl, "-")
+		verb, args = "renew", append(args, ttl, "-")
 	case release:
 		unsettled := "1"
 		if m.settled {
 			unsettled = "0"
 		}
-		reply, err = s.server.run("release", channel, retention, token, unsettled+" -")
+		verb, args = "release", append(args, unsettled+" -")
 	case lower:
-		reply, err = s.server.run("downgrade", channel, retention, token, "1")
+		verb, args = "downgrade", append(args, "1")
 	case force:
-		reply, err = s.server.run("force", channel, retention, "-")
+		verb, args = "force", []string{channel, retention, "-"}
+	}
+	reply, err := s.server.run(verb, args...)
+	if err == nil {
+		err = s.sameInGeneral(before, reply, verb, args)
 	}
 	if err != nil {
 		return err
@@ -217,6 +229,43 @@ func (s *store) run(r request, e *effect) error {
 	return err
 }
 
+// sameInGeneral runs the general way on the same record, and says what differs from what the script
+// has just done, which may have been the short way.
+func (s *store) sameInGeneral(before record, reply lua.LValue, verb string, args []string) error {
+	if s.server.scripts[general+verb] == nil {
+		return nil // it has no short way
+	}
+	after, news := s.server.record, s.server.news
+	defer func() { s.server.record, s.server.news = after, news }()
+	s.server.record = before
+	s.server.fields = maps.Clone(before.fields)
+	again, err := s.server.run(general+verb, args...)
+	if err != nil {
+		return err
+	}
+	if one, other := text(reply), text(again); one != other {
+		return fmt.Errorf("the short way answers %s, the general way %s", one, other)
+	}
+	if one, other := after.id(), s.server.id(); one != other {
+		return fmt.Errorf("the short way leaves\n%q, the general way\n%q", one, other)
+	}
+	if !slices.Equal(news, s.server.news) {
+		return fmt.Errorf("the short way says %v, the general way %v", news, s.server.news)
+	}
+	return nil
+}
+
+// text is a reply as a text.
+func text(reply lua.LValue) string {
+	list, ok := reply.(*lua.LTable)
+	if !ok {
+		return reply.String()
+	}
+	words := []string{}
+	list.ForEach(func(_, v lua.LValue) { words = append(words, text(v)) })
+	return fmt.Sprint(words)
+}
+
 func form(r *record) string {
 	switch {
 	case r.text != "":
@@ -227,12 +276,15 @@ func form(r *record) string {
 	return "nothing"
 }
 
-// numbers reads an answer, and leaves out texts. A script may answer in short, see thin_acquire.lua.
+// numbers reads an answer, and leaves out texts. A script may answer in short, see op/acquire.lua.
 func numbers(reply lua.LValue) (list []int, err error) {
 	switch reply := reply.(type) {
 	case lua.LString:
-		fence, _, _ := strings.Cut(string(reply), " ")
-		return []int{grantedNow, int(natural(fence)), 0}, nil
+		word := strings.Fields(string(reply))
+		if word[0] == "waits" {
+			return []int{queued, int(natural(word[1])), 0, int(natural(word[2])), int(natural(word[3]))}, nil
+		}
+		return []int{grantedNow, int(natural(word[0])), 0}, nil
 	case lua.LNumber:
 		return []int{int(reply), 0, 0}, nil
 	case *lua.LTable:
@@ -285,8 +337,7 @@ func (s *store) check(before, after *record, was, is contents, r request, status
 			return fmt.Errorf("%c has the fence %d, and is told %d", letters[h.claim], h.fence-nowUs, fence-nowUs)
 		}
 	}
-	passed := min(was.skip, is.skip) // waiters before this place were passed over, for reasons then
-	// Nobody overtakes one that waits, is heard and has not been passed over.
+	// Nobody overtakes one that waits and is heard.
 	for _, h := range is.holders {
 		if was.holds>>h.claim&1 == 1 {
 			continue
@@ -298,7 +349,7 @@ func (s *store) check(before, after *record, was, is contents, r request, status
 			}
 		}
 		for _, w := range is.waiters {
-			if w.place < place && w.place >= passed && w.alive >= now && !w.silent(r) {
+			if w.place < place && w.alive >= now && !w.silent(r) {
 				return fmt.Errorf("%c overtakes %c", letters[h.claim], letters[w.claim])
 			}
 		}
@@ -308,13 +359,39 @@ func (s *store) check(before, after *record, was, is contents, r request, status
 			return fmt.Errorf("%c is told that it holds the lock, and does not", letters[claim])
 		}
 	}
+	// Nobody that is heard loses its place, but by its own doing.
+	for _, w := range was.waiters {
+		mine := int(r.message.claim) == w.claim && r.message.kind != force
+		if (is.holds|is.waiting)>>w.claim&1 == 0 && w.alive >= now && w.alive <= now+s.ttl*2/3 && !mine && !w.silent(r) {
+			return fmt.Errorf("%c is passed over, and would hear", letters[w.claim])
+		}
+	}
+	if is.count != int64(len(is.waiters)) {
+		return fmt.Errorf("%d are said to wait, and %d do", is.count, len(is.waiters))
+	}
+	// None but those that waited before come to wait beyond the bound, and none is turned away below
+	// it: neither for those that have left, nor for those that are dead.
+	if r.message.kind == ask && s.room > 0 {
+		alive := 0
+		for _, w := range is.waiters {
+			if w.alive >= now && !w.silent(r) {
+				alive++
+			}
+		}
+		known := (was.waiting|was.holds)>>r.message.claim&1 == 1 || r.message.place > 0
+		switch joined := is.waiting>>r.message.claim&1 == 1; {
+		case joined && !known && is.count > s.room:
+			return fmt.Errorf("%d wait, and %d may", is.count, s.room)
+		case status == full && known:
+			return fmt.Errorf("%c is turned away, and waited before", letters[r.message.claim])
+		case status == full && int64(alive) < s.room:
+			return fmt.Errorf("%c is turned away, and only %d wait", letters[r.message.claim], alive)
+		}
+	}
 	// Nobody is left waiting who could have it.
 	for _, w := range is.waiters {
 		until = max(until, w.alive)
-		if w.alive >= now && w.place >= was.skip && w.place < is.skip && !w.silent(r) {
-			return fmt.Errorf("%c is passed over, and would hear", letters[w.claim])
-		}
-		if w.alive < now || w.place < passed || w.silent(r) {
+		if w.alive < now || w.silent(r) {
 			continue
 		}
 		if w.weight <= is.room {

@@ -23,7 +23,7 @@ func check(t *testing.T, f func(*rapid.T)) {
 
 // library is what comes before the last part of the scripts: a lock, loaded and saved.
 func library(t testing.TB) string {
-	text, _, found := strings.Cut(readScripts(t)["force"], "-- force.lua:")
+	text, _, found := strings.Cut(readScripts(t)["force"], "-- op/force.lua\n")
 	require.True(t, found)
 	return text
 }
@@ -41,11 +41,11 @@ end
 for place = lock.head or 1, lock.tail do
   local w = waiter_at(place)
   if w then
-    changed[w.field] = table.concat({ w.token, w.ask, int(w.weight), int(w.ttl), w.fences, int(w.alive), w.vote, w.client,
+    changed[w.field] = table.concat({ w.token, w.ask, int(w.weight), int(w.ttl), w.fences, int(w.alive), w.heard, w.client,
       w.owner, w.text }, ' ')
   end
 end
-for _, field in ipairs({ 'high', 'limit', 'head', 'tail', 'birth', 'skip', 'longest' }) do
+for _, field in ipairs({ 'high', 'limit', 'head', 'tail', 'birth', 'waiting', 'longest' }) do
   set(field, lock[field])
 end
 changed.dead, changed.owner = lock.dead ~= '' and lock.dead, lock.owner
@@ -112,15 +112,13 @@ func locks() *rapid.Generator[record] {
 		for i, place := range waiters {
 			token := words[5+i]
 			f[fmt.Sprint("w:", place)] = fmt.Sprintf("%s %d %d %d %d %d %d %s %s %s", token, number("ask", 1e6), number("weight", 1<<50), number("ttl", 1e8),
-				number("fences", 1024), now+number("alive", 1e8), number("vote", 3), word.Draw(t, "client"), word.Draw(t, "owner"), text())
+				number("fences", 1024), now+number("alive", 1e8), number("heard", 1), word.Draw(t, "client"), word.Draw(t, "owner"), text())
 			f["t:"+token] = fmt.Sprint("w", place)
 		}
 		if len(waiters) > 0 {
 			f["longest"] = "100000000"
 			f["head"], f["tail"], f["birth"] = fmt.Sprint(waiters[0]), "9", fmt.Sprint(nowUs-number("birth", 1e12))
-			if len(waiters) > 1 && rapid.Bool().Draw(t, "passed") {
-				f["skip"] = fmt.Sprint(waiters[1])
-			}
+			f["waiting"] = fmt.Sprint(len(waiters))
 		}
 		if count+len(waiters) == 0 || rapid.Bool().Draw(t, "tombstones") {
 			f["dead"] = fmt.Sprintf("\n%s %d\n%s %d", words[10], now+number("until", 1e5), words[11], now+number("until", 1e5))
@@ -173,7 +171,7 @@ func TestNoScriptLoopsWhateverIsAtTheKey(t *testing.T) {
 	require.NoError(t, err)
 	defer s.lua.Close()
 	calls := map[string][]string{
-		"acquire":   {channel, "60000", "a", "2 7 1", "300 1 1 1 3 a - text"},
+		"acquire":   {channel, "60000", "a", "2 7 1", "300 1 1 1 3 - a text"},
 		"renew":     {channel, "60000", "a", "300", "-"},
 		"release":   {channel, "60000", "a", "1 -"},
 		"downgrade": {channel, "60000", "a", "1"},
@@ -226,7 +224,7 @@ func garbage() *rapid.Generator[record] {
 			return r
 		}
 		for range rapid.IntRange(1, 3).Draw(t, "fields") {
-			names := append(slices.Sorted(maps.Keys(r.fields)), "t:a", "dead", "shares", "skip", "head", "tail", "resized", "owner")
+			names := append(slices.Sorted(maps.Keys(r.fields)), "t:a", "dead", "shares", "waiting", "head", "tail", "resized", "owner")
 			name := rapid.SampledFrom(names).Draw(t, "field")
 			words := strings.Split(r.fields[name], " ")
 			if rapid.Bool().Draw(t, "all of it") {

@@ -166,12 +166,13 @@ type waiter struct {
 type contents struct {
 	holders     []holder // by slot
 	waiters     []waiter // by place
-	head, skip  int64
+	head, count int64
 	limit, used int64
 	dead        []int64 // until when
 	birth       string
 	holds       uint8 // claims with a lease that is not over, as a set
 	waits       uint8 // claims that wait and are not overdue
+	waiting     uint8 // claims that have a place
 	room        int64 // how much nobody holds
 }
 
@@ -194,15 +195,15 @@ func (r *record) read() (c contents) {
 		case "h":
 			seat(number(rest), p[0], p[1], p[3], p[5], p[7])
 		case "w":
-			c.waiters = append(c.waiters, waiter{indexOf(p[0]), number(rest), number(p[2]), number(p[5]), p[6] == "2"})
+			c.waiters = append(c.waiters, waiter{indexOf(p[0]), number(rest), number(p[2]), number(p[5]), p[6] == "1"})
 		case "dead":
 			for _, line := range strings.Split(value, "\n")[1:] {
 				c.dead = append(c.dead, number(strings.Fields(line)[1]))
 			}
 		case "head":
 			c.head = number(value)
-		case "skip":
-			c.skip = number(value)
+		case "waiting":
+			c.count = number(value)
 		case "limit":
 			c.limit = number(value)
 		case "birth":
@@ -224,6 +225,7 @@ func (r *record) read() (c contents) {
 		}
 	}
 	for _, w := range c.waiters {
+		c.waiting |= 1 << w.claim
 		if w.alive >= now {
 			c.waits |= 1 << w.claim
 		}

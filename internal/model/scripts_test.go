@@ -64,5 +64,14 @@ func readScripts(t testing.TB) map[string]string {
 	require.Error(t, d.Downgrade(ctx, lease, 1))
 	require.Error(t, d.ForceRelease(ctx, lease.Kind, lease.Name))
 	require.Len(t, scripts, 5)
+	for _, verb := range []string{"acquire", "renew", "release"} {
+		head, rest, _ := strings.Cut(scripts[verb], "-- short/"+verb+".lua\n")
+		_, rest, found := strings.Cut(rest, "-- lib/record.lua\n")
+		require.True(t, found, verb)
+		scripts[general+verb] = head + rest
+	}
 	return scripts
 }
+
+// general is what the scripts without their short ways are called by.
+const general = "general "

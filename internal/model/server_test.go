@@ -1,6 +1,8 @@
 package model_test
 
 import (
+	"crypto/sha1"
+	"encoding/hex"
 	"fmt"
 	"strconv"
 	"strings"
@@ -14,6 +16,7 @@ const (
 	now     = 1_000_000_000_000 // in ms
 	nowUs   = now*1000 + 500
 	channel = "wake:" // what wake channels begin with
+	secret  = "$"     // of all clients
 	key     = "lock"
 )
 
@@ -40,6 +43,10 @@ func newServer(scripts map[string]string) (*server, error) {
 	s.lua.SetGlobal("redis", s.lua.SetFuncs(s.lua.NewTable(), map[string]lua.LGFunction{
 		"call":  func(l *lua.LState) int { return s.call(l, true) },
 		"pcall": func(l *lua.LState) int { return s.call(l, false) },
+		"sha1hex": func(l *lua.LState) int {
+			l.Push(lua.LString(hash(l.CheckString(1))))
+			return 1
+		},
 	}))
 	err := s.lua.DoString(`setmetatable(_G, { __newindex = function(_, name) error('a global: ' .. name) end })`)
 	if err != nil {
@@ -197,7 +204,11 @@ func (s *server) do(args []string) any {
 		must(len(args) == 2)
 		client, ok := strings.CutPrefix(args[0], channel)
 		must(ok)
-		s.news = append(s.news, news{client, args[1]})
+		end := strings.LastIndexByte(args[1], '\n')
+		must(end > 0)
+		text, seal := args[1][:end], args[1][end+1:]
+		must(seal == hash(secret+text+secret) || seal == hash(text)) // of a client that has none
+		s.news = append(s.news, news{client, text})
 		return lua.LNumber(s.listeners(client))
 	case "PUBSUB":
 		must(len(args) == 2 && args[0] == "NUMSUB")
@@ -207,6 +218,11 @@ func (s *server) do(args []string) any {
 	}
 	must(false)
 	return nil
+}
+
+func hash(text string) string {
+	sum := sha1.Sum([]byte(text))
+	return hex.EncodeToString(sum[:])
 }
 
 func (s *server) listeners(client string) int {

@@ -10,6 +10,7 @@ import (
 // scenario is a world to search. Times are in ms.
 type scenario struct {
 	limit  int64
+	room   int64 // so many may wait, 0: as many as there are
 	claims []want
 
 	ttl, tick, retention int64
@@ -117,7 +118,7 @@ func (m message) String() string {
 	}
 	switch {
 	case m.kind == asked:
-		text += ": " + [...]string{"buried", "busy", "queued", "granted", "exceeded", "conflict"}[m.status]
+		text += ": " + [...]string{"buried", "busy", "queued", "granted", "exceeded", "conflict", "full"}[m.status]
 	case m.kind == renewed || m.kind == released || m.kind == lowered:
 		text += ": " + [...]string{"it has none", "held", "waited"}[m.status]
 	case m.kind == release && !m.settled:
@@ -347,7 +348,11 @@ func (s *state) tidy(i int) {
 	}
 	for j := range s.messages() {
 		if m := &s.mail[j]; int(m.claim) == i && m.kind == asked {
-			*m = message{kind: asked, claim: m.claim, status: min(m.status, queued)}
+			status := min(m.status, queued)
+			if m.status == full {
+				status = busy
+			}
+			*m = message{kind: asked, claim: m.claim, status: status}
 			if s.claims[i].phase == holding || m.status == buried {
 				m.status = busy
 			}
@@ -457,6 +462,7 @@ func (w *world) deliver(s *state, m message) {
 func (w *world) asked(s *state, c *claim, m message) {
 	i := int(m.claim)
 	switch {
+	case m.status == full && c.phase != waiting:
 	case c.phase == over && m.status > busy:
 		s.leave(i)
 	case c.phase == leaving && m.status > busy:
@@ -470,9 +476,11 @@ func (w *world) asked(s *state, c *claim, m message) {
 		if m.ask > c.served {
 			c.place = m.place
 		}
-	case m.status == busy && w.claims[i].try && c.open == 0 && (c.served == 0 || w.forgetLateGrant):
+	case m.status == full && c.place > 0:
+		w.wrong = "a claim that was told to wait is told: " + m.String()
+	case (m.status == busy && w.claims[i].try || m.status == full) && c.open == 0 && (c.served == 0 || w.forgetLateGrant):
 		*c = claim{phase: over}
-	case m.status == busy && w.claims[i].try, m.status == buried && c.forced:
+	case m.status == busy && w.claims[i].try, m.status == full, m.status == buried && c.forced:
 		s.leave(i)
 	default:
 		w.wrong = "a claim that waits is told: " + m.String()

@@ -83,5 +83,12 @@ func WithTrouble(cause, trouble error) error {
 	if trouble == nil {
 		return cause
 	}
-	return fmt.Errorf("%w: %w", cause, trouble)
+	return &troubled{cause, trouble}
 }
+
+// troubled is two errors. It is made into a text when somebody reads it: thousands of callers
+// may give up at once.
+type troubled struct{ cause, trouble error }
+
+func (e *troubled) Error() string   { return e.cause.Error() + ": " + e.trouble.Error() }
+func (e *troubled) Unwrap() []error { return []error{e.cause, e.trouble} }

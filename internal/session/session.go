@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"os"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -27,8 +28,11 @@ type Session struct {
 	// refusal is a change over there, such as a rotated password.
 	accepted atomic.Bool
 	began    time.Time
-	answered atomic.Int64 // when the store last answered, after began
-	streak   atomic.Int64 // answers, each within 1 ms of the one before
+	heard    atomic.Int64 // when the store last gave a sign of life, after began; 0 if never
+
+	// Not for all clients: in a test each may have a time of its own.
+	vigils sync.Pool
+	Posts  sync.Pool // of package claim
 
 	underWay atomic.Int64  // twice the operations under way, and 1 if the session is shut
 	drained  chan struct{} // closed when it is, and none is left
@@ -155,22 +159,26 @@ func appendRandom(to []byte) []byte {
 
 // Answered notes that the store has answered.
 func (s *Session) Answered() {
-	s.accepted.Store(true)
-	now := time.Since(s.began)
-	if before := s.answered.Swap(int64(now)); now-time.Duration(before) < time.Millisecond {
-		s.streak.Add(1)
-	} else {
-		s.streak.Store(0)
+	if !s.accepted.Load() {
+		s.accepted.Store(true)
 	}
+	s.Heard()
 }
+
+// Heard notes that the store has given a sign of life: an answer, or news.
+func (s *Session) Heard() { s.heard.Store(max(1, int64(time.Since(s.began)))) }
 
 // Accepted reports whether the store has ever carried out a command.
 func (s *Session) Accepted() bool { return s.accepted.Load() }
 
-// Brisk reports whether the store has just answered many commands in quick succession, and
-// so will answer the next. Then a caller that must not wait for long can nevertheless wait
-// for the answer itself. To have another goroutine wait for it would take more time than
-// the command.
+// brisk is for how long a sign of life says that the store will answer the next command, too.
+// In contention a client hears something every few milliseconds, as it is granted the lock.
+const brisk = 50 * time.Millisecond
+
+// Brisk reports whether the store has just given a sign of life, and so will answer the next
+// command. Then a caller that must not wait for long can nevertheless wait for the answer
+// itself. To have another goroutine wait for it would take more time than the command.
 func (s *Session) Brisk() bool {
-	return s.streak.Load() >= 8 && time.Since(s.began)-time.Duration(s.answered.Load()) < time.Millisecond
+	heard := s.heard.Load()
+	return heard > 0 && time.Since(s.began)-time.Duration(heard) < brisk
 }

@@ -3,6 +3,7 @@ package session_test
 import (
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -32,4 +33,55 @@ func TestCloseBesideCloseAndTheLastOperationReturns(t *testing.T) {
 			t.Fatal("it waits for nobody")
 		}
 	}
+}
+
+// A client in contention hears of each grant, milliseconds apart. It need not have been answered
+// a number of times before, nor in quick succession.
+func TestStoreIsBriskForAMomentAfterASignOfLife(t *testing.T) {
+	for name, sign := range map[string]func(*session.Session){
+		"an answer": (*session.Session).Answered,
+		"news":      (*session.Session).Heard,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := session.New(memdriver.New())
+				require.False(t, s.Brisk(), "it has never answered")
+				time.Sleep(time.Second)
+				sign(s)
+				time.Sleep(49 * time.Millisecond)
+				require.True(t, s.Brisk())
+				time.Sleep(time.Millisecond)
+				require.False(t, s.Brisk())
+				require.Equal(t, name == "an answer", s.Accepted(), "news comes without a command")
+			})
+		})
+	}
+}
+
+// hanging notes what a vigil does.
+type hanging struct{ hung int }
+
+func (h *hanging) Hangs(v *session.Vigil) {
+	h.hung++
+	<-v.Over
+	h.hung++
+	v.Met <- struct{}{}
+}
+
+// A vigil that is used again watches over the new call only.
+func TestVigilWatchesOverOneCallAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := session.New(memdriver.New())
+		var prompt, slow hanging
+		for range 3 {
+			v := s.Watch(&prompt, time.Second)
+			time.Sleep(time.Second - 1)
+			require.False(t, v.End())
+		}
+		v := s.Watch(&slow, time.Second)
+		time.Sleep(time.Minute)
+		require.True(t, v.End())
+		require.Zero(t, prompt.hung)
+		require.Equal(t, 2, slow.hung, "End has waited for it")
+	})
 }

@@ -159,6 +159,9 @@ func TestCancelReturnsAtOnceThoughTheLinkIsDead(t *testing.T) {
 						l.UntilQueue("x", 1)
 						l.UntilListening(1)
 						l.Ready(far) // by now it has heard that it is in the queue
+						if l.Virtual {
+							l.Settle()
+						}
 						scene.hole(l.Link, true)
 					} else {
 						l.Until("something is under way", func() bool { return l.Link.Swallowed() > before })
@@ -200,12 +203,53 @@ func TestUnlockAndTryLockWaitASecondForADeadLink(t *testing.T) {
 		mu := far.Mutex("x")
 		mu.Lock()
 		l.Link.BlackHole(true)
+		time.Sleep(lab.Lull)
 		lab.Promptly(t, time.Second+l.Slack, func() error { mu.Unlock(); return nil })
 		assert.False(t, lab.Promptly(t, time.Second+l.Slack, mu.TryLock))
 		l.Link.BlackHole(false)
 		l.Link.Cut()
 		l.SoonFree(near, "x")
 		lab.Promptly(t, lab.Soon, func() error { mu.Lock(); mu.Unlock(); return nil })
+	})
+}
+
+// A store that has just answered is counted on, and waited for. If it falls silent, the lock is
+// given up nevertheless, by a goroutine beside.
+func TestStoreThatFallsSilentJustNowIsWaitedForAsLongAsItsClientDoes(t *testing.T) {
+	lab.InBubble(t, func(t *testing.T, l *lab.Lab) {
+		rdb := l.Link.Client(t)
+		far := l.Open(rdb)
+		l.Ready(far)
+		mu := far.Mutex("x")
+		mu.Lock()
+		next := l.Wait(l.Near(), "x")
+		l.UntilQueue("x", 1)
+		l.Link.BlackHole(true)
+		time.AfterFunc(100*time.Millisecond, func() { l.Link.BlackHole(false) }) // for new commands
+		began := time.Now()
+		mu.Unlock()
+		took := time.Since(began)
+		assert.Greater(t, took, time.Second)
+		assert.LessOrEqual(t, took, rdb.Options().ReadTimeout+l.Slack)
+		granted := next.Granted(lab.Soon)
+		assert.Less(t, next.At.Sub(began), 2*time.Second, "it waits for the repeat beside, not for the connection")
+		require.NoError(t, granted.Release(t.Context()))
+	})
+}
+
+// A release has a context, and so keeps to it, also if the store has answered just now.
+func TestReleaseKeepsToItsContextThoughTheStoreHasJustAnswered(t *testing.T) {
+	lab.InBubble(t, func(t *testing.T, l *lab.Lab) {
+		far := l.Far()
+		l.Ready(far)
+		lease := l.Lease(far, "x")
+		l.Link.BlackHole(true)
+		defer l.Link.BlackHole(false)
+		ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+		defer cancel()
+		began := time.Now()
+		assert.ErrorIs(t, lease.Release(ctx), context.DeadlineExceeded)
+		assert.Less(t, time.Since(began), 1500*time.Millisecond+l.Slack)
 	})
 }
 

@@ -143,7 +143,7 @@ func (a *Arena) Rehearse(cs []*Contender) {
 	a.Wait("lease", "rehearsal", cs[1:]...)
 	require.Eventually(a, func() bool {
 		listening, err := a.Redis.PubSubChannels(a.Context(), a.Server.Prefix()+"*").Result()
-		return err == nil && len(listening) == 2*(len(cs)-1) // one of them for notices
+		return err == nil && len(listening) == len(cs)-1
 	}, Patience, time.Millisecond)
 	cs[0].Release("rehearsal")
 	for _, c := range cs[1:] {

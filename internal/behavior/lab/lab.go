@@ -155,6 +155,10 @@ func (l *Lab) Ready(c *holdfast.Client) {
 	require.NoError(l.T, lease.Release(l.T.Context()))
 }
 
+// Lull is for how long a store must have been silent, so that no caller counts on a prompt
+// answer and waits for it itself.
+const Lull = 60 * time.Millisecond
+
 // Key is the key of a mutex in Redis.
 func (l *Lab) Key(name string) string { return l.Server.Prefix() + ":2:mutex:" + name }
 
@@ -193,7 +197,7 @@ func (l *Lab) UntilListening(n int) {
 	l.Until(fmt.Sprintf("%d clients listen", n), func() bool {
 		channels, err := l.Direct.PubSubChannels(l.T.Context(), l.Server.Prefix()+"*").Result()
 		require.NoError(l.T, err)
-		return len(channels) == 2*n // one of them for notices
+		return len(channels) == n
 	})
 }
 

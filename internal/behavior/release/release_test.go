@@ -171,10 +171,17 @@ func TestLeaseThatRunsOutWhileItIsReleasedWasNotLost(t *testing.T) {
 				return c.Mutex("x").Do(t.Context(), func(context.Context) error { return nil })
 			},
 		}
-		r.before = func(l driver.Lease) {
-			other.Mutex("x").Lock() // when the store has ended it
-		}
 		for name, call := range calls {
+			// A release that hangs is repeated beside. All hang until the store has ended the lease.
+			var hangs atomic.Bool
+			ended := make(chan struct{})
+			r.before = func(driver.Lease) {
+				if !hangs.Swap(true) {
+					other.Mutex("x").Lock()
+					close(ended)
+				}
+				<-ended
+			}
 			require.NoError(t, call(), name)
 			other.Mutex("x").Unlock()
 		}

@@ -122,39 +122,41 @@ func TestGrantThatOvertakesTheAnswerIsContended(t *testing.T) {
 
 // The client is closed just as the lock is granted: nobody has it then.
 func TestGrantToAClientThatIsClosedIsToldToEnd(t *testing.T) {
-	e := newTelemetry(t, holdfast.WithHoldSpans(holdfast.HoldSpansAlways))
-	var c *holdfast.Client
-	closed := make(chan error, 1)
-	p := lab.Puppet{OnAcquire: func(r *driver.Request) (driver.Grant, error) {
-		if r.Name == "x" {
-			go func() { closed <- c.Close() }()
-			require.Eventually(t, func() bool {
-				_, err := c.Mutex("other").TryLease(t.Context())
-				return err != nil
-			}, lab.Soon, time.Millisecond)
+	synctest.Test(t, func(t *testing.T) { // a busy machine would not seem quick
+		e := newTelemetry(t, holdfast.WithHoldSpans(holdfast.HoldSpansAlways))
+		var c *holdfast.Client
+		closed := make(chan error, 1)
+		p := lab.Puppet{OnAcquire: func(r *driver.Request) (driver.Grant, error) {
+			if r.Name == "x" {
+				go func() { closed <- c.Close() }()
+				require.Eventually(t, func() bool {
+					_, err := c.Mutex("other").TryLease(t.Context())
+					return err != nil
+				}, lab.Soon, time.Millisecond)
+			}
+			return driver.Grant{Status: driver.Granted, Ask: r.Ask, Fence: 1}, nil
+		}}
+		c = holdfast.Open(p)
+		c.AddHook(holdfast.NewTracingHook(holdfast.WithTracerProvider(e.traces), holdfast.WithMeterProvider(e.metrics),
+			holdfast.WithHoldSpans(holdfast.HoldSpansAlways),
+			holdfast.WithFilter(func(_ context.Context, op *holdfast.AcquireOp) bool { return op.Name == "x" })))
+		for range 20 { // in a burst the caller waits for the answer itself, and so does not see that
+			lease, err := c.Mutex("burst").Lease(t.Context())
+			require.NoError(t, err)
+			require.NoError(t, lease.Release(t.Context()))
 		}
-		return driver.Grant{Status: driver.Granted, Ask: r.Ask, Fence: 1}, nil
-	}}
-	c = holdfast.Open(p)
-	c.AddHook(holdfast.NewTracingHook(holdfast.WithTracerProvider(e.traces), holdfast.WithMeterProvider(e.metrics),
-		holdfast.WithHoldSpans(holdfast.HoldSpansAlways),
-		holdfast.WithFilter(func(_ context.Context, op *holdfast.AcquireOp) bool { return op.Name == "x" })))
-	for range 20 { // in a burst the caller waits for the answer itself, and so does not see that
-		lease, err := c.Mutex("burst").Lease(t.Context())
-		require.NoError(t, err)
-		require.NoError(t, lease.Release(t.Context()))
-	}
-	_, err := c.Mutex("x").Lease(context.Background())
-	require.ErrorIs(t, err, holdfast.ErrClosed)
-	require.NoError(t, <-closed)
-	var hold sdktrace.ReadOnlySpan
-	for _, s := range e.spans.Ended() {
-		if s.Name() == "hold mutex" {
-			hold = s
+		_, err := c.Mutex("x").Lease(context.Background())
+		require.ErrorIs(t, err, holdfast.ErrClosed)
+		require.NoError(t, <-closed)
+		var hold sdktrace.ReadOnlySpan
+		for _, s := range e.spans.Ended() {
+			if s.Name() == "hold mutex" {
+				hold = s
+			}
 		}
-	}
-	require.NotNil(t, hold)
-	assert.EqualValues(t, 1, e.counted()["hold.duration end_reason=lost error.type=lock_lost mode=exclusive primitive=mutex"])
+		require.NotNil(t, hold)
+		assert.EqualValues(t, 1, e.counted()["hold.duration end_reason=lost error.type=lock_lost mode=exclusive primitive=mutex"])
+	})
 }
 
 // A store may tell of a lost lease while it notes who wants to know of reconnects: the

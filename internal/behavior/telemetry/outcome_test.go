@@ -3,6 +3,7 @@ package telemetry_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -81,7 +82,7 @@ var outcomes = map[string]outcome{
 			hearing(l, c)
 			w := l.Wait(e.on(c), "x")
 			l.UntilQueue("x", 1)
-			l.Link.DropPush(func(_, payload string) bool { return payload != "ping" })
+			l.Link.DropPush(func(_, payload string) bool { return !strings.HasPrefix(payload, "ping ") })
 			l.GiveBack(held)
 			l.GiveBack(w.Granted(lab.Soon))
 		},
