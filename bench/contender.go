@@ -47,6 +47,11 @@ type Locker interface {
 	Unlock(ctx context.Context) error
 }
 
+// Doer is a Locker whose natural form is to call what the lock is for.
+type Doer interface {
+	Do(ctx context.Context, f func()) error
+}
+
 // RWProcess is a process that also has read-write locks.
 type RWProcess interface {
 	RWMutex(ctx context.Context, name string) (read, write Locker, err error)

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/bench"
 )
 
-var everybody = slices.Concat(bench.All, []bench.Contender{bench.HoldfastLock, bench.HoldfastStrict, bench.RawPipelined})
+var everybody = slices.Concat(bench.All, []bench.Contender{bench.HoldfastLock, bench.HoldfastDo, bench.HoldfastStrict, bench.RawPipelined, bench.SortedSet})
 
 func open(t *testing.T, s *bench.Stage, c bench.Contender) bench.Process {
 	t.Helper()
@@ -35,7 +35,7 @@ func locker(t *testing.T, p bench.Process, name string) bench.Locker {
 
 func TestContenderKeepsOthersOutUntilItUnlocks(t *testing.T) {
 	s := bench.NewStage(t, os.Getenv(addrVar))
-	for _, c := range everybody {
+	for _, c := range slices.Concat(everybody, []bench.Contender{bench.HoldfastRedlock, bench.RedsyncThree}) {
 		t.Run(c.Name, func(t *testing.T) {
 			p, other := open(t, s, c), open(t, s, c)
 			holder := locker(t, p, t.Name())

@@ -25,6 +25,7 @@ type crowd struct {
 // member is one of a crowd, a goroutine.
 type member struct {
 	next   func() door // for its next cycle
+	of     int64       // number of its process
 	hold   time.Duration
 	hidden bool // whose waits are not of interest
 
@@ -50,12 +51,18 @@ type room struct {
 	writes   atomic.Int64 // by visitors that take the whole room
 	written  atomic.Int64 // how many of them are left: without a lock some are lost
 	overlaps atomic.Int64
+	last     atomic.Int64 // process of the last visitor
+	handed   atomic.Int64 // visits after that of another process
 }
 
-// visit stays in the room for as long as hold, or just long enough to look around.
-func (r *room) visit(width int64, hold time.Duration) {
+// visit stays in the room for as long as hold, or just long enough to look around. of is the
+// process of the visitor.
+func (r *room) visit(of, width int64, hold time.Duration) {
 	if r.inside.Add(width) > r.size {
 		r.overlaps.Add(1)
+	}
+	if r.last.Swap(of) != of {
+		r.handed.Add(1)
 	}
 	// The counter is atomic for the race detector's sake only, which does not know of locks in
 	// Redis. To read it and write it later is as wrong as with a plain one.
@@ -93,7 +100,7 @@ func (c *crowd) Turn(ctx context.Context, until Stint) (Turn, error) {
 	clock.start()
 	var wg sync.WaitGroup
 	for _, one := range c.members {
-		*one = member{next: one.next, hold: one.hold, hidden: one.hidden}
+		*one = member{next: one.next, of: one.of, hold: one.hold, hidden: one.hidden}
 		wg.Go(func() { one.contend(ctx, clock, c.every) })
 	}
 	wg.Wait()
@@ -104,14 +111,9 @@ func (c *crowd) Turn(ctx context.Context, until Stint) (Turn, error) {
 // contend does cycles until the clock says stop.
 func (m *member) contend(ctx context.Context, clock *clock, every int64) {
 	for ; clock.another(); m.cycles++ {
-		d := m.next()
-		if !m.acquire(ctx, d, m.cycles%every == 0) {
+		if !m.cycle(ctx, m.next(), m.cycles%every == 0) {
 			m.stuck = 1
 			return
-		}
-		d.visit(d.width, m.hold)
-		if d.Unlock(ctx) != nil {
-			m.failures++
 		}
 		if !clock.done.Load() {
 			m.punctual++
@@ -119,22 +121,62 @@ func (m *member) contend(ctx context.Context, clock *clock, every int64) {
 	}
 }
 
-// acquire tries again when it fails, as callers would, unless the turn is stuck.
-func (m *member) acquire(ctx context.Context, d door, timed bool) bool {
-	var began time.Time
-	if timed = timed && !m.hidden; timed {
-		began = time.Now()
+// cycle is a visit. It reports false if the member never got the lock.
+func (m *member) cycle(ctx context.Context, d door, timed bool) bool {
+	entered := m.arrive(timed)
+	if doer, ok := d.Locker.(Doer); ok {
+		in := false
+		for !in && m.again(ctx, doer.Do(ctx, func() {
+			in = true
+			entered()
+			d.visit(m.of, d.width, m.hold)
+		})) {
+		}
+		return in
 	}
-	for d.Lock(ctx) != nil {
-		if ctx.Err() != nil {
+	if !m.acquire(ctx, d) {
+		return false
+	}
+	entered()
+	d.visit(m.of, d.width, m.hold)
+	if d.Unlock(ctx) != nil {
+		m.failures++
+	}
+	return true
+}
+
+// arrive returns what to call when the wait that begins now is over.
+func (m *member) arrive(timed bool) (entered func()) {
+	if !timed || m.hidden {
+		return func() {}
+	}
+	began := time.Now()
+	return func() { m.waits.Add(time.Since(began)) }
+}
+
+// acquire tries again when it fails, as callers would, unless the turn is stuck.
+func (m *member) acquire(ctx context.Context, d door) bool {
+	for {
+		err := d.Lock(ctx)
+		if err == nil {
+			return true
+		}
+		if !m.again(ctx, err) {
 			return false
 		}
-		m.failures++
-		_ = sleep(ctx, retryDelay)
 	}
-	if timed {
-		m.waits.Add(time.Since(began))
+}
+
+// again counts an error, and reports whether to try again.
+func (m *member) again(ctx context.Context, err error) bool {
+	if err == nil {
+		return true
 	}
+	if ctx.Err() != nil {
+		return false
+	}
+	m.failures++
+	_ = sleep(ctx, retryDelay)
 	return true
 }
 
@@ -151,11 +193,20 @@ func (c *crowd) sum(m *meter, elapsed time.Duration) (Turn, error) {
 		t.Waits.Merge(&one.waits)
 	}
 	t.Figures[Throughput] = punctual / elapsed.Seconds()
+	t.Figures[Handovers] = t.Figures[Throughput] * c.handovers() / max(1, cycles)
 	t.Figures[Jain] = JainIndex(shares)
 	t.Figures[Failures] = failures
 	t.Figures[Stuck] = stuck
 	t.Figures[Overlaps] = c.overlaps()
 	return t, m.read(context.Background(), cycles, t.Figures)
+}
+
+// handovers counts how often a lock went from one process to another.
+func (c *crowd) handovers() (n float64) {
+	for _, r := range c.rooms {
+		n += float64(r.handed.Swap(0))
+	}
+	return n
 }
 
 // overlaps also counts the writes that were lost.

@@ -12,6 +12,7 @@ type Figure string
 
 const (
 	Throughput Figure = "ops/s"
+	Handovers  Figure = "handovers/s" // from one process to another
 	WaitP50    Figure = "p50-µs"
 	WaitP99    Figure = "p99-µs"
 	WaitMax    Figure = "max-µs"
@@ -25,6 +26,7 @@ const (
 	Overlaps Figure = "overlaps" // times that a visitor was in the room that must not be
 
 	CyclesPerRTT   Figure = "cycles/rtt"
+	RTT            Figure = "rtt-µs" // of PING
 	Goroutines     Figure = "goroutines"
 	HeapPerLease   Figure = "B/lease"
 	ClientCPU      Figure = "client-cpu-ms/s"

@@ -32,6 +32,18 @@ var HoldfastLock = Contender{
 	},
 }
 
+// HoldfastDo is this library in the form that calls a function under the lock.
+var HoldfastDo = Contender{
+	Name:  "holdfast Do",
+	Role:  Ours,
+	Setup: "New(rdb) with defaults; Do",
+	Sends: scripts,
+	Open: func(ctx context.Context, s *Stage) (Process, error) {
+		p, err := openHoldfast(ctx, s)
+		return doProcess{p}, err
+	},
+}
+
 // HoldfastLinger is this library when it keeps what was unlocked.
 var HoldfastLinger = Contender{
 	Name:  "holdfast linger",
@@ -111,3 +123,21 @@ type syncLocker struct{ l sync.Locker }
 
 func (s syncLocker) Lock(context.Context) error   { s.l.Lock(); return nil }
 func (s syncLocker) Unlock(context.Context) error { s.l.Unlock(); return nil }
+
+// doProcess has mutexes that call a function.
+type doProcess struct{ Process }
+
+func (p doProcess) Mutex(_ context.Context, name string) (Locker, error) {
+	m := p.Process.(*holdfastProcess).locks.Mutex(name)
+	return doer{&leaser{acquire: m.Lease}, m}, nil
+}
+
+// doer is also a Locker, for those that cannot call.
+type doer struct {
+	Locker
+	m *holdfast.Mutex
+}
+
+func (d doer) Do(ctx context.Context, f func()) error {
+	return d.m.Do(ctx, func(context.Context) error { f(); return nil })
+}

@@ -1,13 +1,14 @@
 package bench
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"time"
 )
 
 // columns of works in which some contend for one lock.
-var contended = []Figure{Throughput, WaitP50, WaitP99, WaitMax, Jain, Commands, RedisCPU, Allocs}
+var contended = []Figure{Throughput, Handovers, WaitP50, WaitP99, WaitMax, Jain, Commands, RedisCPU, Allocs}
 
 // even are those where it makes no difference who gets how much.
 var even = []Figure{Throughput, WaitP50, WaitP99, WaitMax, Commands, RedisCPU, Allocs}
@@ -17,7 +18,7 @@ var Uncontended = Work{
 	Name:       "Uncontended",
 	Title:      "Lock and unlock, uncontended",
 	About:      "One client, one goroutine, a lock that nobody else wants.",
-	Contenders: slices.Concat(All, []Contender{HoldfastLock, RawPipelined}),
+	Contenders: slices.Concat(All, []Contender{HoldfastLock, HoldfastDo, RawPipelined}),
 	Columns:    even,
 	Turns:      25,
 	Time:       150 * time.Millisecond,
@@ -37,10 +38,13 @@ var Linger = Work{
 }
 
 // Clients are works where clients, each with one goroutine, contend for one lock.
-var Clients = []Work{clients(8, 0), clients(8, time.Millisecond), clients(64, 0), clients(64, time.Millisecond)}
+var Clients = []Work{
+	clients(2, 0), clients(8, 0), clients(64, 0),
+	clients(2, time.Millisecond), clients(8, time.Millisecond), clients(64, time.Millisecond),
+}
 
 // Sweep is how throughput goes with the number of clients, beside those above.
-var Sweep = []Work{clients(1, 0), clients(2, 0), clients(4, 0), clients(16, 0), clients(32, 0)}
+var Sweep = []Work{clients(1, 0), clients(4, 0), clients(16, 0), clients(32, 0)}
 
 func clients(n int, hold time.Duration) Work {
 	st := mutexes(each(n)...)
@@ -63,7 +67,7 @@ var OneClient = Work{
 	Name:       "OneClient/64",
 	Title:      "64 goroutines of one client on one lock",
 	About:      "All the goroutines of a process want the same lock.",
-	Contenders: slices.Concat(All, []Contender{HoldfastLock, RawPipelined}),
+	Contenders: slices.Concat(All, []Contender{HoldfastLock, HoldfastDo, RawPipelined}),
 	Columns:    contended,
 	Turns:      15,
 	Time:       150 * time.Millisecond,
@@ -72,7 +76,7 @@ var OneClient = Work{
 
 // Apart are works where goroutines of one client do not get into each other's way,
 // except on the connection.
-var Apart = []Work{apart(64), apart(512)}
+var Apart = []Work{apart(8), apart(64), apart(512)}
 
 func apart(n int) Work {
 	st := mutexes(n)
@@ -81,10 +85,29 @@ func apart(n int) Work {
 		Name:       fmt.Sprintf("Apart/%d", n),
 		Title:      fmt.Sprintf("%d goroutines of one client on different locks", n),
 		About:      "A busy process that locks one thing or another for each request that it serves.",
-		Contenders: slices.Concat(All, []Contender{HoldfastLock, RawPipelined}),
+		Contenders: slices.Concat(All, []Contender{HoldfastLock, HoldfastDo, RawPipelined}),
 		Columns:    even,
-		Turns:      25,
-		Time:       100 * time.Millisecond,
+		Turns:      11,
+		Time:       300 * time.Millisecond, // to begin takes 512 of them some 20 ms
 		Enter:      st.enter,
 	}
+}
+
+// Many is a fleet that is busy with many things, for each of which several contend.
+var Many = Work{
+	Name:       "Many/1000x10",
+	Title:      "1,000 locks, each wanted by 10 clients",
+	About:      "Each of 10 clients has 1,000 goroutines, one for each lock, which lock again at once.",
+	Contenders: slices.Concat(All, []Contender{HoldfastLock}),
+	Columns:    contended,
+	Turns:      3,
+	Time:       4 * time.Second,
+	Enter: func(ctx context.Context, s *Stage, c Contender) (Scene, error) {
+		if c.Name == Etcd.Name {
+			return nil, Absence("needs a session for each waiter, and does not get so many")
+		}
+		st := mutexes(evenly(10_000, 10)...)
+		st.apart = true
+		return st.gather(ctx, s, c)
+	},
 }

@@ -10,7 +10,7 @@ import (
 type setting struct {
 	processes []int // how many goroutines each has
 	hold      time.Duration
-	apart     bool  // each has a lock of its own
+	apart     bool  // each goroutine of a process has a lock of its own
 	every     int64 // of so many waits one is timed; 0 is as 1
 	seat      func(ctx context.Context, p Process, r *room) (next func() door, err error)
 	size      int64 // of the room
@@ -43,11 +43,11 @@ func (st setting) enter(ctx context.Context, s *Stage, of Contender) (Scene, err
 
 func (st setting) gather(ctx context.Context, s *Stage, of Contender) (*crowd, error) {
 	c := &crowd{stage: s, sends: of.Sends, every: max(1, st.every)}
-	for _, goroutines := range st.processes {
+	for i, goroutines := range st.processes {
 		p, err := of.Open(ctx, s)
 		if err == nil {
 			c.processes = append(c.processes, p)
-			err = st.fill(ctx, c, p, goroutines)
+			err = st.fill(ctx, c, p, int64(i), goroutines)
 		}
 		if err != nil {
 			return nil, errors.Join(err, c.Close())
@@ -56,18 +56,22 @@ func (st setting) gather(ctx context.Context, s *Stage, of Contender) (*crowd, e
 	return c, nil
 }
 
-// fill adds members that share a process.
-func (st setting) fill(ctx context.Context, c *crowd, p Process, goroutines int) error {
-	for range goroutines {
-		if st.apart || len(c.rooms) == 0 {
+// fill adds members that share a process. Where they are apart, those with the same number in
+// different processes share a lock.
+func (st setting) fill(ctx context.Context, c *crowd, p Process, of int64, goroutines int) error {
+	for i := range goroutines {
+		if !st.apart {
+			i = 0
+		}
+		if i == len(c.rooms) {
 			c.rooms = append(c.rooms, &room{name: newName(), size: st.size})
 		}
-		r := c.rooms[len(c.rooms)-1]
+		r := c.rooms[i]
 		next, err := st.seat(ctx, p, r)
 		if err != nil {
 			return err
 		}
-		c.members = append(c.members, &member{next: next, hold: st.hold})
+		c.members = append(c.members, &member{next: next, of: of + 1, hold: st.hold})
 	}
 	return nil
 }

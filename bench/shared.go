@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 )
 
@@ -42,6 +43,28 @@ func readWrite(reads int) Work {
 	}
 }
 
+// Readers is a read-write lock that nobody writes to, such as of a table of settings.
+var Readers = Work{
+	Name:       fmt.Sprintf("Readers/%d", crowdOf),
+	Title:      fmt.Sprintf("%d clients read, nobody writes", crowdOf),
+	About:      "Each client has one goroutine that locks for reading, looks around and unlocks.",
+	Contenders: slices.Concat(All, []Contender{SortedSet}),
+	Columns:    even,
+	Turns:      9,
+	Time:       300 * time.Millisecond,
+	Enter:      reading.enter,
+}
+
+var reading = setting{processes: each(crowdOf), size: 1 << 30, seat: func(ctx context.Context, p Process, r *room) (func() door, error) {
+	rw, ok := p.(RWProcess)
+	if !ok {
+		return nil, Absence("has no read-write lock")
+	}
+	read, _, err := rw.RWMutex(ctx, r.name)
+	d := door{read, r, 1}
+	return func() door { return d }, err
+}}
+
 // Permits is a work of a semaphore.
 var Permits = permits(16)
 
@@ -60,7 +83,7 @@ func permits(limit int64) Work {
 		Title: fmt.Sprintf("Semaphore, %d permits for %d clients", limit, crowdOf),
 		About: "Each client takes one permit at a time, for 1 ms. The semaphores of asynq and redisemaphore are not compared: " +
 			"the one does not wait, the other polls every 100 ms at best.",
-		Contenders: All,
+		Contenders: slices.Concat(All, []Contender{SortedSet}),
 		Columns:    contended,
 		Turns:      5,
 		Time:       time.Second,

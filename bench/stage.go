@@ -25,6 +25,7 @@ type Stage struct {
 	Prefix string // of all names in the stores
 
 	server *redistest.Server
+	others func() []*redistest.Server // two more, for those that want a majority
 	tb     testing.TB
 	memory *sync.Map
 }
@@ -41,8 +42,21 @@ func NewStage(tb testing.TB, addr string) *Stage {
 		s.server = redistest.Shared(tb) // which looks into the environment itself
 	}
 	s.Addr, s.Prefix = s.server.Addr(), s.server.Prefix()
+	s.others = sync.OnceValue(func() []*redistest.Server {
+		return []*redistest.Server{redistest.Real(tb), redistest.Real(tb)}
+	})
 	startEtcd(tb, s)
 	return s
+}
+
+// three returns the addresses of three servers, of which the first is Redis. The counters are
+// those of the first.
+func (s *Stage) three() []string {
+	addrs := []string{s.Addr}
+	for _, other := range s.others() {
+		addrs = append(addrs, other.Addr())
+	}
+	return addrs
 }
 
 // Far returns the same stage with Redis farther away: a round trip takes rtt longer.

@@ -124,11 +124,11 @@ func (q *queue) settle(ctx context.Context) error {
 // queue waits, hands over, and waits again.
 func (m *member) queue(ctx context.Context, q *queue, clock *clock) {
 	d := m.next()
-	for m.acquire(ctx, d, false) {
+	for m.acquire(ctx, d) {
 		q.mu.Lock()
 		q.handovers.Add(time.Since(q.unlocking))
 		q.mu.Unlock()
-		d.visit(d.width, 0)
+		d.visit(m.of, d.width, 0)
 		if !clock.another() {
 			clock.end()
 		}

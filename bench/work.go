@@ -2,8 +2,9 @@ package bench
 
 import (
 	"context"
-	"crypto/rand"
+	cryptorand "crypto/rand"
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"time"
 )
@@ -31,8 +32,8 @@ type Scene interface {
 // Works are all works, in the order of the report.
 func Works() []Work {
 	return slices.Concat(
-		[]Work{Uncontended, Linger}, Clients, []Work{OneClient}, Apart, []Work{Near, Far}, Waiters,
-		[]Work{Held}, ReadWrite, []Work{Permits, Fairness},
+		[]Work{Uncontended, Linger}, Clients, []Work{OneClient}, Apart, []Work{Many, Near, Far}, Waiters,
+		[]Work{Held, Readers}, ReadWrite, []Work{Permits, Fairness}, Redlock,
 	)
 }
 
@@ -57,9 +58,9 @@ func Run(ctx context.Context, s *Stage, w Work, turns int, time time.Duration,
 			absent(c, err)
 		}
 	}
-	for i := range turns {
-		for j := range players {
-			p := players[(i+j)%len(players)] // nobody always follows the same
+	for range turns {
+		for _, i := range rand.Perm(len(players)) { // nobody always follows the same
+			p := players[i]
 			if ctx.Err() != nil || p.gone {
 				continue
 			}
@@ -82,4 +83,4 @@ type player struct {
 }
 
 // newName returns a name that nothing else has.
-func newName() string { return rand.Text() }
+func newName() string { return cryptorand.Text() }

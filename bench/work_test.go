@@ -18,7 +18,7 @@ func small() []bench.Work {
 	var works []bench.Work
 	for _, w := range bench.Works() {
 		switch w.Name {
-		case "Waiters/1000", "Waiters/10000", "Held/10000", "Clients/64/hold=1ms", "Apart/512":
+		case "Waiters/1000", "Waiters/10000", "Held/10000", "Clients/64/hold=1ms", "Apart/512", "Many/1000x10":
 		default:
 			works = append(works, w)
 		}
@@ -91,9 +91,34 @@ func (jam) Lock(ctx context.Context) error {
 func TestWaitersThatAreForgottenCountAsStuck(t *testing.T) {
 	t.Parallel()
 	s := bench.NewStage(t, os.Getenv(addrVar))
-	turn := oneTurn(t, s, bench.Clients[0], jammed, bench.Stint{Time: time.Millisecond})
+	turn := oneTurn(t, s, bench.Clients[1], jammed, bench.Stint{Time: 50 * time.Millisecond})
 	require.Equal(t, 8.0, turn.Figures[bench.Stuck])
 	require.Zero(t, turn.Figures[bench.Throughput])
+}
+
+func TestHandOversAreThoseBetweenProcesses(t *testing.T) {
+	t.Parallel()
+	s := bench.NewStage(t, os.Getenv(addrVar))
+	turn := oneTurn(t, s, bench.OneClient, bench.InProcess, bench.Stint{Ops: 1000})
+	require.InDelta(t, 1, turn.Figures[bench.Handovers]/turn.Figures[bench.Throughput]*1000, 0.1, "the first visit")
+	turn = oneTurn(t, s, bench.Clients[1], bench.Holdfast, bench.Stint{Ops: 1000})
+	require.Greater(t, turn.Figures[bench.Handovers], 0.8*turn.Figures[bench.Throughput], "who unlocks is last in the queue")
+}
+
+func TestTurnsAreInRandomOrder(t *testing.T) {
+	t.Parallel()
+	s := bench.NewStage(t, os.Getenv(addrVar))
+	w := bench.Uncontended
+	w.Contenders = []bench.Contender{bench.InProcess, careless}
+	first := map[string]int{}
+	n := 0
+	require.NoError(t, bench.Run(t.Context(), s, w, 64, time.Millisecond, func(c bench.Contender, _ bench.Turn) {
+		if n++; n%2 == 1 {
+			first[c.Name]++
+		}
+	}, func(_ bench.Contender, why error) { t.Error(why) }))
+	require.Greater(t, first[careless.Name], 8)
+	require.Less(t, first[careless.Name], 56)
 }
 
 func TestLeasesThatAreHeldAreRenewed(t *testing.T) {

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/bench"
+	"github.com/holdfast-go/holdfast/internal/awake"
 )
 
 type options struct {
@@ -59,6 +60,11 @@ func run(ctx context.Context, o options, out, progress io.Writer) (err error) {
 			return err
 		}
 	}
+	sleep, err := awake.Keep()
+	if err != nil {
+		return err
+	}
+	defer sleep()
 	stage := bench.NewStage(h, o.redis)
 	machine, err := describe(ctx, stage)
 	if err != nil {

@@ -28,7 +28,8 @@ func publish(dir string, p page) error {
 	return os.WriteFile(filepath.Join(dir, "RESULTS.md"), []byte(p.markdown(drawn)), 0o644)
 }
 
-const method = `Contenders take turns at each work, in one run. Figures are medians over turns, except that waits are those of all
+const method = `Contenders take turns at each work, in random order, in one run. A thread at idle priority spins on each core, as other
+work does on a server: to wake a core that sleeps takes as long as a command of Redis, and would hide all else. Figures are medians over turns, except that waits are those of all
 turns together (p50, p99 within 1.6 %). A ratio among the targets is the median of those of turns that were beside each
 other, as the machine has fast and slow times. A client with its own connections plays a process. Behind each lock is a room
 that notices a visitor without the lock; *overlaps* says how often. A turn ends when the last waiter has had the lock,
@@ -60,7 +61,7 @@ func (p page) markdown(drawn []plotted) string {
 	rows = append(rows, []string{"took", p.took.Round(time.Second).String()})
 	b.WriteString(table(rows, 2) + "\n")
 	rows = [][]string{{"contender", "used like this"}}
-	for _, c := range append(bench.All, bench.HoldfastLock, bench.HoldfastLinger, bench.HoldfastStrict, bench.RawPipelined) {
+	for _, c := range append(bench.All, bench.HoldfastLock, bench.HoldfastDo, bench.HoldfastLinger, bench.HoldfastStrict, bench.RawPipelined, bench.SortedSet) {
 		rows = append(rows, []string{c.Name, c.Setup})
 	}
 	b.WriteString(table(rows, 2))
@@ -79,11 +80,10 @@ func (p page) goals() string {
 			}
 		}
 	}
-	for _, by := range []string{ours, strict} {
-		v, ok := flat(p.chapters, by)
-		want, have, reached := verdict(1.3, v, true, ok)
-		rows = append(rows, []string{"Waiters", by + ": p50 of hand-over with 10,000 waiters ÷ with 10", want, have, reached})
-	}
+	// Of the others most hand over within a process, where there are many of them.
+	v, ok := flat(p.chapters, strict)
+	want, have, reached := verdict(1.3, v, true, ok)
+	rows = append(rows, []string{"Waiters", strict + ": p50 of hand-over with 10,000 waiters ÷ with 10", want, have, reached})
 	return table(rows, 2)
 }
 
@@ -139,6 +139,8 @@ func heading(f bench.Figure) string {
 	switch f {
 	case bench.WaitP50, bench.WaitP99, bench.WaitMax:
 		return strings.TrimSuffix(string(f), "-µs")
+	case bench.RTT:
+		return "rtt"
 	case bench.RedisCPU:
 		return "redis CPU/op"
 	case bench.ClientCPU:
@@ -154,7 +156,7 @@ func cell(r bench.Result, f bench.Figure) string {
 	switch {
 	case !ok:
 		return "–"
-	case f == bench.WaitP50 || f == bench.WaitP99 || f == bench.WaitMax || f == bench.RedisCPU:
+	case f == bench.WaitP50 || f == bench.WaitP99 || f == bench.WaitMax || f == bench.RedisCPU || f == bench.RTT:
 		return duration(v)
 	case f == bench.ClientCPU || f == bench.ServerCPU:
 		return number(v/10) + " %" // ms/s of one core
