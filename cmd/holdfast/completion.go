@@ -78,7 +78,8 @@ func complete(w io.Writer, words []string) {
 		return
 	}
 	before, current := words[:len(words)-1], words[len(words)-1]
-	own, program := split(before)
+	own, program := split(append([]string{"holdfast"}, before...))
+	own = own[1:]
 	switch {
 	case len(own) == len(before):
 	case len(program) == 0:

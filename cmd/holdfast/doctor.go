@@ -33,7 +33,7 @@ and writes keys of its own below the prefix, which vanish within a minute or
 so.
 
 The rights of the user of Redis are tried one by one. To see all, the doctor
-itself also needs +info and +config|get, and holdfast ls needs +scan; locks
+itself also needs +info, +config|get and +acl|list, and ls needs +scan; locks
 need none of these.
 
 With --json each line is an object:
@@ -105,32 +105,50 @@ func (s *store) examine(ctx context.Context, prefix string) []finding {
 	defer cancel()
 	var findings []finding
 	switch {
+	case s.form != nil:
+		findings = append(examineServers(ctx, s.redis), s.form.examine(ctx, s.redis, prefix)...)
 	case s.redis != nil:
 		findings = examineRedis(ctx, s.redis, prefix)
 	case s.postgres != nil:
 		findings = examinePostgres(ctx, s.postgres)
 	case s.etcd != nil:
-		findings = examineEtcd(ctx, s.etcd)
+		findings = examineEtcd(ctx, s.etcd, prefix)
 	}
-	return append(findings, s.tryLock(ctx))
+	return append(findings, s.tryLock(ctx, findings))
 }
 
-// tryLock takes a lock, and hands it over to a waiter.
-func (s *store) tryLock(ctx context.Context) finding {
-	taken, handed, err := handOver(ctx, s.driver)
+// tryLock takes a lock, and hands it over to a waiter. others are the findings so far.
+func (s *store) tryLock(ctx context.Context, others []finding) finding {
+	taken, handed, err := handOver(ctx, s.driver, s.form == nil)
 	if err != nil {
 		return finding{Check: "lock", Level: fail, Text: strings.TrimPrefix(err.Error(), "holdfast: "), Advice: "see the lines above"}
 	}
-	text := fmt.Sprintf("taken in %s, handed over in %s", brief(taken), brief(handed))
-	if handed > 50*time.Millisecond+2*taken {
-		return finding{Check: "lock", Level: warn, Text: text + ", as slowly as if waiters were not told", Advice: "see publishing or listening above"}
+	if s.form != nil { // which has said how waiters find out
+		return finding{Check: "lock", Level: fine, Text: fmt.Sprintf("taken in %s, got after a wait %s after the release", brief(taken), brief(handed))}
 	}
-	return finding{Check: "lock", Level: fine, Text: text}
+	return judgeLock(taken, handed, others)
+}
+
+// judgeLock says whether a waiter is told of its turn. Only some stores have a line about how
+// they tell it.
+func judgeLock(taken, handed time.Duration, others []finding) finding {
+	f := finding{Check: "lock", Level: fine, Text: fmt.Sprintf("taken in %s, handed over in %s", brief(taken), brief(handed))}
+	if handed <= 50*time.Millisecond+2*taken {
+		return f
+	}
+	f.Level, f.Text, f.Advice = warn, f.Text+", as slowly as if waiters were not told", "see whether the disks or the processors of the store are busy"
+	for _, other := range others {
+		if (other.Check == "publishing" || other.Check == "listening") && other.Level != fine {
+			f.Advice = "see " + other.Check + " above"
+		}
+	}
+	return f
 }
 
 // handOver measures how long it takes to get a lock that is free, and one that is released
-// while it is waited for. It closes d.
-func handOver(ctx context.Context, d driver.Driver) (taken, handed time.Duration, err error) {
+// while it is waited for. Without a queue nobody can see that it is, so it gives the waiter some
+// time. It closes d.
+func handOver(ctx context.Context, d driver.Driver, queue bool) (taken, handed time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	// Strictly, so that the waiter waits in the store, as if it were another process.
@@ -156,7 +174,7 @@ func handOver(ctx context.Context, d driver.Driver) (taken, handed time.Duration
 	for queued := false; !queued && err == nil; pause(ctx, 20*time.Millisecond) {
 		var info holdfast.Info
 		info, err = mu.Inspect(ctx)
-		queued = len(info.Queue) > 0
+		queued = len(info.Queue) > 0 || !queue && time.Since(start) > taken+300*time.Millisecond
 	}
 	released := time.Now()
 	err = errors.Join(err, first.Release(ctx))

@@ -9,7 +9,7 @@ import (
 )
 
 // examineEtcd asks each member that the URL names about itself.
-func examineEtcd(ctx context.Context, client *clientv3.Client) []finding {
+func examineEtcd(ctx context.Context, client *clientv3.Client, prefix string) []finding {
 	var findings []finding
 	for _, endpoint := range client.Endpoints() {
 		asking, cancel := context.WithTimeout(ctx, 3*time.Second)
@@ -57,7 +57,7 @@ func examineEtcd(ctx context.Context, client *clientv3.Client) []finding {
 		all(f)
 	}
 	_, median, err := latency(func() error {
-		_, err := client.Get(ctx, "holdfast", clientv3.WithCountOnly())
+		_, err := client.Get(ctx, prefix+"/lock/", clientv3.WithCountOnly()) // below what the user may read
 		return err
 	})
 	if err != nil {

@@ -31,8 +31,7 @@ func examinePostgres(ctx context.Context, pool *pgxpool.Pool) []finding {
 		judge("disk", commit != "off" && fsync == "on", fail, "synchronous_commit "+commit+", fsync "+fsync,
 			": a crash can lose locks, and then there are two holders", "set both to on, for the user of the locks at least"),
 		judge("isolation", isolation == "read committed", fail, isolation, ", which the functions refuse", "set default_transaction_isolation to 'read committed' for this user"),
-		judge("replication", replicas == 0 || standbys != "", warn, fmt.Sprintf("%s, synchronous_standby_names %q", plural(replicas, "standby", "standbys"), standbys),
-			": a failover can lose the last grants", "set synchronous_standby_names"),
+		judgeStandbys(replicas, standbys, commit),
 		examineListen(ctx, pool),
 	}
 	offset, best := time.Duration(0), time.Hour
@@ -49,6 +48,23 @@ func examinePostgres(ctx context.Context, pool *pgxpool.Pool) []finding {
 		return append(findings, finding{Check: "latency", Level: fail, Text: err.Error()})
 	}
 	return append(findings, judgeClock(offset, best/2), judgeLatency(median))
+}
+
+// judgeStandbys says whether a standby that takes over has all grants.
+func judgeStandbys(replicas int, names, commit string) finding {
+	f := finding{Check: "replication", Level: fine, Text: fmt.Sprintf("%s, synchronous_standby_names %q", plural(replicas, "standby", "standbys"), names)}
+	switch {
+	case replicas == 0 && names == "":
+	case names == "":
+		f.Level, f.Text, f.Advice = warn, f.Text+": a failover can lose the last grants", "set synchronous_standby_names"
+	case commit == "local" || commit == "off":
+		f.Level, f.Text = warn, f.Text+", synchronous_commit "+commit+", which does not wait for them: a failover can lose the last grants"
+		f.Advice = "set synchronous_commit to on, for the user of the locks at least"
+	case commit == "remote_write":
+		f.Level, f.Text = warn, f.Text+", synchronous_commit remote_write, which does not wait for their disks: a failover can lose the last grants if the machine of the standby crashes, too"
+		f.Advice = "set synchronous_commit to on, for the user of the locks at least"
+	}
+	return f
 }
 
 // judge is a finding that is either fine or as bad as that.

@@ -13,33 +13,42 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// examineServers asks each master about itself.
+func examineServers(ctx context.Context, rdb redis.UniversalClient) []finding {
+	cluster, ok := rdb.(*redis.ClusterClient)
+	if !ok {
+		return examineServer(ctx, rdb)
+	}
+	findings := []finding{examineCluster(ctx, cluster)}
+	var mu sync.Mutex
+	_ = cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+		own := examineServer(ctx, node)
+		mu.Lock()
+		defer mu.Unlock()
+		for _, f := range own {
+			f.Node = "master " + node.Options().Addr
+			findings = append(findings, f)
+		}
+		return nil
+	})
+	slices.SortStableFunc(findings, func(a, b finding) int { return cmp.Compare(a.Node, b.Node) })
+	return findings
+}
+
 // examineRedis asks each master about itself, and one connection what its user may do.
 func examineRedis(ctx context.Context, rdb redis.UniversalClient, prefix string) []finding {
-	var findings []finding
+	findings := examineServers(ctx, rdb)
 	if cluster, ok := rdb.(*redis.ClusterClient); ok {
-		findings = append(findings, examineCluster(ctx, cluster))
-		var mu sync.Mutex
-		_ = cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
-			own := examineServer(ctx, node)
-			mu.Lock()
-			defer mu.Unlock()
-			for _, f := range own {
-				f.Node = "master " + node.Options().Addr
-				findings = append(findings, f)
-			}
-			return nil
-		})
-		slices.SortStableFunc(findings, func(a, b finding) int { return cmp.Compare(a.Node, b.Node) })
 		all := append(examineRights(ctx, rdb, prefix), examineNodeRights(ctx, cluster, prefix)...)
-		for _, f := range append(all, examineNews(ctx, rdb, prefix)...) {
+		for _, f := range append(all, append(examineNews(ctx, rdb, prefix), examineUsers(ctx, rdb, prefix))...) {
 			f.Node = "all"
 			findings = append(findings, f)
 		}
 		return findings
 	}
-	findings = examineServer(ctx, rdb)
 	findings = append(findings, examineRights(ctx, rdb, prefix)...)
-	return append(findings, examineNews(ctx, rdb, prefix)...)
+	findings = append(findings, examineNews(ctx, rdb, prefix)...)
+	return append(findings, examineUsers(ctx, rdb, prefix))
 }
 
 func examineCluster(ctx context.Context, rdb *redis.ClusterClient) finding {
@@ -370,5 +379,49 @@ func examineNews(ctx context.Context, rdb redis.UniversalClient, prefix string) 
 		if _, ok := m.(*redis.Message); ok {
 			return []finding{{Check: "publishing", Level: fine, Text: "a message from a script came in after " + brief(time.Since(start))}}
 		}
+	}
+}
+
+// examineUsers looks for users with a right to the channels of locks, but none to the locks.
+func examineUsers(ctx context.Context, rdb redis.UniversalClient, prefix string) finding {
+	rules, err := rdb.Do(ctx, "acl", "list").StringSlice()
+	if err != nil {
+		return finding{Check: "users", Level: fine, Text: "cannot tell who else may hear and publish on the channels of locks; the doctor would need +acl|list: " + err.Error()}
+	}
+	return judgeUsers(rules, prefix)
+}
+
+// judgeUsers judges the rules of users as ACL LIST has them, "user NAME on ~keys &channels -@all +..."
+func judgeUsers(rules []string, prefix string) finding {
+	var strangers []string
+	for _, rule := range rules {
+		word := strings.Fields(rule)
+		may := func(pattern byte, all string) bool {
+			return slices.ContainsFunc(word, func(w string) bool {
+				w = strings.TrimLeft(w, "(")
+				if w == all {
+					return true
+				}
+				glob := w[1:]
+				if _, keys, ok := strings.Cut(w, "~"); w[0] == '%' && ok { // %RW~keys
+					w, glob = "~", keys
+				}
+				before, _, open := strings.Cut(strings.TrimRight(glob, ")"), "*")
+				return w[0] == pattern && (strings.HasPrefix(before, prefix+":") || open && strings.HasPrefix(prefix+":", before))
+			})
+		}
+		uses := slices.ContainsFunc(word, func(w string) bool {
+			return slices.Contains([]string{"allcommands", "+@all", "+@pubsub", "+publish", "+subscribe", "+psubscribe"}, strings.TrimRight(strings.TrimLeft(w, "("), ")"))
+		})
+		if len(word) > 2 && slices.Contains(word, "on") && may('&', "allchannels") && uses && !may('~', "allkeys") {
+			strangers = append(strangers, word[1])
+		}
+	}
+	if strangers == nil {
+		return finding{Check: "users", Level: fine, Text: "nobody else has a right to the channels of locks"}
+	}
+	return finding{
+		Check: "users", Level: warn, Advice: "ACL SETUSER NAME resetchannels, and the channels that the user needs; set acl-pubsub-default resetchannels",
+		Text: strings.Join(strangers, ", ") + " may use the channels of locks, but not the locks: can hear tokens, and cost clients time",
 	}
 }

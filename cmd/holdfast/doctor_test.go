@@ -199,6 +199,17 @@ func TestJudgements(t *testing.T) {
 		"two masters":              {judgeReplication(info{"role": "master", "connected_slaves": "0"}, "yes")[0], fail},
 		"two masters, says INFO":   {judgeReplication(info{"role": "active-replica"}, "")[0], fail},
 		"no replica, but one must": {judgeReplication(info{"role": "master", "connected_slaves": "0", "min_slaves_good_slaves": "0"}, "")[0], fail},
+		"stranger, Redis 6.2":      {judgeUsers([]string{"user default on nopass ~* &* +@all", "user s on #1 ~s:* &* -@all +publish"}, "holdfast"), warn},
+		"stranger, Redis 7":        {judgeUsers([]string{"user s on #1 %R~s:* &hold* -@all +@pubsub"}, "holdfast"), warn},
+		"own users":                {judgeUsers([]string{"user a on ~holdfast:* &holdfast:* -@all +publish", "user b off &* +@all", "user c on &* -@all +get", "user d on ~d resetchannels +@all"}, "holdfast"), fine},
+		"no standby":               {judgeStandbys(0, "", "local"), fine},
+		"asynchronous standby":     {judgeStandbys(1, "", "on"), warn},
+		"synchronous standby":      {judgeStandbys(1, "*", "on"), fine},
+		"standby that applies":     {judgeStandbys(1, "*", "remote_apply"), fine},
+		"not waited for":           {judgeStandbys(1, "*", "local"), warn},
+		"disk not waited for":      {judgeStandbys(1, "*", "remote_write"), warn},
+		"handed over":              {judgeLock(1e6, 5e6, nil), fine},
+		"handed over slowly":       {judgeLock(1e6, 144e6, []finding{{Check: "publishing", Level: fine}}), warn},
 		"old etcd":                 {judgeEtcd("3.5.12"), fail},
 		"old etcd 3.4":             {judgeEtcd("3.4.30"), fail},
 		"etcd 3.4":                 {judgeEtcd("3.4.31"), fine},
@@ -213,4 +224,30 @@ func TestJudgements(t *testing.T) {
 			assert.NotEmpty(t, c.got.Advice, name)
 		}
 	}
+}
+
+// Advice to look above names a line that is there, and says what is wrong.
+func TestAdviceOfASlowLockNamesALineThatIsThere(t *testing.T) {
+	for _, check := range []string{"publishing", "listening"} {
+		assert.Equal(t, "see "+check+" above", judgeLock(0, 1e9, []finding{{Check: check, Level: warn}}).Advice)
+	}
+	assert.NotContains(t, judgeLock(0, 1e9, []finding{{Check: "latency", Level: fine}}).Advice, "above")
+}
+
+func TestDoctorNamesUsersWithChannelsButNoLocks(t *testing.T) {
+	t.Parallel()
+	s := redistest.Real(t)
+	admin := s.Client(t)
+	user := func(name string, rules ...any) {
+		require.NoError(t, admin.Do(t.Context(), append([]any{"acl", "setuser", name, "reset", "on", ">pw"}, rules...)...).Err())
+	}
+	user("locks", "~holdfast:*", "&holdfast:*", "+publish")
+	user("other", "~other:*", "resetchannels", "+@all")
+	assert.Equal(t, fine, examineUsers(t.Context(), admin, "holdfast").Level)
+	user("stranger", "~other:*", "&*", "+publish", "+psubscribe")
+	f := examineUsers(t.Context(), admin, "holdfast")
+	assert.Equal(t, warn, f.Level)
+	assert.Contains(t, f.Text, "stranger may")
+	rdb := s.Client(t, func(o *redis.Options) { o.Username, o.Password = "locks", "pw" })
+	assert.Contains(t, examineUsers(t.Context(), rdb, "holdfast").Text, "cannot tell")
 }

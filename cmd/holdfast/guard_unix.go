@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"runtime"
 	"sync"
 	"syscall"
 	"time"
@@ -23,10 +22,6 @@ import (
 var passedOn = []os.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2}
 
 func (g *guard) run(ctx context.Context) error {
-	// On Linux the command is told of our death, by which the kernel means that of
-	// the thread that started it. This one now lives as long as we do.
-	runtime.LockOSThread()
-
 	signals := make(chan os.Signal, 16)
 	notify(signals, passedOn...)
 	waiting, end := endOnSignal(ctx, signals)
@@ -36,11 +31,16 @@ func (g *guard) run(ctx context.Context) error {
 		return g.refusal(waiting, s, err)
 	}
 	defer s.close()
+	if coarse, ok := driver.As[driver.Granular](s.driver); ok {
+		if least, _ := coarse.Granularity(); g.ttl < least {
+			return usage(fmt.Errorf("--ttl: on this store it must be at least %v", least))
+		}
+	}
 	locks := holdfast.Open(s.driver, holdfast.WithTTL(g.ttl), holdfast.WithLogger(warnings()))
 	defer closeLocks(locks)
 	defer signal.Stop(signals) // from then on they end us, should Redis not answer
 
-	lease, err := g.acquire(waiting, g.open(locks))
+	lease, err := g.acquire(waiting, g.open(s, locks))
 	if err == nil {
 		// A signal that arrived with the lock, but before there was a command.
 		end()
@@ -145,10 +145,7 @@ func (g *guard) refusal(waiting context.Context, s *store, err error) error {
 
 // hold runs the command while it holds the lease.
 func (g *guard) hold(lease *holdfast.Lease, signals chan os.Signal) error {
-	j, err := startJob(g.command, []string{
-		"HOLDFAST_LOCK=" + g.lock,
-		fmt.Sprintf("HOLDFAST_FENCE=%d", lease.Fence()),
-	})
+	j, err := g.start(lease)
 	if err != nil {
 		g.release(lease)
 		return err
@@ -166,6 +163,34 @@ func (g *guard) hold(lease *holdfast.Lease, signals chan os.Signal) error {
 		return &failure{code: status.ExitStatus()}
 	}
 	return nil
+}
+
+// start starts the command, and what ends it if we are killed. Even then it ends before the
+// lease does, of which two thirds are left at least.
+func (g *guard) start(lease *holdfast.Lease) (*job, error) {
+	grace := min(g.grace, g.ttl/2)
+	if g.onLost == "kill" {
+		grace = 0
+	}
+	var w *watcher
+	if g.onLost != "ignore" {
+		var err error
+		if w, err = startWatcher(grace); err != nil {
+			return nil, &failure{exitFailure, fmt.Errorf("cannot watch over the command: %w", err)}
+		}
+	}
+	j, err := startJob(g.command, []string{
+		"HOLDFAST_LOCK=" + g.lock,
+		fmt.Sprintf("HOLDFAST_FENCE=%d", lease.Fence()),
+	})
+	switch {
+	case w != nil && err != nil:
+		w.end()
+	case w != nil:
+		j.watcher = w
+		w.watch(j.group)
+	}
+	return j, err
 }
 
 // release gives the lease back. It returns false if it was no longer ours.

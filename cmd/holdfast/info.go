@@ -4,11 +4,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
 	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
@@ -38,7 +41,7 @@ func (f *found) write(w io.Writer, now time.Time) error {
 	if len(f.Holders) > 0 {
 		t := newTable(w, "  HOLDER", "SINCE", "HELD", "LEFT", "FENCE")
 		for _, h := range f.Holders {
-			t.row("  "+printable(h.Holder)+part(h.Shared, h.Weight), h.Since.Local().Format(time.DateTime), whole(now.Sub(h.Since)), remaining(h.TimeLeft), fence(h))
+			t.row("  "+printable(h.Holder)+part(h.Shared, h.Weight), since(h.Since), heldFor(h.Since, now), remaining(h.TimeLeft), fence(h))
 		}
 		if err := t.Flush(); err != nil {
 			return err
@@ -62,14 +65,45 @@ func (f *found) used() (n int64) {
 type lockJSON struct {
 	Kind driver.Kind `json:"kind"`
 	holdfast.Info
+	// Base64 is the name if it is no text, which JSON cannot have.
+	Base64 []byte `json:"name_base64,omitempty"`
 }
 
 // MarshalJSON gives the lock the form that holdfast inspect --help shows.
 func (f *found) MarshalJSON() ([]byte, error) {
-	l := lockJSON{f.kind, f.Info}
+	l := lockJSON{Kind: f.kind, Info: f.Info}
+	if !utf8.ValidString(f.Name) {
+		l.Base64 = []byte(f.Name)
+	}
 	l.Holders = append([]holdfast.Holder{}, f.Holders...) // never null
 	l.Queue = append([]driver.Waiter{}, f.Queue...)
 	return json.Marshal(l)
+}
+
+// writeJSON writes locks, one on a line. Characters that do something to a terminal, or change
+// the order of what it shows, are escaped: they only stand in strings.
+func writeJSON(w io.Writer, locks []*found) error {
+	var b strings.Builder
+	for _, l := range locks {
+		text, err := json.Marshal(l)
+		if err != nil {
+			return err
+		}
+		for _, r := range string(text) {
+			switch {
+			case unicode.IsPrint(r):
+				b.WriteRune(r)
+			case r > 0xffff:
+				high, low := utf16.EncodeRune(r)
+				fmt.Fprintf(&b, `\u%04x\u%04x`, high, low)
+			default:
+				fmt.Fprintf(&b, `\u%04x`, r)
+			}
+		}
+		b.WriteByte('\n')
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
 }
 
 // table writes rows with their columns one below the other.
@@ -85,7 +119,7 @@ func (t table) row(cells ...string) { fmt.Fprintln(t, strings.Join(cells, "\t"))
 
 // printable returns text that was written by anybody so that it does nothing to a terminal.
 func printable(s string) string {
-	if s == "" || strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+	if s == "" || !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return strconv.Quote(s)
 	}
 	return s
@@ -107,11 +141,34 @@ func visible(s string) string {
 // whole is a duration to be read by people, such as 4m12s.
 func whole(d time.Duration) string { return max(d, 0).Truncate(time.Second).String() }
 
+// since and heldFor say when a holder got the lock, if the store knows.
+func since(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return t.Local().Format(time.DateTime)
+}
+
+func heldFor(t, now time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return whole(now.Sub(t))
+}
+
 // remaining is the time that a lease has.
-func remaining(d time.Duration) string { return fmt.Sprintf("%.1fs", d.Seconds()) }
+func remaining(d time.Duration) string {
+	if d == math.MaxInt64 {
+		return "no end"
+	}
+	return fmt.Sprintf("%.1fs", d.Seconds())
+}
 
 // fence is the fence of a holder, and how many more it may use.
 func fence(h holdfast.Holder) string {
+	if h.Fence == 0 {
+		return "-"
+	}
 	if h.LastFence > h.Fence {
 		return fmt.Sprintf("%d (+%d)", h.Fence, h.LastFence-h.Fence)
 	}
@@ -139,7 +196,11 @@ func describe(info holdfast.Info, queue bool) string {
 			if i > 0 {
 				b.WriteString(", ")
 			}
-			fmt.Fprintf(&b, "%s since %s%s", printable(h.Holder), h.Since.Local().Format(time.DateTime), part(h.Shared, h.Weight))
+			b.WriteString(printable(h.Holder))
+			if !h.Since.IsZero() {
+				b.WriteString(" since " + since(h.Since))
+			}
+			b.WriteString(part(h.Shared, h.Weight))
 		}
 	}
 	if n := len(info.Holders) - maxNamed; n > 0 {

@@ -3,7 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -39,8 +39,12 @@ With --json each lock is one line, in the form that holdfast.Info has in Go:
    "last_fence":1790000000000000,"left_ns":9120000000}],
    "queue":[{"holder":"web2:77"}]}
 
-Example:
+A name that is no UTF-8 stands there in base64, too, as "name_base64", for
+--base64. A name that begins with a dash comes after --, at the end.
+
+Examples:
    holdfast inspect nightly --watch
+   holdfast inspect --json -- -x
 
 Exit codes: 0 if somebody holds the lock or waits for it; 1 if nobody does;
    64   wrong command line
@@ -62,6 +66,7 @@ func inspectCommand() *cli.Command {
 		OnUsageError:    onUsageError,
 		Flags: append([]cli.Flag{
 			kindFlag(),
+			base64Flag(),
 			&cli.BoolFlag{Name: "watch", Usage: "go on showing it until Ctrl-C", Local: true},
 			jsonFlag(),
 		}, storeFlags()...),
@@ -110,9 +115,21 @@ func jsonFlag() cli.Flag {
 	return &cli.BoolFlag{Name: "json", Usage: "write JSON, for programs", Local: true}
 }
 
+func base64Flag() cli.Flag {
+	return &cli.BoolFlag{Name: "base64", Usage: "NAME is in base64, as name_base64 is in JSON", Local: true}
+}
+
 // oneName returns the only argument, the name of a lock.
 func oneName(cmd *cli.Command) (string, error) {
-	switch name := cmd.Args().First(); {
+	name := cmd.Args().First()
+	if cmd.Bool("base64") {
+		b, err := base64.StdEncoding.DecodeString(name)
+		if err != nil {
+			return "", usage(fmt.Errorf("%q is not base64", name))
+		}
+		name = string(b)
+	}
+	switch {
 	case name == "":
 		return "", usage(fmt.Errorf("which lock? want %s", cmd.UsageText))
 	case cmd.NArg() > 1:
@@ -154,14 +171,7 @@ func (s *store) inspect(ctx context.Context, kind, name string) ([]*found, error
 // showLocks returns what writes locks of one name.
 func showLocks(name string, asJSON bool) func(io.Writer, []*found) error {
 	if asJSON {
-		return func(w io.Writer, locks []*found) error {
-			for _, l := range locks {
-				if err := json.NewEncoder(w).Encode(l); err != nil {
-					return err
-				}
-			}
-			return nil
-		}
+		return writeJSON
 	}
 	return func(w io.Writer, locks []*found) error {
 		if len(locks) == 0 {

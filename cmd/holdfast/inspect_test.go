@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"strconv"
 	"strings"
@@ -163,6 +164,40 @@ func TestTextOfAHolderCannotControlATerminal(t *testing.T) {
 	assert.Equal(t, "vm:1", printable("vm:1"))
 	assert.Equal(t, `"\x1b[2Jvm"`, printable("\x1b[2Jvm"))
 	assert.Equal(t, `""`, printable(""))
+	assert.Equal(t, `"a\xffb"`, printable("a\xffb")) // which would also move the columns of a table
+	assert.Equal(t, `"\x9b"`, printable("\x9b"))
+
+	var b strings.Builder
+	name := "\u009b2J\u202e\x7fä\U000e0001"
+	require.NoError(t, writeJSON(&b, []*found{{kind: driver.Mutex, Info: holdfast.Info{Name: name}}}))
+	assert.Equal(t, `{"kind":"mutex","name":"\u009b2J\u202e\u007fä\udb40\udc01","holders":[],"queue":[]}`+"\n", b.String())
+	var back struct{ Name string }
+	require.NoError(t, json.Unmarshal([]byte(b.String()), &back))
+	assert.Equal(t, name, back.Name)
+}
+
+// Whatever ls shows, the others can be told.
+func TestEveryNameCanBeSaid(t *testing.T) {
+	t.Parallel()
+	s := redistest.Mini(t)
+	for _, name := range []string{"-x", "a\xff\x9b", "a\x00b"} {
+		held(t, s, name)
+		p := command(t, s, "ls", "--json", "--", name[:1])
+		require.Equal(t, 0, p.run())
+		var shown struct {
+			Name   string
+			Base64 []byte `json:"name_base64"`
+		}
+		require.NoError(t, json.Unmarshal(p.stdout.Bytes(), &shown))
+		how := []string{"--", shown.Name}
+		if len(shown.Base64) > 0 {
+			how = []string{"--base64", base64.StdEncoding.EncodeToString(shown.Base64)}
+		} else if name[0] != '-' {
+			how = []string{"--base64", base64.StdEncoding.EncodeToString([]byte(shown.Name))}
+		}
+		require.Equal(t, 0, command(t, s, append([]string{"inspect"}, how...)...).run(), "%q", name)
+		require.Equal(t, 0, command(t, s, append([]string{"unlock", "--force", "--yes"}, how...)...).run(), "%q", name)
+	}
 }
 
 // Lines that have scrolled away would be drawn again and again.

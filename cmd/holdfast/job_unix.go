@@ -20,7 +20,8 @@ import (
 type job struct {
 	group    int // the process group, and the process that leads it: the command
 	terminal *terminal
-	carryOn  bool // although the lease is lost
+	watcher  *watcher // nil if the command may outlive us
+	carryOn  bool     // although the lease is lost
 	signals  chan os.Signal
 	resumed  chan os.Signal       // SIGCONT
 	states   chan unix.WaitStatus // of the command: stopped any number of times, then ended
@@ -38,7 +39,6 @@ func startJob(command, env []string) (*job, error) {
 		cmd.SysProcAttr.Foreground, cmd.SysProcAttr.Ctty = true, t.fd
 		t.given, t.wanted = true, true
 	}
-	endWithParent(cmd.SysProcAttr)
 	if err := cmd.Start(); err != nil {
 		t.close()
 		return nil, cannotStart(err)
@@ -89,6 +89,9 @@ type lease interface {
 // the end of the process group, and reports lost.
 func (j *job) supervise(l lease, g *guard, signals chan os.Signal) (_ unix.WaitStatus, lost bool) {
 	defer j.terminal.close()
+	if j.watcher != nil {
+		defer j.watcher.end()
+	}
 	j.signals = signals
 	notify(j.signals, unix.SIGTSTP)
 	notify(j.resumed, unix.SIGCONT)

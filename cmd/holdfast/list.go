@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -17,19 +16,25 @@ import (
 	"github.com/urfave/cli/v3"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 )
 
 const listHelp = `Lists the locks that somebody holds or waits for, one line for each holder;
 2/5 is a holder of 2 of 5 permits. HELD is for how long the holder has had
 the lock, LEFT the time after which the lease ends unless it is renewed,
-FENCE the fencing token, and WAIT how many wait for the lock. PREFIX is what
-the names of the locks begin with.
+FENCE the fencing token, and WAIT how many wait for the lock. A dash stands
+for what the store does not know. PREFIX is what the names of the locks begin
+with.
 
 It looks at all keys of a Redis, and of all masters of a Cluster, by SCAN.
 That takes about a second for a million keys, and holds up nobody. The user
 needs the right +scan. Locks that are taken or given back meanwhile may be
 missing.
+
+On setnx+redis:// every string is taken for a lock: give the PREFIX, or
+--prefix, that the locks have. It shows a getset lock by the end of its lease
+if another program holds it.
 
 With --json each lock is one line, in the form that holdfast inspect --help
 shows.
@@ -120,12 +125,7 @@ func (s *store) list(ctx context.Context, prefix string) ([]*found, error) {
 
 func writeList(locks []*found, asJSON bool) error {
 	if asJSON {
-		for _, l := range locks {
-			if err := json.NewEncoder(os.Stdout).Encode(l); err != nil {
-				return err
-			}
-		}
-		return nil
+		return writeJSON(os.Stdout, locks)
 	}
 	if len(locks) == 0 {
 		fmt.Fprintln(os.Stderr, "no locks")
@@ -142,7 +142,7 @@ func writeList(locks []*found, asJSON bool) error {
 			if l.Limit > 0 {
 				kind += fmt.Sprintf(" %d/%d", h.Weight, l.Limit)
 			}
-			t.row(name, kind, printable(h.Holder), whole(time.Since(h.Since)), remaining(h.TimeLeft), strconv.FormatInt(h.Fence, 10), queue)
+			t.row(name, kind, printable(h.Holder), heldFor(h.Since, time.Now()), remaining(h.TimeLeft), fence(holdfast.Holder{Fence: h.Fence}), queue)
 		}
 	}
 	return t.Flush()

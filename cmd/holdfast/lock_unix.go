@@ -18,8 +18,12 @@ type lock struct {
 }
 
 // open returns the lock that the command line asks for. Without --shared it is also an
-// RWMutex, not a Mutex: exclusive and shared holders must meet.
-func (g *guard) open(locks *holdfast.Client) *lock {
+// RWMutex, not a Mutex: exclusive and shared holders must meet. The old forms have nothing else.
+func (g *guard) open(s *store, locks *holdfast.Client) *lock {
+	if s.form != nil && g.limit == 0 && !g.shared {
+		mu := locks.Mutex(g.lock)
+		return &lock{mu.Lease, mu.TryLease, mu.Inspect}
+	}
 	if g.limit > 0 {
 		s := locks.Semaphore(g.lock, g.limit)
 		return &lock{

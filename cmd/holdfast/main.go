@@ -26,8 +26,9 @@
 // judges a store: whether locks work on it, how fast, and what could make them be lost.
 //
 // All commands use the store of --store, or of the environment variable HOLDFAST_STORE or
-// REDIS_URL: a Redis server, a Sentinel group, a Cluster, PostgreSQL or etcd. See holdfast
-// --help for the URLs.
+// REDIS_URL: a Redis server, a Sentinel group, a Cluster, PostgreSQL or etcd. With setnx+, getset+
+// or redisson+ before the URL of a Redis they use the mutexes of other programs there. See
+// holdfast --help for the URLs.
 package main
 
 import (
@@ -51,15 +52,19 @@ func execute(args []string) int {
 		complete(os.Stdout, args[2:])
 		return 0
 	}
+	if len(args) > 1 && args[1] == watchCommand {
+		watch(args[2:])
+		return 0
+	}
 	args, command := split(args)
 	return report(root(command).Run(context.Background(), args))
 }
 
-// split parts a command line at its first "--". The rest belongs to another program and
-// must reach it byte for byte. So package cli does not get to see the rest: it would take
-// away a second "--".
+// split parts a command line of holdfast run at its first "--". The rest belongs to another
+// program and must reach it byte for byte. So package cli does not get to see the rest: it
+// would take away a second "--".
 func split(args []string) (own, command []string) {
-	if i := slices.Index(args, "--"); i >= 0 {
+	if i := slices.Index(args, "--"); i > 1 && args[1] == "run" {
 		return args[:i], args[i+1:]
 	}
 	return args, nil

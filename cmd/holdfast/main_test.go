@@ -163,6 +163,10 @@ func TestSplitLeavesWhatComesAfterTheFirstDashesAlone(t *testing.T) {
 	assert.Equal(t, []string{"holdfast", "run", "--lock", "a"}, own)
 	assert.Equal(t, []string{"git", "--", "-n"}, command)
 
+	own, command = split([]string{"holdfast", "ls", "--", "-x"}) // where it ends the flags
+	assert.Equal(t, []string{"holdfast", "ls", "--", "-x"}, own)
+	assert.Empty(t, command)
+
 	own, command = split([]string{"holdfast", "demo"})
 	assert.Equal(t, []string{"holdfast", "demo"}, own)
 	assert.Empty(t, command)
@@ -197,6 +201,8 @@ func TestWrongCommandLinesEndWith64(t *testing.T) {
 		{"inspect", "a", "--password-file", "/dev/null"},
 		{"inspect", "a", "--prefix", "a:2:mutex"},
 		{"unlock", "--force"},
+		{"unlock", "--force", "--", "a", "b"},
+		{"inspect", "--base64", "?"},
 		{"run", "--", "true"},
 		{"run", "--lock", "a"},
 		{"run", "--lock", "a", "--"},
@@ -248,9 +254,15 @@ func TestErrorsNameFlagsAsTheyAreTyped(t *testing.T) {
 
 func TestPasswordInAWrongURLIsNotShown(t *testing.T) {
 	t.Parallel()
-	p := command(t, nil, "demo", "--redis", "redis://:secret/word@localhost")
-	assert.Equal(t, exitUsage, p.run())
-	assert.NotContains(t, p.stderr.String(), "secret")
+	for _, args := range [][]string{
+		{"demo", "--redis", "redis://:secret/word@localhost"},
+		{"ls", "--store", "postgres://u:secret/word@localhost/db"},
+	} {
+		p := command(t, nil, args...)
+		assert.Equal(t, exitUsage, p.run())
+		assert.NotContains(t, p.stderr.String(), "secret")
+		assert.NotContains(t, p.stderr.String(), "%!")
+	}
 }
 
 func TestHelpTellsTheCommandsAndTheExitCodes(t *testing.T) {

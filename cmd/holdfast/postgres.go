@@ -35,7 +35,11 @@ func (a *address) openPostgres(ctx context.Context, password string) (*store, er
 	}
 	c, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
-		return nil, usage(fmt.Errorf("--store: %w", errors.Unwrap(err))) // the URL itself may have a password
+		why := errors.Unwrap(err) // which leaves out the URL, that may have a password
+		if why == nil {
+			why = errors.New("cannot read the URL: in a password, / is written as %2F, @ as %40, and % as %25")
+		}
+		return nil, usage(fmt.Errorf("--store: %w", why))
 	}
 	if password != "" {
 		c.ConnConfig.Password = password

@@ -13,11 +13,9 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/holdfast-go/holdfast/driver/redisdriver"
 )
 
-// openRedis connects to a Redis, a Sentinel group or a Cluster.
+// openRedis connects to a Redis, a Sentinel group or a Cluster. The store has no driver yet.
 func (a *address) openRedis(ctx context.Context, password string) (*store, error) {
 	u, err := url.Parse(a.url)
 	if err != nil {
@@ -87,7 +85,6 @@ func (a *address) openRedis(ctx context.Context, password string) (*store, error
 		}
 		return nil, s.unavailable(err)
 	}
-	s.driver = redisdriver.New(s.redis, redisdriver.WithPrefix(a.prefix))
 	return s, nil
 }
 

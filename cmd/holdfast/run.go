@@ -26,7 +26,7 @@ fewer if some take several --permits. All must give the same limit.
 
 A name stands for two separate locks. With --limit it is a holdfast.Semaphore
 in Go, otherwise a holdfast.RWMutex. A holdfast.Mutex of that name is a third
-lock.
+lock, and the one that is taken on setnx+redis:// and the like.
 
 The command gets HOLDFAST_LOCK, the name, and HOLDFAST_FENCE, the fencing
 token. The token is a number that is larger for each holder than for all
@@ -40,11 +40,17 @@ another may get the lock, so the command gets TERM, and after --grace KILL.
 With --on-lost kill it gets KILL at once. With --on-lost ignore it goes on,
 which is right for a command that has its fence checked by what it writes to.
 
+If holdfast itself is killed, nobody renews the lease. Then a process that
+watches over it sends TERM, and KILL after --grace, but after half of --ttl
+at the latest; or what --on-lost says.
+
 The command runs in a process group of its own; TERM and KILL go to all of
-it. INT, TERM, HUP, QUIT, USR1 and USR2 are passed on to the group. While
-holdfast still waits for the lock, the first four end the waiting. The lock
-is given back when the command itself has ended. A background process that
-the command left behind no longer has the lock.
+it, but not to a process that has left the group, as setsid and daemons do:
+it lives on without the lock, and only its fence can stop it. INT, TERM, HUP,
+QUIT, USR1 and USR2 are passed on to the group. While holdfast still waits
+for the lock, the first four end the waiting. The lock is given back when the
+command itself has ended. A background process that the command left behind
+no longer has the lock.
 
 On a terminal the command is in the foreground: Ctrl-C and Ctrl-Z reach it as
 usual. If input and output are the terminal, that is so from the start,

@@ -321,7 +321,7 @@ func TestTimesAreInSecondsOrHaveUnits(t *testing.T) {
 	s := redistest.Mini(t)
 	p := under(t, s, "times", "--ttl", "60", "--timeout", "1", "--grace", "0.5", "--", "true")
 	assert.Equal(t, 0, p.run())
-	p = command(t, s, "demo", "--duration", "0.2")
+	p = command(t, s, "demo", "--duration", "2.5")
 	assert.Equal(t, 0, p.run())
 }
 

@@ -44,6 +44,11 @@ const storesHelp = `Stores, for --store:
    postgres://user:password@host/db    PostgreSQL, with the schema that
                                        pgdriver.Migrate makes; no --prefix
    etcd://host:2379,host2:2379         etcd; etcds:// with TLS
+   setnx+redis://host:6379             mutexes of others: SET NX PX, as of
+   getset+redis://host:6379            redsync; SETNX and GETSET; RLock of
+   redisson+redis://host:6379          Redisson. Any URL of a Redis can come
+                                       after the plus. Their keys begin with
+                                       nothing, or with --prefix
 
 Everybody on the machine can see a command line. A password is better off in
 a file for --password-file, or in the environment: the URL of the store is
@@ -63,28 +68,56 @@ type address struct {
 func storeFlags() []cli.Flag {
 	const category = "Store"
 	file := func(name, env, usage string) cli.Flag {
-		return &cli.StringFlag{Name: name, Usage: usage, Sources: cli.EnvVars(env), Local: true, Category: category, TakesFile: true}
+		return &cli.StringFlag{Name: name, Usage: usage, Sources: variables(env), Local: true, Category: category, TakesFile: true}
 	}
 	return []cli.Flag{
 		&cli.StringFlag{
 			Name: "store", Aliases: []string{"redis"}, Value: defaultStore, Usage: "`URL` of the store, see holdfast --help", Local: true, Category: category,
 			// The variable that other programs use comes last.
-			Sources: cli.EnvVars(storeEnv, "HOLDFAST_REDIS", "REDIS_URL"),
+			Sources: variables(storeEnv, "HOLDFAST_REDIS", "REDIS_URL"),
 		},
 		file("password-file", "HOLDFAST_PASSWORD_FILE", "`FILE` with the password of the store"),
 		file("cacert", "HOLDFAST_CACERT", "`FILE` with the certificates to trust, in PEM form"),
 		file("cert", "HOLDFAST_CERT", "`FILE` with the certificate of this client"),
 		file("key", "HOLDFAST_KEY", "`FILE` with the key of that certificate"),
 		&cli.StringFlag{
-			Name: "prefix", Value: "holdfast", Usage: "`TEXT` that keys begin with, as in holdfast.WithPrefix",
-			Sources: cli.EnvVars(prefixEnv), Local: true, Category: category, Validator: isPrefix,
+			Name: "prefix", Usage: "`TEXT` that keys begin with, as in holdfast.WithPrefix (default: \"holdfast\")",
+			Sources: variables(prefixEnv), Local: true, Category: category, HideDefault: true,
 		},
 	}
 }
 
+// variables are sources of a flag. One that is empty counts as not set, as Compose files and
+// scripts have it that pass on what may be there.
+func variables(names ...string) (all cli.ValueSourceChain) {
+	for _, name := range names {
+		if os.Getenv(name) == "" {
+			all.Chain = append(all.Chain, unset{cli.EnvVar(name).(variable)})
+		} else {
+			all.Chain = append(all.Chain, cli.EnvVar(name))
+		}
+	}
+	return all
+}
+
+type variable interface {
+	cli.ValueSource
+	cli.EnvValueSource
+}
+
+// unset is a variable that is only there for the help.
+type unset struct{ variable }
+
+// Lookup implements [cli.ValueSource].
+func (unset) Lookup() (string, bool) { return "", false }
+
 func addressOf(cmd *cli.Command) *address {
+	prefix := cmd.String("prefix")
+	if f, _ := formOf(cmd.String("store")); f == nil && !cmd.IsSet("prefix") {
+		prefix = "holdfast"
+	}
 	return &address{
-		url: cmd.String("store"), passwordFile: cmd.String("password-file"), prefix: cmd.String("prefix"),
+		url: cmd.String("store"), passwordFile: cmd.String("password-file"), prefix: prefix,
 		files: tlsFiles{ca: cmd.String("cacert"), cert: cmd.String("cert"), key: cmd.String("key")},
 	}
 }
@@ -113,6 +146,7 @@ type store struct {
 	driver driver.Driver
 	name   string // for people, without a password
 	close  func()
+	form   *form // of its locks, if it is an old one
 	// One of these is not nil.
 	redis    redis.UniversalClient
 	postgres *pgxpool.Pool
@@ -128,9 +162,19 @@ func (a *address) open(ctx context.Context) (*store, error) {
 	if err != nil {
 		return nil, usage(err)
 	}
+	if f, url := formOf(a.url); f != nil {
+		return a.openForm(ctx, f, url, password)
+	}
+	if err := isPrefix(a.prefix); err != nil {
+		return nil, usage(fmt.Errorf("--prefix: %w", err))
+	}
 	switch scheme, _, _ := strings.Cut(a.url, "://"); scheme {
 	case "redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster":
-		return a.openRedis(ctx, password)
+		s, err := a.openRedis(ctx, password)
+		if err == nil {
+			s.driver = redisdriver.New(s.redis, redisdriver.WithPrefix(a.prefix))
+		}
+		return s, err
 	case "postgres", "postgresql":
 		return a.openPostgres(ctx, password)
 	case "etcd", "etcds":
@@ -138,7 +182,7 @@ func (a *address) open(ctx context.Context) (*store, error) {
 	default:
 		// Not the whole URL, for its password.
 		return nil, usage(errors.New("--store: want a URL that begins with redis://, rediss://, unix://, redis+sentinel://, " +
-			"redis+cluster://, postgres:// or etcd://"))
+			"redis+cluster://, postgres:// or etcd://, or with setnx+redis://, getset+redis:// or redisson+redis://"))
 	}
 }
 

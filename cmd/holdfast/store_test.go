@@ -102,7 +102,11 @@ func TestLocksInPostgreSQL(t *testing.T) {
 
 func TestLocksInEtcd(t *testing.T) {
 	t.Parallel()
-	requireLocks(t, "etcd://"+startEtcd(t))
+	store := "etcd://" + startEtcd(t)
+	requireLocks(t, store)
+	p := command(t, nil, "run", "--store", store, "--lock", "a", "--ttl", "1", "--", "true")
+	assert.Equal(t, exitUsage, p.run())
+	assert.Contains(t, p.stderr.String(), "--ttl: on this store it must be at least 2s")
 }
 
 // startEtcd starts an etcd of one member in this process, and returns its address.
@@ -162,6 +166,10 @@ func TestRedisURLOfTheEnvironmentIsUsed(t *testing.T) {
 	s := redistest.Mini(t)
 	p := command(t, nil, "run", "--lock", "a", "--", "true")
 	p.cmd.Env = append(p.cmd.Env, "REDIS_URL="+urlOf(s))
+	// A variable that is empty counts as not set.
+	for _, name := range []string{storeEnv, "HOLDFAST_REDIS", prefixEnv, "HOLDFAST_CACERT"} {
+		p.cmd.Env = append(p.cmd.Env, name+"=")
+	}
 	require.Equal(t, 0, p.run())
 	assert.NotEmpty(t, s.Client(t).Keys(t.Context(), "holdfast:2:*").Val())
 }

@@ -130,8 +130,8 @@ func TestCommandGetsTheTerminalWhenItAsksForIt(t *testing.T) {
 	t.Parallel()
 	c := atShell(t, redistest.Mini(t), "< /dev/null", "--", "sh", "-c",
 		"ps -o stat= -p $$; stty -echo < /dev/tty; ps -o stat= -p $$; read x < /dev/tty; echo got $x")
-	c.awaitOutput(`\bSN?\r\n`)
-	c.awaitOutput(`\bSN?\+\r\n`) // the foreground, as ps shows it
+	c.awaitOutput(`\b[DRS]N?\r\n`)
+	c.awaitOutput(`\b[DRS]N?\+\r\n`) // the foreground, as ps shows it
 	c.types("one\n")
 	c.awaitOutput("got one")
 	c.awaitOutput("shell: exit 0")

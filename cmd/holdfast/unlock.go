@@ -30,8 +30,12 @@ Without --kind it takes the lock of that name that is held. If several kinds
 of it are, say which. holdfast run takes the rwmutex of a name, and with
 --limit the semaphore.
 
-Example:
+A name that begins with a dash comes after --, at the end. For a name that
+cannot be typed there is --base64: see holdfast inspect --help.
+
+Examples:
    holdfast unlock nightly --force --yes
+   holdfast unlock --force -- -x
 
 Exit codes: 0 if the lock was taken from somebody; 1 if nobody held it, or
    the answer was no;
@@ -50,6 +54,7 @@ func unlockCommand() *cli.Command {
 			&cli.BoolFlag{Name: "force", Usage: "take the lock from a holder that may be alive", Local: true},
 			&cli.BoolFlag{Name: "yes", Aliases: []string{"y"}, Usage: "do not ask", Local: true},
 			kindFlag(),
+			base64Flag(),
 		}, storeFlags()...),
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			name, err := oneName(cmd)
@@ -98,7 +103,11 @@ func (s *store) unlock(ctx context.Context, kind, name string, yes bool) error {
 			}
 			var names []string
 			for _, h := range lock.Holders {
-				names = append(names, fmt.Sprintf("%s, which had it for %s", printable(h.Holder), whole(time.Since(h.Since))))
+				name := printable(h.Holder)
+				if !h.Since.IsZero() {
+					name += ", which had it for " + whole(time.Since(h.Since))
+				}
+				names = append(names, name)
 			}
 			_, err = fmt.Printf("took the %s %q from %s\n", lock.kind, name, strings.Join(names, "; and from "))
 			if err != nil {

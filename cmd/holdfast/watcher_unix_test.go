@@ -1,0 +1,49 @@
+//go:build unix
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/internal/redistest"
+)
+
+// The commands say who they are after half a second, when the watcher surely knows of them: it is told
+// right after they have begun.
+func TestCommandEndsIfHoldfastIsKilled(t *testing.T) {
+	t.Parallel()
+	p := under(t, redistest.Mini(t), "orphan", "--", "sh", "-c",
+		`trap 'echo got TERM; exit' TERM; sleep 0.5; echo group $$; while :; do sleep 0.01; done`).start()
+	group := groupOf(t, p)
+	p.signal(syscall.SIGKILL)
+	p.awaitOutput("got TERM")
+	awaitGroupGone(t, group)
+}
+
+// Nobody renews the lease any more, so all that works under it must end.
+func TestChildrenOfTheCommandEndIfHoldfastIsKilled(t *testing.T) {
+	t.Parallel()
+	for _, script := range []string{
+		`sleep 0.5; echo group $$; sleep 1000 & sleep 1000`,
+		`trap '' TERM; sleep 0.5; echo group $$; sleep 1000 & sleep 1000`, // which takes KILL
+	} {
+		p := under(t, redistest.Mini(t), "orphans", "--ttl", "2s", "--", "sh", "-c", script).start()
+		group := groupOf(t, p)
+		p.signal(syscall.SIGKILL)
+		awaitGroupGone(t, group)
+	}
+}
+
+// What a command leaves behind when it ends is none of ours.
+func TestBackgroundProcessOutlivesItsCommand(t *testing.T) {
+	t.Parallel()
+	late := filepath.Join(t.TempDir(), "late")
+	p := under(t, redistest.Mini(t), "left", "--", "sh", "-c", `(sleep 2; touch "$0") > /dev/null 2>&1 & echo group $$`, late)
+	require.Equal(t, 0, p.run())
+	eventually(t, func() bool { _, err := os.Stat(late); return err == nil }, "the background process ends its work")
+}
