@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/awake"
 	"github.com/holdfast-go/holdfast/internal/behavior/lab"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
@@ -48,8 +49,12 @@ func (r rawLock) Unlock() {
 }
 
 // BenchmarkMutex compares holdfast with the raw lock. The two take turns in every
-// benchmark, so that whatever else the machine does meets both.
+// benchmark, so that whatever else the machine does meets both, and the cores are awake, as
+// in bench.
 func BenchmarkMutex(b *testing.B) {
+	sleep, err := awake.Keep()
+	require.NoError(b, err)
+	defer sleep()
 	s := redistest.Shared(b)
 	b.Run("uncontended", func(b *testing.B) {
 		rdb := s.Client(b)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -17,6 +18,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/memdriver"
 	"github.com/holdfast-go/holdfast/internal/behavior/lab"
+	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
 // That a lock stays taken, and for how long, is a case of package behavior, for all stores.
@@ -103,10 +105,109 @@ func TestMinHoldSurvivesALostAnswer(t *testing.T) {
 	})
 }
 
+// The store knows a repeat for one, and the lock is free when the first one said. Nobody is told
+// in vain: if the lease is over before the store hears of it, the lock was not kept.
+func TestMinHoldEndsInTimeHoweverManyAnswersAreLost(t *testing.T) {
+	for lost := range 3 {
+		lab.InBubble(t, func(t *testing.T, l *lab.Lab) {
+			l.Remember()
+			const least = 30 * time.Second
+			far, near := l.Far(holdfast.WithTTL(20*time.Second)), l.Near(holdfast.WithTTL(20*time.Second))
+			l.Ready(far)
+			warm := l.Lease(near, "warm", holdfast.WithMinHold(least)) // the server knows the script
+			require.NoError(t, warm.Release(t.Context()))
+			lease := l.Lease(far, "x", holdfast.WithMinHold(least))
+			began := time.Now()
+			time.Sleep(time.Second)
+			l.Link.BlackHoleReplies(lost > 0)
+			released := make(chan error, 1)
+			go func() { released <- lease.Release(context.Background()) }()
+			time.Sleep(time.Duration(lost) * 5 * time.Second)
+			l.Link.BlackHoleReplies(false) // what was silent stays silent
+			next, err := near.Mutex("x").Lease(t.Context())
+			require.NoError(t, err)
+			assert.GreaterOrEqual(t, time.Since(began), least)
+			assert.Less(t, time.Since(began), least+600*time.Millisecond)
+			require.NoError(t, <-released)
+			require.NoError(t, next.Release(t.Context()))
+		})
+	}
+}
+
+func TestMinHoldThatIsNotKeptIsTold(t *testing.T) {
+	lab.InBubble(t, func(t *testing.T, l *lab.Lab) {
+		l.Remember()
+		const ttl = 6 * time.Second
+		far, near := l.Far(holdfast.WithTTL(ttl)), l.Near()
+		l.Ready(far)
+		lease := l.Lease(far, "x", holdfast.WithMinHold(time.Minute))
+		l.Link.BlackHole(true)
+		released := make(chan error, 1)
+		go func() { released <- lease.Release(context.Background()) }()
+		time.Sleep(ttl + time.Second)
+		l.Heal()
+		require.ErrorIs(t, <-released, holdfast.ErrLost)
+		require.Contains(t, l.Log.String(), "not kept")
+		l.SoonFree(near, "x")
+	})
+}
+
+// As long as the store refuses to keep the lock, as with full memory, the lease is renewed.
+func TestMinHoldIsRenewedUntilTheStoreKeepsIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &deaf{Driver: memdriver.New()}
+		store.refuses.Store(true)
+		a, b := holdfast.Open(store, holdfast.WithMinHold(time.Minute)), holdfast.Open(store.Driver)
+		defer func() { require.NoError(t, errors.Join(a.Close(), b.Close())) }()
+		began := time.Now()
+		lease, err := a.Mutex("x").Lease(t.Context())
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.ErrorIs(t, lease.Release(ctx), context.Canceled, "it goes on in the background")
+		time.Sleep(30 * time.Second)
+		require.ErrorIs(t, lock(b), holdfast.ErrLocked, "it outlasts its TTL")
+		store.refuses.Store(false)
+		next, err := b.Mutex("x").Lease(t.Context())
+		require.NoError(t, err)
+		assert.GreaterOrEqual(t, time.Since(began), time.Minute)
+		require.NoError(t, next.Release(t.Context()))
+	})
+}
+
+func lock(c *holdfast.Client) error {
+	_, err := c.Mutex("x").TryLease(context.Background())
+	return err
+}
+
+// The lock of a holder that held it for too long goes to the next, although the store cannot be
+// reached just then. The wrong version tried once, and the next waited for the TTL.
+func TestHeldTooLongIsGivenUpThoughTheFirstAttemptFails(t *testing.T) {
+	lab.InBubble(t, func(t *testing.T, l *lab.Lab) {
+		l.Remember()
+		far, near := l.Far(holdfast.WithTTL(10*time.Minute)), l.Near(holdfast.WithTTL(10*time.Minute))
+		l.Ready(far)
+		lease := l.Lease(far, "x", holdfast.WithMaxHold(5*time.Second))
+		w := l.Wait(near, "x")
+		l.UntilQueue("x", 1)
+		<-lease.Done()
+		require.ErrorIs(t, lease.Err(), holdfast.ErrHeldTooLong)
+		began := time.Now()
+		l.Link.Refuse(true)
+		l.Link.Cut()
+		time.Sleep(1500 * time.Millisecond)
+		l.Link.Refuse(false)
+		next := w.Granted(20 * time.Minute)
+		require.Less(t, time.Since(began), 10*time.Second)
+		l.GiveBack(next)
+	})
+}
+
 // deaf is a driver of which some answers to Attach are lost.
 type deaf struct {
 	*memdriver.Driver
 	silent   atomic.Int32
+	refuses  atomic.Bool
 	detached []string
 }
 
@@ -116,6 +217,9 @@ func (d *deaf) Detach(l driver.Lease) {
 }
 
 func (d *deaf) Attach(ctx context.Context, old driver.Lease, r *driver.Request) (driver.Grant, error) {
+	if d.refuses.Load() {
+		return driver.Grant{}, errors.Join(driver.ErrTransient, driver.ErrNotExecuted)
+	}
 	g, err := d.Driver.Attach(ctx, old, r)
 	if d.silent.Add(-1) >= 0 {
 		return driver.Grant{}, driver.ErrTransient
@@ -261,45 +365,87 @@ func TestFullQueueTurnsCallersAwayAtOnce(t *testing.T) {
 	})
 }
 
-// The look at the queue is part of the waiting: WithWait bounds both together.
-func TestLookAtTheQueueIsPartOfTheWait(t *testing.T) {
-	const wait = time.Second
-	for what, answer := range map[string]time.Duration{
-		"the look ends in time": wait / 4,
-		"the wait ends first":   wait * 3 / 4,
-	} {
-		t.Run(what, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := memdriver.New()
-				there := holdfast.Open(store)
-				here := holdfast.Open(slow{store, answer}, holdfast.WithMaxWaiters(1), holdfast.WithWait(wait))
-				defer func() { require.NoError(t, errors.Join(here.Close(), there.Close())) }()
-				held, err := there.Mutex("x").Lease(t.Context())
-				require.NoError(t, err)
-				began := time.Now()
-				_, err = here.Mutex("x").Lease(t.Context())
-				require.ErrorIs(t, err, context.DeadlineExceeded)
-				assert.Equal(t, wait, time.Since(began))
-				require.NoError(t, held.Release(t.Context()))
-			})
+// Of a crowd that comes at one moment as many wait as may, and the rest is turned away at once.
+func TestCrowdDoesNotOverfillTheQueue(t *testing.T) {
+	const bound, crowd = 5, 250
+	s := redistest.Real(t)
+	var clients []*holdfast.Client
+	for range 2 {
+		clients = append(clients, holdfast.New(s.Client(t), holdfast.WithPrefix(s.Prefix()), holdfast.WithMaxWaiters(bound)))
+	}
+	held, err := clients[0].Mutex("x").Lease(t.Context())
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var crowds sync.WaitGroup
+	turned, start := make(chan error, crowd), make(chan struct{})
+	for i := range crowd {
+		crowds.Go(func() {
+			<-start
+			if _, err := clients[i%2].Mutex("x").Lease(ctx); ctx.Err() == nil {
+				turned <- err
+			}
 		})
+	}
+	close(start)
+	for range crowd - bound {
+		select {
+		case err := <-turned:
+			require.ErrorIs(t, err, holdfast.ErrQueueFull)
+			require.ErrorIs(t, err, holdfast.ErrLocked)
+		case <-time.After(lab.Soon):
+			require.FailNow(t, "more wait than may")
+		}
+	}
+	info, err := clients[0].Mutex("x").Inspect(t.Context())
+	require.NoError(t, err)
+	assert.Len(t, info.Queue, bound, "and no fewer")
+	cancel()
+	crowds.Wait()
+	assert.Empty(t, turned)
+	require.NoError(t, held.Release(t.Context()))
+	for _, c := range clients {
+		require.NoError(t, c.Close())
 	}
 }
 
-// slow is a driver that takes its time for each answer.
-type slow struct {
+// A store can take a waiter for dead, and give its place to another. A waiter that is alive comes
+// back, and is not turned away although the queue is full by then.
+func TestWaiterThatWasLetInIsNotTurnedAwayLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &forgetful{Driver: memdriver.New()}
+		there, here := holdfast.Open(store.Driver), holdfast.Open(store, holdfast.WithMaxWaiters(1))
+		defer func() { require.NoError(t, errors.Join(here.Close(), there.Close())) }()
+		held, err := there.Mutex("x").Lease(t.Context())
+		require.NoError(t, err)
+		order := make(chan string, 2)
+		wait := func(who string, c *holdfast.Client) {
+			l, err := c.Mutex("x").Lease(t.Context())
+			if assert.NoError(t, err, who) {
+				order <- who
+				assert.NoError(t, l.Release(t.Context()))
+			}
+		}
+		go wait("the waiter", here)
+		synctest.Wait()
+		require.NoError(t, store.Release(t.Context(), store.asked.Load().(driver.Lease)), "its place")
+		go wait("another", there)
+		time.Sleep(5 * time.Second) // a heartbeat, and half
+		require.NoError(t, held.Release(t.Context()))
+		assert.Equal(t, "another", <-order)
+		assert.Equal(t, "the waiter", <-order)
+	})
+}
+
+// forgetful knows who has asked last.
+type forgetful struct {
 	*memdriver.Driver
-	answer time.Duration
+	asked atomic.Value
 }
 
-func (s slow) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, error) {
-	defer time.Sleep(s.answer)
-	return s.Driver.Acquire(ctx, r)
-}
-
-func (s slow) Inspect(ctx context.Context, k driver.Kind, name string) (driver.Info, error) {
-	defer time.Sleep(s.answer)
-	return s.Driver.Inspect(ctx, k, name)
+func (f *forgetful) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, error) {
+	f.asked.Store(driver.Lease{Kind: r.Kind, Name: r.Name, Token: r.Token, TTL: r.TTL})
+	return f.Driver.Acquire(ctx, r)
 }
 
 // counting counts asks of the store.
@@ -313,4 +459,21 @@ func (h counting) AcquireHook(next holdfast.AcquireFunc) holdfast.AcquireFunc {
 		defer func() { h.asked.Add(int64(op.Asked)) }()
 		return next(ctx, op)
 	}
+}
+
+// The context for f ends with that of the caller. What bounds the hold goes on until f returns.
+func TestMaxHoldCountsAlthoughTheContextOfDoHasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := holdfast.Open(memdriver.New(), holdfast.WithMaxHold(time.Minute))
+		ctx, cancel := context.WithCancel(t.Context())
+		err := c.Mutex("x").Do(ctx, func(ctx context.Context) error {
+			cancel()
+			<-ctx.Done()
+			time.Sleep(2 * time.Minute)
+			return nil
+		})
+		require.ErrorIs(t, err, holdfast.ErrLost)
+		require.ErrorIs(t, err, holdfast.ErrHeldTooLong)
+		require.NoError(t, c.Close())
+	})
 }

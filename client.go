@@ -109,11 +109,12 @@ func (c *Client) options(cfg config) *local.Options {
 }
 
 // reconnected logs once that waiters poll because the store passes no messages on. All
-// works, so nobody would look for the cause of slow hand-overs.
+// works, so nobody would look for the cause of slow hand-overs. The remedy differs from store to
+// store, so the doctor names it.
 func (c *Client) reconnected(reason string) {
 	if reason == "mute" && !c.mute.Swap(true) {
 		go c.config.options.Log().Warn("holdfast: no news of locks comes in, so waiters ask every 50 to 250 ms; " +
-			"grant +subscribe and +publish on channels with the prefix of the keys, and allow PUBLISH in scripts")
+			"holdfast doctor tells why")
 	}
 }
 

@@ -28,7 +28,7 @@ var (
 	ErrHeldTooLong = local.ErrHeldTooLong // "held for as long as WithMaxHold allows"
 	// ErrQueueFull says that as many wait for a lock as [WithMaxWaiters] allows. The error
 	// also matches ErrLocked.
-	ErrQueueFull error = &session.Sentinel{Kind: "queue_full", Text: "too many wait"}
+	ErrQueueFull = claim.ErrQueueFull // "too many wait"
 	// ErrNotHeld says that the lock is not held: the lease was released before.
 	ErrNotHeld = local.ErrNotHeld // "lock not held"
 	// ErrClosed says that the client is closed.
@@ -46,7 +46,8 @@ var (
 	ErrInvalidName error = &session.Sentinel{Kind: "invalid_name", Text: "name must have 1 to 512 bytes"}
 )
 
-// LockError says which operation failed on which lock. It never contains a token.
+// LockError says which operation failed on which lock. It never contains a token, but where
+// Holder is all that a store has.
 type LockError struct {
 	Op   string // such as "acquire mutex"
 	Name string // of the lock
@@ -55,7 +56,8 @@ type LockError struct {
 	// Of an error that matches ErrLocked: a holder's text, see [WithHolder], and for how
 	// long it has held the lock, unless somebody else has got it since the store last told.
 	// Of several holders it is any. Empty and 0 if the store does not tell: those on Redis
-	// and in memory do.
+	// and in memory do. The old forms on Redis keep no text and no time. So driver/setnx,
+	// getset and redisson tell what is in the key instead, such as a token, and 0.
 	Holder  string
 	HeldFor time.Duration
 }

@@ -299,6 +299,7 @@ var (
 
 // hooked gets a hold through the hooks.
 func (h *handle) hooked(ctx context.Context, hooks *hooks, lock *local.Lock, w local.Want) (*local.Hold, error) {
+	w.Within = false // hooks see the lease
 	c := &call{handle: h, lock: lock, want: w}
 	c.op = AcquireOp{
 		Kind: h.kind, Name: h.name, Shared: w.Shared, Weight: w.Weight, Wait: w.Wait, TTL: w.Options.TTL,
@@ -333,10 +334,7 @@ func (c *call) acquire(ctx context.Context, op *AcquireOp) (*Lease, error) {
 			return lease, tag
 		}
 	}
-	held, err := c.handle.admit(ctx, c.lock, &w)
-	if held == nil && err == nil {
-		held, err = c.lock.Acquire(ctx, &w)
-	}
+	held, err := c.lock.Acquire(ctx, &w)
 	op.note(w.Report)
 	op.count(w.Report)
 	if err != nil {
@@ -390,7 +388,10 @@ func over(ctx context.Context) error {
 
 // NameHook returns a hook for the program's own Redis client that names the spans of this
 // library's scripts. It replaces "evalsha" by a name such as "holdfast.mutex.acquire", and
-// sets the attribute db.stored_procedure.name. Use it with redisotel, and add it after
+// sets the attribute db.stored_procedure.name. The name is "holdfast.", what the script is for, and
+// what it does. The former is the kind of a lock, "locks" where one call is for many, as in
+// "holdfast.locks.acquire", "wake" for "holdfast.wake.ping", by which a client that waits learns
+// whether news reaches it, or another driver: "setnx", "getset" or "redisson". Use it with redisotel, and add it after
 // redisotel's hook, for it must run within that span:
 //
 //	redisotel.InstrumentTracing(rdb)

@@ -6,6 +6,7 @@ import (
 	"math"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -31,16 +32,25 @@ const (
 
 func allocations(t *testing.T, hooks ...holdfast.Hook) float64 {
 	t.Helper()
-	locks := lab.WithPuppet(t, lab.Puppet{}, hooks...)
-	mu := locks.Mutex("x")
-	least := math.Inf(1) // the race detector empties pools now and then, and that counts
-	for range 10 {
-		least = min(least, testing.AllocsPerRun(100, func() {
-			l, err := mu.Lease(context.Background())
-			require.NoError(t, err)
-			require.NoError(t, l.Release(context.Background()))
-		}))
-	}
+	return least(t, func(mu *holdfast.Mutex) {
+		l, err := mu.Lease(context.Background())
+		require.NoError(t, err)
+		require.NoError(t, l.Release(context.Background()))
+	}, hooks...)
+}
+
+// least returns how many allocations f makes with a mutex of a store that answers at once,
+// which virtual time makes certain: a client waits in another way for a slow one. The race
+// detector empties pools now and then, so it is the least of many runs.
+func least(t *testing.T, f func(mu *holdfast.Mutex), hooks ...holdfast.Hook) float64 {
+	t.Helper()
+	least := math.Inf(1)
+	synctest.Test(t, func(t *testing.T) {
+		mu := lab.WithPuppet(t, lab.Puppet{}, hooks...).Mutex("x")
+		for range 10 {
+			least = min(least, testing.AllocsPerRun(100, func() { f(mu) }))
+		}
+	})
 	return least
 }
 
@@ -53,8 +63,9 @@ func TestHooksCostLittle(t *testing.T) {
 		holdfast.WithTracerProvider(noop.NewTracerProvider()), holdfast.WithMeterProvider(metricnoop.NewMeterProvider())))
 	t.Logf("no hook %v, one that is not interested %v, one %v, three %v, tracing without an SDK %v", none, base, one, three, tracing)
 	assert.LessOrEqual(t, base-none, float64(hookCost))
-	assert.Equal(t, base, one, "a hook costs nothing but what it does")
-	assert.Equal(t, one, three)
+	// Nothing, but for what the race detector takes from pools, which differs from run to run.
+	assert.InDelta(t, base, one, 1, "a hook costs nothing but what it does")
+	assert.InDelta(t, one, three, 1)
 	assert.LessOrEqual(t, tracing-none, float64(hookCost+tracingCost))
 }
 
@@ -64,8 +75,7 @@ func TestHooksCostLittle(t *testing.T) {
 // it can be more where the race detector empties pools, or an Unlock sets a timer.
 func TestNoHooksCostNothing(t *testing.T) {
 	assert.LessOrEqual(t, allocations(t), 8.)
-	mu := lab.WithPuppet(t, lab.Puppet{}).Mutex("x")
-	assert.LessOrEqual(t, testing.AllocsPerRun(200, func() {
+	assert.LessOrEqual(t, least(t, func(mu *holdfast.Mutex) {
 		mu.Lock()
 		mu.Unlock()
 	}), 10.)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -192,14 +193,22 @@ func (l *Lease) Detach(ctx context.Context) (token string, err error) {
 }
 
 // do is Do of every primitive.
-func do(ctx context.Context, acquire func(context.Context) (*Lease, error), f func(context.Context) error) (err error) {
-	l, err := acquire(ctx)
+func (h *handle) do(ctx context.Context, w local.Want, f func(context.Context) error) (err error) {
+	w.Within = true
+	l, err := h.lease(ctx, w, "acquire")
 	if err != nil {
 		return err
 	}
+	within := l.hold().Within()
+	if within == nil {
+		// f shall also see values that a hook has put into the lease's context, such as a span.
+		within = l.WithContext(leasectx.Merged(ctx, l.Context()))
+	}
 	defer func() {
-		var released error
-		end := l.Err()
+		var released, end error
+		if within.Err() != nil {
+			end = l.Err()
+		}
 		if hooks := l.client().hooks.Load(); hooks != nil {
 			released = hooks.surely(l, ctx, 0, (*local.Hold).Release)
 		} else {
@@ -212,8 +221,7 @@ func do(ctx context.Context, acquire func(context.Context) (*Lease, error), f fu
 			err = fmt.Errorf("%w; %w", err, released)
 		}
 	}()
-	// f shall also see values that a hook has put into the lease's context, such as a span.
-	return f(l.WithContext(leasectx.Merged(ctx, l.Context())))
+	return f(within)
 }
 
 // hold returns what is behind the lease. It panics if nothing is, as with the lease of a
@@ -276,7 +284,11 @@ func All(ctx context.Context, locks ...*Mutex) (*Leases, error) {
 		lease, err := locks[i].Lease(ctx)
 		if err != nil {
 			s.order = order[:n]
-			_ = s.Release(ctx)
+			if ctx.Err() != nil { // nobody waits for what is undone, as in Lease
+				go s.Release(ctx)
+			} else {
+				_ = s.Release(ctx)
+			}
 			return nil, err
 		}
 		s.all[i] = lease
@@ -318,12 +330,15 @@ func (s *Leases) Err() error {
 	return nil
 }
 
-// Release gives up all locks as [Lease.Release] does, the last one that was taken first. If
-// that fails for some, it returns their errors in one.
+// Release gives up all locks at once, each as [Lease.Release] does. If that fails for some,
+// it returns their errors in one. Hooks are called for all of them at the same time, on other
+// goroutines.
 func (s *Leases) Release(ctx context.Context) error {
+	errs := make([]error, len(s.order))
+	<-together(len(s.order), func(n int) { errs[n] = s.all[s.order[n]].Release(ctx) })
 	var failed error
-	for _, i := range slices.Backward(s.order) {
-		switch err := s.all[i].Release(ctx); {
+	for _, err := range slices.Backward(errs) {
+		switch {
 		case failed == nil:
 			failed = err
 		case err != nil:
@@ -331,4 +346,20 @@ func (s *Leases) Release(ctx context.Context) error {
 		}
 	}
 	return failed
+}
+
+// together calls f with 0 to n-1, all at the same time, and returns a channel that is closed
+// when all calls have returned. One after the other would take the time of a store that does
+// not answer once for each.
+func together(n int, f func(int)) <-chan struct{} {
+	done := make(chan struct{})
+	var left sync.WaitGroup
+	for i := range n {
+		left.Go(func() { f(i) })
+	}
+	go func() {
+		left.Wait()
+		close(done)
+	}()
+	return done
 }

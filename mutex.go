@@ -79,7 +79,7 @@ func (m *Mutex) TryLease(ctx context.Context) (*Lease, error) {
 // panics. The context for f ends when ctx ends or the lock is lost. If the lock is lost,
 // the error matches [ErrLost], whatever f returned.
 func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context) error) error {
-	return do(ctx, m.Lease, f)
+	return m.do(ctx, local.Want{Wait: true}, f)
 }
 
 // Inspect says who holds the lock and who waits, as the store sees it now. Transient errors
@@ -123,10 +123,10 @@ func (m *Mutex) TryLock() bool { return m.lock(false, false) }
 // Unlock unlocks what Lock or TryLock has locked, in any goroutine and by any handle. It
 // panics if nothing is locked. It never touches a hold made with Lease.
 //
-// Unlock waits for the store at most 1 s, and then finishes in the background. If the store
-// falls silent in the middle of a burst of commands, one Unlock may wait for as long as the
-// Redis client's ReadTimeout. If Redis cannot be told at all, the log says so, and the lock
-// stays taken until its TTL has passed.
+// Unlock waits for the store at most 1 s, and then finishes in the background. There is one
+// exception: if the store has answered in the last 50 ms, and is silent from then on, Unlock
+// may wait for as long as the Redis client's ReadTimeout. If Redis cannot be told at all, the
+// log says so, and the lock stays taken until its TTL has passed.
 func (m *Mutex) Unlock() {
 	if !m.unlock(false) {
 		panic(fmt.Sprintf("holdfast: unlock of unlocked mutex %q", m.name))
@@ -144,6 +144,7 @@ type handle struct {
 	kind   driver.Kind
 	name   string
 	config *config
+	kept   local.Kept // of the lock
 }
 
 func (c *Client) handle(k driver.Kind, name string, opts []LockOption) handle {
@@ -196,6 +197,9 @@ func (h *handle) lock(shared, wait bool) bool {
 	if err := h.invalid(); err != nil {
 		h.misuse(err)
 	}
+	if !shared && h.c.hooks.Load() == nil && h.kept.Again(h.config.hold) {
+		return true
+	}
 	ctx := context.Background()
 	if !wait {
 		var cancel context.CancelFunc
@@ -207,7 +211,7 @@ func (h *handle) lock(shared, wait bool) bool {
 		w.Patience = h.config.wait
 	}
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		lock, hooks := h.c.locks.Ref(h.id(shared)), h.c.hooks.Load()
+		lock, hooks := h.c.locks.Ref(h.id(shared), &h.kept), h.c.hooks.Load()
 		grouped := shared && hooks == nil && w.Options.Grouped()
 		if grouped && lock.JoinReaders(&w) {
 			return true
@@ -248,7 +252,7 @@ func (h *handle) lock(shared, wait bool) bool {
 
 // unlock undoes what lock has done, and reports whether there is anything to undo.
 func (h *handle) unlock(shared bool) bool {
-	held, ok := h.client().locks.TakeBack(h.id(shared), shared)
+	held, ok := h.client().locks.TakeBack(h.id(shared), &h.kept, shared)
 	if held == nil {
 		return ok
 	}
@@ -277,58 +281,18 @@ func (h *handle) lease(ctx context.Context, w local.Want, verb string) (*Lease, 
 	if err := h.invalid(); err != nil {
 		return nil, h.fail(verb, err)
 	}
-	w.Options, w.Patience = h.config.hold, h.config.wait
-	lock := h.c.locks.Ref(h.id(w.Shared || w.From != nil))
+	w.Options, w.Patience, w.MaxWaiters = h.config.hold, h.config.wait, h.config.maxWaiters
+	lock := h.c.locks.Ref(h.id(w.Shared || w.From != nil), &h.kept)
 	defer lock.Unref()
 	if hooks := h.c.hooks.Load(); hooks != nil {
 		held, err := h.hooked(ctx, hooks, lock, w)
 		return (*Lease)(held), err
 	}
-	held, err := h.admit(ctx, lock, &w)
-	if held == nil && err == nil {
-		held, err = lock.Acquire(ctx, &w)
-	}
+	held, err := lock.Acquire(ctx, &w)
 	if err != nil {
 		return nil, h.fail(verb, err)
 	}
 	return (*Lease)(held), nil
-}
-
-// admit turns a caller away if as many wait for the lock as [WithMaxWaiters] allows. It returns
-// a hold if nobody is in the way. If it returns neither that nor an error, the caller may wait.
-//
-// It looks at the queue before it waits. The wrong version looks once it stands in the
-// queue itself. Of a crowd that comes at one moment, each then sees the others and leaves.
-func (h *handle) admit(ctx context.Context, lock *local.Lock, w *local.Want) (*local.Hold, error) {
-	if h.config.maxWaiters == 0 || !w.Wait || w.Sync || w.From != nil {
-		return nil, nil
-	}
-	began, try := time.Now(), *w
-	try.Wait = false
-	held, locked := lock.Acquire(ctx, &try)
-	if locked == nil {
-		return held, nil
-	}
-	if errors.Is(locked, ErrLocked) {
-		look := ctx
-		if w.Patience > 0 {
-			var cancel context.CancelFunc
-			look, cancel = context.WithDeadline(ctx, began.Add(w.Patience))
-			defer cancel()
-		}
-		info, err := h.inspect(look)
-		if err != nil {
-			return nil, err
-		}
-		if n := len(info.Queue); n >= h.config.maxWaiters {
-			return nil, fmt.Errorf("%w: %d: %w", ErrQueueFull, n, locked)
-		}
-	}
-	// Any other error may be transient. If not, it comes again.
-	if w.Patience > 0 {
-		w.Patience = max(1, w.Patience-time.Since(began))
-	}
-	return nil, nil
 }
 
 // fatal reports whether an error is one that forms without an error cannot live with.

@@ -27,7 +27,7 @@ type config struct {
 	wait    time.Duration  // 0: as long as the context allows
 	prefix  string
 
-	maxWaiters int   // 0: as many as there are
+	maxWaiters int64 // 0: as many as there are
 	batch      *bool // nil: unless there is a tracing hook
 }
 
@@ -109,7 +109,8 @@ func WithMaxHold(d time.Duration) LockOption {
 // two ticks. It is measured on the store, where the lock stays although this process ends.
 // The lock is free, and the first waiter gets it, at most half a second after d. Until then
 // Inspect shows this process as the holder, with a fence that no lease has; ForceUnlock
-// frees the lock. Permits of a Semaphore that are given up in part are free at once. A holder
+// frees the lock. If the store cannot be told before the lease is over, the lock is free early:
+// [Lease.Release] returns [ErrLost], and the log says so. Permits of a Semaphore that are given up in part are free at once. A holder
 // that crashes, or loses the lease, keeps the lock for no longer than its TTL: another may
 // then do the job again. Goroutines of one client do not pass the lock on.
 //
@@ -127,18 +128,22 @@ func WithMinHold(d time.Duration) LockOption {
 // return at once an error that matches [ErrQueueFull] and [ErrLocked]. So callers that would
 // wait for too long can be turned away while there is still time.
 //
-// The bound is approximate. Callers that come at one moment do not see each other, so a few
-// more may wait. A caller that has to wait first looks at the queue, which takes two more
-// trips to the store. All callers wait in the store's queue, as with [WithStrictFIFO]. The
-// option does not apply to [Mutex.Lock], which cannot fail. If the store cannot show its
-// queue, being no [driver.Inspector], the error of a caller that would have to wait matches
-// [errors.ErrUnsupported]; a store without a queue turns nobody away. WithMaxWaiters panics
-// if n is below 1. The default is no bound.
+// The store counts all that wait, those of other clients and without a bound too, in the
+// step in which a caller joins them. So of a crowd that comes at one moment n wait. All
+// callers wait in the store's queue, as with [WithStrictFIFO]. Two kinds of waiter may make
+// a difference. One that was let in and then taken for dead comes back to the queue, even if
+// that is full. One that crashed counts until the store finds it dead, within 2/3 of its TTL
+// while the queue is short. On Redis a place counts as part of the queue until those before
+// it are gone; of a queue of more than 8 places only 8 are searched for each caller.
+//
+// With driver/redlock the first server that answers decides. The option does not apply to
+// [Mutex.Lock], which cannot fail. A store without a queue turns nobody away. WithMaxWaiters
+// panics if n is below 1. The default is no bound.
 func WithMaxWaiters(n int) LockOption {
 	if n < 1 {
 		panic(fmt.Sprintf("holdfast: at most %d waiters, must be at least 1", n))
 	}
-	return lockOption(func(c *config) { c.maxWaiters, c.options.Strict = n, true })
+	return lockOption(func(c *config) { c.maxWaiters, c.options.Strict = int64(n), true })
 }
 
 // WithReentrancy lets a lock be acquired again with a context that comes from a lease on
@@ -222,12 +227,13 @@ func WithStrictFIFO() LockOption {
 	return lockOption(func(c *config) { c.options.Strict = true })
 }
 
-// WithLinger keeps the lock for this process for d after it was unlocked, unless another
-// process waits for it. To lock it again then takes no command. If another process asks, it
-// gets the lock after two trips to Redis. If the message that tells of it is lost, it gets
-// the lock at the next renewal at the latest. If this process crashes, the lock is free
-// after its TTL, as if it had been held. Meanwhile Inspect shows this process as the
-// holder, and TryLock in other processes fails.
+// WithLinger keeps the lock for this process for up to d after it was unlocked, unless another
+// process waits for it. To lock it again then takes no command. After a Lock that took none, d
+// counts from that Lock, so a long hold takes from it. If another process asks, it gets the
+// lock after two trips to Redis. If the message that tells of it is lost, it gets the lock at
+// the next renewal at the latest. If this process crashes, the lock is free after its TTL, as
+// if it had been held. Meanwhile Inspect shows this process as the holder, and TryLock in other
+// processes fails.
 //
 // WithLinger applies to [Mutex], and to [RWMutex] for writing. It does nothing for locks
 // with [WithoutRenewal] or [WithStrictFIFO]. Nor does it on a store that does not tell when
@@ -283,8 +289,8 @@ func WithPrefix(prefix string) Option {
 }
 
 // WithPipelining says whether locks of many goroutines are acquired and released together: up
-// to 64 in one call of a script, each handled by itself, and up to three calls at a time.
-// That happens while more than 8 calls are under way. A caller on its own waits for nobody.
+// to 64 in one call of a script, each handled by itself. Goroutines gather while such a call is
+// under way; if the server is far, up to 16 are. A caller on its own waits for nobody.
 // It is for a [redis.Client] or a failover client, not for a Cluster. Switch it off if the
 // client talks to a proxy that spreads keys over several servers, such as Envoy or twemproxy:
 // such a call has keys of many locks, and a proxy may look at the first one only.

@@ -62,12 +62,12 @@ func (rw *RWMutex) TryRLease(ctx context.Context) (*Lease, error) {
 
 // Do calls f with the lock held for writing, as [Mutex.Do] does.
 func (rw *RWMutex) Do(ctx context.Context, f func(ctx context.Context) error) error {
-	return do(ctx, rw.Lease, f)
+	return rw.do(ctx, local.Want{Wait: true}, f)
 }
 
 // RDo calls f with the lock held for reading, as [Mutex.Do] does.
 func (rw *RWMutex) RDo(ctx context.Context, f func(ctx context.Context) error) error {
-	return do(ctx, rw.RLease, f)
+	return rw.do(ctx, local.Want{Shared: true, Wait: true}, f)
 }
 
 // Inspect says who holds the lock and who waits, as [Mutex.Inspect] does.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/local"
@@ -76,7 +77,7 @@ func (s *Semaphore) TryLease(ctx context.Context, n int64) (*Lease, error) {
 
 // Do calls f with n permits held, as [Mutex.Do] does with a lock.
 func (s *Semaphore) Do(ctx context.Context, n int64, f func(ctx context.Context) error) error {
-	return do(ctx, func(ctx context.Context) (*Lease, error) { return s.Lease(ctx, n) }, f)
+	return s.do(ctx, s.want(n, true), f)
 }
 
 // Resize sets the limit, and lets the waiters in that now fit. The new limit is in force,
@@ -141,7 +142,7 @@ func (s *Semaphore) deposit(l *Lease, err error) error {
 	if err != nil {
 		return err
 	}
-	lock := s.c.locks.Ref(s.base())
+	lock := s.c.locks.Ref(s.base(), &s.kept)
 	if !lock.Deposit((*local.Hold)(l)) {
 		lock.Unref()
 		return s.fail("acquire", ErrClosed)
@@ -152,25 +153,35 @@ func (s *Semaphore) deposit(l *Lease, err error) error {
 // Release gives back n of the permits that this client holds by Acquire or TryAcquire, in
 // whatever portions it got them. If n is negative or more than the client holds, Release
 // panics and changes nothing. It never touches permits held with Lease. It waits for the
-// store as [Mutex.Unlock] does.
+// store as [Mutex.Unlock] does. If the permits were got in several portions, hooks are called for
+// these at the same time, on other goroutines.
 func (s *Semaphore) Release(n int64) {
 	if n < 0 {
 		panic(fmt.Sprintf("holdfast: semaphore %q: release of %d permits", s.name, n))
 	}
-	parts, ok := s.client().locks.TakeBackSome(s.base(), n)
+	parts, ok := s.client().locks.TakeBackSome(s.base(), &s.kept, n)
 	if !ok {
 		panic(fmt.Sprintf("holdfast: semaphore %q: released more than held", s.name))
 	}
-	hooks := s.c.hooks.Load()
-	for _, p := range parts {
-		run := (*local.Hold).ReleaseBriefly
-		if p.Left > 0 {
-			run = func(h *local.Hold, ctx context.Context) error { return h.ReleasePart(ctx, p.Left) }
-		}
-		if hooks != nil {
-			_ = hooks.surely((*Lease)(p.Hold), context.WithoutCancel(p.Hold.Context()), p.Left, run)
-		} else {
-			_ = run(p.Hold, p.Hold.Values())
-		}
+	if len(parts) == 1 { // mostly
+		s.releasePart(parts[0])
+		return
+	}
+	select {
+	case <-together(len(parts), func(i int) { s.releasePart(parts[i]) }):
+	case <-time.After(tryWait):
+	}
+}
+
+// releasePart gives up what was taken from one hold.
+func (s *Semaphore) releasePart(p local.Part) {
+	run := (*local.Hold).ReleaseBriefly
+	if p.Left > 0 {
+		run = func(h *local.Hold, ctx context.Context) error { return h.ReleasePart(ctx, p.Left) }
+	}
+	if hooks := s.c.hooks.Load(); hooks != nil {
+		_ = hooks.surely((*Lease)(p.Hold), context.WithoutCancel(p.Hold.Context()), p.Left, run)
+	} else {
+		_ = run(p.Hold, p.Hold.Values())
 	}
 }

@@ -47,7 +47,7 @@ func TestScriptsRunTheCommandsInTheDocumentOfTheProtocol(t *testing.T) {
 		var names []string
 		for log.Scan() && !strings.Contains(log.Text(), `"done"`) {
 			_, command, ok := strings.Cut(log.Text(), ` lua] "`)
-			if ok && !strings.HasSuffix(command, ` "ping"`) { // which clients that wait send now and then
+			if ok && !strings.Contains(command, ` "ping `) { // which clients that wait send now and then
 				name, _, _ := strings.Cut(command, `"`)
 				names = append(names, strings.ToUpper(name))
 			}

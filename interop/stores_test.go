@@ -77,7 +77,7 @@ func TestAbilitiesInTheDocumentOfStoresAreThoseOfTheDrivers(t *testing.T) {
 	insists := func(folder, ability string) bool {
 		source, err := os.ReadFile("../driver/" + folder + "/conformance_test.go")
 		require.NoError(t, err)
-		return regexp.MustCompile(`abilities = \[\]drivertest\.Ability\{[^}]*drivertest\.` + ability + `\b`).Match(source)
+		return regexp.MustCompile(`(?i)abilities(?: =|:) +\[\]drivertest\.Ability\{[^}]*drivertest\.` + ability + `\b`).Match(source)
 	}
 	has := func(store, ability string) bool {
 		d := stores[store].driver

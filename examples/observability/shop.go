@@ -124,7 +124,7 @@ func (s *shop) report(ctx context.Context) error {
 func (s *shop) disturb(ctx context.Context) error {
 	for {
 		listening, err := s.batch.rdb.PubSubChannels(ctx, prefix+"*").Result()
-		if err != nil || len(listening) >= 2*2 { // each has two
+		if err != nil || len(listening) >= 2 {
 			s.web1.wire.cut()
 			return err
 		}
