@@ -160,33 +160,36 @@ func TestUnlockWhileAPasswordIsChangedReachesRedisAfterIt(t *testing.T) {
 // The time of a lease can run out while the store keeps the caller of Release waiting. The
 // holder had stopped before, so nothing was lost.
 func TestLeaseThatRunsOutWhileItIsReleasedWasNotLost(t *testing.T) {
-	withReluctant(t, func(t *testing.T, r *reluctant, c, other *holdfast.Client, log *lab.Log) {
-		calls := map[string]func() error{
-			"Release": func() error {
-				lease, err := c.Mutex("x").Lease(t.Context())
-				require.NoError(t, err)
-				return lease.Release(t.Context())
-			},
-			"Do": func() error {
-				return c.Mutex("x").Do(t.Context(), func(context.Context) error { return nil })
-			},
-		}
-		for name, call := range calls {
-			// A release that hangs is repeated beside. All hang until the store has ended the lease.
-			var hangs atomic.Bool
-			ended := make(chan struct{})
-			r.before = func(driver.Lease) {
-				if !hangs.Swap(true) {
-					other.Mutex("x").Lock()
-					close(ended)
-				}
-				<-ended
+	for name, call := range map[string]func(ctx context.Context, mu *holdfast.Mutex) error{
+		"Release": func(ctx context.Context, mu *holdfast.Mutex) error {
+			lease, err := mu.Lease(ctx)
+			if err != nil {
+				return err
 			}
-			require.NoError(t, call(), name)
-			other.Mutex("x").Unlock()
-		}
-		require.Empty(t, log.String())
-	})
+			return lease.Release(ctx)
+		},
+		"Do": func(ctx context.Context, mu *holdfast.Mutex) error {
+			return mu.Do(ctx, func(context.Context) error { return nil })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withReluctant(t, func(t *testing.T, r *reluctant, c, other *holdfast.Client, log *lab.Log) {
+				// A release that hangs is repeated beside. All hang until the store has ended the lease.
+				var hangs atomic.Bool
+				ended := make(chan struct{})
+				r.before = func(driver.Lease) {
+					if !hangs.Swap(true) {
+						other.Mutex("x").Lock()
+						close(ended)
+					}
+					<-ended
+				}
+				require.NoError(t, call(t.Context(), c.Mutex("x")))
+				other.Mutex("x").Unlock()
+				require.Empty(t, log.String())
+			})
+		})
+	}
 }
 
 // The release of a lock that was taken away is a loss, also if nobody knew of that here.
