@@ -269,9 +269,14 @@ func (r *Releaser) send() error {
 	case r.instead != nil:
 		send = r.instead
 	}
+	return send(r.ctx, r.now())
+}
+
+// now returns the lease as it is given up now. Asks of its token may still be under way.
+func (r *Releaser) now() driver.Lease {
 	lease := r.lease
 	lease.Unsettled = r.c.uncertain.Load() > 0
-	return send(r.ctx, lease)
+	return lease
 }
 
 // judge looks at the answer to an attempt. If it is final, err is the result. That is
@@ -312,7 +317,7 @@ func (r *Releaser) settle() {
 	if r.part == nil {
 		r.c.settled.Store(true)
 		if r.c.straggled.Swap(false) {
-			_ = r.c.s.Driver.Release(r.ctx, r.lease)
+			_ = r.c.s.Driver.Release(r.ctx, r.now())
 		}
 	}
 }

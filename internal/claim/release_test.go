@@ -136,6 +136,33 @@ func TestStragglingAskHasTheReleaseRepeated(t *testing.T) {
 	})
 }
 
+// Of several asks under way, one that is answered late has the release repeated. The others
+// must find that the token was given up.
+func TestRepeatedReleaseSaysThatOtherAsksMayStillArrive(t *testing.T) {
+	alone(t, true, func(t *testing.T, s *store, c *claimant) {
+		hangs := make(chan struct{})
+		s.release = func(int) error { <-hangs; return driver.ErrTransient }
+		ctx, cancel := context.WithCancel(t.Context())
+		w := c.wait(ctx)
+		first, heartbeat := <-s.Asks, <-s.Asks
+		cancel()
+		require.True(t, w.returned())
+		c.s.Grow()
+		c.Withdraw(context.Background())
+		c.s.Done()
+		synctest.Wait()
+		first.Granted(1)
+		time.Sleep(2 * ttl)
+		released := s.Released()
+		close(hangs)
+		heartbeat.Answer <- lab.Result{Err: driver.ErrTransient}
+		require.Len(t, released, 4, "three hang, and the one that the late answer asks for")
+		for _, l := range released {
+			require.True(t, l.Unsettled)
+		}
+	})
+}
+
 // News of a loss and of others that wait reaches the holder as long as it listens.
 func TestHolderHearsOfItsLossAndOfOthers(t *testing.T) {
 	alone(t, true, func(t *testing.T, s *store, c *claimant) {

@@ -19,8 +19,10 @@ type distant struct {
 
 	fail func(format string, args ...any)
 
-	gone     sync.Map // tokens that want no more news
-	released sync.Map // tokens whose release the store has carried out
+	gone sync.Map // tokens that want no more news
+
+	order    sync.Mutex      // of asks and releases that arrive in the same moment
+	released map[string]bool // tokens whose release the store has carried out
 }
 
 var (
@@ -76,8 +78,10 @@ func (d *distant) done(do func() error) error {
 
 func (d *distant) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, error) {
 	return call(d, func() (driver.Grant, error) {
+		d.order.Lock()
+		defer d.order.Unlock()
 		g, err := d.Driver.Acquire(context.Background(), d.hear(r))
-		if _, released := d.released.Load(r.Token); released && err == nil && g.Status == driver.Granted {
+		if d.released[r.Token] && err == nil && g.Status == driver.Granted {
 			d.fail("an ask that came after its release took %s for nobody", r.Name)
 		}
 		return g, err
@@ -118,7 +122,9 @@ func (d *distant) Renew(_ context.Context, leases []driver.Lease) []error {
 func (d *distant) Release(_ context.Context, l driver.Lease) error {
 	d.gone.Store(l.Token, true)
 	return d.done(func() error {
-		d.released.Store(l.Token, true)
+		d.order.Lock()
+		defer d.order.Unlock()
+		d.released[l.Token] = true
 		return d.Driver.Release(context.Background(), l)
 	})
 }

@@ -346,7 +346,9 @@ type memoryStore struct {
 func newMemoryStore(w *world) store { return &memoryStore{w, memdriver.New(), w.weather} }
 
 func (s *memoryStore) open(p *process, options []holdfast.Option) (*holdfast.Client, func()) {
-	return holdfast.Open(&distant{Driver: s.driver, process: p, weather: s.weather, fail: s.world.fail}, options...), func() {}
+	return holdfast.Open(&distant{
+		Driver: s.driver, process: p, weather: s.weather, fail: s.world.fail, released: map[string]bool{},
+	}, options...), func() {}
 }
 
 func (s *memoryStore) left(kinds map[string]driver.Kind) string {
