@@ -461,7 +461,7 @@ func (h counting) AcquireHook(next holdfast.AcquireFunc) holdfast.AcquireFunc {
 	}
 }
 
-// The context for f ends with that of the caller. What bounds the hold goes on until f returns.
+// The context for f ends with that of the caller. The bound of the hold stays until f returns.
 func TestMaxHoldCountsAlthoughTheContextOfDoHasEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := holdfast.Open(memdriver.New(), holdfast.WithMaxHold(time.Minute))

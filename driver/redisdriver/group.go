@@ -100,7 +100,7 @@ const (
 	answered      // it has the reply, or the error
 )
 
-// seat is one caller. What it is to do next is decided under mu, and its own from then on.
+// seat is one caller. Its next task is decided under mu, and its own from then on.
 type seat struct {
 	request
 	done chan struct{} // gets one when there is something to do; has room for it

@@ -81,6 +81,13 @@ func TestListAsksEveryMasterOfACluster(t *testing.T) {
 	}
 	require.Equal(t, want, listed(t, d, ""))
 
+	// The masters answer at the same time, but after an error of f nobody calls it again.
+	enough := errors.New("enough")
+	calls := 0
+	err := d.List(t.Context(), "", func(driver.Kind, string) error { calls++; return enough })
+	require.ErrorIs(t, err, enough)
+	require.Equal(t, 1, calls)
+
 	// The test would prove nothing if one node had all.
 	require.NoError(t, c.Client(t).ForEachMaster(t.Context(), func(ctx context.Context, node *redis.Client) error {
 		n, err := node.DBSize(ctx).Result()

@@ -30,7 +30,7 @@ const (
 )
 
 // answer is what a script says of a lock: a status, numbers, those that it leaves out 0, and
-// perhaps a text at the end. What the numbers are the methods know.
+// perhaps a text at the end. The methods name the numbers.
 type answer struct {
 	numbers [5]int64
 	text    string
@@ -39,8 +39,8 @@ type answer struct {
 // status is one of those above.
 func (a *answer) status() int64 { return a.numbers[0] }
 
-// acquired are the numbers of acquire. What first is depends on the status: ms after which to
-// look again, a fence, or a limit. more is said of all of them.
+// acquired are the numbers of acquire. The status tells the meaning of first: ms after which to
+// look again, a fence, or a limit. more comes with each of them.
 func (a *answer) acquired() (first int64, more bool) { return a.numbers[1], a.numbers[2] == 1 }
 
 // granted are the numbers of a grant, of acquire, extend or attach.

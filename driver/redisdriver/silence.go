@@ -40,7 +40,7 @@ type silence struct {
 
 	mu     sync.Mutex
 	took   time.Duration // what the last answer took
-	vigils vigil         // commands under way, the oldest first
+	ring   pending       // of commands under way: next is the oldest
 	timer  *time.Timer   // nil before the first command
 	set    bool
 	tried  map[*redis.Client]time.Time // when the idle connections of a node were
@@ -50,24 +50,24 @@ type silence struct {
 
 func newSilence(rdb redis.UniversalClient) *silence {
 	s := &silence{rdb: rdb, tried: map[*redis.Client]time.Time{}}
-	s.vigils.next, s.vigils.last = &s.vigils, &s.vigils
+	s.ring.next, s.ring.last = &s.ring, &s.ring
 	return s
 }
 
-// vigil watches one command. It is in a ring, in the order in which commands were written, until
-// the command is answered or overdue.
-type vigil struct {
+// pending is a command under way. It is in a ring, in the order in which commands were written,
+// until it is answered or overdue.
+type pending struct {
 	call       redisscript.Call
 	began      time.Time
-	next, last *vigil
+	next, last *pending
 }
 
 // watch begins to watch a command.
-func (s *silence) watch(call redisscript.Call) *vigil {
-	v := &vigil{call: call, began: time.Now()}
+func (s *silence) watch(call redisscript.Call) *pending {
+	v := &pending{call: call, began: time.Now()}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	v.next, v.last = &s.vigils, s.vigils.last
+	v.next, v.last = &s.ring, s.ring.last
 	v.last.next, v.next.last = v, v
 	if !s.set {
 		s.set = true
@@ -85,8 +85,8 @@ func (s *silence) wake(after time.Duration) {
 	}
 }
 
-// done ends a vigil.
-func (s *silence) done(v *vigil, answered bool) {
+// done ends the watch.
+func (s *silence) done(v *pending, answered bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.end(v)
@@ -95,8 +95,8 @@ func (s *silence) done(v *vigil, answered bool) {
 	}
 }
 
-// end takes a vigil out of the ring, if it is there. The caller holds mu.
-func (s *silence) end(v *vigil) {
+// end takes a command out of the ring, if it is there. The caller holds mu.
+func (s *silence) end(v *pending) {
 	if v.next != nil {
 		v.last.next, v.next.last = v.next, v.last
 		v.next, v.last = nil, nil
@@ -108,12 +108,12 @@ func (s *silence) look() {
 	s.mu.Lock()
 	patience := s.patience()
 	var overdue []redisscript.Call
-	for s.vigils.next != &s.vigils && time.Since(s.vigils.next.began) >= patience {
-		overdue = append(overdue, s.vigils.next.call)
-		s.end(s.vigils.next)
+	for s.ring.next != &s.ring && time.Since(s.ring.next.began) >= patience {
+		overdue = append(overdue, s.ring.next.call)
+		s.end(s.ring.next)
 	}
-	if s.set = s.vigils.next != &s.vigils; s.set {
-		s.wake(patience - time.Since(s.vigils.next.began))
+	if s.set = s.ring.next != &s.ring; s.set {
+		s.wake(patience - time.Since(s.ring.next.began))
 	}
 	s.mu.Unlock()
 	for _, call := range overdue {

@@ -171,8 +171,8 @@ func TestFenceIsOneThatAMajorityHasReserved(t *testing.T) {
 	}
 }
 
-// A repeat of an ask hears of one node more. What it has in common with another is smaller than
-// what the first answer told.
+// A repeat of an ask hears of one node more. The fences that it has in common with another are
+// smaller than the one that the first answer told.
 func TestFenceThatWasToldDoesNotGoBack(t *testing.T) {
 	nodes, d := overRanges(t, [2]int64{10, 20}, [2]int64{15, 25}, [2]int64{5, 30})
 	nodes[2].cut = true

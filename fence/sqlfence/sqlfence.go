@@ -53,10 +53,10 @@
 //   - A read-only transaction is checked, but not recorded, and locks nothing.
 //   - Transactions have to be begun with BeginTx. One that is begun by a statement of its own,
 //     such as BEGIN, is not seen, and a statement with a lease in it breaks it up or fails.
-//   - What would end the transaction is refused once it has a lease, and the error matches
-//     [errors.ErrUnsupported]: COMMIT, ROLLBACK, and in MySQL what commits implicitly, such as CREATE
-//     TABLE. It is known by its first words. What a procedure does, or a text of several
-//     statements after the first, is not seen; nor is one within IF or CASE of MariaDB. In MySQL a
+//   - A statement that would end the transaction is refused once it has a lease, and the error
+//     matches [errors.ErrUnsupported]: COMMIT, ROLLBACK, and in MySQL statements that commit
+//     implicitly, such as CREATE TABLE. It is known by its first words. Statements of a procedure
+//     are not seen, nor those after the first in one text, nor one within IF or CASE of MariaDB. In MySQL a
 //     single statement of that kind, without a transaction, is checked just before; another holder
 //     may come between.
 //   - Where the database itself ends the transaction as a statement fails, as after a deadlock in

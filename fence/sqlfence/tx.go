@@ -176,7 +176,7 @@ func (c *conn) share(ctx context.Context, f fence.Fence) error {
 }
 
 // confirm checks the fences of a query that only seemed to read, and keeps their rows until the
-// commit. What it wrote is not seen before that, so it is not too late.
+// commit. Its writes are not seen before, so it is not too late.
 func (t *tx) confirm(ctx context.Context) error {
 	c := t.conn
 	if t.mode != aloneRead || c.sql.wrote == "" {

@@ -200,8 +200,7 @@ func (h *Hold) Client() any { return h.grant.lock.r.Client }
 func (h *Hold) Grant() *Grant { return h.grant }
 
 // Release ends the hold, and gives the lock up if it was the last one. It waits for the store
-// until ctx ends, but at least 1 s. It also waits for a store that was brisk and falls silent
-// just now: what is under way on this goroutine cannot be left.
+// until ctx ends, but at least 1 s.
 func (h *Hold) Release(ctx context.Context) error {
 	r, due, err := h.leave(ctx)
 	if !due {

@@ -106,6 +106,13 @@ var clientMutants = []mutant{
 		tests: []tests{{unit, "internal/claim", "TestLateGrantIsGivenBackThoughAnotherAskWasBusy"}},
 	},
 	{
+		name: "repeated-release-settled", of: "rule 5",
+		bug:  "A release that is repeated for an answer which came late does not say that other asks may still come.",
+		file: "internal/claim/release.go",
+		old:  "Driver.Release(r.ctx, r.now())", new: "Driver.Release(r.ctx, r.lease)",
+		tests: []tests{{unit, "internal/claim", "TestRepeatedReleaseSaysThatOtherAsksMayStillArrive"}},
+	},
+	{
 		name: "release-never-unsettled", of: "rule 5",
 		bug:  "A release does not say that an ask of its token may still be under way, so it leaves no tombstone.",
 		file: "internal/claim/release.go",

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -93,39 +94,23 @@ type Shelf struct {
 	Inspect func(name string) Call
 }
 
-// List is that of [driver.Lister]. It looks at every key of the server, or of all masters of a
-// Cluster, by SCAN, for which the user needs that right.
+// List is that of [driver.Lister], see [Scan].
 func (s Shelf) List(ctx context.Context, rdb redis.UniversalClient, prefix string, f func(k driver.Kind, name string) error) error {
-	var mu sync.Mutex // the masters of a Cluster answer at the same time
-	var stopped error
-	seen := map[string]bool{} // SCAN may return a key twice, as may two masters while its slot moves
-	visit := func(keys []string) error {
-		mu.Lock()
-		defer mu.Unlock()
-		if stopped != nil {
-			return stopped
-		}
+	return Scan(ctx, rdb, Literally(s.Prefix+prefix)+"*", s.Type, func(keys []string) error {
 		var names []string
 		for _, key := range keys {
-			if name, ok := s.name(key); ok && !seen[key] {
-				seen[key] = true
+			if name, ok := s.name(key); ok {
 				names = append(names, name)
 			}
 		}
-		names, stopped = s.locks(ctx, rdb, names)
+		names, err := s.locks(ctx, rdb, names)
 		for _, name := range names {
-			if stopped == nil {
-				stopped = f(driver.Mutex, name)
+			if err == nil {
+				err = f(driver.Mutex, name)
 			}
 		}
-		return stopped
-	}
-	pattern := literally.Replace(s.Prefix+prefix) + "*"
-	scan := func(ctx context.Context, node *redis.Client) error { return scanned(ctx, node, pattern, s.Type, visit) }
-	if cluster, ok := rdb.(*redis.ClusterClient); ok {
-		return cluster.ForEachMaster(ctx, scan)
-	}
-	return scanned(ctx, rdb, pattern, s.Type, visit)
+		return err
+	})
 }
 
 // name is that of the lock in a key, if it can be one.
@@ -172,20 +157,42 @@ func foreign(err error) bool {
 // millisecond.
 const atOnce = 1000
 
-func scanned(ctx context.Context, node redis.Cmdable, pattern, kind string, f func(keys []string) error) error {
-	for cursor := uint64(0); ; {
-		keys, next, err := node.ScanType(ctx, cursor, pattern, atOnce, kind).Result()
-		if err != nil {
-			return Classify(err)
-		}
-		if err := f(keys); err != nil {
-			return err
-		}
-		if cursor = next; cursor == 0 {
-			return nil
+// Scan calls visit with the keys that match a pattern, with none twice, until visit fails. It looks
+// at every key of the server, or of all masters of a Cluster, by SCAN, for which the user needs
+// that right. kind is the type of the keys, as the command TYPE says it, or "" for any.
+func Scan(ctx context.Context, rdb redis.UniversalClient, pattern, kind string, visit func(keys []string) error) error {
+	var mu sync.Mutex // the masters of a Cluster answer at the same time
+	var stopped error
+	seen := map[string]bool{} // SCAN may return a key twice, as may two masters while its slot moves
+	scan := func(ctx context.Context, node redis.Cmdable) error {
+		for cursor := uint64(0); ; {
+			keys, next, err := node.ScanType(ctx, cursor, pattern, atOnce, kind).Result()
+			if err != nil {
+				return Classify(err)
+			}
+			mu.Lock()
+			keys = slices.DeleteFunc(keys, func(key string) bool {
+				again := seen[key]
+				seen[key] = true
+				return again
+			})
+			if stopped == nil {
+				stopped = visit(keys)
+			}
+			err = stopped
+			mu.Unlock()
+			if cursor = next; err != nil || cursor == 0 {
+				return err
+			}
 		}
 	}
+	if cluster, ok := rdb.(*redis.ClusterClient); ok {
+		return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return scan(ctx, node) })
+	}
+	return scan(ctx, rdb)
 }
 
-// literally takes from the characters of a pattern what they mean there.
+// Literally returns the pattern that matches s alone.
+func Literally(s string) string { return literally.Replace(s) }
+
 var literally = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`)
