@@ -247,7 +247,7 @@ func (w *world) compareQueue(info driver.Info) error {
 	var want []*modelWait
 	for _, v := range w.model.queue {
 		if v.perhaps && !slices.ContainsFunc(info.Queue, func(q driver.Waiter) bool { return q.Holder == v.token }) {
-			v.alive = w.model.now - 1
+			v.alive, v.ask = w.model.now-1, 2 // its record is there, of an ask after the first
 		}
 		v.perhaps = false
 		if v.alive >= w.model.now {
