@@ -213,7 +213,7 @@ func (m *model) downgrade(token string, weight int64) modelAnswer {
 	if h != nil {
 		h.weight = min(h.weight, weight)
 	}
-	m.grant(token)
+	m.grant("") // a token that does not hold it may wait, and have gone
 	return held(h)
 }
 
