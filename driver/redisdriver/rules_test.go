@@ -530,7 +530,7 @@ func TestNobodyShortensTheLifeOfTheKey(t *testing.T) {
 		b.must(driver.Queued)
 		b.must(driver.Queued)
 		require.Greater(t, life(), time.Hour)
-		c := join(t, d, "c", time.Second) // a newcomer to a queue
+		c := join(t, d, "c", 2*time.Second) // a newcomer to a queue, and no short way as nobody has waited for so long
 		c.must(driver.Queued)
 		require.Greater(t, life(), time.Hour)
 		c.release()
