@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -33,8 +34,8 @@ func documentedRights(t *testing.T) []string {
 var withoutThem = []string{"+publish", "+subscribe", "+unsubscribe", "+pubsub|numsub"}
 
 var (
-	commandOfAScript = regexp.MustCompile(`(?:redis\.p?call\(|write\(must, )'([A-Z]+)'(?:, '([A-Z]+)')?`)
-	anyCall          = regexp.MustCompile(`redis\.p?call\(|write\(must, `)
+	commandOfAScript = regexp.MustCompile(`(?:redis\.p?call\(|write\((?:must|true), )'([A-Z]+)'(?:, '([A-Z]+)')?`)
+	anyCall          = regexp.MustCompile(`redis\.p?call\(|write\((?:must|true), `)
 )
 
 // No script has a command that the documents do not grant, in whatever corner.
@@ -70,8 +71,9 @@ func user(t *testing.T, s *redistest.Server, name string, rights []string) *redi
 }
 
 // everything does all that can be done to locks, in all forms that they have, with memory and
-// without, and returns the errors.
-func everything(t *testing.T, s *redistest.Server, d *redisdriver.Driver) (errs []error) {
+// without, and returns the errors. What was refused has changed nothing. crowds are forms in which
+// scripts write by several commands.
+func everything(t *testing.T, s *redistest.Server, d *redisdriver.Driver, crowds bool) (errs []error) {
 	admin := s.Client(t)
 	root := redisdriver.New(s.Client(t)) // makes what d finds
 	defer func() { require.NoError(t, root.Close()) }()
@@ -81,36 +83,39 @@ func everything(t *testing.T, s *redistest.Server, d *redisdriver.Driver) (errs 
 	}
 	ask := func(d *redisdriver.Driver, name, token string, n uint64, mods ...func(*driver.Request)) error {
 		r := driver.Request{Kind: driver.Semaphore, Name: name, Token: token, Ask: n, TTL: time.Minute, Wait: true,
-			Weight: 2, Limit: 2, Wake: func(driver.Grant) {}}
+			Weight: 6, Limit: 6, Wake: func(driver.Grant) {}}
 		for _, mod := range mods {
 			mod(&r)
 		}
 		_, err := d.Acquire(ctx, &r)
 		return err
 	}
+	enter := func(name string, weight int64, tokens ...string) {
+		for _, token := range tokens {
+			require.NoError(t, ask(root, name, token, 1, func(r *driver.Request) { r.Weight = weight }))
+		}
+	}
+	bury := func(name string) {
+		l := lease(name, "gone")
+		l.Unsettled = true
+		require.ErrorIs(t, root.Release(ctx, l), driver.ErrNotHeld)
+	}
 	forms := map[string]func(name string){
 		"absent": func(string) {},
 		"free": func(name string) {
-			require.NoError(t, ask(root, name, "held", 1))
+			enter(name, 6, "held")
 			require.NoError(t, root.Release(ctx, lease(name, "held")))
 		},
-		"thin": func(name string) { require.NoError(t, ask(root, name, "held", 1)) },
-		"fat": func(name string) {
-			require.NoError(t, ask(root, name, "held", 1))
-			require.NoError(t, ask(root, name, "waits", 1))
-			require.NoError(t, ask(root, name, "behind", 1))
-		},
-		"shared": func(name string) {
-			half := func(r *driver.Request) { r.Weight = 1 }
-			require.NoError(t, ask(root, name, "held", 1, half))
-			require.NoError(t, ask(root, name, "too", 1, half))
-			require.NoError(t, ask(root, name, "waits", 1))
-		},
-		"buried": func(name string) {
-			l := lease(name, "gone")
-			l.Unsettled = true
-			require.ErrorIs(t, root.Release(ctx, l), driver.ErrNotHeld)
-		},
+		"thin":   func(name string) { enter(name, 6, "held") },
+		"fat":    func(name string) { enter(name, 6, "held", "waits", "behind") },
+		"shared": func(name string) { enter(name, 3, "held", "too"); enter(name, 6, "waits") },
+		"buried": bury,
+	}
+	if crowds {
+		forms["pair"] = func(name string) { enter(name, 6, "held", "waits") }
+		forms["two"] = func(name string) { enter(name, 3, "held", "too") }
+		forms["three"] = func(name string) { enter(name, 2, "held", "too", "also") }
+		forms["crowd"] = func(name string) { enter(name, 2, "held", "too", "also", "waits", "behind"); bury(name) }
 	}
 	does := map[string]func(name string) error{
 		"acquire":         func(name string) error { return ask(d, name, "new", 1) },
@@ -125,7 +130,7 @@ func everything(t *testing.T, s *redistest.Server, d *redisdriver.Driver) (errs 
 		"downgrade":       func(name string) error { return d.Downgrade(ctx, lease(name, "held"), 1) },
 		"raise":           func(name string) error { _, err := d.RaiseFence(ctx, lease(name, "held"), 1, 1); return err },
 		"force":           func(name string) error { return d.ForceRelease(ctx, driver.Semaphore, name) },
-		"resize":          func(name string) error { return d.Resize(ctx, name, "resize", 5) },
+		"resize":          func(name string) error { return d.Resize(ctx, name, "resize", 9) },
 		"inspect":         func(name string) error { _, err := d.Inspect(ctx, driver.Semaphore, name); return err },
 		"attach": func(name string) error {
 			r := &driver.Request{Kind: driver.Semaphore, Name: name, Token: "new", Ask: 1, TTL: time.Minute}
@@ -142,9 +147,18 @@ func everything(t *testing.T, s *redistest.Server, d *redisdriver.Driver) (errs 
 				if full {
 					require.NoError(t, admin.ConfigSet(ctx, "maxmemory", "1").Err())
 				}
+				before, until := contents(t, admin, d.Key(driver.Semaphore, name))
 				err := do(name)
-				require.NoError(t, admin.ConfigSet(ctx, "maxmemory", "0").Err())
-				if err != nil && !errors.Is(err, driver.ErrNotHeld) && !strings.Contains(err.Error(), "OOM") {
+				after, then := contents(t, admin, d.Key(driver.Semaphore, name))
+				if full {
+					require.NoError(t, admin.ConfigSet(ctx, "maxmemory", "0").Err())
+				}
+				if err == nil || errors.Is(err, driver.ErrNotHeld) {
+					continue
+				}
+				assert.Equal(t, before, after, "%s: %v", name, err)
+				assert.Greater(t, then, until-30*time.Second, "%s: the key ends early", name)
+				if !strings.Contains(err.Error(), "OOM") {
 					errs = append(errs, fmt.Errorf("%s: %w", name, err))
 				}
 			}
@@ -154,13 +168,38 @@ func everything(t *testing.T, s *redistest.Server, d *redisdriver.Driver) (errs 
 	return errs
 }
 
+// contents returns what is at a key, of the thin form in a field without a name, and for how long.
+func contents(t *testing.T, rdb *redis.Client, key string) (map[string]string, time.Duration) {
+	t.Helper()
+	p := rdb.Pipeline()
+	text, fields, left := p.Get(t.Context(), key), p.HGetAll(t.Context(), key), p.PTTL(t.Context(), key)
+	_, _ = p.Exec(t.Context()) // one of the two is of the wrong type
+	require.NoError(t, left.Err())
+	if text.Err() == nil {
+		return map[string]string{"": text.Val()}, left.Val()
+	}
+	require.NoError(t, fields.Err())
+	return fields.Val(), left.Val()
+}
+
 // Rule 11, with the rights that are documented.
 func TestDocumentedRightsSufficeWhereMemoryIsFull(t *testing.T) {
 	s := redistest.Real(t)
-	require.Empty(t, everything(t, s, user(t, s, "app", documentedRights(t))))
+	require.Empty(t, everything(t, s, user(t, s, "app", documentedRights(t)), true))
 }
 
-// A right that is missing is a refusal that says what to do, whichever it is.
+// A user that may delete and not write takes a lock from nobody, nor half of what is there.
+func TestUserThatMayOnlyDeleteChangesNothing(t *testing.T) {
+	s := redistest.Real(t)
+	rights := slices.DeleteFunc(documentedRights(t), func(r string) bool { return slices.Contains(writing, r) && r != "+del" })
+	require.NotEmpty(t, everything(t, s, user(t, s, "app", rights), true))
+}
+
+// writing are the rights to change a key.
+var writing = []string{"+set", "+del", "+hset", "+hdel", "+pexpire"}
+
+// A right that is missing is a refusal that says what to do, whichever it is, and leaves the lock as
+// it was.
 func TestEachMissingRightIsARefusalWithAdvice(t *testing.T) {
 	s := redistest.Real(t)
 	rights := documentedRights(t)
@@ -169,7 +208,8 @@ func TestEachMissingRightIsARefusalWithAdvice(t *testing.T) {
 			continue // as without the last four
 		}
 		t.Run(strings.NewReplacer("~", "", ":", "", "*", "").Replace(right), func(t *testing.T) {
-			errs := everything(t, s, user(t, s, fmt.Sprint("app", i), slices.Concat(rights[:i], rights[i+1:])))
+			d := user(t, s, fmt.Sprint("app", i), slices.Concat(rights[:i], rights[i+1:]))
+			errs := everything(t, s, d, slices.Contains(writing, right))
 			if slices.Contains(withoutThem, right) {
 				require.Empty(t, errs)
 				return

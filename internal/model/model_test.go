@@ -206,7 +206,7 @@ func TestModelFindsMistakes(t *testing.T) {
 		},
 		"a key without an end": {
 			in:  "nothing goes wrong",
-			old: "if life and not refused then", new: "if false then",
+			old: "if life and not refused and (", new: "if false and (",
 		},
 		"a key that ends before the lease": {
 			in:  "nothing goes wrong",

@@ -152,6 +152,10 @@ func (s *server) do(args []string) any {
 		}
 		return s.list(values...)
 	case "SET":
+		if len(args) == 3 && args[2] == "KEEPTTL" {
+			must(s.text != "" && args[1] == s.text)
+			return s.ok()
+		}
 		must(len(args) == 4 && args[2] == "PX" && args[1] != "")
 		ms, err := strconv.ParseInt(args[3], 10, 64)
 		must(err == nil)
@@ -159,9 +163,7 @@ func (s *server) do(args []string) any {
 			return refused("ERR invalid expire time in 'set' command")
 		}
 		s.text, s.fields, s.ends = args[1], nil, now+ms
-		status := s.lua.NewTable()
-		status.RawSetString("ok", lua.LString("OK"))
-		return status
+		return s.ok()
 	case "HSET":
 		must(len(args) >= 3 && len(args)%2 == 1)
 		created := 0
@@ -238,6 +240,12 @@ func (s *server) field(name string) lua.LValue {
 		return lua.LString(v)
 	}
 	return lua.LFalse
+}
+
+func (s *server) ok() lua.LValue {
+	t := s.lua.NewTable()
+	t.RawSetString("ok", lua.LString("OK"))
+	return t
 }
 
 func (s *server) list(values ...lua.LValue) lua.LValue {

@@ -320,7 +320,7 @@ var protocolMutants = []mutant{
 		name: "lua-fat-key-without-ttl",
 		bug:  "A lock with a queue stays in Redis for ever.",
 		file: lua + "lib/lock.lua",
-		old:  "redis.call('PEXPIRE', KEYS[n], int(life - now))", new: "redis.call('PTTL', KEYS[n])",
+		old:  "refused = write(must, 'PEXPIRE', KEYS[n], int(life - now))", new: "",
 		tests: []tests{{unit, drv, "TestTombstonesDoNotPileUp TestNothingIsLeftOneMinuteAfterTheLastUse"}},
 	},
 	{
@@ -494,6 +494,20 @@ var driverMutants = []mutant{
 		file: lua + "lib/each.lua",
 		old:  "pcall(handle_one, i, (i - 1) * ARGUMENTS)", new: "true, handle_one(i, (i - 1) * ARGUMENTS)",
 		tests: []tests{{unit, drv, "TestGarbageInALockTakesNoNeighbourAlong"}},
+	},
+	{
+		name: "refused-halfway",
+		bug:  "A lock keeps half of what a script writes, if the user may write but not delete.",
+		file: lua + "lib/lock.lua",
+		old:  "or gone[1] and filled > 0 and write(must, 'HDEL', KEYS[n], '')\n", new: "\n",
+		tests: []tests{{unit, drv, "TestEachMissingRightIsARefusalWithAdvice"}},
+	},
+	{
+		name: "short-refused-halfway",
+		bug:  "A hand-over goes half its way, if the user may write but not delete.",
+		file: lua + "short/release.lua",
+		old:  "        redis.call('HSET', KEYS[n], 'h:' .. count, shares and last or mine, 't:' .. wtoken, 'w' .. head, 'high', v[1],\n          'head', head, 'waiting', v[9])\n", new: "",
+		tests: []tests{{unit, drv, "TestEachMissingRightIsARefusalWithAdvice"}},
 	},
 	{
 		name: "more-forgotten-by-the-granted", of: "B6",

@@ -41,7 +41,9 @@ local function server()
       return { err = 'OOM command not allowed' }
     end
     self.wrote = self.wrote or WRITES[command]
-    if command == 'SET' then
+    if command == 'SET' and third == 'KEEPTTL' then
+      return real.pcall(command, ...)
+    elseif command == 'SET' then
       assert(third == 'PX' and string.find(fourth, '^%d+$'), fourth)
       ends[key] = milli() + fourth
       return real.pcall('SET', key, second)

@@ -176,7 +176,7 @@ local function write(must, ...)
 end
 
 -- Save the lock, although memory is full if it must be. Returns an error reply if that was
--- refused; then nothing was changed.
+-- refused; then the lock is as it was, but that the key may live longer.
 local function save(must)
   if not (lock.head or lock.resized or lock.owner) and lock.dead == ''
     and (lock.count == 0 or lock.count == 1 and (lock.thin or lock.absent)) then
@@ -209,7 +209,7 @@ local function save(must)
     end
     if lock.life < now + least or alone and lock.life > now + lasts then
       life = now + lasts
-      set('life', life)
+      changed.life = int(life)
     end
   end
 
@@ -228,22 +228,35 @@ local function save(must)
       gone[#gone + 1] = field
     end
   end
-  if lock.thin then
-    redis.call('DEL', KEYS[n])
-  end
-  for from = 1, #gone, AT_ONCE do
-    redis.call('HDEL', KEYS[n], unpack(gone, from, math.min(from + AT_ONCE - 1, #gone)))
-  end
+  -- A server may refuse one of these commands and not another, as for a user that lacks the right to
+  -- it. Nothing knows any more what HSET has written over. So what comes after HSET is first run to
+  -- no effect: HDEL of no field, and PEXPIRE not to bring the end nearer. Either frees the script of
+  -- the limit of memory, so for a newcomer an HSET to no effect comes before that.
   local refused
+  if lock.thin then
+    refused = write(true, 'SET', KEYS[n], lock.thin, 'KEEPTTL') -- which must be able to put it back
+    if not refused then
+      redis.call('DEL', KEYS[n])
+    end
+  elseif not lock.absent then
+    refused = life and not gone[1] and not must and write(must, 'HSET', KEYS[n], 'life', int(lock.life))
+      or gone[1] and filled > 0 and write(must, 'HDEL', KEYS[n], '')
+      or life and write(must, 'PEXPIRE', KEYS[n], int(math.max(life, lock.life) - now))
+  end
   for from = 1, filled, AT_ONCE do
-    -- Only the first can be refused.
     refused = refused or write(must, 'HSET', KEYS[n], unpack(fields, from, math.min(from + AT_ONCE - 1, filled)))
   end
-  if refused and lock.thin then -- as for a user that lacks the right, and somebody may hold it
+  for from = 1, #gone, AT_ONCE do
+    refused = refused or write(must, 'HDEL', KEYS[n], unpack(gone, from, math.min(from + AT_ONCE - 1, #gone)))
+  end
+  if life and not refused and (lock.thin or lock.absent or life < lock.life) then
+    refused = write(must, 'PEXPIRE', KEYS[n], int(life - now))
+  end
+  if refused and lock.thin then
     local _, _, h = thin_read(lock.thin)
-    redis.call('SET', KEYS[n], lock.thin, 'PX', int(lifetime(h and h.expires - now or 0, lock.high)))
-  elseif life and not refused then
-    redis.call('PEXPIRE', KEYS[n], int(life - now))
+    redis.pcall('SET', KEYS[n], lock.thin, 'PX', int(lifetime(h and h.expires - now or 0, lock.high)))
+  elseif refused and lock.absent then
+    redis.pcall('DEL', KEYS[n])
   end
   return refused
 end

@@ -87,6 +87,9 @@ do
           end
           break
         end
+        -- If HSET is refused, memory is full, or the user lacks the right. If HDEL is, it is the right,
+        -- and HSET puts back what was there. Then the long way answers.
+        local reply = 0
         if count == '2' then
           -- One stays, and the key need not live longer than that one.
           local stays = string.match(slot == '1' and last or v[4], '^%S+ (%d+) ')
@@ -94,16 +97,25 @@ do
           if not lasts or lasts <= retention or life < now + lasts - retention / 2 or life > now + lasts or life < now + retention and dead then
             break
           end
-          if type(redis.pcall('HDEL', KEYS[n], 't:' .. token, 'h:2', 'shares')) ~= 'number' then
-            break
+          if moved then
+            reply = redis.pcall('HSET', KEYS[n], 'h:1', last, 't:' .. moved, 'h1')
           end
         else
-          if type(redis.pcall('HDEL', KEYS[n], 't:' .. token, 'h:' .. count)) ~= 'number' then
-            break
-          end
-          redis.call('HSET', KEYS[n], 'shares', int(count - 1) .. ' ' .. int(used - weight) .. ' ' .. earliest .. ' ' .. span)
+          reply = redis.pcall('HSET', KEYS[n], 'shares', int(count - 1) .. ' ' .. int(used - weight) .. ' ' .. earliest .. ' ' .. span)
         end
-        if moved then
+        if type(reply) ~= 'number' then
+          break
+        end
+        if count == '2' then
+          reply = redis.pcall('HDEL', KEYS[n], 't:' .. token, 'h:2', 'shares')
+        else
+          reply = redis.pcall('HDEL', KEYS[n], 't:' .. token, 'h:' .. count)
+        end
+        if type(reply) ~= 'number' then
+          redis.call('HSET', KEYS[n], 'shares', shares, 'h:' .. slot, mine, 't:' .. (moved or token), 'h' .. count)
+          break
+        end
+        if moved and count ~= '2' then
           redis.call('HSET', KEYS[n], 'h:' .. slot, last, 't:' .. moved, 'h' .. slot)
         end
         replies[n], left = HELD, left - 1
@@ -120,12 +132,12 @@ do
         or used - weight + wweight ~= tonumber(v[2]) then
         break
       end
-      local waiting, tail, next = (tonumber(v[9]) or 0) - 1, tonumber(v[8]), nil
-      if not tail then
+      local place, tail, waiting, next = tonumber(head), tonumber(v[8]), tonumber(v[9]), nil
+      if not place or not tail or not waiting then
         break
-      elseif head + 1 <= tail then
-        next = int(head + 1)
-        if waiting < 1 or string.byte(client, -1) == NOTICE then
+      elseif place < tail then
+        next = int(place + 1)
+        if waiting < 2 or string.byte(client, -1) == NOTICE then
           break
         end
       end
@@ -156,8 +168,7 @@ do
         end
       end
 
-      -- It holds the lock from now on, with numbers from first on: see numbers_after. What comes first
-      -- can be done although memory is full, and then so can the rest.
+      -- It holds the lock from now on, with numbers from first on: see numbers_after.
       local us = string.sub('00000' .. clock[2], -6)
       local now_us_text, now_text = clock[1] .. us, clock[1] .. string.sub(us, 1, 3)
       local first, numbers = now_us + 1 - fences, nil
@@ -169,17 +180,25 @@ do
       local wtoken = string.sub(waiter, 1, space - 1)
       record = wtoken .. ' ' .. till .. ' ' .. wttl .. ' ' .. wweight .. ' - ' .. numbers .. ' ' .. now_us_text .. ' ' .. now_text
         .. ' ' .. client .. ' ' .. text
+      local reply -- as above
       if next then
-        if type(redis.pcall('HDEL', KEYS[n], field, 't:' .. token)) ~= 'number' then
-          break
-        end
-        redis.call('HSET', KEYS[n], 'h:' .. count, record, 't:' .. wtoken, 'h' .. count, 'high', now_us_text,
-          'head', next, 'waiting', int(waiting))
+        reply = redis.pcall('HSET', KEYS[n], 'h:' .. count, record, 't:' .. wtoken, 'h' .. count, 'high', now_us_text,
+          'head', next, 'waiting', int(waiting - 1))
       else
-        if type(redis.pcall('HDEL', KEYS[n], field, 't:' .. token, 'head', 'waiting')) ~= 'number' then
-          break
-        end
-        redis.call('HSET', KEYS[n], 'h:' .. count, record, 't:' .. wtoken, 'h' .. count, 'high', now_us_text)
+        reply = redis.pcall('HSET', KEYS[n], 'h:' .. count, record, 't:' .. wtoken, 'h' .. count, 'high', now_us_text)
+      end
+      if type(reply) ~= 'number' then
+        break
+      end
+      if next then
+        reply = redis.pcall('HDEL', KEYS[n], field, 't:' .. token)
+      else
+        reply = redis.pcall('HDEL', KEYS[n], field, 't:' .. token, 'head', 'waiting')
+      end
+      if type(reply) ~= 'number' then
+        redis.call('HSET', KEYS[n], 'h:' .. count, shares and last or mine, 't:' .. wtoken, 'w' .. head, 'high', v[1],
+          'head', head, 'waiting', v[9])
+        break
       end
       if shares then
         redis.call('HSET', KEYS[n], 'shares', count .. ' ' .. int(used - weight + wweight) .. ' ' .. earliest .. ' ' .. span)

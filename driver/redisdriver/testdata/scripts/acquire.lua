@@ -357,7 +357,7 @@ least = math.max(least, retention)
 end
 if lock.life < now + least or alone and lock.life > now + lasts then
 life = now + lasts
-set('life', life)
+changed.life = int(life)
 end
 end
 if lock.count > 1 then
@@ -375,21 +375,31 @@ elseif not lock.thin then
 gone[#gone + 1] = field
 end
 end
+local refused
 if lock.thin then
+refused = write(true, 'SET', KEYS[n], lock.thin, 'KEEPTTL')
+if not refused then
 redis.call('DEL', KEYS[n])
 end
-for from = 1, #gone, AT_ONCE do
-redis.call('HDEL', KEYS[n], unpack(gone, from, math.min(from + AT_ONCE - 1, #gone)))
+elseif not lock.absent then
+refused = life and not gone[1] and not must and write(must, 'HSET', KEYS[n], 'life', int(lock.life))
+or gone[1] and filled > 0 and write(must, 'HDEL', KEYS[n], '')
+or life and write(must, 'PEXPIRE', KEYS[n], int(math.max(life, lock.life) - now))
 end
-local refused
 for from = 1, filled, AT_ONCE do
 refused = refused or write(must, 'HSET', KEYS[n], unpack(fields, from, math.min(from + AT_ONCE - 1, filled)))
 end
+for from = 1, #gone, AT_ONCE do
+refused = refused or write(must, 'HDEL', KEYS[n], unpack(gone, from, math.min(from + AT_ONCE - 1, #gone)))
+end
+if life and not refused and (lock.thin or lock.absent or life < lock.life) then
+refused = write(must, 'PEXPIRE', KEYS[n], int(life - now))
+end
 if refused and lock.thin then
 local _, _, h = thin_read(lock.thin)
-redis.call('SET', KEYS[n], lock.thin, 'PX', int(lifetime(h and h.expires - now or 0, lock.high)))
-elseif life and not refused then
-redis.call('PEXPIRE', KEYS[n], int(life - now))
+redis.pcall('SET', KEYS[n], lock.thin, 'PX', int(lifetime(h and h.expires - now or 0, lock.high)))
+elseif refused and lock.absent then
+redis.pcall('DEL', KEYS[n])
 end
 return refused
 end

@@ -85,22 +85,32 @@ replies[n], left = HELD, left - 1
 end
 break
 end
+local reply = 0
 if count == '2' then
 local stays = string.match(slot == '1' and last or v[4], '^%S+ (%d+) ')
 local lasts = stays and retention + stays - now
 if not lasts or lasts <= retention or life < now + lasts - retention / 2 or life > now + lasts or life < now + retention and dead then
 break
 end
-if type(redis.pcall('HDEL', KEYS[n], 't:' .. token, 'h:2', 'shares')) ~= 'number' then
-break
+if moved then
+reply = redis.pcall('HSET', KEYS[n], 'h:1', last, 't:' .. moved, 'h1')
 end
 else
-if type(redis.pcall('HDEL', KEYS[n], 't:' .. token, 'h:' .. count)) ~= 'number' then
+reply = redis.pcall('HSET', KEYS[n], 'shares', int(count - 1) .. ' ' .. int(used - weight) .. ' ' .. earliest .. ' ' .. span)
+end
+if type(reply) ~= 'number' then
 break
 end
-redis.call('HSET', KEYS[n], 'shares', int(count - 1) .. ' ' .. int(used - weight) .. ' ' .. earliest .. ' ' .. span)
+if count == '2' then
+reply = redis.pcall('HDEL', KEYS[n], 't:' .. token, 'h:2', 'shares')
+else
+reply = redis.pcall('HDEL', KEYS[n], 't:' .. token, 'h:' .. count)
 end
-if moved then
+if type(reply) ~= 'number' then
+redis.call('HSET', KEYS[n], 'shares', shares, 'h:' .. slot, mine, 't:' .. (moved or token), 'h' .. count)
+break
+end
+if moved and count ~= '2' then
 redis.call('HSET', KEYS[n], 'h:' .. slot, last, 't:' .. moved, 'h' .. slot)
 end
 replies[n], left = HELD, left - 1
@@ -115,12 +125,12 @@ if not ask or owner ~= '-' or alive + 0 < now or alive + 0 > now + patience(wttl
 or used - weight + wweight ~= tonumber(v[2]) then
 break
 end
-local waiting, tail, next = (tonumber(v[9]) or 0) - 1, tonumber(v[8]), nil
-if not tail then
+local place, tail, waiting, next = tonumber(head), tonumber(v[8]), tonumber(v[9]), nil
+if not place or not tail or not waiting then
 break
-elseif head + 1 <= tail then
-next = int(head + 1)
-if waiting < 1 or string.byte(client, -1) == NOTICE then
+elseif place < tail then
+next = int(place + 1)
+if waiting < 2 or string.byte(client, -1) == NOTICE then
 break
 end
 end
@@ -157,17 +167,25 @@ end
 local wtoken = string.sub(waiter, 1, space - 1)
 record = wtoken .. ' ' .. till .. ' ' .. wttl .. ' ' .. wweight .. ' - ' .. numbers .. ' ' .. now_us_text .. ' ' .. now_text
 .. ' ' .. client .. ' ' .. text
+local reply
 if next then
-if type(redis.pcall('HDEL', KEYS[n], field, 't:' .. token)) ~= 'number' then
-break
-end
-redis.call('HSET', KEYS[n], 'h:' .. count, record, 't:' .. wtoken, 'h' .. count, 'high', now_us_text,
-'head', next, 'waiting', int(waiting))
+reply = redis.pcall('HSET', KEYS[n], 'h:' .. count, record, 't:' .. wtoken, 'h' .. count, 'high', now_us_text,
+'head', next, 'waiting', int(waiting - 1))
 else
-if type(redis.pcall('HDEL', KEYS[n], field, 't:' .. token, 'head', 'waiting')) ~= 'number' then
+reply = redis.pcall('HSET', KEYS[n], 'h:' .. count, record, 't:' .. wtoken, 'h' .. count, 'high', now_us_text)
+end
+if type(reply) ~= 'number' then
 break
 end
-redis.call('HSET', KEYS[n], 'h:' .. count, record, 't:' .. wtoken, 'h' .. count, 'high', now_us_text)
+if next then
+reply = redis.pcall('HDEL', KEYS[n], field, 't:' .. token)
+else
+reply = redis.pcall('HDEL', KEYS[n], field, 't:' .. token, 'head', 'waiting')
+end
+if type(reply) ~= 'number' then
+redis.call('HSET', KEYS[n], 'h:' .. count, shares and last or mine, 't:' .. wtoken, 'w' .. head, 'high', v[1],
+'head', head, 'waiting', v[9])
+break
 end
 if shares then
 redis.call('HSET', KEYS[n], 'shares', count .. ' ' .. int(used - weight + wweight) .. ' ' .. earliest .. ' ' .. span)
@@ -389,7 +407,7 @@ least = math.max(least, retention)
 end
 if lock.life < now + least or alone and lock.life > now + lasts then
 life = now + lasts
-set('life', life)
+changed.life = int(life)
 end
 end
 if lock.count > 1 then
@@ -407,21 +425,31 @@ elseif not lock.thin then
 gone[#gone + 1] = field
 end
 end
+local refused
 if lock.thin then
+refused = write(true, 'SET', KEYS[n], lock.thin, 'KEEPTTL')
+if not refused then
 redis.call('DEL', KEYS[n])
 end
-for from = 1, #gone, AT_ONCE do
-redis.call('HDEL', KEYS[n], unpack(gone, from, math.min(from + AT_ONCE - 1, #gone)))
+elseif not lock.absent then
+refused = life and not gone[1] and not must and write(must, 'HSET', KEYS[n], 'life', int(lock.life))
+or gone[1] and filled > 0 and write(must, 'HDEL', KEYS[n], '')
+or life and write(must, 'PEXPIRE', KEYS[n], int(math.max(life, lock.life) - now))
 end
-local refused
 for from = 1, filled, AT_ONCE do
 refused = refused or write(must, 'HSET', KEYS[n], unpack(fields, from, math.min(from + AT_ONCE - 1, filled)))
 end
+for from = 1, #gone, AT_ONCE do
+refused = refused or write(must, 'HDEL', KEYS[n], unpack(gone, from, math.min(from + AT_ONCE - 1, #gone)))
+end
+if life and not refused and (lock.thin or lock.absent or life < lock.life) then
+refused = write(must, 'PEXPIRE', KEYS[n], int(life - now))
+end
 if refused and lock.thin then
 local _, _, h = thin_read(lock.thin)
-redis.call('SET', KEYS[n], lock.thin, 'PX', int(lifetime(h and h.expires - now or 0, lock.high)))
-elseif life and not refused then
-redis.call('PEXPIRE', KEYS[n], int(life - now))
+redis.pcall('SET', KEYS[n], lock.thin, 'PX', int(lifetime(h and h.expires - now or 0, lock.high)))
+elseif refused and lock.absent then
+redis.pcall('DEL', KEYS[n])
 end
 return refused
 end
