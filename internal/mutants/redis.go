@@ -496,6 +496,13 @@ var driverMutants = []mutant{
 		tests: []tests{{unit, drv, "TestGarbageInALockTakesNoNeighbourAlong"}},
 	},
 	{
+		name: "short-garbage-not-seen",
+		bug:  "A lock that somebody has edited takes the other locks of its call along, in the short way.",
+		file: lua + "short/acquire.lua",
+		old:  "not waiting or waiting >= room + 0", new: "waiting >= room + 0",
+		tests: []tests{{unit, drv, "TestGarbageInALockTakesNoNeighbourAlong"}},
+	},
+	{
 		name: "refused-halfway",
 		bug:  "A lock keeps half of what a script writes, if the user may write but not delete.",
 		file: lua + "lib/lock.lua",

@@ -73,7 +73,6 @@ if life < now + retention or not till or till + 0 <= now or string.find(dead, '\
 break
 end
 end
-waiting = tonumber(v[9] or 0)
 end
 if high >= now_us then
 break
@@ -126,7 +125,8 @@ break
 end
 first = head == place
 else
-if standing ~= '1 0 0' or not tonumber(v[8]) or waiting >= room + 0 then
+waiting = tonumber(v[9] or 0)
+if standing ~= '1 0 0' or not tonumber(v[8]) or not waiting or waiting >= room + 0 then
 break
 end
 place, first = int(v[8] + 1), not head
