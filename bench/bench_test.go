@@ -18,6 +18,7 @@ func BenchmarkUncontended(b *testing.B) { benchmark(b, bench.Uncontended) }
 func BenchmarkClients(b *testing.B)     { benchmark(b, bench.Clients...) }
 func BenchmarkOneClient(b *testing.B)   { benchmark(b, bench.OneClient) }
 func BenchmarkApart(b *testing.B)       { benchmark(b, bench.Apart...) }
+func BenchmarkCluster(b *testing.B)     { benchmark(b, bench.Cluster...) }
 func BenchmarkFar(b *testing.B)         { benchmark(b, bench.Far) }
 func BenchmarkWaiters(b *testing.B)     { benchmark(b, bench.Waiters...) }
 func BenchmarkHeld(b *testing.B)        { benchmark(b, bench.Held) }

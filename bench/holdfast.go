@@ -76,7 +76,7 @@ func openHoldfast(_ context.Context, s *Stage, opts ...holdfast.Option) (Process
 }
 
 type holdfastProcess struct {
-	rdb   *redis.Client
+	rdb   redis.UniversalClient
 	locks *holdfast.Client
 }
 

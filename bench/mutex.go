@@ -93,6 +93,18 @@ func apart(n int) Work {
 	}
 }
 
+// Cluster are the same works on a Cluster of three masters.
+var Cluster = []Work{onCluster(apart(8)), onCluster(apart(64)), onCluster(apart(512))}
+
+func onCluster(w Work) Work {
+	enter := w.Enter
+	w.Name, w.Title = "Cluster/"+w.Name, w.Title+" of a Cluster"
+	w.About = "As above, on three masters without replicas, which take time from each other on one machine."
+	w.Contenders = []Contender{Holdfast, Raw, Redsync, Redislock, Rueidislock, HoldfastLock, RawPipelined}
+	w.Enter = func(ctx context.Context, s *Stage, c Contender) (Scene, error) { return enter(ctx, s.OnCluster(), c) }
+	return w
+}
+
 // Many is a fleet that is busy with many things, for each of which several contend.
 var Many = Work{
 	Name:       "Many/1000x10",

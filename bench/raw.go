@@ -30,7 +30,7 @@ var RawPipelined = Contender{
 	Sends: Raw.Sends,
 	Open: func(_ context.Context, s *Stage) (Process, error) {
 		rdb := s.client()
-		ap, err := rdb.AutoPipeline()
+		ap, err := rdb.(autopipeliner).AutoPipeline()
 		if err != nil {
 			return nil, errors.Join(err, rdb.Close())
 		}
@@ -38,8 +38,12 @@ var RawPipelined = Contender{
 	},
 }
 
+type autopipeliner interface {
+	AutoPipeline() (*redis.AutoPipeliner, error)
+}
+
 type rawProcess struct {
-	rdb    *redis.Client
+	rdb    redis.UniversalClient
 	cmd    redis.Cmdable
 	prefix string
 }

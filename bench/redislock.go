@@ -20,7 +20,7 @@ var Redislock = Contender{
 }
 
 type redislockProcess struct {
-	rdb    *redis.Client
+	rdb    redis.UniversalClient
 	locks  *redislock.Client
 	prefix string
 }

@@ -22,7 +22,7 @@ var Redsync = Contender{
 }
 
 type redsyncProcess struct {
-	rdb    *redis.Client
+	rdb    redis.UniversalClient
 	rs     *redsync.Redsync
 	prefix string
 }

@@ -16,7 +16,7 @@ var Rueidislock = Contender{
 	Sends: scripts,
 	Open: func(_ context.Context, s *Stage) (Process, error) {
 		locker, err := rueidislock.NewLocker(rueidislock.LockerOption{
-			ClientOption:   rueidis.ClientOption{InitAddress: []string{s.Addr}},
+			ClientOption:   rueidis.ClientOption{InitAddress: s.addrs()},
 			KeyPrefix:      s.Prefix + "rueidislock",
 			KeyMajority:    1,
 			NoLoopTracking: true,

@@ -21,7 +21,7 @@ var SortedSet = Contender{
 }
 
 type sortedSetProcess struct {
-	rdb    *redis.Client
+	rdb    redis.UniversalClient
 	prefix string
 }
 
@@ -41,7 +41,7 @@ func (p *sortedSetProcess) RWMutex(_ context.Context, name string) (read, write 
 }
 
 type sortedSetLocker struct {
-	rdb   *redis.Client
+	rdb   redis.UniversalClient
 	keys  []string
 	token string
 	limit int64

@@ -24,10 +24,11 @@ type Stage struct {
 	NoEtcd string // why there is none
 	Prefix string // of all names in the stores
 
-	server *redistest.Server
-	others func() []*redistest.Server // two more, for those that want a majority
-	tb     testing.TB
-	memory *sync.Map
+	servers []*redistest.Server        // Redis: one, or the masters of a Cluster
+	others  func() []*redistest.Server // two more, for those that want a majority
+	cluster func() []*redistest.Server // masters of one
+	tb      testing.TB
+	memory  *sync.Map
 }
 
 // NewStage returns a stage with a redis-server of its own, or with the one at addr if that
@@ -36,12 +37,14 @@ type Stage struct {
 func NewStage(tb testing.TB, addr string) *Stage {
 	tb.Helper()
 	s := &Stage{tb: tb, memory: new(sync.Map)}
+	var server *redistest.Server
 	if addr == "" {
-		s.server = redistest.Real(tb)
+		server = redistest.Real(tb)
 	} else {
-		s.server = redistest.Shared(tb) // which looks into the environment itself
+		server = redistest.Shared(tb) // which looks into the environment itself
 	}
-	s.Addr, s.Prefix = s.server.Addr(), s.server.Prefix()
+	s.Addr, s.Prefix, s.servers = server.Addr(), server.Prefix(), []*redistest.Server{server}
+	s.cluster = sync.OnceValue(func() []*redistest.Server { return redistest.Masters(tb).Nodes })
 	s.others = sync.OnceValue(func() []*redistest.Server {
 		return []*redistest.Server{redistest.Real(tb), redistest.Real(tb)}
 	})
@@ -62,15 +65,37 @@ func (s *Stage) three() []string {
 // Far returns the same stage with Redis farther away: a round trip takes rtt longer.
 func (s *Stage) Far(rtt time.Duration) *Stage {
 	far := *s
-	proxy := redistest.NewProxy(s.tb, s.server)
+	proxy := redistest.NewProxy(s.tb, s.servers[0])
 	proxy.Delay(rtt / 2)
 	far.Addr = proxy.Addr()
 	far.Etcd, far.NoEtcd = "", "the proxy that delays speaks the protocol of Redis only"
 	return &far
 }
 
+// OnCluster returns the same stage with a Cluster of three masters for Redis.
+func (s *Stage) OnCluster() *Stage {
+	c := *s
+	c.servers = s.cluster()
+	c.Etcd, c.NoEtcd = "", "this is a work on Redis"
+	return &c
+}
+
+// addrs are those of Redis.
+func (s *Stage) addrs() []string {
+	if len(s.servers) == 1 {
+		return []string{s.Addr}
+	}
+	var all []string
+	for _, server := range s.servers {
+		all = append(all, server.Addr())
+	}
+	return all
+}
+
 // client returns a client of Redis with default options.
-func (s *Stage) client() *redis.Client { return redis.NewClient(&redis.Options{Addr: s.Addr}) }
+func (s *Stage) client() redis.UniversalClient {
+	return redis.NewUniversalClient(&redis.UniversalOptions{Addrs: s.addrs()})
+}
 
 // counters are what Redis has counted since it started.
 type counters struct {
@@ -78,32 +103,41 @@ type counters struct {
 	cpu   float64          // s, of the whole server
 }
 
-// counters asks the server itself, however far the contenders are from it.
+// counters asks the servers themselves, however far the contenders are from them.
 func (s *Stage) counters(ctx context.Context) (counters, error) {
-	rdb := redis.NewClient(s.server.Options())
+	c := counters{calls: map[string]int64{}}
+	for _, server := range s.servers {
+		if err := c.add(ctx, server); err != nil {
+			return c, err
+		}
+	}
+	return c, nil
+}
+
+func (c *counters) add(ctx context.Context, server *redistest.Server) error {
+	rdb := redis.NewClient(server.Options())
 	defer func() { _ = rdb.Close() }()
 	stats, err1 := rdb.InfoMap(ctx, "commandstats").Result()
 	cpu, err2 := rdb.InfoMap(ctx, "cpu").Result()
 	if err := errors.Join(err1, err2); err != nil {
-		return counters{}, err
+		return err
 	}
-	c := counters{calls: map[string]int64{}}
 	for name, text := range stats["Commandstats"] {
 		calls, _, _ := strings.Cut(strings.TrimPrefix(text, "calls="), ",")
 		n, err := strconv.ParseInt(calls, 10, 64)
 		if err != nil {
-			return c, fmt.Errorf("commandstats: %s:%s", name, text)
+			return fmt.Errorf("commandstats: %s:%s", name, text)
 		}
-		c.calls[strings.TrimPrefix(name, "cmdstat_")] = n
+		c.calls[strings.TrimPrefix(name, "cmdstat_")] += n
 	}
 	for _, of := range []string{"used_cpu_user", "used_cpu_sys"} {
 		seconds, err := strconv.ParseFloat(cpu["CPU"][of], 64)
 		if err != nil {
-			return c, fmt.Errorf("INFO cpu: %s: %w", of, err)
+			return fmt.Errorf("INFO cpu: %s: %w", of, err)
 		}
 		c.cpu += seconds
 	}
-	return c, nil
+	return nil
 }
 
 // since returns how often those commands were called after the counters stood at c, and

@@ -32,7 +32,7 @@ type Scene interface {
 // Works are all works, in the order of the report.
 func Works() []Work {
 	return slices.Concat(
-		[]Work{Uncontended, Linger}, Clients, []Work{OneClient}, Apart, []Work{Many, Near, Far}, Waiters,
+		[]Work{Uncontended, Linger}, Clients, []Work{OneClient}, Apart, Cluster, []Work{Many, Near, Far}, Waiters,
 		[]Work{Held, Readers}, ReadWrite, []Work{Permits, Fairness}, Redlock,
 	)
 }

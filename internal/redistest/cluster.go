@@ -12,11 +12,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// masters is how many masters a Cluster has to begin with, and how many replicas.
+// masters is how many masters a Cluster has to begin with.
 const masters = 3
 
-// Cluster is a Redis Cluster for one test, which may hurt its servers: three masters and a
-// replica of each. A master that has gone is replaced after about 2 s.
+// Cluster is a Redis Cluster for one test, which may hurt its servers: three masters, mostly with
+// a replica of each. A master that has gone is replaced by that after about 2 s.
 type Cluster struct {
 	tb testing.TB
 
@@ -32,9 +32,22 @@ type Cluster struct {
 // 2 s to be sure of that.
 func NewCluster(tb testing.TB) *Cluster {
 	tb.Helper()
+	return newCluster(tb, 1)
+}
+
+// Masters starts a Cluster without replicas. These take the time of this machine, that in earnest
+// they would take of others.
+func Masters(tb testing.TB) *Cluster {
+	tb.Helper()
+	return newCluster(tb, 0)
+}
+
+func newCluster(tb testing.TB, replicas int) *Cluster {
+	tb.Helper()
 	requireBinary(tb, program())
-	c := &Cluster{tb: tb, Nodes: make([]*Server, 2*masters), given: map[int]time.Time{}}
-	for i, d := range startDaemons(tb, 2*masters, "--cluster-enabled", "yes", "--cluster-node-timeout", "1000",
+	n := masters * (1 + replicas)
+	c := &Cluster{tb: tb, Nodes: make([]*Server, n), given: map[int]time.Time{}}
+	for i, d := range startDaemons(tb, n, "--cluster-enabled", "yes", "--cluster-node-timeout", "1000",
 		"--cluster-allow-replica-migration", "no",
 		"--repl-ping-replica-period", "1") { // a replica that was sent nothing is not listed
 		c.Nodes[i] = &Server{endpoint: at(d.addr), tb: tb, prefix: prefixOf(tb), private: true, daemon: d}
@@ -95,8 +108,8 @@ func (c *Cluster) form() {
 	c.RequireWhole()
 }
 
-// RequireWhole returns when all nodes agree that the Cluster works, and each master has a
-// replica that has caught up.
+// RequireWhole returns when all nodes agree that the Cluster works, and each master has its
+// replica, which has caught up.
 func (c *Cluster) RequireWhole() {
 	c.tb.Helper()
 	c.each(func(ctx context.Context, _ int, node *redis.Client) bool {
@@ -105,9 +118,12 @@ func (c *Cluster) RequireWhole() {
 			return false
 		}
 		for _, some := range all {
-			if len(some.Nodes) != 2 {
+			if len(some.Nodes) != len(c.Nodes)/masters {
 				return false
 			}
+		}
+		if len(c.Nodes) == masters {
+			return true
 		}
 		info := node.Info(ctx, "replication").Val()
 		return strings.Contains(info, "master_link_status:up") || strings.Contains(info, "connected_slaves:1")
