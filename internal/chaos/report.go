@@ -54,6 +54,7 @@ func (o *outcome) table() string {
 		fmt.Fprintf(&b, "| %s | %s |\n", what, fmt.Sprintf(format, args...))
 	}
 	line("length, workers, goroutines of each", "%v, %d, %d", o.took.Round(time.Second), o.plan.workers, o.plan.actors)
+	line("seed", "%d", o.plan.seed)
 	line("grants/s before the first fault", "%.0f", o.load)
 	var byKind []string
 	for _, kind := range []string{"mutex", "rwmutex", "semaphore"} {
@@ -118,8 +119,8 @@ func (o *outcome) publish(name, command string) error {
 	if exec.Command("git", "diff", "--quiet", "HEAD", "--", ":/", ":!/"+name).Run() != nil {
 		commit = append(bytes.TrimSpace(commit), " with changes"...)
 	}
-	section := fmt.Sprintf("%s\n## %s\n\n%s, commit %s, seed %d: `%s`\n\n%s%s", begin, titles[o.plan.topology],
-		time.Now().Format(time.DateOnly), bytes.TrimSpace(commit), o.plan.seed, command, o.table(), end)
+	section := fmt.Sprintf("%s\n## %s\n\n%s, commit %s: `%s`\n\n%s%s", begin, titles[o.plan.topology],
+		time.Now().Format(time.DateOnly), bytes.TrimSpace(commit), command, o.table(), end)
 	return os.WriteFile(name, slices.Concat(before, []byte(section), after), 0o644)
 }
 
