@@ -546,7 +546,6 @@ func mastersAreReplacedWhileCallsRun(t *testing.T, c *redistest.Cluster) {
 	})
 	second.Restart()
 	c.RequireWhole()
-	time.Sleep(rushTTL) // until what was lost is free
 	r.keeps = true
 	r.during(func() {
 		c.Swap(t, c.Owner(t, key))
