@@ -20,7 +20,7 @@ do
     repeat -- break leaves it to op/release.lua
       local at = (n - 1) * ARGUMENTS
       local token = ARGV[3 + at]
-      if replies[n] or string.byte(ARGV[4 + at]) ~= SETTLED or passed[KEYS[n]] then
+      if string.byte(ARGV[4 + at]) ~= SETTLED or passed[KEYS[n]] then
         break -- a tombstone is to be left
       end
 

@@ -27,7 +27,7 @@ for n = 1, #KEYS do
 repeat
 local at = (n - 1) * ARGUMENTS
 local token = ARGV[3 + at]
-if replies[n] or string.byte(ARGV[4 + at]) ~= SETTLED or passed[KEYS[n]] then
+if string.byte(ARGV[4 + at]) ~= SETTLED or passed[KEYS[n]] then
 break
 end
 local record = records[n]
