@@ -291,9 +291,9 @@ func WithPrefix(prefix string) Option {
 // WithPipelining says whether locks of many goroutines are acquired and released together: up
 // to 64 in one call of a script, each handled by itself. Goroutines gather while such a call is
 // under way; if the server is far, up to 16 are. A caller on its own waits for nobody.
-// It is for a [redis.Client] or a failover client, not for a Cluster. Switch it off if the
-// client talks to a proxy that spreads keys over several servers, such as Envoy or twemproxy:
-// such a call has keys of many locks, and a proxy may look at the first one only.
+// On a Cluster such a call is for locks of one node, unless the client has ReadOnly set. Switch it
+// off if the client talks to a proxy that spreads keys over several servers, such as Envoy or
+// twemproxy: such a call has keys of many locks, and a proxy may look at the first one only.
 //
 // To hooks of the Redis client such a call is one command, whose context belongs to none of
 // the callers. So a span has no parent, and [GuardHook] cannot tell whose the command is,

@@ -153,7 +153,7 @@ func TestForbiddenKeyInASharedCallFailsAlone(t *testing.T) {
 		require.NoError(t, admin.Do(t.Context(), args...).Err())
 	}
 	rule("~*")
-	w := &wire{}
+	w := &wire{rtt: 2 * time.Millisecond}
 	rdb := s.Client(t, func(o *redis.Options) { o.Username, o.Password, o.PoolSize = "app", "secret", 300 })
 	rdb.AddHook(w)
 	d := open(t, rdb, s)

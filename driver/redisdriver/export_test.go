@@ -29,6 +29,7 @@ type Script struct {
 	Parts     []string // the files that it is made of
 	Arguments int      // for each of many locks, 0 if it is for one
 	OnCluster string   // the text there
+	OnNode    string   // for many locks of a node there
 	Statuses  map[string]int
 }
 
@@ -47,17 +48,32 @@ func Scripts() []Script {
 	}
 	var all []Script
 	for _, s := range allScripts {
-		all = append(all, Script{s.verb, source(s.parts), s.parts, s.arguments, forCluster.Replace(forOne.Replace(source(s.parts))), statuses[s.verb]})
+		onCluster, many := forOne.Replace(forCluster.Replace(source(s.parts))), ""
+		if s.arguments > 0 {
+			many = forCluster.Replace(source(onNode(s.parts)))
+		}
+		all = append(all, Script{s.verb, source(s.parts), s.parts, s.arguments, onCluster, many, statuses[s.verb]})
 	}
 	return all
 }
 
 // Waiting returns how many callers wait for a call that takes them along.
 func (d *Driver) Waiting() (n int) {
-	d.group.mu.Lock()
-	defer d.group.mu.Unlock()
-	for _, l := range d.group.lines {
-		n += len(l.waiting)
+	d.groups.mu.Lock()
+	defer d.groups.mu.Unlock()
+	all := []*group{d.groups.only}
+	for _, node := range d.groups.nodes {
+		all = append(all, node.group)
+	}
+	for _, g := range all {
+		if g == nil {
+			continue
+		}
+		g.mu.Lock()
+		for _, l := range g.lines {
+			n += len(l.waiting)
+		}
+		g.mu.Unlock()
 	}
 	return n
 }

@@ -9,8 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/internal/redisscript"
 )
@@ -33,8 +31,7 @@ const (
 
 // group runs scripts for many callers at a time in one call ("group commit": DeWitt et al.,
 // Implementation Techniques for Main Memory Database Systems, 1984). Each lock is handled by
-// itself, and fails by itself. It does so only on a [redis.Client], one server for all
-// locks; on a Cluster they are in different slots.
+// itself, and fails by itself. All locks are on one server, which may be a node of a Cluster.
 //
 // One call of a script is under way, and callers gather behind it. A caller that finds none
 // leaves at once. When the call ends, the first of those who have gathered leads the others. So
@@ -51,9 +48,9 @@ const (
 // contains its wait for one. The wrong version takes that for distance, and sends more calls for
 // fewer callers each, which wait still longer.
 type group struct {
-	room  int         // connections of the client
-	can   atomic.Bool // the client leads to one server for all locks, as far as we know
-	off   atomic.Bool // the user does not want it
+	*groups
+	addr  string      // of the node, on a Cluster
+	tried atomic.Bool // it keeps to its keys, as far as we know
 	seats sync.Pool   // of this group, since synctest keeps bubbles apart
 	began time.Time
 
@@ -115,31 +112,6 @@ type seat struct {
 }
 
 func newSeat() any { return &seat{done: make(chan struct{}, 1)} }
-
-func newGroup(rdb redis.UniversalClient) *group {
-	g := &group{seats: sync.Pool{New: newSeat}, began: time.Now()}
-	if rdb, can := rdb.(*redis.Client); can {
-		g.can.Store(true)
-		o := rdb.Options()
-		if g.room = o.PoolSize; o.MaxActiveConns > 0 {
-			g.room = min(g.room, o.MaxActiveConns)
-		}
-	}
-	return g
-}
-
-// on reports whether a call may be for many locks.
-func (g *group) on() bool { return g.can.Load() && !g.off.Load() }
-
-// separable reports whether each of many whose call failed is to go alone, once. From now on
-// all calls are for one lock if the keys are in different slots, as behind a proxy in front of
-// several servers.
-func (g *group) separable(err error) bool {
-	if redis.HasErrorPrefix(err, "CROSSSLOT") {
-		g.can.Store(false)
-	}
-	return redisscript.Separable(err)
-}
 
 // enter returns a seat for the caller.
 func (g *group) enter(r request) *seat {
@@ -316,6 +288,9 @@ func (g *group) ended(c *seat, value any, err error) {
 			one.turn = waits
 			l.waiting = slices.Insert(l.waiting, again, one)
 			again++
+		case shared && err == nil && replies[i] == elsewhere:
+			one.turn = alone
+			g.calls++
 		case separate && !(one == c && err == errAbandoned):
 			one.turn, one.before = alone, err
 			g.calls++ // perhaps more than there is room for, but only once

@@ -27,7 +27,7 @@ import (
 // also if the ask was in a call with others.
 func TestStormOfCancelledAsksInSharedCallsLeavesTheLockFree(t *testing.T) {
 	redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
-		rdb, w := s.Client(t, func(o *redis.Options) { o.PoolSize = 400 }), &wire{}
+		rdb, w := s.Client(t, func(o *redis.Options) { o.PoolSize = 400 }), &wire{rtt: 2 * time.Millisecond}
 		rdb.AddHook(w)
 		c := holdfast.New(rdb, holdfast.WithPrefix(s.Prefix()), holdfast.WithStrictFIFO())
 		defer func() { require.NoError(t, c.Close()) }()

@@ -17,8 +17,8 @@
 // pings itself. Programs of format 1 would not see these locks. An upgrade of a fleet that
 // had it would take the locks of both formats for a while, 1 before 2.
 //
-// Callers gather while a call is under way, and locks on a single server are taken, given up and
-// renewed many in one call, see [holdfast.WithPipelining].
+// Callers gather while a call is under way, and locks on a server, or on a node of a Cluster, are
+// taken, given up and renewed many in one call, see [holdfast.WithPipelining].
 //
 // # How long a lock stays
 //
@@ -127,7 +127,7 @@ import (
 // Driver keeps locks on Redis.
 type Driver struct {
 	rdb       redis.UniversalClient
-	group     *group
+	groups    *groups
 	prefix    string
 	retention time.Duration
 	wakes     *wakes
@@ -208,7 +208,7 @@ func New(rdb redis.UniversalClient, opts ...Option) *Driver {
 		o.apply(d)
 	}
 	_, d.onCluster = rdb.(*redis.ClusterClient)
-	d.group, d.silence = newGroup(rdb), newSilence(rdb)
+	d.groups, d.silence = newGroups(rdb), newSilence(rdb)
 	d.wakes = newWakes(rdb, d.prefix+format)
 	d.commands = within(rdb, false, answerTimeout)
 	d.uptime = redisscript.NewUptime(rdb)
@@ -225,7 +225,7 @@ func (d *Driver) Node(k driver.Kind, name string) string {
 }
 
 // Batch implements [driver.Batcher].
-func (d *Driver) Batch(on bool) { d.group.off.Store(!on) }
+func (d *Driver) Batch(on bool) { d.groups.off.Store(!on) }
 
 // OnReconnect implements [driver.Reporter].
 func (d *Driver) OnReconnect(f func(reason string)) { d.wakes.onReconnect(f) }

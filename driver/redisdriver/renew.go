@@ -14,8 +14,8 @@ import (
 // take the only connection that there may be, before the lease is over.
 const renewTimeout = 3
 
-// Renew implements [driver.Driver]. All leases go in one pipeline; the caller sees to it that
-// they live on one node. If that is the only one, each of its commands is for many of them.
+// Renew implements [driver.Driver]. All leases go in one pipeline, each of its commands for many
+// of them; the caller sees to it that they live on one node.
 func (d *Driver) Renew(ctx context.Context, leases []driver.Lease) []error {
 	errs := make([]error, len(leases))
 	var unserved, apart []int
@@ -29,16 +29,16 @@ func (d *Driver) Renew(ctx context.Context, leases []driver.Lease) []error {
 	for i := range leases {
 		left[i] = i
 	}
-	size := 1
-	if d.group.on() {
-		size = most
-	}
 	var longest time.Duration
 	for _, l := range leases {
 		longest = max(longest, l.TTL)
 	}
 	rdb := within(d.rdb, true, max(longest/renewTimeout, leastPatience))
 	for len(left) > 0 {
+		size, first := 1, leases[left[0]]
+		if g := d.groups.of(d.lock(first.Kind, first.Name).key); g != nil && g.tried.Load() {
+			size = most
+		}
 		var calls []redisscript.Call
 		batches := slices.Collect(slices.Chunk(left, size))
 		for _, batch := range batches {
@@ -62,15 +62,18 @@ func (d *Driver) Renew(ctx context.Context, leases []driver.Lease) []error {
 					errs[i] = redisscript.Classify(err)
 				}
 				// What a server answers to one is about that one.
-				if d.group.separable(err) && (len(batch) > 1 || !redisscript.Answered(err)) {
+				if d.groups.separable(err) && (len(batch) > 1 || !redisscript.Answered(err)) {
 					apart = append(apart, batch...)
 				}
 				continue
 			}
 			for j, i := range batch {
-				if replies[j] == nil {
+				switch {
+				case replies[j] == nil:
 					left = append(left, i) // that call has taken long enough
-				} else {
+				case replies[j] == elsewhere:
+					apart = append(apart, i)
+				default:
 					note(i, replies[j])
 				}
 			}
@@ -106,13 +109,10 @@ func (d *Driver) renewals(leases []driver.Lease, which []int) redisscript.Call {
 	if l := leases[which[0]]; len(which) == 1 {
 		return d.call(renewScript, d.lock(l.Kind, l.Name), renewal(l)...)
 	}
-	keys := make([]any, len(which))
-	args := append(make([]any, 0, 2+len(which)*renewScript.arguments), d.channels, d.keeps)
-	for j, i := range which {
-		keys[j] = d.lock(leases[i].Kind, leases[i].Name).key
-		args = append(args, renewal(leases[i])...)
-	}
-	return renewScript.many.On("locks", len(args), keys...).With(args...)
+	return d.callFor(renewScript, len(which), func(j int) (any, []any) {
+		l := leases[which[j]]
+		return d.lock(l.Kind, l.Name).key, renewal(l)
+	})
 }
 
 // renewal has the arguments that renew a lease.

@@ -26,6 +26,7 @@ var (
 	attachScript    = newScript("attach", 0, forOneLock("attach")...)
 	inspectScript   = newScript("inspect", 0, "lib/time", "op/inspect")
 	pingScript      = newScript("ping", 0, "op/ping")
+	nodeScript      = newScript("node", 0, "op/node")
 )
 
 // library is what a lock is, in files of the folder script, each of which builds on those before.
@@ -43,13 +44,14 @@ func forOneLock(verb string) []string {
 
 var allScripts = []*script{
 	acquireScript, releaseScript, renewScript, extendScript, raiseScript, forceScript,
-	downgradeScript, resizeScript, attachScript, inspectScript, pingScript,
+	downgradeScript, resizeScript, attachScript, inspectScript, pingScript, nodeScript,
 }
 
-// script is a Lua script in three versions: for one lock, whose key is literally KEYS[1] as some
-// proxies want it and whose reply stands in no list, for one on a Cluster, and for many.
+// script is a Lua script in four versions: for one lock, whose key is literally KEYS[1] as some
+// proxies want it and whose reply stands in no list, for one on a Cluster, for many, and for many
+// on a node of a Cluster.
 type script struct {
-	one, onCluster, many *redisscript.Script
+	one, onCluster, many, onNode *redisscript.Script
 
 	verb      string
 	arguments int // for each of many
@@ -58,13 +60,20 @@ type script struct {
 
 func newScript(verb string, arguments int, parts ...string) *script {
 	text := source(parts)
-	one := forOne.Replace(text)
-	s := &script{one: redisscript.New(verb, one), verb: verb, arguments: arguments, parts: parts}
-	s.onCluster = redisscript.New(verb, forCluster.Replace(one))
+	s := &script{one: redisscript.New(verb, forOne.Replace(text)), verb: verb, arguments: arguments, parts: parts}
+	s.onCluster = redisscript.New(verb, forOne.Replace(forCluster.Replace(text)))
 	if arguments > 0 {
 		s.many = redisscript.New(verb, text)
+		s.onNode = redisscript.New(verb, forCluster.Replace(source(onNode(parts))))
 	}
 	return s
+}
+
+// onNode are the files of a script for many locks of a node.
+func onNode(parts []string) []string {
+	parts = slices.Clone(parts)
+	parts[slices.Index(parts, "lib/locks")] = "lib/node"
+	return parts
 }
 
 var forOne = strings.NewReplacer("KEYS[n]", "KEYS[1]", "unpack(KEYS)", "KEYS[1]", "return replies", "return replies[1]")
@@ -75,8 +84,8 @@ var forOne = strings.NewReplacer("KEYS[n]", "KEYS[1]", "unpack(KEYS)", "KEYS[1]"
 //
 // RESTORE takes a hash in the form that DUMP gives, here one with the field life, which save()
 // then sets. A user without the right to it gets the two steps.
-var forCluster = strings.NewReplacer("redis.call('DEL', KEYS[1])",
-	"if redis.pcall('RESTORE', KEYS[1], 0, '"+hashWithLife+"', 'REPLACE').err then redis.call('DEL', KEYS[1]) end")
+var forCluster = strings.NewReplacer("redis.call('DEL', KEYS[n])",
+	"if redis.pcall('RESTORE', KEYS[n], 0, '"+hashWithLife+"', 'REPLACE').err then redis.call('DEL', KEYS[n]) end")
 
 // hashWithLife is, as Lua writes bytes, a hash with life = 0: type 4, one field, the field, the
 // value, version 6 of the format, and a checksum.

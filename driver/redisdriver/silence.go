@@ -57,14 +57,14 @@ func newSilence(rdb redis.UniversalClient) *silence {
 // pending is a command under way. It is in a ring, in the order in which commands were written,
 // until it is answered or overdue.
 type pending struct {
-	call       redisscript.Call
+	key        string // of the call, which a hook may rewrite once it is sent
 	began      time.Time
 	next, last *pending
 }
 
 // watch begins to watch a command.
 func (s *silence) watch(call redisscript.Call) *pending {
-	v := &pending{call: call, began: time.Now()}
+	v := &pending{key: call.Key(), began: time.Now()}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v.next, v.last = &s.ring, s.ring.last
@@ -107,17 +107,17 @@ func (s *silence) end(v *pending) {
 func (s *silence) look() {
 	s.mu.Lock()
 	patience := s.patience()
-	var overdue []redisscript.Call
+	var overdue []string
 	for s.ring.next != &s.ring && time.Since(s.ring.next.began) >= patience {
-		overdue = append(overdue, s.ring.next.call)
+		overdue = append(overdue, s.ring.next.key)
 		s.end(s.ring.next)
 	}
 	if s.set = s.ring.next != &s.ring; s.set {
 		s.wake(patience - time.Since(s.ring.next.began))
 	}
 	s.mu.Unlock()
-	for _, call := range overdue {
-		go s.try(call.Key())
+	for _, key := range overdue {
+		go s.try(key)
 	}
 }
 

@@ -10,23 +10,24 @@ import (
 
 // run runs a script for one lock, with others if there are many.
 func (d *Driver) run(ctx context.Context, r request) (answer, error) {
-	if !d.group.on() {
+	g := d.groups.of(r.lock.key)
+	if g == nil {
 		v, err := d.value(ctx, d.call(r.script, r.lock, r.arguments()...))
 		return understood(r.lock, v, err)
 	}
-	c := d.group.enter(r)
-	defer d.group.vacate(c)
-	for d.group.await(ctx, c) {
+	c := g.enter(r)
+	defer g.vacate(c)
+	for g.await(ctx, c) {
 		switch {
 		case c.turn == answered:
 			v, err := c.outcome()
 			return understood(r.lock, v, err)
 		case len(c.company) > 0:
-			v, err := d.value(context.Background(), d.callForMany(c.company)) // the others have not given up
-			d.group.ended(c, v, err)
+			v, err := d.several(context.Background(), g, d.callForMany(c.company)) // the others have not given up
+			g.ended(c, v, err)
 		default:
 			v, err := d.value(ctx, d.call(r.script, r.lock, r.arguments()...))
-			d.group.ended(c, v, err)
+			g.ended(c, v, err)
 		}
 	}
 	return answer{}, redisscript.Unsent(ctx.Err())
@@ -49,16 +50,26 @@ func (d *Driver) call(s *script, l lock, args ...any) redisscript.Call {
 
 // callForMany is a run of a script for the locks of all those.
 func (d *Driver) callForMany(all []*seat) redisscript.Call {
-	s := all[0].script
-	keys := make([]any, len(all))
-	for i, c := range all {
-		keys[i] = c.lock.key
+	return d.callFor(all[0].script, len(all), func(i int) (any, []any) { return all[i].lock.key, all[i].arguments() })
+}
+
+// callFor is a run of a script for n locks: the keys of these, and the arguments.
+func (d *Driver) callFor(s *script, n int, lock func(i int) (key any, args []any)) redisscript.Call {
+	if d.onCluster {
+		call := s.onNode.Undeclared("locks", 3+n*(s.arguments+1), 2+s.arguments).With(d.channels, d.keeps)
+		for i := range n {
+			key, args := lock(i)
+			call = call.With(args...).With(key)
+		}
+		return call.With(n)
 	}
-	call := s.many.On("locks", 2+len(all)*s.arguments, keys...).With(d.channels, d.keeps)
-	for _, c := range all {
-		call = call.With(c.arguments()...)
+	keys := make([]any, n)
+	args := append(make([]any, 0, 2+n*s.arguments), d.channels, d.keeps)
+	for i := range n {
+		key, of := lock(i)
+		keys[i], args = key, append(args, of...)
 	}
-	return call
+	return s.many.On("locks", len(args), keys...).With(args...)
 }
 
 // value sends a call, and returns what the script says.

@@ -10,6 +10,9 @@ func conform(cases string) tests {
 	return tests{contract, drv, under("TestConformanceInVirtualTime/1s/", cases)}
 }
 
+// nodes is a scene on a Cluster.
+func nodes(scene string) tests { return tests{behavior, drv, under("TestNodesOfACluster/", scene)} }
+
 // alike compares the short ways of the scripts with the general way.
 var alike = tests{model, drv, "TestShortWaysDoWhatTheGeneralWayDoes"}
 
@@ -627,5 +630,54 @@ var driverMutants = []mutant{
 		file: "driver/redisdriver/redisdriver.go",
 		old:  `strings.Contains(prefix+":", part)`, new: "false",
 		tests: []tests{{unit, drv, "FuzzKeys TestKeysOfAllPrefixesKindsAndNamesDiffer"}},
+	},
+	{
+		name: "node-uses-what-it-does-not-have",
+		bug:  "A call for locks of a node goes on with one that the node does not have.",
+		file: lua + "lib/node.lua",
+		old:  `replies[n], left = 'elsewhere', left - 1`, new: `records[n] = nil`,
+		tests: []tests{nodes("SlotThatMovesTakesNoNeighbourAlong")},
+	},
+	{
+		name: "node-acquires-elsewhere",
+		bug:  "The short way of acquire goes on with a lock that the node does not have.",
+		file: lua + "short/acquire.lua",
+		old:  "replies[n] or ", new: "",
+		tests: []tests{nodes("SlotThatMovesTakesNoNeighbourAlong")},
+	},
+	{
+		name: "node-is-down-for-each",
+		bug:  "Where a Cluster is down, all callers of a call ask again at once.",
+		file: lua + "lib/node.lua",
+		old:  `string.find(reply.err, 'cluster is down', 1, true)`, new: `false`,
+		tests: []tests{nodes("NodeThatIsDownIsNotAskedAgainForEach")},
+	},
+	{
+		name: "node-untried",
+		bug:  "Calls for many locks go to a node that lets a script use keys of others.",
+		file: "driver/redisdriver/node.go",
+		old:  "if !keeps {", new: "if !keeps && false {",
+		tests: []tests{nodes("NodeThatServesOtherKeysGetsEachAlone")},
+	},
+	{
+		name: "node-of-changed-keys",
+		bug:  "Nobody looks whether a hook has changed the key that a call declares.",
+		file: lua + "op/node.lua",
+		old:  "KEYS[n] == ARGV[1] and ", new: "",
+		tests: []tests{nodes("KeysThatAreChangedOnTheirWayGoAlone")},
+	},
+	{
+		name: "node-for-reading",
+		bug:  "Calls for many locks go over connections on which a replica reads.",
+		file: "driver/redisdriver/node.go",
+		old:  "g.can.Store(!o.ReadOnly)", new: "g.can.Store(true)",
+		tests: []tests{nodes("ClientForReadingSharesNoCalls")},
+	},
+	{
+		name: "node-hangs-for-all",
+		bug:  "The callers of all nodes gather in one place.",
+		file: "driver/redisdriver/node.go",
+		old:  "n := g.nodes[addr]", new: "addr = \"\"\n\tn := g.nodes[addr]",
+		tests: []tests{nodes("NodeThatHangsHoldsUpOnlyItsOwn")},
 	},
 }

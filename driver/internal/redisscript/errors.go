@@ -49,8 +49,8 @@ func Unknown(err error) error {
 	return err
 }
 
-// unwritten adds to an error the certainty that nothing was done.
-func unwritten(err error) error {
+// Unwritten adds to an error the certainty that nothing was done.
+func Unwritten(err error) error {
 	var e *storeError
 	if !errors.As(err, &e) {
 		return Refusal(err)

@@ -33,6 +33,7 @@ type Call struct {
 	script *Script
 	family string
 	line   []any // the command: name, script, number of keys, keys, arguments
+	first  int   // where the first key is in that
 }
 
 // firstKey is where the keys are in a command.
@@ -52,7 +53,15 @@ func (s *Script) Call(family string, room int, keys ...string) Call {
 func (s *Script) On(family string, room int, keys ...any) Call {
 	line := make([]any, firstKey, firstKey+len(keys)+room)
 	line[0], line[1], line[2] = "evalsha", s.sha, len(keys)
-	return Call{s, family, append(line, keys...)}
+	return Call{s, family, append(line, keys...), firstKey}
+}
+
+// Undeclared is On for keys that are among the arguments. The first is behind so many others, and
+// says which node of a Cluster gets the call. A node never sends such a call elsewhere.
+func (s *Script) Undeclared(family string, room, behind int) Call {
+	call := s.On(family, room)
+	call.first += behind
+	return call
 }
 
 // With returns the call with more arguments.
@@ -62,7 +71,7 @@ func (call Call) With(args ...any) Call {
 }
 
 // Key returns the first key.
-func (call Call) Key() string { return call.line[firstKey].(string) }
+func (call Call) Key() string { return call.line[call.first].(string) }
 
 // Command is a script that is being run.
 type Command struct {
@@ -109,7 +118,7 @@ func (call Call) command(ctx context.Context, byText bool) *Command {
 		line[0], line[1] = "eval", call.script.text
 	}
 	c := &Command{Cmd: redis.NewCmd(ctx, line...), script: call.script, family: call.family, sent: ctx}
-	c.SetFirstKeyPos(firstKey)
+	c.SetFirstKeyPos(int8(call.first))
 	return c
 }
 
@@ -144,7 +153,7 @@ func (c *Command) judge(ctx context.Context, rdb processor, err error) error {
 	}
 	err = Classify(plainly(ctx, rdb, err))
 	if _, one := rdb.(*redis.Client); one && !c.written {
-		err = unwritten(err) // no connection was to be had, or a hook was against it
+		err = Unwritten(err) // no connection was to be had, or a hook was against it
 	}
 	return err
 }

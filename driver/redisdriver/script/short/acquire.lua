@@ -28,7 +28,7 @@ do
         ttl, fences, room, weight, limit, owner, whom = string.match(wish, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (.*)$')
         length = ttl + grace(ttl + 0)
       end
-      if weight + 0 > limit + 0 or passed[KEYS[n]] then
+      if weight + 0 > limit + 0 or replies[n] or passed[KEYS[n]] then
         break
       end
 
