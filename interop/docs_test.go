@@ -242,7 +242,8 @@ func (o *overlay) run(verb string, args ...string) {
 
 // A block of commands is run by bash, from the root of the repository if it begins there, and
 // else in a folder with some commands to run under a lock. testdata/docs.sh says which
-// commands are tried in another way.
+// commands are tried in another way. All commands, also those within the text, have flags,
+// tests and files that exist.
 func TestCommandsOfTheDocumentsWork(t *testing.T) {
 	root, err := filepath.Abs("..")
 	require.NoError(t, err)
@@ -251,6 +252,7 @@ func TestCommandsOfTheDocumentsWork(t *testing.T) {
 	build.Dir, build.Env = root, append(os.Environ(), "GOWORK=") // the command needs the workspace
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", out)
+	requireKnown(t, filepath.Join(bin, "holdfast"))
 	for _, name := range []string{"nightly.sh", "report.sh", "job.sh"} {
 		require.NoError(t, os.WriteFile(filepath.Join(elsewhere, name), []byte("#!/bin/sh\n"), 0o700))
 	}
