@@ -1,4 +1,4 @@
-.PHONY: help test race lint bench mutants demo install ci
+.PHONY: help test race lint bench mutants demo release ci
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -23,8 +23,8 @@ mutants: ## put known bugs in, one after the other, and show which test finds ea
 demo: ## four processes hand one lock over
 	go run ./cmd/holdfast demo
 
-install: ## try go install of the command, as if it were tagged
-	.ci/install
+release: ## try a release of all modules, in a clone; .ci/release v1.2.3 makes one
+	.ci/release --try
 
 ci: ## what runs on every submission
 	.ci/run

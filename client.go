@@ -95,7 +95,7 @@ func (c *Client) made() {
 	}
 }
 
-// options returns what locks with the same options share. Most locks have the options of
+// options returns the part that locks with the same options share. Most locks have the options of
 // the client, so that not every lease needs its own copy.
 func (c *Client) options(cfg config) *local.Options {
 	o := cfg.options
@@ -158,8 +158,8 @@ func (c *Client) Close() error {
 	}
 }
 
-// Attach takes over what was held by a lease that [Lease.Detach] ended, in this or another
-// process. That is the lock, for reading or writing, or the permits. The new lease has its
+// Attach takes over the lock of a lease that [Lease.Detach] ended, in this or another
+// process, for reading or writing, or its permits. The new lease has its
 // own token and fence. It lasts the TTL of this client or of opts, from now on. Beside
 // other leases of one owner, see [WithOwner], it has their fence. Waiters do not get the
 // lock in between.
@@ -195,8 +195,8 @@ func (c *Client) Attach(ctx context.Context, token string, opts ...LockOption) (
 	return l, err
 }
 
-// keep renews leases for the keeper. Commands need a context with a span, or each would
-// begin a trace of its own. The span of any of the leases will do.
+// renewDue renews leases for the keeper, under the span of one of them, so that its commands
+// start no traces of their own.
 func (c *Client) renewDue(ctx context.Context, entries []*keepalive.Entry) []error {
 	values := context.Background()
 	for _, e := range entries {
@@ -229,8 +229,8 @@ func validName(name string) bool { return name != "" && len(name) <= driver.MaxN
 // noCopy makes go vet complain about copies.
 type noCopy struct{}
 
-// Lock is what go vet looks for in a type that must not be copied.
+// Lock marks the type for go vet as one that must not be copied.
 func (*noCopy) Lock() {}
 
-// Unlock is the other half of that.
+// Unlock completes the mark.
 func (*noCopy) Unlock() {}

@@ -46,8 +46,8 @@ var (
 	ErrInvalidName error = &session.Sentinel{Kind: "invalid_name", Text: "name must have 1 to 512 bytes"}
 )
 
-// LockError says which operation failed on which lock. It never contains a token, but where
-// Holder is all that a store has.
+// LockError says which operation failed on which lock. It contains no token, except as Holder
+// of a store that keeps nothing else.
 type LockError struct {
 	Op   string // such as "acquire mutex"
 	Name string // of the lock
@@ -57,7 +57,7 @@ type LockError struct {
 	// long it has held the lock, unless somebody else has got it since the store last told.
 	// Of several holders it is any. Empty and 0 if the store does not tell: those on Redis
 	// and in memory do. The old forms on Redis keep no text and no time. So driver/setnx,
-	// getset and redisson tell what is in the key instead, such as a token, and 0.
+	// getset and redisson tell the content of the key instead, such as a token, and 0.
 	Holder  string
 	HeldFor time.Duration
 }

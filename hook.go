@@ -174,7 +174,7 @@ func WithHolderTag(ctx context.Context, tag string) context.Context {
 	return context.WithValue(ctx, holderTagKey{}, tag)
 }
 
-// ReconnectHook is for a [Hook] that wants to know when messages of the store may be lost.
+// ReconnectHook is for a [Hook] that needs to know when messages of the store may be lost.
 type ReconnectHook interface {
 	// Reconnected is called whenever the connection on which a client hears of grants was
 	// lost and has to be made again. The reason is "error", or "silent" if the connection
@@ -195,7 +195,7 @@ type hooks struct {
 	renew   RenewFunc
 }
 
-// AddHook adds a hook inside those that were added before. It can be called at any time;
+// AddHook adds a hook inside all earlier ones. It can be called at any time;
 // calls that have begun go on without the hook. It panics if hook is nil.
 func (c *Client) AddHook(hook Hook) {
 	if hook == nil {
@@ -321,7 +321,7 @@ type call struct {
 	report local.Report
 }
 
-// acquire is what the innermost hook calls, perhaps several times.
+// acquire is called by the innermost hook, perhaps several times.
 func (c *call) acquire(ctx context.Context, op *AcquireOp) (*Lease, error) {
 	w := c.want
 	c.report = local.Report{}
@@ -371,7 +371,7 @@ func verb(op *AcquireOp) string {
 // commands of this library are never refused.
 func GuardHook() redis.Hook { return redishook.Guard(over) }
 
-// over says what is wrong with the leases that ctx comes from.
+// over returns why a lease that ctx comes from is over.
 func over(ctx context.Context) error {
 	for c := leasectx.Of(ctx); c != nil; c = c.Outer {
 		switch err := c.Lease.Err(); {
@@ -388,16 +388,16 @@ func over(ctx context.Context) error {
 
 // NameHook returns a hook for the program's own Redis client that names the spans of this
 // library's scripts. It replaces "evalsha" by a name such as "holdfast.mutex.acquire", and
-// sets the attribute db.stored_procedure.name. The name is "holdfast.", what the script is for, and
-// what it does. The former is the kind of a lock, "locks" where one call is for many, as in
-// "holdfast.locks.acquire", "wake" for "holdfast.wake.ping", by which a client that waits learns
-// whether news reaches it, or another driver: "setnx", "getset" or "redisson". Use it with redisotel, and add it after
-// redisotel's hook, for it must run within that span:
+// sets the attribute db.stored_procedure.name. The name is "holdfast.", a subject, and a verb. The
+// subject is the kind of a lock; "locks" where one call is for many, as in
+// "holdfast.locks.acquire"; "wake" in "holdfast.wake.ping", by which a waiting client learns
+// whether news reaches it; or another driver: "setnx", "getset" or "redisson". Use it with
+// redisotel, and add it after redisotel's hook, for it must run within that span:
 //
 //	redisotel.InstrumentTracing(rdb)
 //	rdb.AddHook(holdfast.NameHook())
 //
-// With a [redis.ClusterClient], where the spans are those of the nodes:
+// With a [redis.ClusterClient], where each node has its spans:
 //
 //	redisotel.InstrumentTracing(rdb)
 //	rdb.OnNewNode(func(node *redis.Client) { node.AddHook(holdfast.NameHook()) })

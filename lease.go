@@ -20,8 +20,8 @@ import (
 // goroutine.
 type Lease hold
 
-// hold is what a lease is made of. A Lease is no struct with a hold inside: one is made of
-// the other where hooks and methods need it, and that must cost nothing.
+// hold is the inside of a lease. A Lease is a hold under another name, not a struct with one:
+// hooks and methods convert between the two, at no cost.
 type hold = local.Hold
 
 // Context returns a context that ends when the lease does. If the lease is lost, the
@@ -41,7 +41,7 @@ func (l *Lease) Done() <-chan struct{} { return l.Context().Done() }
 // [ErrLost] and says why. After a release it matches [ErrNotHeld], and [ErrClosed] if it was
 // [Client.Close] that released the lease. Err looks at the clock
 // itself, so it is right even just after the process was suspended. But the process can be
-// suspended between the check and what follows. Only a fence helps there.
+// suspended between the check and the next step. Only a fence helps there.
 func (l *Lease) Err() error { return l.hold().Err() }
 
 // Fence returns the fencing token: a number that is larger for every new lease on the lock.
@@ -224,7 +224,7 @@ func (h *handle) do(ctx context.Context, w local.Want, f func(context.Context) e
 	return f(within)
 }
 
-// hold returns what is behind the lease. It panics if nothing is, as with the lease of a
+// hold returns the inside of the lease. It panics if there is none, as with the lease of a
 // failed call.
 func (l *Lease) hold() *local.Hold {
 	if l == nil || (*local.Hold)(l).Grant() == nil {

@@ -50,9 +50,9 @@ func (c *Client) Mutex(name string, opts ...LockOption) *Mutex {
 // If the store refuses for good, such as for lack of permission, Lease returns the error at
 // once; the error says what to do. Transient errors, such as a broken connection, are
 // retried. A wait of more than 2 s for a store in trouble is logged, then ever more rarely.
-// If ctx ends first, the error matches its cause. It also matches what the store had
-// answered so far, [ErrLocked] or its last error. Lease then returns within 10 ms, even if
-// Redis does not answer, and what was under way is undone in the background. A ctx that has
+// If ctx ends first, the error matches its cause. It also matches the last answer
+// of the store, [ErrLocked] or an error. Lease then returns within 10 ms, even if Redis does
+// not answer, and the rest is undone in the background. A ctx that has
 // already ended never gets the lock.
 //
 // If ctx comes from a lease of this client on this lock that is still held, the error is
@@ -111,8 +111,8 @@ func (m *Mutex) ForceUnlock(ctx context.Context) error {
 // crash a fleet.
 //
 // Lock has no way to tell that the lock was lost; the loss is logged. In this process the
-// lock nevertheless stays locked until Unlock. So the Unlock of one goroutine never unlocks
-// what another has locked since.
+// lock nevertheless stays locked until Unlock. So the Unlock of one goroutine never undoes a
+// later Lock of another.
 func (m *Mutex) Lock() { m.lock(false, true) }
 
 // TryLock tries to lock without waiting for others and reports whether it succeeded. It
@@ -120,8 +120,8 @@ func (m *Mutex) Lock() { m.lock(false, true) }
 // reports false. It panics when [Mutex.Lock] would.
 func (m *Mutex) TryLock() bool { return m.lock(false, false) }
 
-// Unlock unlocks what Lock or TryLock has locked, in any goroutine and by any handle. It
-// panics if nothing is locked. It never touches a hold made with Lease.
+// Unlock undoes a Lock or TryLock, of any goroutine and by any handle. It panics if nothing
+// is locked. It never touches a hold made with Lease.
 //
 // Unlock waits for the store at most 1 s, and then finishes in the background. There is one
 // exception: if the store has answered in the last 50 ms, and is silent from then on, Unlock
@@ -136,8 +136,8 @@ func (m *Mutex) Unlock() {
 // tryWait is how long TryLock waits for the store.
 const tryWait = time.Second
 
-// handle is what Mutex, RWMutex and Semaphore have in common: the name of a lock, and how to
-// hold it.
+// handle is the common part of Mutex, RWMutex and Semaphore: the name of a lock, and the way
+// to hold it.
 type handle struct {
 	_      noCopy
 	c      *Client

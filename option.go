@@ -128,8 +128,8 @@ func WithMinHold(d time.Duration) LockOption {
 // return at once an error that matches [ErrQueueFull] and [ErrLocked]. So callers that would
 // wait for too long can be turned away while there is still time.
 //
-// The store counts all that wait, those of other clients and without a bound too, in the
-// step in which a caller joins them. So of a crowd that comes at one moment n wait. All
+// The store counts all waiters, also of other clients and without a bound, in the step in
+// which a caller joins them. So of a crowd that comes at one moment n wait. All
 // callers wait in the store's queue, as with [WithStrictFIFO]. Two kinds of waiter may make
 // a difference. One that was let in and then taken for dead comes back to the queue, even if
 // that is full. One that crashed counts until the store finds it dead, within 2/3 of its TTL
@@ -156,10 +156,10 @@ func WithMaxWaiters(n int) LockOption {
 //		})
 //	}
 //
-// Nested leases share one fence, one token, one TTL and one renewal, those of the
-// outermost. Each has a context of its own, which ends when that lease is released. They
-// may be released in any order; the lock is given up with the last of them. If the lock is
-// lost, all of them are. A lease for reading can be nested in one for writing. It is then a
+// Nested leases share the fence, the token, the TTL and the renewal of the outermost one.
+// Each has a context of its own, which ends when that lease is released. They may be released
+// in any order; the lock is given up with the last of them. If the lock is lost, all of them
+// are. A lease for reading can be nested in one for writing. It is then a
 // part of that lease: other readers do not get in. A writer in a reader gets [ErrDeadlock].
 //
 // The context is reentrant, never a goroutine. Code that runs without that context, or with
@@ -211,12 +211,12 @@ func WithHolder(text string) LockOption {
 }
 
 // maxHolder is the length in bytes of the longest text about a holder. It goes with each
-// answer to those who wait.
+// answer to a waiter.
 const maxHolder = 256
 
 // WithStrictFIFO makes the goroutines of this process queue individually, in the global
-// order. By default those of one process wait together, and the lock passes from one to the
-// next without Redis. Their turn ends after 32 passes, or after 1 ms if those take less;
+// order. By default they wait together, and the lock passes from one to the next without
+// Redis. Their turn ends after 32 passes, or after 1 ms if those take less;
 // then other processes get theirs. A quarter of the TTL ends the turn in any case. For
 // holds that last a second each, set this option or a shorter TTL.
 //
@@ -296,14 +296,14 @@ func WithPrefix(prefix string) Option {
 // twemproxy: such a call has keys of many locks, and a proxy may look at the first one only.
 //
 // To hooks of the Redis client such a call is one command, whose context belongs to none of
-// the callers. So a span has no parent, and [GuardHook] cannot tell whose the command is,
-// though it need not guard those of this library. The default is true, but false from the
+// the callers. So a span has no parent, and [GuardHook] cannot tell whose the command is.
+// It need not guard commands of this library. The default is true, but false from the
 // time on that a hook of [NewTracingHook] is added.
 func WithPipelining(on bool) Option {
 	return option(func(c *config) { c.batch = &on })
 }
 
-// WithLogger sets where the client reports what it cannot return, at level Warn. It reports
+// WithLogger sets where the client reports events that no call returns, at level Warn. It reports
 // lost leases, outages that [Mutex.Lock] waits out, and forbidden acts of hooks. It also
 // reports that waiters poll because Redis does not pass messages on. Tokens are not logged.
 // The default is [slog.Default].

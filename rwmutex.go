@@ -84,7 +84,7 @@ func (rw *RWMutex) Lock() { rw.lock(false, true) }
 // TryLock tries to lock for writing, as [Mutex.TryLock] does.
 func (rw *RWMutex) TryLock() bool { return rw.lock(false, false) }
 
-// Unlock unlocks what Lock or TryLock has locked, as [Mutex.Unlock] does.
+// Unlock undoes a Lock or TryLock, as [Mutex.Unlock] does.
 func (rw *RWMutex) Unlock() {
 	if !rw.unlock(false) {
 		panic(fmt.Sprintf("holdfast: Unlock of unlocked RWMutex %q", rw.name))

@@ -137,7 +137,7 @@ func (s *Semaphore) TryAcquire(n int64) bool {
 	return err == nil
 }
 
-// keep leaves the lease with the semaphore, where Release finds it.
+// deposit leaves the lease with the semaphore, where Release finds it.
 func (s *Semaphore) deposit(l *Lease, err error) error {
 	if err != nil {
 		return err
@@ -173,7 +173,7 @@ func (s *Semaphore) Release(n int64) {
 	}
 }
 
-// releasePart gives up what was taken from one hold.
+// releasePart gives up permits of one hold.
 func (s *Semaphore) releasePart(p local.Part) {
 	run := (*local.Hold).ReleaseBriefly
 	if p.Left > 0 {

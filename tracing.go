@@ -401,7 +401,7 @@ func WithMeterProvider(p metric.MeterProvider) TracingOption {
 	return tracingOption(func(t *tracing) { t.metrics = p })
 }
 
-// WithAttributes adds attributes to all spans and metrics, beside those of earlier calls.
+// WithAttributes adds attributes to all spans and metrics. Attributes of earlier calls stay.
 // The default is none.
 func WithAttributes(attrs ...attribute.KeyValue) TracingOption {
 	return tracingOption(func(t *tracing) { t.attrs = append(t.attrs, attrs...) })
@@ -413,8 +413,8 @@ func WithSpanNameFormatter(f func(operation string, k driver.Kind) string) Traci
 	return tracingOption(func(t *tracing) { t.name = f })
 }
 
-// WithFilter sets what is traced and measured: acquisitions for which f returns true, and
-// what follows from them. f is called before next, and only then. The default is all.
+// WithFilter limits tracing and metrics to acquisitions for which f returns true, with their
+// holds, renewals and releases. f is called before next, and only then. The default is all.
 func WithFilter(f func(ctx context.Context, op *AcquireOp) bool) TracingOption {
 	return tracingOption(func(t *tracing) { t.filter = f })
 }
@@ -431,8 +431,8 @@ func WithHoldSpans(h HoldSpans) TracingOption {
 	return tracingOption(func(t *tracing) { t.holds = h })
 }
 
-// WithHolderLinks links the acquire span of a waiter to the hold spans of those that held
-// the lock meanwhile, including in other processes. At most 8 holders that the waiter heard
+// WithHolderLinks links the acquire span of a waiter to the hold spans of the holders
+// meanwhile, including in other processes. At most 8 holders that the waiter heard
 // of are linked. A link has the attribute holdfast.link, "holder".
 //
 // For the links, the traceparent of a hold span, and nothing else, is stored with the lock.

@@ -1,10 +1,10 @@
-// Package fence is what guards have in common: they refuse the writes of a holder that does
-// not know yet that its lease is over.
+// Package fence is shared by the guards, which refuse late writes of a holder whose lease is
+// over.
 //
 // No lock between processes can keep a process that was paused from writing when it goes on.
-// Only what it writes to can: each lease has a fence, a number larger than that of every
-// earlier lease on the lock, and what remembers the largest number that it has seen can
-// refuse smaller ones. Package [sqlfence] does that for database/sql, [redisfence] for
+// Only the place that it writes to can. Each lease has a fence, a number larger than that of
+// every earlier lease on the lock. A guard there remembers the largest number that it has seen,
+// and refuses smaller ones. Package [sqlfence] does that for database/sql, [redisfence] for
 // go-redis and [httpfence] for requests. The program passes on the context of the lease,
 // which it does anyway:
 //
@@ -56,7 +56,7 @@ import (
 // seen: another has had the lock meanwhile, and the lease is over.
 var ErrStale = errors.New("holdfast: stale fence")
 
-// Fence is what a lease shows to what it guards.
+// Fence is the mark of a lease that guards check.
 type Fence struct {
 	Kind   driver.Kind
 	Name   string

@@ -242,7 +242,8 @@ func (o *overlay) run(verb string, args ...string) {
 
 // A block of commands is run by bash, from the root of the repository if it begins there, and
 // else in a folder with some commands to run under a lock. testdata/docs.sh says which
-// commands are tried in another way.
+// commands are tried in another way. All commands, also those within the text, have flags,
+// tests and files that exist.
 func TestCommandsOfTheDocumentsWork(t *testing.T) {
 	root, err := filepath.Abs("..")
 	require.NoError(t, err)
@@ -251,6 +252,7 @@ func TestCommandsOfTheDocumentsWork(t *testing.T) {
 	build.Dir, build.Env = root, append(os.Environ(), "GOWORK=") // the command needs the workspace
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", out)
+	requireKnown(t, filepath.Join(bin, "holdfast"))
 	for _, name := range []string{"nightly.sh", "report.sh", "job.sh"} {
 		require.NoError(t, os.WriteFile(filepath.Join(elsewhere, name), []byte("#!/bin/sh\n"), 0o700))
 	}
@@ -346,16 +348,19 @@ func TestLinksOfTheDocumentsLeadSomewhere(t *testing.T) {
 
 // A user that reads the tables of options and errors has seen them all.
 func TestTablesOfTheDocumentsHaveEveryOptionAndError(t *testing.T) {
-	readme, err := os.ReadFile("../README.md")
-	require.NoError(t, err)
-	for path, exported := range map[string]string{"../option.go": `(?m)^func (With\w+)\(`, "../errors.go": `(?m)^\t(Err\w+)\b.*=`} {
-		source, err := os.ReadFile(path)
+	for _, d := range []struct{ doc, path, exported string }{
+		{"../docs/options.md", "../option.go", `(?m)^func (With\w+)\(`},
+		{"../docs/errors.md", "../errors.go", `(?m)^\t(Err\w+)\b.*=`},
+	} {
+		doc, err := os.ReadFile(d.doc)
 		require.NoError(t, err)
-		names := regexp.MustCompile(exported).FindAllSubmatch(source, -1)
-		require.GreaterOrEqual(t, len(names), 10, path)
+		source, err := os.ReadFile(d.path)
+		require.NoError(t, err)
+		names := regexp.MustCompile(d.exported).FindAllSubmatch(source, -1)
+		require.GreaterOrEqual(t, len(names), 10, d.path)
 		for _, name := range names {
 			row := regexp.MustCompile("(?m)^\\| `" + string(name[1]) + "\\b")
-			assert.True(t, row.Match(readme), "README.md has no row of %s", name[1])
+			assert.True(t, row.Match(doc), "%s has no row of %s", d.doc, name[1])
 		}
 	}
 }

@@ -16,7 +16,7 @@
 // Where that would do damage, let the resource check the fence, see [Term.Fence] and the
 // packages below fence.
 //
-// The names are those of the Election in etcd's client. There an application can lead on
+// The names come from the Election in etcd's client. There an application can lead on
 // although its session is gone, and the channel of a watcher can fall silent. Here the
 // context of a term ends, Run stands for election again, and Observe tells of trouble.
 package leader
@@ -38,8 +38,7 @@ var ErrNoLeader = errors.New("holdfast: no leader")
 type Election struct{ mu *holdfast.Mutex }
 
 // New returns the election with that name, any 1 to 512 bytes. The mutex of that name stands
-// for it. opts are those of the mutex; [holdfast.WithHolder] says what the others see of this
-// candidate.
+// for it, and has opts; others see the text of [holdfast.WithHolder] for this candidate.
 func New(locks *holdfast.Client, name string, opts ...holdfast.LockOption) *Election {
 	// A process must not pass the office on to a goroutine of its own before others.
 	return &Election{locks.Mutex(name, append(opts[:len(opts):len(opts)], holdfast.WithStrictFIFO())...)}
@@ -56,10 +55,10 @@ func (e *Election) Campaign(ctx context.Context) (*Term, error) {
 }
 
 // Run calls lead whenever this process is elected, until lead has returned within its term.
-// Then Run resigns, even if lead panics, and returns what lead returned. The context of lead
+// Then Run resigns, even if lead panics, and returns the error of lead. The context of lead
 // ends when ctx does, or when this process leads no more, with a cause that matches
-// [holdfast.ErrLost]. In the latter case Run waits for lead to return, whatever that returns,
-// and stands for election again. If ctx ends before this process is elected, the error
+// [holdfast.ErrLost]. In the latter case Run waits until lead returns, ignores its error, and
+// stands for election again. If ctx ends before this process is elected, the error
 // matches its cause.
 func (e *Election) Run(ctx context.Context, lead func(ctx context.Context) error) error {
 	for {
@@ -100,8 +99,8 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 	return Leader{h.Holder, h.Fence, h.Since}, nil
 }
 
-// Observe returns what [Election.Leader] returns: at once, and whenever that has changed, until
-// ctx ends. It looks at the store every so often, so a short term in between can be missed.
+// Observe yields the result of [Election.Leader]: at once, and after each change, until ctx
+// ends. It looks at the store at intervals of every, so a short term in between can be missed.
 //
 //	for now, err := range election.Observe(ctx, time.Second) {
 //		…

@@ -1,8 +1,7 @@
 // This module has no replace directive, with which nobody could install the command. In a
-// clone go.work has the library beside it. A release is four tags on one commit, such as
-// v0.1.0, driver/etcd/v0.1.0, driver/postgres/v0.1.0 and cmd/holdfast/v0.1.0, and all are
-// required here as they will be tagged.
-// go mod tidy cannot find it before: .ci/install does that.
+// clone go.work has the library beside it. A release is a tag for each module on one commit, such as
+// v0.1.0, driver/etcd/v0.1.0 and cmd/holdfast/v0.1.0, which are required here as they will be tagged.
+// go mod tidy cannot find them before: .ci/release does that.
 module github.com/holdfast-go/holdfast/cmd/holdfast
 
 go 1.26.0

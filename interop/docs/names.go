@@ -8,10 +8,14 @@ package docs
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"log"
 	"log/slog"
 	"net/http"
+	"os"
+	"os/signal"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/bsm/redislock"
@@ -66,6 +70,10 @@ func work(context.Context) error { return nil }
 var (
 	_ = log.Fatal
 	_ = slog.Default
+	_ = errors.Is
+	_ = os.Interrupt
+	_ = signal.NotifyContext
+	_ = syscall.SIGTERM
 	_ sync.Locker
 	_ time.Duration
 	_ redislock.Lock
