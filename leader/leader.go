@@ -45,7 +45,8 @@ func New(locks *holdfast.Client, name string, opts ...holdfast.LockOption) *Elec
 }
 
 // Campaign waits until this process leads or ctx ends. ctx bounds the waiting only. Transient
-// errors are retried; for all others see [holdfast.Mutex.Lease].
+// errors are retried, and a password that is rotated is waited out; for all other errors see
+// [holdfast.Mutex.Lease].
 func (e *Election) Campaign(ctx context.Context) (*Term, error) {
 	lease, err := e.mu.Lease(ctx)
 	if err != nil {

@@ -188,3 +188,48 @@ func leaseFence(ctx context.Context) (int64, error) {
 	}
 	return fences[0].Number, nil
 }
+
+// While the password is another one nobody leads, and nobody leaves: whoever comes back first when
+// it is right again leads.
+func TestRotatedPasswordEndsNoCandidate(t *testing.T) {
+	t.Parallel()
+	s := redistest.Real(t)
+	l := lab.New(t, s)
+	l.Remember()
+	user := l.User("app", "~*", "&*", "+@all")
+	ctx, stop := context.WithCancel(t.Context())
+	led := make(chan int64, 100)
+	ended := make(chan error, 3)
+	var leads atomic.Int32
+	for range 3 {
+		locks := l.Open(s.Client(t, user), holdfast.WithTTL(time.Second))
+		l.Ready(locks)
+		go func() {
+			ended <- leader.New(locks, "x").Run(ctx, func(ctx context.Context) error {
+				leads.Add(1)
+				defer leads.Add(-1)
+				fences, err := fence.Of(ctx)
+				assert.NoError(t, err)
+				led <- fences[0].Number
+				<-ctx.Done()
+				return nil
+			})
+		}()
+	}
+	first := <-led
+	require.NoError(t, l.Direct.Do(t.Context(), "ACL", "SETUSER", "app", "resetpass", ">other").Err())
+	require.NoError(t, l.Direct.Do(t.Context(), "CLIENT", "KILL", "USER", "app").Err())
+	l.Until("the leader is lost", func() bool { return leads.Load() == 0 })
+	select {
+	case err := <-ended:
+		t.Fatal("a candidate has left: ", err)
+	case <-time.After(2 * time.Second):
+	}
+	l.User("app", "~*", "&*", "+@all")
+	require.Greater(t, lab.Promptly(t, before, func() int64 { return <-led }), first)
+	stop()
+	for range 3 {
+		err := lab.Promptly(t, before, func() error { return <-ended })
+		require.True(t, err == nil || errors.Is(err, context.Canceled), err) // nil is from whoever led
+	}
+}

@@ -46,12 +46,15 @@ func (d *Driver) failure(err error) error {
 	case outdated(err): // The next stream has another token.
 		return fmt.Errorf("%w: %w", driver.ErrTransient, err)
 	}
+	if code == codes.PermissionDenied || code == codes.Unauthenticated || errors.Is(err, rpctypes.ErrAuthFailed) {
+		return refusal("%w: %w", driver.ErrDenied, err)
+	}
 	switch code {
 	case codes.ResourceExhausted: // too many requests, or no space until somebody makes some
 		return fmt.Errorf("%w: %w: %w", driver.ErrTransient, driver.ErrNotExecuted, err)
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Aborted, codes.Internal:
 		return fmt.Errorf("%w: %w", driver.ErrTransient, err)
-	case codes.PermissionDenied, codes.Unauthenticated, codes.InvalidArgument, codes.FailedPrecondition, codes.Unimplemented:
+	case codes.InvalidArgument, codes.FailedPrecondition, codes.Unimplemented:
 		return refusal("%w", err)
 	}
 	return err

@@ -20,9 +20,9 @@ func refusal(format string, args ...any) error {
 
 // storeError adds to an error the sentinels that it matches.
 type storeError struct {
-	err                    error
-	transient, notExecuted bool
-	advice                 string // what to do about it, empty for nothing in particular
+	err                            error
+	transient, denied, notExecuted bool
+	advice                         string // what to do about it, empty for nothing in particular
 }
 
 // Error adds to the error what to do about it.
@@ -38,7 +38,8 @@ func (e *storeError) Unwrap() error { return e.err }
 
 // Is reports whether the error is known to be the sentinel.
 func (e *storeError) Is(target error) bool {
-	return target == driver.ErrTransient && e.transient || target == driver.ErrNotExecuted && e.notExecuted
+	return target == driver.ErrTransient && e.transient || target == driver.ErrDenied && e.denied ||
+		target == driver.ErrNotExecuted && e.notExecuted
 }
 
 // unsent is the error of a connection that could not be had.
@@ -58,6 +59,7 @@ func classify(err error) *storeError {
 	switch {
 	case errors.As(err, &answer):
 		e.transient = passes(answer.Code)
+		e.denied = answer.Code[:2] == "28" || answer.Code == "42501" // the password, or a right
 		e.advice = advices[answer.Code]
 		// A function that fails is undone. But one that was told to stop may have been done
 		// already, and only waiting for a replica.

@@ -172,6 +172,7 @@ func (p *post) wait(d time.Duration) {
 // may go on with the claim.
 func (c *Claim) Wait(ctx context.Context) (keepalive.Trust, driver.Grant, error) {
 	a := c.asking
+	defer a.own.Leave(c.s)
 	var g driver.Grant
 	var err error
 	switch {
@@ -180,7 +181,7 @@ func (c *Claim) Wait(ctx context.Context) (keepalive.Trust, driver.Grant, error)
 		// Nobody can call this off, so this goroutine can wait for the answer itself.
 		// Another goroutine would double the time that a free lock takes.
 		r := c.number()
-		watch := c.s.Watch(c, a.said.Tell())
+		watch := c.s.Watch(c, a.said.Tell(c.s))
 		answer, late := c.send(ctx, r, a.from)
 		watch.End()
 		if late {
@@ -216,7 +217,7 @@ func (c *Claim) Hangs(v *session.Vigil) {
 	for over := false; !over; {
 		var again <-chan time.Time
 		if a.wait {
-			again = time.After(a.said.Tell())
+			again = time.After(a.said.Tell(c.s))
 		}
 		select {
 		case <-v.Over:
@@ -238,7 +239,7 @@ func (c *Claim) event(ctx context.Context) (driver.Grant, error) {
 	}
 	next := time.Until(a.due)
 	if a.wait {
-		next = min(next, a.said.Tell())
+		next = min(next, a.said.Tell(c.s))
 	}
 	in.wait(next)
 	defer in.timer.Stop()
@@ -371,7 +372,7 @@ func (c *Claim) answer(r reply) (driver.Grant, error) {
 	}
 	c.s.Answered()
 	a.pause = 0
-	a.said.Answered()
+	a.said.Answered(c.s)
 	if a.err != nil {
 		c.listener.Trouble(nil)
 	}
@@ -434,7 +435,10 @@ func (c *Claim) failed(err error) error {
 	if errors.Is(err, driver.ErrLimitConflict) || errors.Is(err, driver.ErrLimitExceeded) {
 		c.s.Answered() // it is an answer, if not what we had hoped for
 	}
-	if !errors.Is(err, driver.ErrTransient) || !a.wait && a.last >= maxTries {
+	// A user whom the store has let in before is let in again, once somebody has mended the password
+	// or the rights. To give up for that would end a fleet.
+	passes := errors.Is(err, driver.ErrTransient) || a.wait && c.s.Accepted() && errors.Is(err, driver.ErrDenied)
+	if !passes || !a.wait && a.last >= maxTries {
 		return err
 	}
 	c.trouble(err)

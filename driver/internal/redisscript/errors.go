@@ -15,9 +15,9 @@ import (
 
 // storeError adds to an error what is known of it: the sentinels it matches.
 type storeError struct {
-	err                    error
-	transient, notExecuted bool
-	advice                 string // what to do about it, empty for nothing in particular
+	err                            error
+	transient, denied, notExecuted bool
+	advice                         string // what to do about it, empty for nothing in particular
 }
 
 func (e *storeError) Error() string {
@@ -29,7 +29,8 @@ func (e *storeError) Error() string {
 func (e *storeError) Unwrap() error { return e.err }
 
 func (e *storeError) Is(target error) bool {
-	return target == driver.ErrTransient && e.transient || target == driver.ErrNotExecuted && e.notExecuted
+	return target == driver.ErrTransient && e.transient || target == driver.ErrDenied && e.denied ||
+		target == driver.ErrNotExecuted && e.notExecuted
 }
 
 // Refusal is an error that the driver itself returns, having sent nothing.
@@ -44,7 +45,9 @@ func Unsent(err error) error {
 func Unknown(err error) error {
 	var e *storeError
 	if errors.As(err, &e) {
-		return &storeError{err: e.err, transient: e.transient, advice: e.advice}
+		unsure := *e
+		unsure.notExecuted = false
+		return &unsure
 	}
 	return err
 }
@@ -73,6 +76,9 @@ var refusing = []string{
 	"NOAUTH", "WRONGPASS", "CROSSSLOT", "WRONGTYPE", "ERR AUTH", "ERR invalid password", "ERR DB index is out of range",
 	"ERR This instance has cluster support disabled", "ERR unknown command",
 }
+
+// Those that are about the password.
+var denying = []string{"NOAUTH", "WRONGPASS", "ERR AUTH", "ERR invalid password"}
 
 // barred reports whether a user may not run scripts, or not on this key. Any other NOPERM
 // can come in the middle of a script.
@@ -207,8 +213,9 @@ func Classify(err error) error {
 	case errors.As(err, &reply):
 		e.transient = hasPrefix(err, passing)
 		e.notExecuted = e.transient || hasPrefix(err, refusing) || barred(err)
+		e.denied = hasPrefix(err, denying)
 		if lacks(err) {
-			e.advice = rights
+			e.denied, e.advice = true, rights
 		}
 		for _, a := range advices {
 			if hasPrefix(err, []string{a.answer}) {
