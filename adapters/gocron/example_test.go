@@ -19,7 +19,7 @@ func ExampleNewLocker() {
 	locks := holdfast.Open(memdriver.New()) // holdfast.New(rdb)
 	defer locks.Close()
 
-	locker := gocronlock.NewLocker(locks, holdfast.WithMinHold(time.Minute)) // longer than clocks differ
+	locker := gocronlock.NewLocker(locks, time.Minute) // longer than clocks differ
 	s, err := gocron.NewScheduler(gocron.WithDistributedLocker(locker))
 	if err != nil {
 		log.Fatal(err)

@@ -2,7 +2,7 @@
 //
 // With a Locker the first scheduler that comes to a job runs it, and the others skip it:
 //
-//	locker := gocronlock.NewLocker(locks, holdfast.WithMinHold(time.Minute))
+//	locker := gocronlock.NewLocker(locks, time.Minute)
 //	s, err := gocron.NewScheduler(gocron.WithDistributedLocker(locker))
 //
 // With an [Elector] one scheduler runs all jobs for as long as it lives:
@@ -34,11 +34,12 @@ import (
 // with the name of the job, so give it one with [gocron.WithName]. If another scheduler has
 // the mutex, the job is skipped.
 //
-// A short job is done and its lock is free before a scheduler with a slower clock comes to
-// it. So give opts a [holdfast.WithMinHold] that is longer than clocks can differ, and shorter
-// than the time between two runs.
-func NewLocker(locks *holdfast.Client, opts ...holdfast.LockOption) gocron.Locker {
-	return &locker{locks, opts}
+// A short job is done before a scheduler with a slower clock comes to it. So the mutex is kept for
+// minHold at least, see [holdfast.WithMinHold]: longer than clocks can differ, and shorter than the
+// time between two runs of any job. gocron does not say when a job is due again, so there is no
+// default.
+func NewLocker(locks *holdfast.Client, minHold time.Duration, opts ...holdfast.LockOption) gocron.Locker {
+	return &locker{locks, append(opts[:len(opts):len(opts)], holdfast.WithMinHold(minHold))}
 }
 
 type locker struct {

@@ -64,13 +64,13 @@ func TestJobRunsOnOneSchedulerOnly(t *testing.T) {
 	var runs atomic.Int32
 	running, finish := make(chan struct{}), make(chan struct{})
 	first := once(t, func() { runs.Add(1); close(running); <-finish },
-		gocron.WithDistributedLocker(gocronlock.NewLocker(here, holdfast.WithMinHold(time.Hour))))
+		gocron.WithDistributedLocker(gocronlock.NewLocker(here, time.Hour)))
 	select {
 	case <-running:
 	case <-time.After(soon):
 		t.Fatal("the job was not run")
 	}
-	locker := gocron.WithDistributedLocker(gocronlock.NewLocker(elsewhere, holdfast.WithMinHold(time.Hour)))
+	locker := gocron.WithDistributedLocker(gocronlock.NewLocker(elsewhere, time.Hour))
 	require.Equal(t, "skipped", next(t, once(t, func() { runs.Add(1) }, locker)), "while it is run elsewhere")
 	close(finish)
 	require.Equal(t, "run", next(t, first))
@@ -78,11 +78,10 @@ func TestJobRunsOnOneSchedulerOnly(t *testing.T) {
 	assert.EqualValues(t, 1, runs.Load())
 }
 
-// Without a least hold the lock is free once the job is done.
-func TestJobIsUnlockedWhenItIsDone(t *testing.T) {
+func TestJobIsUnlockedWhenItIsDoneAndMinHoldIsOver(t *testing.T) {
 	c := open(t, memdriver.New())
 	for range 2 {
-		require.Equal(t, "run", next(t, once(t, func() {}, gocron.WithDistributedLocker(gocronlock.NewLocker(c)))))
+		require.Equal(t, "run", next(t, once(t, func() {}, gocron.WithDistributedLocker(gocronlock.NewLocker(c, 20*time.Millisecond)))))
 		require.Eventually(t, func() bool { return c.Mutex("report").TryLock() }, soon, time.Millisecond)
 		c.Mutex("report").Unlock()
 	}
@@ -132,11 +131,11 @@ func TestLossIsLoggedAndTouchesNobody(t *testing.T) {
 	defer func() { assert.NoError(t, here.Close()) }()
 	became := once(t, func() {
 		assert.NoError(t, elsewhere.Mutex("report").ForceUnlock(t.Context()))
-	}, gocron.WithDistributedLocker(gocronlock.NewLocker(here)))
+	}, gocron.WithDistributedLocker(gocronlock.NewLocker(here, time.Second)))
 	assert.Contains(t, next(t, said), "lock lost")
 	assert.Equal(t, "run", next(t, became))
 
-	lock, err := gocronlock.NewLocker(here).Lock(t.Context(), "x")
+	lock, err := gocronlock.NewLocker(here, time.Second).Lock(t.Context(), "x")
 	require.NoError(t, err)
 	require.NoError(t, elsewhere.Mutex("x").ForceUnlock(t.Context()))
 	other, err := elsewhere.Mutex("x").TryLease(t.Context())
@@ -157,7 +156,7 @@ func TestJobWhoseContextHasEndedTakesNoLock(t *testing.T) {
 	c := open(t, memdriver.New())
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := gocronlock.NewLocker(c).Lock(ctx, "x")
+	_, err := gocronlock.NewLocker(c, time.Second).Lock(ctx, "x")
 	require.ErrorIs(t, err, context.Canceled)
 	require.True(t, c.Mutex("x").TryLock(), "it is locked nevertheless")
 }
