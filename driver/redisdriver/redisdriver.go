@@ -236,3 +236,14 @@ func (d *Driver) Close() error {
 	d.silence.close()
 	return nil
 }
+
+// String says where Redis is.
+func (d *Driver) String() string {
+	switch rdb := d.rdb.(type) {
+	case *redis.ClusterClient:
+		return "Redis Cluster at " + strings.Join(rdb.Options().Addrs, ", ")
+	case *redis.Client:
+		return "Redis at " + rdb.Options().Addr
+	}
+	return "Redis"
+}

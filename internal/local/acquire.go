@@ -163,6 +163,9 @@ func (l *Lock) Acquire(ctx context.Context, w *Want) (*Hold, error) {
 		}
 		// A hold of Lock may have been lost while we waited: then its Unlock comes first.
 		if freed = l.blockedBy(w, false); freed == nil {
+			if w.Said != nil {
+				w.Said.Leave(s)
+			}
 			return h, nil
 		}
 		_ = h.ReleaseBriefly(h.values)
@@ -180,7 +183,7 @@ func (l *Lock) startsOver(wait context.Context, w *Want, failure error) bool {
 			w.Said = &session.Complaint{Op: "acquire", Kind: l.id.Kind, Name: l.id.Name, Log: w.Options}
 		}
 		w.Said.Persist(failure)
-		w.Said.Tell()
+		w.Said.Tell(l.r.Session)
 	}
 	return (unconfirmed || errors.Is(failure, driver.ErrNotHeld)) && w.Wait && w.From == nil && wait.Err() == nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/claim"
 	"github.com/holdfast-go/holdfast/internal/keepalive"
+	"github.com/holdfast-go/holdfast/internal/session"
 )
 
 // state is the state of a grant.
@@ -90,8 +91,7 @@ func (g *Grant) adopt(h *Hold, trust keepalive.Trust) {
 	g.holds = append(g.room[:0], h)
 	if g.state == lost { // before anybody had it
 		g.endHolds(g.loss())
-		go g.opts.Log().Warn("holdfast: lock lost",
-			"kind", string(g.ID.Kind), "lock", g.ID.Name, "fence", h.fence, "cause", g.why())
+		g.tellLoss(h)
 		return
 	}
 	g.state = held
@@ -177,8 +177,7 @@ func (g *Grant) lose(cause error, on *Hold) {
 	case g.state == idle && !g.unseen():
 		g.endHolds(ErrNotHeld) // nobody holds it, so nobody loses it
 	case g.endHolds(g.loss()):
-		go g.opts.Log().Warn("holdfast: lock lost",
-			"kind", string(g.ID.Kind), "lock", g.ID.Name, "fence", g.oldest().fence, "cause", g.why())
+		g.tellLoss(g.oldest())
 	}
 	values := g.values()
 	ours := g.finish(lost)
@@ -186,6 +185,11 @@ func (g *Grant) lose(cause error, on *Hold) {
 	if ours && l.r.Session.Begin() {
 		go g.forget(values)
 	}
+}
+
+// tellLoss has the log tell of the loss of a hold. The caller holds Lock.mu.
+func (g *Grant) tellLoss(h *Hold) {
+	go g.lock.r.Session.Lost(session.Loss{Kind: g.ID.Kind, Name: g.ID.Name, Fence: h.fence, Cause: g.why()}, g.opts.Log())
 }
 
 // forget lets the driver forget a lost token that nobody may ever release. There is no

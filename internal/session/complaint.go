@@ -13,9 +13,9 @@ const troubleAfter = 2 * time.Second
 
 var errSilent = errors.New("the store does not answer")
 
-// Complaint logs why a caller has to wait although no holder is in the way: the store
-// refuses, or does not answer. The first line comes after 2 s. Each further line comes
-// after as long again as the trouble has lasted by then: 2 s, 4 s, 8 s …
+// Complaint says why a caller has to wait although no holder is in the way: the store
+// refuses, or does not answer. It comes up after 2 s, and again after as long as the trouble
+// has lasted by then: 2 s, 4 s, 8 s … Callers with the same trouble share the lines of the log.
 type Complaint struct {
 	Op   string
 	Kind driver.Kind
@@ -23,9 +23,10 @@ type Complaint struct {
 	Log  interface{ Log() *slog.Logger }
 
 	since    time.Time     // zero if there is no trouble
-	after    time.Duration // when to write a line, counted from that
+	after    time.Duration // when it comes up, counted from that
 	reason   error         // nil as long as the store has not answered at all
 	persists bool
+	up       bool // it counts as one that waits
 }
 
 // Asked notes that the store is asked. It may be called again.
@@ -48,14 +49,23 @@ func (c *Complaint) Persist(reason error) {
 }
 
 // Answered notes that the store has answered.
-func (c *Complaint) Answered() {
+func (c *Complaint) Answered(s *Session) {
 	if !c.persists {
+		c.Leave(s)
 		c.since, c.reason = time.Time{}, nil
 	}
 }
 
-// Tell writes a line if it is time for one, and returns when to look again.
-func (c *Complaint) Tell() (again time.Duration) {
+// Leave notes that the caller waits no more.
+func (c *Complaint) Leave(s *Session) {
+	if c.up {
+		s.appease(c)
+		c.up = false
+	}
+}
+
+// Tell complains if it is time for that, and returns when to look again.
+func (c *Complaint) Tell(s *Session) (again time.Duration) {
 	if c.since.IsZero() {
 		return troubleAfter
 	}
@@ -63,12 +73,8 @@ func (c *Complaint) Tell() (again time.Duration) {
 	if waited < c.after {
 		return c.after - waited
 	}
-	reason := c.reason
-	if reason == nil {
-		reason = errSilent
-	}
-	c.Log.Log().Warn("holdfast: still waiting for the store", "op", c.Op, "kind", string(c.Kind), "lock", c.Name,
-		"waited", waited.Round(100*time.Millisecond), "error", reason)
+	c.up = true
+	s.complain(c)
 	c.after = 2 * waited
 	return waited
 }

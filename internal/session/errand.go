@@ -46,7 +46,8 @@ func (s *Session) Await(ctx context.Context, e Errand, said Complaint, end func(
 	attempt := func() { attempts <- e.Do() }
 	go attempt()
 	said.Asked()
-	timer := time.NewTimer(said.Tell())
+	defer said.Leave(s)
+	timer := time.NewTimer(said.Tell(s))
 	defer timer.Stop()
 	var failed error // at the last attempt
 	var pause time.Duration
@@ -66,7 +67,7 @@ func (s *Session) Await(ctx context.Context, e Errand, said Complaint, end func(
 			retry = nil
 			go attempt()
 		case <-timer.C:
-			timer.Reset(said.Tell())
+			timer.Reset(said.Tell(s))
 		case <-ctx.Done():
 			if retry != nil { // nothing is under way
 				s.Done()

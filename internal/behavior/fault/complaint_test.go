@@ -41,16 +41,18 @@ func TestLockSaysInTheLogThatItWaitsForTheStore(t *testing.T) {
 	require.Equal(t, 1, strings.Count(log.String(), "\n"), "once, not at every attempt")
 }
 
-func untilComplaint(l *lab.Lab, name, reason string) {
+func untilComplaint(l *lab.Lab, of, reason string) {
 	l.T.Helper()
-	l.Until("the log says "+reason, func() bool { return len(l.Complaints(name)) > 0 })
-	line := l.Complaints(name)[0]
+	l.Until("the log says "+reason, func() bool { return len(l.Complaints(of)) > 0 })
+	line := l.Complaints(of)[0]
 	assert.Contains(l.T, line, "kind=mutex")
 	assert.Contains(l.T, line, reason)
+	assert.Contains(l.T, line, "127.0.0.1:", "where the store is")
 }
 
-// Nobody waits for a store in silence: neither a call that can return an error, as long as
-// the trouble may pass, nor Lock, which has no error to return.
+// Nobody waits for a store in silence: neither a call that can return an error nor Lock, which
+// has none to return. A password that is rotated, or a right that is taken away, ends neither, as
+// the client has been of use. Whoever does not wait is told at once.
 func TestWaiterIsToldWhatIsWrongWithTheStore(t *testing.T) {
 	t.Parallel()
 	config := func(l *lab.Lab, name, value string) {
@@ -60,27 +62,26 @@ func TestWaiterIsToldWhatIsWrongWithTheStore(t *testing.T) {
 	for name, scene := range map[string]struct {
 		strike, heal func(*lab.Lab)
 		reason       string
-		passes       bool // so Lease waits, too
 	}{
 		"memory is full": {
 			func(l *lab.Lab) { config(l, "maxmemory", "1") },
 			func(l *lab.Lab) { config(l, "maxmemory", "0") },
-			"OOM", true,
+			"OOM",
 		},
 		"it became a replica": {
 			func(l *lab.Lab) { require.NoError(l.T, l.Direct.ReplicaOf(l.T.Context(), "127.0.0.1", "1").Err()) },
 			func(l *lab.Lab) { require.NoError(l.T, l.Direct.ReplicaOf(l.T.Context(), "no", "one").Err()) },
-			"READONLY", true,
+			"READONLY",
 		},
 		"too few replicas": {
 			func(l *lab.Lab) { config(l, "min-replicas-to-write", "1") },
 			func(l *lab.Lab) { config(l, "min-replicas-to-write", "0") },
-			"NOREPLICAS", true,
+			"NOREPLICAS",
 		},
 		"a right was taken away": {
 			func(l *lab.Lab) { allowed(l, "-evalsha", "-eval") },
 			func(l *lab.Lab) { allowed(l) },
-			"NOPERM", false,
+			"NOPERM",
 		},
 		"the password was changed": {
 			func(l *lab.Lab) {
@@ -88,17 +89,17 @@ func TestWaiterIsToldWhatIsWrongWithTheStore(t *testing.T) {
 				l.Link.Cut()
 			},
 			func(l *lab.Lab) { allowed(l) },
-			"WRONGPASS", false,
+			"WRONGPASS",
 		},
 		"it is cut off": {
 			func(l *lab.Lab) { l.Link.Refuse(true); l.Link.Cut() },
 			func(l *lab.Lab) { l.Link.Refuse(false) },
-			"connection refused", true,
+			"connection refused",
 		},
 		"it is silent": {
 			func(l *lab.Lab) { l.Link.BlackHole(true) },
 			func(l *lab.Lab) { l.Link.BlackHole(false); l.Link.Cut() },
-			"does not answer", true,
+			"does not answer",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -112,18 +113,20 @@ func TestWaiterIsToldWhatIsWrongWithTheStore(t *testing.T) {
 			began := time.Now()
 			locked := lab.Begin(c.Mutex("locked").Lock)
 			w := l.Wait(c, "leased")
-			untilComplaint(l, "locked", scene.reason)
+			done := lab.Begin(func() {
+				assert.NoError(t, c.Mutex("done").Do(t.Context(), func(context.Context) error { return nil }))
+			})
+			untilComplaint(l, "waiting=3", scene.reason)
 			assert.GreaterOrEqual(t, time.Since(began), 2*time.Second, "a hiccup is not worth a line")
-			if scene.passes {
-				untilComplaint(l, "leased", scene.reason)
-			} else {
-				require.ErrorContains(t, w.Failed(lab.Soon), scene.reason)
+			if scene.reason == "NOPERM" || scene.reason == "WRONGPASS" {
+				_, err := c.Mutex("tried").TryLease(t.Context())
+				require.ErrorContains(t, err, scene.reason)
+				require.ErrorIs(t, err, driver.ErrDenied)
 			}
 			scene.heal(l)
 			l.Ends(locked)
-			if scene.passes {
-				require.NoError(t, w.Granted(2*lab.Soon).Release(t.Context()))
-			}
+			l.Ends(done)
+			require.NoError(t, w.Granted(2*lab.Soon).Release(t.Context()))
 			c.Mutex("locked").Unlock()
 		})
 	}
@@ -142,7 +145,7 @@ func TestOutageIsLoggedForAWaiterThatQueuedBefore(t *testing.T) {
 	l.UntilListening(1)
 	l.Link.Refuse(true)
 	l.Link.Cut()
-	untilComplaint(l, "x", "connection refused")
+	untilComplaint(l, "lock=x ", "connection refused")
 	l.Link.Refuse(false)
 	l.GiveBack(held)
 	l.Ends(locked)
@@ -171,6 +174,50 @@ func (f *failing) Inspect(ctx context.Context, k driver.Kind, name string) (driv
 	return f.Driver.(driver.Inspector).Inspect(ctx, k, name)
 }
 
+// Requests come in all the time, and each has to wait. They share the lines.
+func TestCrowdInAnOutageSharesTheLinesOfTheLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, log := &failing{Driver: memdriver.New()}, new(lab.Log)
+		c := holdfast.Open(d, holdfast.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
+		d.down.Store(true)
+		var done []<-chan any
+		want := func(name string) <-chan any {
+			return lab.Begin(func() {
+				c.Mutex(name).Lock()
+				c.Mutex(name).Unlock()
+			})
+		}
+		for i := range 500 {
+			done = append(done, want(fmt.Sprint("early", i)))
+		}
+		time.Sleep(50 * time.Millisecond)
+		for i := range 100 {
+			time.Sleep(100 * time.Millisecond)
+			done = append(done, want(fmt.Sprint("late", i)))
+		}
+		time.Sleep(2 * time.Second)
+		lines := strings.Split(strings.TrimSpace(log.String()), "\n")
+		require.Len(t, lines, 3, "after 2, 4 and 8 s:\n"+log.String())
+		require.Contains(t, lines[0], "waiting=500 waited=2.1s")
+		require.Regexp(t, "waiting=5[0-9]{2} ", lines[2])
+		d.down.Store(false)
+		for _, ended := range done {
+			require.Nil(t, <-ended)
+		}
+		time.Sleep(time.Hour)
+		require.Equal(t, len(lines), strings.Count(log.String(), "\n"))
+
+		// The next outage is another one.
+		d.down.Store(true)
+		again := want("again")
+		time.Sleep(2200 * time.Millisecond)
+		require.Contains(t, log.String(), "lock=again waited=2.1s")
+		d.down.Store(false)
+		require.Nil(t, <-again)
+		require.NoError(t, c.Close())
+	})
+}
+
 // An outage of an hour must not fill the disk, and whoever looks must see that it goes on.
 func TestLongOutageIsLoggedEverMoreRarely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -189,11 +236,12 @@ func TestLongOutageIsLoggedEverMoreRarely(t *testing.T) {
 		time.Sleep(1900 * time.Millisecond)
 		require.Zero(t, lines())
 		time.Sleep(300 * time.Millisecond)
-		require.Equal(t, 3, lines(), log.String())
+		require.Equal(t, 1, lines(), log.String())
 		time.Sleep(time.Hour)
-		require.Less(t, lines(), 3*13, "at 2, 4, 8, 16 s and so on")
-		require.Greater(t, lines(), 3*9)
+		require.Less(t, lines(), 13, "at 2, 4, 8, 16 s and so on")
+		require.Greater(t, lines(), 9)
 		require.Equal(t, lines(), strings.Count(log.String(), "an outage"), "the reason")
+		require.Equal(t, lines(), strings.Count(log.String(), "waiting=3"), log.String())
 		d.down.Store(false)
 		for _, ended := range done {
 			require.Nil(t, <-ended)

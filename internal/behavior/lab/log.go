@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -29,18 +30,30 @@ func (g *Log) String() string {
 	return g.b.String()
 }
 
+// Losses counts the leases that a log says were lost. Of many at a time one line tells.
+func Losses(log string) int {
+	n := strings.Count(log, "holdfast: lock lost")
+	for _, more := range severalLost.FindAllStringSubmatch(log, -1) {
+		count, _ := strconv.Atoi(more[1])
+		n += count
+	}
+	return n
+}
+
+var severalLost = regexp.MustCompile(`holdfast: more locks lost" count=(\d+)`)
+
 // UntilLogged waits until the loss of a lock is in the log, once for each of n leases.
 func (l *Lab) UntilLogged(name string, n int) {
 	l.T.Helper()
 	l.Until("the loss is in the log", func() bool {
-		return strings.Count(l.Log.String(), "holdfast: lock lost") >= n && strings.Contains(l.Log.String(), "lock="+name)
+		return Losses(l.Log.String()) >= n && strings.Contains(l.Log.String(), name)
 	})
 }
 
-// Complaints are the lines of the log about the lock that say why a caller still waits.
-func (l *Lab) Complaints(name string) (lines []string) {
+// Complaints are the lines of the log with that text that say why callers still wait.
+func (l *Lab) Complaints(of string) (lines []string) {
 	for line := range strings.Lines(l.Log.String()) {
-		if strings.Contains(line, "still waiting for the store") && strings.Contains(line, "lock="+name+" ") {
+		if strings.Contains(line, "still waiting for the store") && strings.Contains(line, of) {
 			lines = append(lines, line)
 		}
 	}

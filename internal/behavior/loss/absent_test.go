@@ -2,7 +2,6 @@ package loss_test
 
 import (
 	"log/slog"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -96,7 +95,7 @@ func TestRUnlockPrefersTheReaderThatWasLost(t *testing.T) {
 				doomed.RLock()
 				good.RLock()
 			}
-			before := strings.Count(l.Log.String(), "lock lost")
+			before := lab.Losses(l.Log.String())
 			l.UntilLogged("x", before+1)
 			l.UntilHolding(near, 1)
 			good.RUnlock() // whose ever it is
