@@ -391,7 +391,8 @@ func over(ctx context.Context) error {
 // sets the attribute db.stored_procedure.name. The name is "holdfast.", a subject, and a verb. The
 // subject is the kind of a lock; "locks" where one call is for many, as in
 // "holdfast.locks.acquire"; "wake" in "holdfast.wake.ping", by which a waiting client learns
-// whether news reaches it; or another driver: "setnx", "getset" or "redisson". Use it with
+// whether news reaches it; "cluster" in "holdfast.cluster.node", by which it learns whether a node
+// takes calls for many locks; or another driver: "setnx", "getset" or "redisson". Use it with
 // redisotel, and add it after redisotel's hook, for it must run within that span:
 //
 //	redisotel.InstrumentTracing(rdb)

@@ -49,7 +49,7 @@ func (w *wire) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		asksANode := false // what it can do
 		if ours {
 			verb, _ := c.Procedure()
-			asksANode = verb == "holdfast.node.node"
+			asksANode = verb == "holdfast.cluster.node"
 		}
 		if cmd.Name() == "evalsha" && !asksANode {
 			r := run{cmd.Args()[1], keysOf(cmd)}

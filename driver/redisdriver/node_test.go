@@ -327,7 +327,7 @@ func (h *careless) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			Procedure() (string, context.Context)
 			SetVal(any)
 		}); ok && err == nil {
-			if name, _ := c.Procedure(); name == "holdfast.node.node" {
+			if name, _ := c.Procedure(); name == "holdfast.cluster.node" {
 				h.asked.Add(1)
 				c.SetVal(int64(0))
 			}
