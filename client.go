@@ -1,6 +1,7 @@
 package holdfast
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,7 +36,9 @@ type Client struct {
 	least   time.Duration         // the shortest TTL that the store can keep
 	hooks   atomic.Pointer[hooks] // nil if there are none
 	adding  sync.Mutex            // held while a hook is added
-	mute    atomic.Bool           // said in the log
+	// Said in the log:
+	mute     atomic.Bool
+	stranded atomic.Bool
 }
 
 // New returns a client that keeps its locks on the Redis behind rdb: a [redis.Client], a
@@ -46,16 +49,21 @@ type Client struct {
 // lock to two holders when a shard fails.
 func New(rdb redis.UniversalClient, opts ...Option) *Client {
 	c := configure(opts)
-	return open(redisdriver.New(rdb, redisdriver.WithPrefix(c.prefix)), c)
+	return open(redisdriver.New(rdb, redisdriver.WithPrefix(cmp.Or(c.prefix, "holdfast"))), c)
 }
 
 // Open returns a client that keeps its locks in the store behind d. Closing the client
-// closes d. Open panics if d is nil.
+// closes d. Open panics if d is nil. It also panics if opts have [WithPrefix]: a driver has
+// an option of its own for that, and with another prefix there would be another lock.
 func Open(d driver.Driver, opts ...Option) *Client {
-	if d == nil {
+	c := configure(opts)
+	switch {
+	case d == nil:
 		panic("holdfast: nil driver")
+	case c.prefix != "":
+		panic("holdfast: Open with WithPrefix: give the prefix to the driver")
 	}
-	return open(d, configure(opts))
+	return open(d, c)
 }
 
 func configure(opts []Option) config {
@@ -118,7 +126,8 @@ func (c *Client) reconnected(reason string) {
 	}
 }
 
-// Close ends the client. Callers that wait for a lease get [ErrClosed]. Leases that are
+// Close ends the client. Callers that wait for a lease get [ErrClosed]; those of [Mutex.Lock] and
+// its like wait for ever. Leases that are
 // held are released, and their contexts end with cause ErrClosed. Close returns when all that
 // is done. If Redis does not answer, Close returns an error after 10 s. Leases that could not
 // be released end with their TTL. Goroutines end when their commands do, after the Redis

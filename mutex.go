@@ -48,7 +48,8 @@ func (c *Client) Mutex(name string, opts ...LockOption) *Mutex {
 // served. Those of one client are served in turns, see [WithStrictFIFO].
 //
 // If the store refuses for good, such as for lack of permission, Lease returns the error at
-// once; the error says what to do. Transient errors, such as a broken connection, are
+// once; the error says what to do. But a client whom the store has served before waits out a
+// password that is rotated and a right that is taken away, see [driver.ErrDenied]. Transient errors, such as a broken connection, are
 // retried. A wait of more than 2 s for a store in trouble is logged, then ever more rarely.
 // If ctx ends first, the error matches its cause. It also matches the last answer
 // of the store, [ErrLocked] or an error. Lease then returns within 10 ms, even if Redis does
@@ -82,6 +83,13 @@ func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context) error) error
 	return m.do(ctx, local.Want{Wait: true}, f)
 }
 
+// TryDo is Do if the lock is free and nobody waits for it. Otherwise f is not called, and the
+// error matches [ErrLocked], as that of [Mutex.TryLease]. With [WithMinHold] it runs a job once in
+// a while: the process that comes first does it, and the others skip it.
+func (m *Mutex) TryDo(ctx context.Context, f func(ctx context.Context) error) error {
+	return m.do(ctx, local.Want{}, f)
+}
+
 // Inspect says who holds the lock and who waits, as the store sees it now. Transient errors
 // are retried until ctx ends.
 func (m *Mutex) Inspect(ctx context.Context) (Info, error) {
@@ -104,7 +112,10 @@ func (m *Mutex) ForceUnlock(ctx context.Context) error {
 // Lock waits for the lock. It waits out outages of the store, and logs them: after 2 s,
 // then ever more rarely. The log gives the kind and name of the lock and the reason.
 //
-// Lock panics on misuse: a bad name, a closed Client or Redis client. It also panics if the
+// Of a client that is closed, before or meanwhile, Lock never returns: the program is about to
+// end, and the log says so once. Use Lease or Do for a wait that must end.
+//
+// Lock panics on misuse: a bad name, or a closed Redis client. It also panics if the
 // store refuses for good before it has carried out any command of this client. Such
 // refusals are no permission, a wrong password, a key of another type, or an error of the
 // user's own dialer or hook. Lock waits out a later refusal: a rotated password must not
@@ -116,8 +127,8 @@ func (m *Mutex) ForceUnlock(ctx context.Context) error {
 func (m *Mutex) Lock() { m.lock(false, true) }
 
 // TryLock tries to lock without waiting for others and reports whether it succeeded. It
-// waits for the store at most 1 s. If the store does not answer in that time, TryLock
-// reports false. It panics when [Mutex.Lock] would.
+// waits for the store at most 1 s. If the store does not answer in that time, or the client is
+// closed, TryLock reports false. It panics when [Mutex.Lock] would.
 func (m *Mutex) TryLock() bool { return m.lock(false, false) }
 
 // Unlock undoes a Lock or TryLock, of any goroutine and by any handle. It panics if nothing
@@ -234,6 +245,8 @@ func (h *handle) lock(shared, wait bool) bool {
 		}
 		lock.Unref()
 		switch {
+		case errors.Is(err, ErrClosed) && wait:
+			h.strand()
 		case h.fatal(err):
 			h.misuse(err)
 		case !wait:
@@ -244,8 +257,8 @@ func (h *handle) lock(shared, wait bool) bool {
 		w.Said.Persist(err)
 		select {
 		case <-h.c.session.Closing():
-			h.misuse(ErrClosed)
-		case <-time.After(min(pause, w.Said.Tell())):
+			h.strand()
+		case <-time.After(min(pause, w.Said.Tell(h.c.session))):
 		}
 	}
 }
@@ -299,8 +312,19 @@ func (h *handle) lease(ctx context.Context, w local.Want, verb string) (*Lease, 
 func (h *handle) fatal(err error) bool {
 	refused := !errors.Is(err, driver.ErrTransient) && !errors.Is(err, ErrLocked) &&
 		!errors.Is(err, context.DeadlineExceeded) && !h.c.session.Accepted()
-	return refused || errors.Is(err, ErrInvalidName) || errors.Is(err, ErrClosed) || errors.Is(err, redis.ErrClosed) ||
-		errors.Is(err, errors.ErrUnsupported)
+	return !errors.Is(err, ErrClosed) && (refused || errors.Is(err, ErrInvalidName) || errors.Is(err, redis.ErrClosed) ||
+		errors.Is(err, errors.ErrUnsupported))
+}
+
+// strand never returns, as there is no lock to return with. A panic would end each graceful
+// shutdown with a stack trace. The wrong version called runtime.Goexit: that runs the deferred
+// functions of the caller, which may tell others of work that was never done.
+func (h *handle) strand() {
+	if !h.c.stranded.Swap(true) {
+		h.config.hold.Log().Warn("holdfast: the client is closed, so Lock never returns: use Lease or Do for a wait that must end",
+			"kind", string(h.kind), "lock", h.name)
+	}
+	select {}
 }
 
 func (h *handle) misuse(err error) {

@@ -25,7 +25,7 @@ type config struct {
 	options local.Options
 	hold    *local.Options // the same, as all locks with these options have it
 	wait    time.Duration  // 0: as long as the context allows
-	prefix  string
+	prefix  string         // of New; empty for the default
 
 	maxWaiters int64 // 0: as many as there are
 	batch      *bool // nil: unless there is a tracing hook
@@ -33,7 +33,6 @@ type config struct {
 
 var defaults = config{
 	options: local.Options{TTL: 10 * time.Second},
-	prefix:  "holdfast",
 }
 
 type option func(*config)
@@ -277,7 +276,7 @@ func WithReplicas(n int, timeout time.Duration) LockOption {
 }
 
 // WithPrefix sets what the keys in Redis begin with. Programs exclude each other only if
-// they use the same prefix. It has no effect on [Open]. WithPrefix panics if prefix is
+// they use the same prefix. It is for [New]; [Open] panics. WithPrefix panics if prefix is
 // empty, or contains what keys have between prefix and name, such as ":2:mutex:". The
 // default is "holdfast".
 func WithPrefix(prefix string) Option {

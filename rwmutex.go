@@ -70,6 +70,17 @@ func (rw *RWMutex) RDo(ctx context.Context, f func(ctx context.Context) error) e
 	return rw.do(ctx, local.Want{Shared: true, Wait: true}, f)
 }
 
+// TryDo calls f with the lock held for writing if it is free, as [Mutex.TryDo] does.
+func (rw *RWMutex) TryDo(ctx context.Context, f func(ctx context.Context) error) error {
+	return rw.do(ctx, local.Want{}, f)
+}
+
+// TryRDo calls f with the lock held for reading if no writer has it or waits for it, as
+// [Mutex.TryDo] does.
+func (rw *RWMutex) TryRDo(ctx context.Context, f func(ctx context.Context) error) error {
+	return rw.do(ctx, local.Want{Shared: true}, f)
+}
+
 // Inspect says who holds the lock and who waits, as [Mutex.Inspect] does.
 func (rw *RWMutex) Inspect(ctx context.Context) (Info, error) { return rw.inspect(ctx) }
 

@@ -80,6 +80,11 @@ func (s *Semaphore) Do(ctx context.Context, n int64, f func(ctx context.Context)
 	return s.do(ctx, s.want(n, true), f)
 }
 
+// TryDo calls f with n permits held if they are free and nobody waits, as [Mutex.TryDo] does.
+func (s *Semaphore) TryDo(ctx context.Context, n int64, f func(ctx context.Context) error) error {
+	return s.do(ctx, s.want(n, false), f)
+}
+
 // Resize sets the limit, and lets the waiters in that now fit. The new limit is in force,
 // whatever limit handles were made with, until the semaphore has not been used for a
 // minute. So to change a limit, first call Resize, then replace the programs.
