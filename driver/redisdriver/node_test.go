@@ -20,6 +20,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
+// several is more callers than each have a call of their own where the server is far, or slow.
+const several = 12
+
 // island is a Cluster, and a driver of a client on a wire.
 type island struct {
 	*redistest.Cluster
@@ -164,7 +167,7 @@ func slotThatMovesTakesNoNeighbourAlong(t *testing.T, c *redistest.Cluster) {
 		first := fmt.Sprint("ship", round)
 		tags := i.beside(t, first, fmt.Sprintf("{%d-%%d}", round), 3)
 		ahead, still, unused, given := tags[0]+"ahead", tags[1]+"still", tags[1]+"unused", tags[2]+"given"
-		neighbours := i.beside(t, first, fmt.Sprintf("neighbour%d-%%d", round), 6)
+		neighbours := i.beside(t, first, fmt.Sprintf("neighbour%d-%%d", round), several)
 		i.try(t, append(neighbours, first)...)
 		for _, name := range append(neighbours, first) {
 			require.NoError(t, i.d.Release(t.Context(), i.lease("early", name)))
@@ -187,7 +190,7 @@ func slotThatMovesTakesNoNeighbourAlong(t *testing.T, c *redistest.Cluster) {
 		for _, name := range append(neighbours, first, unused) {
 			require.Equal(t, driver.Granted, answers[name], name)
 		}
-		all := i.w.shares(i.key(neighbours[5]))
+		all := i.w.shares(i.key(neighbours[several-1]))
 		asked := map[string]int{}
 		for _, name := range append(neighbours, first, ahead, still, unused, given) {
 			asked[name] = i.runs(name)
@@ -273,7 +276,7 @@ func renewalsShareCallsOfANode(t *testing.T, c *redistest.Cluster) {
 		return i.w.piped
 	}
 	require.Equal(t, 100, piped(), "nobody knows yet what the node can do")
-	i.try(t, i.beside(t, "renewed", "others%d", 5)...)
+	i.try(t, i.beside(t, "renewed", "others%d", several)...)
 	piped() // those scripts are known, too
 	require.Equal(t, 2, piped())
 
@@ -359,7 +362,7 @@ func clientForReadingSharesNoCalls(t *testing.T, c *redistest.Cluster) {
 // A node that lacks a slot serves nothing.
 func nodeThatIsDownIsNotAskedAgainForEach(t *testing.T, c *redistest.Cluster) {
 	i := onIsland(t, c)
-	names := i.beside(t, "down", "down%d", 8)
+	names := i.beside(t, "down", "down%d", several)
 	i.try(t, names...)
 	node := c.Owner(t, i.key(names[0])).Client(t)
 	slot := node.ClusterKeySlot(t.Context(), i.key("down")).Val()
@@ -371,7 +374,7 @@ func nodeThatIsDownIsNotAskedAgainForEach(t *testing.T, c *redistest.Cluster) {
 	}, 10*time.Second, time.Millisecond)
 
 	i.w.shut(nil)()
-	for round := 0; !i.w.shares(i.key(names[7])); round++ {
+	for round := 0; !i.w.shares(i.key(names[several-1])); round++ {
 		require.Less(t, round, 20, "they never shared a call")
 		open := i.w.shut(func(n int, _ run) bool { return n == 0 })
 		var all sync.WaitGroup
