@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/completion"
 )
 
 func TestCompletionKnowsWhatCanStandWhere(t *testing.T) {
@@ -31,7 +33,7 @@ func TestCompletionKnowsWhatCanStandWhere(t *testing.T) {
 		"--version --frob completion ": "words: bash zsh fish",
 	} {
 		var b strings.Builder
-		complete(&b, strings.Split(line, " "))
+		completion.Answer(&b, root(nil), strings.Split(line, " "))
 		kind, rest, _ := strings.Cut(b.String(), "\n")
 		got := kind + ":"
 		for word := range strings.Lines(rest) {
@@ -41,6 +43,6 @@ func TestCompletionKnowsWhatCanStandWhere(t *testing.T) {
 		assert.Equal(t, want, got, line)
 	}
 	var b strings.Builder
-	complete(&b, nil)
+	completion.Answer(&b, root(nil), nil)
 	assert.Empty(t, b.String())
 }
