@@ -4,13 +4,14 @@
 //
 // starts a Redis of its own and four processes that contend for one lock. It shows live who
 // holds the lock and who waits, and checks that no two ever held it at once. With --kind
-// rwmutex or --kind semaphore it shows those locks.
+// rwmutex or --kind semaphore it shows those locks, with --fault what happens when a holder dies.
 //
 //	holdfast run --lock nightly -- ./report.sh --all
 //
 // runs a command while it holds a lock, as flock(1) does on one machine. On any number of
 // machines that share a Redis, one copy runs at a time. With --shared readers run together,
-// with --limit 5 five copies at a time. The command sees the fencing token as
+// with --limit 5 five copies at a time, with --kind mutex none while a program in Go holds the Mutex
+// of that name. The command sees the fencing token as
 // HOLDFAST_FENCE. If the lease is lost, the command is ended. See holdfast run --help for
 // the exit codes.
 //
@@ -24,6 +25,10 @@
 //	holdfast doctor
 //
 // judges a store: whether locks work on it, how fast, and what could make them be lost.
+//
+//	holdfast migrate
+//
+// makes the schema of locks in a PostgreSQL.
 //
 // All commands use the store of --store, or of the environment variable HOLDFAST_STORE or
 // REDIS_URL: a Redis server, a Sentinel group, a Cluster, PostgreSQL or etcd. With setnx+, getset+
@@ -48,7 +53,7 @@ import (
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/locks"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/store"
 	_ "github.com/holdfast-go/holdfast/cmd/holdfast/internal/store/etcd"
-	_ "github.com/holdfast-go/holdfast/cmd/holdfast/internal/store/postgres"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/store/postgres"
 )
 
 func main() { os.Exit(execute(os.Args)) }
@@ -82,7 +87,7 @@ func root(command []string) *cli.Command {
 			return cli.ShowRootCommandHelp(cmd)
 		},
 		Commands: []*cli.Command{
-			demo.Command(), guard.Command(command), locks.List(), locks.Inspect(), locks.Unlock(), doctor.Command(), completion.Command(),
+			demo.Command(), guard.Command(command), locks.List(), locks.Inspect(), locks.Unlock(), doctor.Command(), postgres.Migrate(), completion.Command(),
 		},
 	})
 }

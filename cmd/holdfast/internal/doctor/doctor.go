@@ -130,6 +130,9 @@ func examine(ctx context.Context, s *store.Store, prefix string) []finding {
 
 // tryLock takes a lock, and hands it over to a waiter. others are the findings so far.
 func tryLock(ctx context.Context, s *store.Store, others []finding) finding {
+	if s.Replica { // it would be asked again and again
+		return finding{Check: "lock", Level: fail, Text: "not tried on a replica", Advice: "see replication above"}
+	}
 	taken, handed, err := handOver(ctx, s.Driver, s.Form == nil)
 	if err != nil {
 		return finding{Check: "lock", Level: fail, Text: strings.TrimPrefix(err.Error(), "holdfast: "), Advice: "see the lines above"}

@@ -104,6 +104,7 @@ func TestDoctorRefusesAReplicaAndWarnsOfOneThatIsNotWaitedFor(t *testing.T) {
 	p := clitest.Command(t, replica, "doctor")
 	assert.Equal(t, 1, p.Run())
 	assert.Contains(t, p.Stdout.String(), "this is a replica")
+	assert.NotContains(t, p.Stdout.String(), "redis: nil")
 
 	p = clitest.Command(t, master, "doctor")
 	assert.Equal(t, 0, p.Run())

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -262,7 +263,7 @@ func examineRights(ctx context.Context, rdb redis.UniversalClient, prefix string
 	tried := 0
 	for _, r := range rights(key, key) {
 		tried++
-		if err := rdb.Do(ctx, r.args...).Err(); err != nil && !redis.HasErrorPrefix(err, "NOSCRIPT") {
+		if err := rdb.Do(ctx, r.args...).Err(); err != nil && !errors.Is(err, redis.Nil) && !redis.HasErrorPrefix(err, "NOSCRIPT") {
 			lacks(r.name, err, r.news)
 		}
 	}

@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exit"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/flags"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/store"
@@ -30,9 +32,10 @@ all that come after it.
 With --limit the lock is a semaphore: that many commands run at a time, or
 fewer if some take several --permits. All must give the same limit.
 
-A name stands for two separate locks. With --limit it is a holdfast.Semaphore
-in Go, otherwise a holdfast.RWMutex. A holdfast.Mutex of that name is a third
-lock, and the one that is taken on setnx+redis:// and the like.
+A name stands for three locks that do not meet. The default is the one that
+is a holdfast.RWMutex in Go, and with --limit the holdfast.Semaphore. For the
+holdfast.Mutex say --kind mutex. On setnx+redis:// and the like that is the
+default.
 
 The command gets HOLDFAST_LOCK, the name, and HOLDFAST_FENCE, the fencing
 token. The token is a number that is larger for each holder than for all
@@ -66,6 +69,7 @@ gets TERM when it is continued.
 
 Examples:
    holdfast run --lock nightly -w 60 -- ./nightly.sh --all
+   holdfast run --lock orders:42 --kind mutex --holder 'repair by eve' -- sh
    holdfast run --lock nightly -n -E 0 -c './nightly.sh > log'
 
 Exit codes: that of the command; 128+n if signal n ended it or the waiting;
@@ -83,6 +87,8 @@ var OnLostWays = []string{"term", "kill", "ignore"}
 // guard is one run of holdfast run.
 type guard struct {
 	lock    string
+	kind    string // empty for the one that the other flags ask for
+	holder  string // what others see of us; empty for the default of the library
 	shared  bool
 	limit   int64 // of the semaphore; 0 if it is none
 	permits int64
@@ -110,6 +116,7 @@ func Command(command []string) *cli.Command {
 		UseShortOptionHandling: true,
 		Flags: append([]cli.Flag{
 			&cli.StringFlag{Name: "lock", Usage: "`NAME` of the lock", Required: true, Local: true},
+			&cli.StringFlag{Name: "kind", Usage: "`KIND` of lock: " + strings.Join(flags.Kinds, ", ") + " (default: rwmutex, or semaphore with --limit)", Local: true, HideDefault: true, Validator: flags.OneOf(flags.Kinds...)},
 			&cli.BoolFlag{Name: "shared", Aliases: []string{"s"}, Usage: "run together with others that are --shared", Local: true},
 			&cli.BoolFlag{Name: "exclusive", Aliases: []string{"x", "e"}, Usage: "run alone, which is the default", Local: true},
 			&cli.Int64Flag{Name: "limit", Usage: "run at most `NUMBER` at a time: the permits of a semaphore", Local: true, HideDefault: true, Validator: flags.Between[int64](1, driver.MaxLimit)},
@@ -118,6 +125,7 @@ func Command(command []string) *cli.Command {
 			&flags.Time{Name: "timeout", Aliases: []string{"w", "wait"}, Usage: "longest `TIME` to wait for the lock, such as 5 (seconds) or 2m; 0 waits for ever", Local: true, Validator: flags.NotNegative},
 			&cli.BoolFlag{Name: "no-wait", Aliases: []string{"n"}, Usage: "fail at once instead of waiting", Local: true},
 			&cli.IntFlag{Name: "conflict-exit-code", Aliases: []string{"E"}, Value: exit.NotAcquired, Usage: "exit `CODE` if the lock was not acquired", Local: true, Validator: flags.Between(0, 255)},
+			&cli.StringFlag{Name: "holder", Usage: "`TEXT` that others see while this one holds or waits (default: host and process)", Local: true, HideDefault: true, Validator: isHolder},
 			&cli.StringFlag{Name: "command", Aliases: []string{"c"}, Usage: "run `COMMAND` by sh -c, instead of one after --", Local: true},
 			&cli.BoolFlag{Name: "verbose", Usage: "say whom it waits for even if standard error is no terminal", Local: true},
 			&cli.StringFlag{Name: "on-lost", Value: "term", Usage: "`WHAT` a command gets whose lease was lost: term, kill or ignore", Local: true, Validator: flags.OneOf(OnLostWays...)},
@@ -126,6 +134,8 @@ func Command(command []string) *cli.Command {
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			g := &guard{
 				lock:    cmd.String("lock"),
+				kind:    cmd.String("kind"),
+				holder:  cmd.String("holder"),
 				shared:  cmd.Bool("shared"),
 				limit:   cmd.Int64("limit"),
 				permits: cmd.Int64("permits"),
@@ -173,6 +183,12 @@ func (g *guard) check(cmd *cli.Command) error {
 		return errors.New("--no-wait and --timeout exclude each other")
 	case g.shared && cmd.Bool("exclusive"):
 		return errors.New("--shared and --exclusive exclude each other")
+	case g.kind == "mutex" && g.shared:
+		return errors.New("a --kind mutex cannot be --shared, an rwmutex can")
+	case g.kind != "" && g.kind != "semaphore" && g.limit > 0:
+		return fmt.Errorf("a --kind %s has no --limit, a semaphore has", g.kind)
+	case g.kind == "semaphore" && g.limit == 0:
+		return errors.New("a --kind semaphore needs a --limit")
 	case g.limit > 0 && (g.shared || cmd.Bool("exclusive")):
 		return errors.New("with --limit the permits decide how many run")
 	case g.limit == 0 && cmd.IsSet("permits"):
@@ -180,6 +196,17 @@ func (g *guard) check(cmd *cli.Command) error {
 	case g.limit > 0 && g.permits > g.limit:
 		return fmt.Errorf("--permits %d is more than --limit %d", g.permits, g.limit)
 	}
+	return nil
+}
+
+// isHolder says what is wrong with the text about a holder, which the library refuses with a panic.
+func isHolder(s string) (err error) {
+	defer func() {
+		if reason := recover(); reason != nil {
+			err = errors.New(strings.TrimPrefix(fmt.Sprint(reason), "holdfast: "))
+		}
+	}()
+	holdfast.WithHolder(s)
 	return nil
 }
 

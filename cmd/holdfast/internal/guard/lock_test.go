@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/clitest"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exit"
 	"github.com/holdfast-go/holdfast/internal/redistest"
@@ -111,4 +112,33 @@ func TestEachHolderHasItsOwnFence(t *testing.T) {
 		}
 	}
 	assert.IsIncreasing(t, fences) // all have as many digits
+}
+
+// The mutex of a name, the rwmutex and the semaphore do not meet.
+func TestCommandTakesTheKindOfLockThatAProgramHolds(t *testing.T) {
+	t.Parallel()
+	s := redistest.Mini(t)
+	locks := clitest.LocksOf(t, s)
+	lease, err := locks.Mutex("orders:42", holdfast.WithHolder("a program")).TryLease(t.Context())
+	require.NoError(t, err)
+	p := under(t, s, "orders:42", "--kind", "mutex", "-n", "--", "true")
+	require.Equal(t, exit.NotAcquired, p.Run())
+	require.Contains(t, p.Stderr.String(), `"orders:42" is held by a program since `)
+	for _, other := range [][]string{{"--kind", "rwmutex"}, {}, {"--kind", "semaphore", "--limit", "1"}} {
+		require.Equal(t, 0, under(t, s, "orders:42", append(other, "-n", "--", "true")...).Run(), "%q", other)
+	}
+	require.NoError(t, lease.Release(t.Context()))
+
+	end := occupy(t, s, "orders:42", "--kind", "mutex", "--holder", "repair by eve")
+	require.Equal(t, "repair by eve", clitest.Inspected(t, locks.Mutex("orders:42")).Holders[0].Holder)
+	_, err = locks.Mutex("orders:42").TryLease(t.Context())
+	require.ErrorIs(t, err, holdfast.ErrLocked)
+	end()
+}
+
+func TestRunRefusesAReplica(t *testing.T) {
+	t.Parallel()
+	p := under(t, redistest.Real(t).Replica(t), "a", "--", "true")
+	require.Equal(t, exit.Unavailable, p.Run())
+	require.Regexp(t, `^holdfast: Redis at \S+: this is a replica, which takes no writes: use the master, or redis\+sentinel://.*\n$`, p.Stderr.String())
 }

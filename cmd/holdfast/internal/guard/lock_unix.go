@@ -21,22 +21,26 @@ type lock struct {
 	inspect   func(context.Context) (holdfast.Info, error)
 }
 
-// open returns the lock that the command line asks for. Without --shared it is also an
-// RWMutex, not a Mutex: exclusive and shared holders must meet. The old forms have nothing else.
+// open returns the lock that the command line asks for. Without --kind it is an RWMutex even if
+// it is not --shared: exclusive and shared holders must meet. The old forms have Mutexes alone.
 func (g *guard) open(s *store.Store, locks *holdfast.Client) *lock {
-	if s.Form != nil && g.limit == 0 && !g.shared {
-		mu := locks.Mutex(g.lock)
+	var as []holdfast.LockOption
+	if g.holder != "" {
+		as = append(as, holdfast.WithHolder(g.holder))
+	}
+	if g.kind == "mutex" || g.kind == "" && s.Form != nil && g.limit == 0 && !g.shared {
+		mu := locks.Mutex(g.lock, as...)
 		return &lock{mu.Lease, mu.TryLease, mu.Inspect}
 	}
 	if g.limit > 0 {
-		s := locks.Semaphore(g.lock, g.limit)
+		s := locks.Semaphore(g.lock, g.limit, as...)
 		return &lock{
 			func(ctx context.Context) (*holdfast.Lease, error) { return s.Lease(ctx, g.permits) },
 			func(ctx context.Context) (*holdfast.Lease, error) { return s.TryLease(ctx, g.permits) },
 			s.Inspect,
 		}
 	}
-	rw := locks.RWMutex(g.lock)
+	rw := locks.RWMutex(g.lock, as...)
 	if g.shared {
 		return &lock{rw.RLease, rw.TryRLease, rw.Inspect}
 	}

@@ -36,6 +36,9 @@ func (g *guard) run(ctx context.Context) error {
 		return g.refusal(waiting, s, err)
 	}
 	defer s.Close()
+	if err := s.CanLock(); err != nil {
+		return err
+	}
 	if coarse, ok := driver.As[driver.Granular](s.Driver); ok {
 		if least, _ := coarse.Granularity(); g.ttl < least {
 			return exit.WrongUsage(fmt.Errorf("--ttl: on this store it must be at least %v", least))

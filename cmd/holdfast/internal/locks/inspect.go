@@ -33,7 +33,8 @@ passes the lock on among its goroutines.
 
 The three kinds of lock do not meet: "nightly" may be a mutex, an rwmutex and
 a semaphore at the same time. Without --kind those are shown that are in use.
-holdfast run takes the rwmutex of a name, and with --limit the semaphore.
+holdfast run takes the rwmutex of a name, with --limit the semaphore, or what
+its --kind says.
 
 With --watch it goes on until Ctrl-C. On a terminal it draws again and again;
 otherwise it writes the state whenever holders or queue have changed. A store
@@ -90,7 +91,7 @@ func Inspect() *cli.Command {
 				return err
 			}
 			defer s.Close()
-			write := writer(name, cmd.Bool("json"))
+			write := writer(s, name, cmd.Bool("json"))
 			if cmd.Bool("watch") {
 				return watch(ctx, s, cmd.String("kind"), name, write)
 			}
@@ -99,7 +100,7 @@ func Inspect() *cli.Command {
 				return err
 			}
 			if len(locks) == 0 && !cmd.Bool("json") {
-				return exit.With(exit.Failure, fmt.Errorf("nobody holds %q or waits for it", name))
+				return exit.With(exit.Failure, fmt.Errorf("nobody holds %q on %s, or waits for it", name, s.Name))
 			}
 			if err := write(os.Stdout, locks); err != nil {
 				return exit.With(exit.Failure, err)
@@ -172,12 +173,15 @@ func inspect(ctx context.Context, s *store.Store, kind, name string) ([]*found, 
 	return locks, nil
 }
 
-// writer returns what writes locks of one name.
-func writer(name string, asJSON bool) func(io.Writer, []*found) error {
+// writer returns what writes locks of one name. On a terminal the first line is the store.
+func writer(s *store.Store, name string, asJSON bool) func(io.Writer, []*found) error {
 	if asJSON {
 		return writeJSON
 	}
 	return func(w io.Writer, locks []*found) error {
+		if term.Is(os.Stdout) {
+			fmt.Fprintln(w, s.Name)
+		}
 		if len(locks) == 0 {
 			_, err := fmt.Fprintf(w, "nobody holds %q or waits for it\n", name)
 			return err

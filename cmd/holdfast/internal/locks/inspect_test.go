@@ -114,7 +114,7 @@ func TestInspectOfALockThatNobodyHasEndsWith1(t *testing.T) {
 		for _, name := range []string{"used", "never used"} {
 			p := clitest.Command(t, s, "inspect", name)
 			assert.Equal(t, 1, p.Run())
-			assert.Equal(t, "holdfast: nobody holds \""+name+"\" or waits for it\n", p.Stderr.String())
+			assert.Equal(t, "holdfast: nobody holds \""+name+"\" on Redis at "+s.Addr()+", or waits for it\n", p.Stderr.String())
 			assert.Empty(t, p.Stdout.String())
 			p = clitest.Command(t, s, "inspect", name, "--json")
 			assert.Equal(t, 1, p.Run())

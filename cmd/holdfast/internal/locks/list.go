@@ -21,6 +21,7 @@ import (
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/flags"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/show"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/store"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/term"
 	"github.com/holdfast-go/holdfast/driver"
 )
 
@@ -43,12 +44,14 @@ if another program holds it.
 With --json each lock is one line, in the form that holdfast inspect --help
 shows.
 
-Examples:
-   holdfast ls orders:
-   holdfast ls --json | jq -r 'select(.queue | length > 10) | .name'
+On a terminal long names are cut in the middle, so that a lock has one line.
 
 A key in the place of a lock that holds something else is left out. Standard
 error says so.
+
+Examples:
+   holdfast ls orders:
+   holdfast ls --json | jq -r 'select(.queue | length > 10) | .name'
 
 Exit codes: 0, even if there are none;
    64   wrong command line
@@ -136,19 +139,26 @@ func writeList(locks []*found, asJSON bool) error {
 		fmt.Fprintln(os.Stderr, "no locks")
 		return nil
 	}
-	t := show.NewTable(os.Stdout, "NAME", "KIND", "HOLDER", "HELD", "LEFT", "FENCE", "WAIT")
+	rows := [][]string{{"NAME", "KIND", "HOLDER", "HELD", "LEFT", "FENCE", "WAIT"}}
 	for _, l := range locks {
 		name, kind, queue := show.Printable(l.Name), string(l.kind), strconv.Itoa(len(l.Queue))
 		if len(l.Holders) == 0 {
-			t.Row(name, kind, "-", "-", "-", "-", queue)
+			rows = append(rows, []string{name, kind, "-", "-", "-", "-", queue})
 		}
 		for _, h := range l.Holders {
 			kind := kind + show.Part(h.Shared, 0)
 			if l.Limit > 0 {
 				kind += fmt.Sprintf(" %d/%d", h.Weight, l.Limit)
 			}
-			t.Row(name, kind, show.Printable(h.Holder), show.HeldFor(h.Since, time.Now()), show.Remaining(h.TimeLeft), show.Fence(holdfast.Holder{Fence: h.Fence}), queue)
+			rows = append(rows, []string{name, kind, show.Printable(h.Holder), show.HeldFor(h.Since, time.Now()), show.Remaining(h.TimeLeft), show.Fence(holdfast.Holder{Fence: h.Fence}), queue})
 		}
+	}
+	if width, _, ok := term.Size(os.Stdout); ok && width > 0 {
+		show.Fit(rows, width, 0, 2)
+	}
+	t := show.NewTable(os.Stdout, rows[0]...)
+	for _, row := range rows[1:] {
+		t.Row(row...)
 	}
 	return t.Flush()
 }

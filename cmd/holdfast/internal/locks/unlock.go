@@ -32,8 +32,8 @@ It shows who holds the lock and asks before it does anything. With --yes it
 does not ask; it has to be given where there is no terminal.
 
 Without --kind it takes the lock of that name that is held. If several kinds
-of it are, say which. holdfast run takes the rwmutex of a name, and with
---limit the semaphore.
+of it are, say which. holdfast run takes the rwmutex of a name, with --limit
+the semaphore, or what its --kind says.
 
 A name that begins with a dash comes after --, at the end. For a name that
 cannot be typed there is --base64: see holdfast inspect --help.
@@ -97,11 +97,11 @@ func unlock(ctx context.Context, s *store.Store, kind, name string, yes bool) er
 		if err != nil {
 			return err
 		}
-		who := fmt.Sprintf("%s %q is %s", lock.kind, name, show.Describe(lock.Info, true))
+		who := fmt.Sprintf("%s %q on %s is %s", lock.kind, name, s.Name, show.Describe(lock.Info, true))
 		if yes || who == asked {
 			err := forcer.ForceRelease(ctx, lock.kind, name)
 			if errors.Is(err, driver.ErrNotHeld) {
-				return nobodyHolds(name)
+				return nobodyHolds(s, name)
 			}
 			if err != nil {
 				return s.Unavailable(err)
@@ -114,7 +114,7 @@ func unlock(ctx context.Context, s *store.Store, kind, name string, yes bool) er
 				}
 				names = append(names, name)
 			}
-			_, err = fmt.Printf("took the %s %q from %s\n", lock.kind, name, strings.Join(names, "; and from "))
+			_, err = fmt.Printf("took the %s %q on %s from %s\n", lock.kind, name, s.Name, strings.Join(names, "; and from "))
 			if err != nil {
 				return exit.With(exit.Failure, err)
 			}
@@ -126,7 +126,7 @@ func unlock(ctx context.Context, s *store.Store, kind, name string, yes bool) er
 		fmt.Printf("The %s.\nTake it away? [y/N] ", who)
 		answer, err := read(ctx)
 		if err != nil || !strings.HasPrefix(strings.ToLower(strings.TrimSpace(answer)), "y") {
-			return exit.With(exit.Failure, fmt.Errorf("%q was left alone", name))
+			return exit.With(exit.Failure, fmt.Errorf("%q on %s was left alone", name, s.Name))
 		}
 		asked = who // it may be somebody else's by now, so look again
 	}
@@ -163,13 +163,13 @@ func held(ctx context.Context, s *store.Store, kind, name string) (*found, error
 	}
 	switch len(held) {
 	case 0:
-		return nil, nobodyHolds(name)
+		return nil, nobodyHolds(s, name)
 	case 1:
 		return held[0], nil
 	}
 	return nil, exit.WrongUsage(fmt.Errorf("%q is held as %s: say which with --kind", name, strings.Join(kinds, " and as ")))
 }
 
-func nobodyHolds(name string) error {
-	return exit.With(exit.Failure, fmt.Errorf("nobody holds %q", name))
+func nobodyHolds(s *store.Store, name string) error {
+	return exit.With(exit.Failure, fmt.Errorf("nobody holds %q on %s", name, s.Name))
 }

@@ -21,12 +21,12 @@ func TestUnlockSaysFromWhomItTookTheLock(t *testing.T) {
 		holder := clitest.Inspected(t, m).Holders[0].Holder
 		p := clitest.Command(t, s, "unlock", "taken", "--force", "--yes")
 		require.Equal(t, 0, p.Run())
-		assert.Contains(t, p.Stdout.String(), `took the rwmutex "taken" from `+holder+", which had it for ")
+		assert.Contains(t, p.Stdout.String(), `took the rwmutex "taken" on Redis at `+s.Addr()+` from `+holder+", which had it for ")
 		assert.Empty(t, clitest.Inspected(t, m).Holders)
 
 		p = clitest.Command(t, s, "unlock", "taken", "--force", "--yes")
 		assert.Equal(t, 1, p.Run())
-		assert.Equal(t, "holdfast: nobody holds \"taken\"\n", p.Stderr.String())
+		assert.Equal(t, "holdfast: nobody holds \"taken\" on Redis at "+s.Addr()+"\n", p.Stderr.String())
 	})
 }
 

@@ -2,9 +2,11 @@
 package show
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -27,6 +29,49 @@ func NewTable(w io.Writer, heads ...string) Table {
 
 // Row adds a row.
 func (t Table) Row(cells ...string) { fmt.Fprintln(t, strings.Join(cells, "\t")) }
+
+// least is what Fit leaves of a cell.
+const least = 12
+
+// Fit cuts cells of rows in the middle, in these columns and the longest first, so that no row is
+// wider than width, if that can be.
+func Fit(rows [][]string, width int, columns ...int) {
+	var widths []int
+	for _, row := range rows {
+		for i, cell := range row {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	over := 2*(len(widths)-1) - width
+	for _, w := range widths {
+		over += w
+	}
+	for ; over > 0; over-- {
+		longest := slices.MaxFunc(columns, func(a, b int) int { return cmp.Compare(widths[a], widths[b]) })
+		if widths[longest] <= least {
+			break
+		}
+		widths[longest]--
+	}
+	for _, row := range rows {
+		for _, i := range columns {
+			row[i] = middle(row[i], widths[i])
+		}
+	}
+}
+
+// middle returns s in at most width characters: what names differ by is at their ends.
+func middle(s string, width int) string {
+	r := []rune(s)
+	if len(r) <= width {
+		return s
+	}
+	head := width / 2
+	return string(r[:head]) + "…" + string(r[len(r)-(width-1-head):])
+}
 
 // Printable returns text that was written by anybody so that it does nothing to a terminal.
 func Printable(s string) string {

@@ -33,7 +33,7 @@ const Help = `Stores, for --store:
                                        for the master
    redis+cluster://host:6379           a Redis Cluster; rediss+cluster://
    postgres://user:password@host/db    PostgreSQL, with the schema that
-                                       pgdriver.Migrate makes; no --prefix
+                                       holdfast migrate makes; no --prefix
    etcd://host:2379,host2:2379         etcd; etcds:// with TLS
    setnx+redis://host:6379             mutexes of others: SET NX PX, as of
    getset+redis://host:6379            redsync; SETNX and GETSET; RLock of
@@ -123,8 +123,8 @@ func (a *Address) Environ() []string {
 	}
 }
 
-// password returns what the password file has, or nothing.
-func (a *Address) password() (string, error) {
+// Password returns what the password file has, or nothing.
+func (a *Address) Password() (string, error) {
 	if a.passwordFile == "" {
 		return "", nil
 	}

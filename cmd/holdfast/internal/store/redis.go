@@ -79,7 +79,8 @@ func (a *Address) openRedis(ctx context.Context, password string) (*Store, error
 		s = &Store{Redis: redis.NewClient(o), Name: "Redis at " + o.Addr}
 	}
 	s.Close = func() { _ = s.Redis.Close() }
-	if err := reach(ctx, s.Redis, form); err != nil {
+	s.Replica, err = reach(ctx, s.Redis, form)
+	if err != nil {
 		s.Close()
 		if scheme == "rediss" && errors.Is(err, context.DeadlineExceeded) {
 			// A Redis without TLS waits for the rest of what it takes for a command.
@@ -91,34 +92,35 @@ func (a *Address) openRedis(ctx context.Context, password string) (*Store, error
 }
 
 // reach asks a server who it is. That needs no right, unlike PING. The URL may be wrong in a
-// way that the connection itself does not survive, whatever the question.
-func reach(ctx context.Context, rdb redis.UniversalClient, form string) error {
+// way that the connection itself does not survive, whatever the question. A replica is one for good
+// only if the URL names that server: the master of a Sentinel group may become one.
+func reach(ctx context.Context, rdb redis.UniversalClient, form string) (replica bool, err error) {
 	reply, err := rdb.Do(ctx, "HELLO", "3").Result()
 	if err != nil {
 		text := err.Error()
 		_, answered := errors.AsType[redis.Error](err)
 		switch {
 		case strings.Contains(text, "SELECT is not allowed in cluster mode"):
-			return errCluster
+			return false, errCluster
 		case strings.Contains(text, "cluster support disabled"):
-			return errNoCluster
+			return false, errNoCluster
 		case form == "sentinel" && errors.Is(err, redis.Nil):
-			return errNoMaster
+			return false, errNoMaster
 		case form == "sentinel" && strings.Contains(text, "unknown command"):
-			return errNoSentinel
+			return false, errNoSentinel
 		case !answered, strings.Contains(text, "DB index"), redis.HasErrorPrefix(err, "NOAUTH"), redis.HasErrorPrefix(err, "WRONGPASS"):
-			return err
+			return false, err
 		}
-		return nil // it does not know the question
+		return false, nil // it does not know the question
 	}
 	who, _ := reply.(map[any]any)
 	switch mode := who["mode"]; {
 	case mode == "sentinel" && form == "":
-		return errSentinel
+		return false, errSentinel
 	case mode == "cluster" && form == "":
-		return errCluster
+		return false, errCluster
 	}
-	return nil
+	return form == "" && who["role"] == "replica", nil
 }
 
 // wrongForm is a URL of another kind of Redis than there is at its address.
@@ -131,6 +133,7 @@ const (
 	errCluster    = wrongForm("this is a node of a Cluster: use redis+cluster://host:6379")
 	errNoCluster  = wrongForm("this is a Redis without Cluster: use redis://host:6379")
 	errNoSentinel = wrongForm("this is no Sentinel: use redis://host:6379, or the port of the Sentinel")
+	errReplica    = wrongForm("this is a replica, which takes no writes: use the master, or redis+sentinel://host:26379?master_name=NAME")
 	errNoMaster   = wrongForm("the Sentinel knows no master of that name: check master_name")
 )
 
@@ -154,6 +157,8 @@ func explain(name string, err error) error {
 		return fmt.Errorf("%s: the user lacks a right; holdfast doctor says which: NOPERM in a script", name)
 	case strings.Contains(text, "WRONGTYPE"):
 		return fmt.Errorf("%s: the key of the lock holds something that is no lock (WRONGTYPE)", name)
+	case strings.Contains(text, "READONLY"):
+		return fmt.Errorf("%s: %w", name, errReplica)
 	case strings.Contains(text, "MOVED "):
 		return fmt.Errorf("%s: %w (%s)", name, errCluster, quoted(text, "MOVED"))
 	case errors.As(err, &certificate):

@@ -24,6 +24,8 @@ type Store struct {
 	// Redis or Client is not nil. Client is what the opener of another store has connected.
 	Redis  redis.UniversalClient
 	Client any
+	// Replica says that it is one of a Redis, on which locks can be looked at, not taken.
+	Replica bool
 	// Explain says of an error what to do about it, in words of the command line.
 	Explain func(name string, err error) error
 }
@@ -47,7 +49,7 @@ func Register(open Opener, schemes ...string) {
 func (a *Address) Open(ctx context.Context) (*Store, error) {
 	ctx, cancel := context.WithTimeout(ctx, ConnectTimeout)
 	defer cancel()
-	password, err := a.password()
+	password, err := a.Password()
 	if err != nil {
 		return nil, exit.WrongUsage(err)
 	}
@@ -69,6 +71,9 @@ func (a *Address) Open(ctx context.Context) (*Store, error) {
 	if open := openers[scheme]; open != nil {
 		return open(ctx, a, password)
 	}
+	if len(openers) == 0 {
+		return nil, exit.WrongUsage(errors.New("--store: this program has locks on Redis alone; holdfast demo has them on PostgreSQL and etcd, too"))
+	}
 	// Not the whole URL, for its password.
 	return nil, exit.WrongUsage(errors.New("--store: want a URL that begins with redis://, rediss://, unix://, redis+sentinel://, " +
 		"redis+cluster://, postgres:// or etcd://, or with setnx+redis://, getset+redis:// or redisson+redis://"))
@@ -81,6 +86,14 @@ func isPrefix(s string) (err error) {
 		}
 	}()
 	redisdriver.WithPrefix(s)
+	return nil
+}
+
+// CanLock returns an error if no lock can be taken on the store, which carries an exit code.
+func (s *Store) CanLock() error {
+	if s.Replica {
+		return s.Unavailable(errReplica)
+	}
 	return nil
 }
 

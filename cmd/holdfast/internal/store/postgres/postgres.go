@@ -20,6 +20,34 @@ func init() { store.Register(open, "postgres", "postgresql") }
 
 // open connects to a PostgreSQL whose schema holdfast is there.
 func open(ctx context.Context, a *store.Address, password string) (*store.Store, error) {
+	s, pool, err := connect(ctx, a, password)
+	if err != nil {
+		return nil, err
+	}
+	there, err := version(ctx, pool)
+	if err == nil && there == 0 {
+		err = errNoSchema
+	}
+	if err != nil {
+		s.Close()
+		return nil, s.Unavailable(err)
+	}
+	s.Driver = pgdriver.New(pool)
+	return s, nil
+}
+
+// version returns that of the schema holdfast, or 0 if there is none.
+func version(ctx context.Context, pool *pgxpool.Pool) (n int, err error) {
+	var there bool
+	err = pool.QueryRow(ctx, `SELECT to_regclass('holdfast.version') IS NOT NULL`).Scan(&there)
+	if err == nil && there {
+		err = pool.QueryRow(ctx, `SELECT coalesce(max(version), 0) FROM holdfast.version`).Scan(&n)
+	}
+	return n, err
+}
+
+// connect makes a pool of connections. The store has no driver yet.
+func connect(ctx context.Context, a *store.Address, password string) (*store.Store, *pgxpool.Pool, error) {
 	// pgx knows what each sslmode means for these files.
 	params := url.Values{}
 	for name, file := range map[string]string{"sslrootcert": a.Files.CA, "sslcert": a.Files.Cert, "sslkey": a.Files.Key} {
@@ -44,30 +72,20 @@ func open(ctx context.Context, a *store.Address, password string) (*store.Store,
 		if why == nil {
 			why = errors.New("cannot read the URL: in a password, / is written as %2F, @ as %40, and % as %25")
 		}
-		return nil, exit.WrongUsage(fmt.Errorf("--store: %w", why))
+		return nil, nil, exit.WrongUsage(fmt.Errorf("--store: %w", why))
 	}
 	if password != "" {
 		c.ConnConfig.Password = password
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, c)
 	if err != nil {
-		return nil, exit.WrongUsage(fmt.Errorf("--store: %w", err))
+		return nil, nil, exit.WrongUsage(fmt.Errorf("--store: %w", err))
 	}
 	s := &store.Store{Name: fmt.Sprintf("PostgreSQL database %q at %s:%d", c.ConnConfig.Database, c.ConnConfig.Host, c.ConnConfig.Port), Close: pool.Close, Client: pool, Explain: explain}
-	var migrated bool
-	err = pool.QueryRow(ctx, `SELECT to_regclass('holdfast.version') IS NOT NULL`).Scan(&migrated)
-	if err == nil && !migrated {
-		err = errNoSchema
-	}
-	if err != nil {
-		s.Close()
-		return nil, s.Unavailable(err)
-	}
-	s.Driver = pgdriver.New(pool)
-	return s, nil
+	return s, pool, nil
 }
 
-var errNoSchema = errors.New("there is no schema holdfast: have pgdriver.Migrate run once by a user that may create a schema")
+var errNoSchema = errors.New("there is no schema holdfast: holdfast migrate makes it, or pgdriver.Migrate in Go, as a user that may create a schema")
 
 // explain says of an error of PostgreSQL what to do about it.
 func explain(name string, err error) error {
