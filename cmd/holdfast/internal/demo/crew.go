@@ -25,30 +25,28 @@ type crew struct {
 }
 
 // hire starts the workers.
-func hire(d *demo, counter string) (*crew, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
+func hire(workers []*exec.Cmd) (*crew, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
 	c := &crew{events: make(chan event, 64)}
 	var tellers sync.WaitGroup
-	for id := range d.workers {
-		if err = c.start(d.worker(self, id+1, counter), w, &tellers); err != nil {
+	for _, worker := range workers {
+		if err = c.start(worker, w, &tellers); err != nil {
 			break
 		}
 	}
-	_ = w.Close() // so that r ends with the last worker
-	tellers.Go(func() { c.read(r) })
 	go func() {
 		tellers.Wait()
+		_ = w.Close() // and with it r ends
+	}()
+	go func() {
+		c.read(r)
 		close(c.events)
 	}()
 	if err != nil {
-		c.kill()
+		c.killAll()
 		for range c.events {
 		}
 		return nil, fmt.Errorf("cannot start a worker: %w", err)
@@ -56,7 +54,19 @@ func hire(d *demo, counter string) (*crew, error) {
 	return c, nil
 }
 
-// worker is the command that starts a worker.
+// commands are those that start the workers.
+func (d *demo) commands(counter string) ([]*exec.Cmd, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	all := make([]*exec.Cmd, d.workers)
+	for i := range all {
+		all[i] = d.worker(self, i+1, counter)
+	}
+	return all, nil
+}
+
 func (d *demo) worker(self string, id int, counter string) *exec.Cmd {
 	args := append(slices.Clone(d.self), "worker", "--id", strconv.Itoa(id), "--kind", d.kind.name,
 		"--limit", strconv.FormatInt(d.limit, 10), "--name", d.lock, "--counter", counter)
@@ -86,7 +96,10 @@ func (c *crew) start(cmd *exec.Cmd, out *os.File, tellers *sync.WaitGroup) error
 		if err := cmd.Wait(); err != nil {
 			said.end(err)
 		}
-		c.events <- event{Worker: id, What: gone, At: clock.Now()}
+		// By the pipe, so that it comes after all that the worker has told. The parent may see the
+		// end of a process before the last lines of it. The first byte ends half a line.
+		line, _ := json.Marshal(event{Worker: id, What: gone, At: clock.Now()})
+		_, _ = fmt.Fprintf(out, "\n%s\n", line)
 	})
 	return nil
 }
@@ -123,20 +136,25 @@ func (c *crew) begin() {
 	}
 }
 
+// doom has a worker wait in its next turn, with the lock, until it is killed.
+func (c *crew) doom(worker int) { _, _ = c.stdins[worker-1].Write([]byte("\n")) }
+
 // dismiss asks the workers to finish, and kills those that have not after a while.
 // Somebody must go on to receive the events.
 func (c *crew) dismiss() {
 	for _, stdin := range c.stdins {
 		_ = stdin.Close()
 	}
-	time.AfterFunc(demoTTL+3*time.Second, c.kill)
+	time.AfterFunc(workerTTL+3*time.Second, c.killAll)
 }
 
-func (c *crew) kill() {
-	for _, cmd := range c.cmds {
-		_ = cmd.Process.Kill()
+func (c *crew) killAll() {
+	for id := range c.cmds {
+		c.kill(id + 1)
 	}
 }
+
+func (c *crew) kill(worker int) { _ = c.cmds[worker-1].Process.Kill() }
 
 // note keeps the beginning of what a worker says on its standard error. Shown at
 // once it would tear the picture.

@@ -3,10 +3,11 @@ package demo
 
 import (
 	"context"
-	"crypto/rand"
+	crypto "crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -43,8 +44,13 @@ library. With any of them, the exit code is 70.
 Without --store the demo has a small Redis of its own (miniredis). On a real
 one its keys vanish by themselves a minute after the end.
 
-Example:
-   holdfast demo --kind rwmutex --workers 8`
+With --fault a process is killed (by KILL) in the middle, while it holds the
+lock; of an rwmutex one that writes. The others go on when its lease has run
+out, after 2 s. Such a demo takes 8 s, unless --duration says otherwise.
+
+Examples:
+   holdfast demo --kind rwmutex --workers 8
+   holdfast demo --fault`
 
 // maxWorkers is how many processes a demo has at most, so that they fit a screen.
 const maxWorkers = 32
@@ -60,6 +66,8 @@ type demo struct {
 	duration time.Duration
 	workers  int
 	unlocked bool
+	fault    bool // kill a holder
+	own      bool // the store is the embedded Redis
 }
 
 // Command is holdfast demo, or a program of its own.
@@ -76,6 +84,7 @@ func Command() *cli.Command {
 			&cli.StringFlag{Name: "kind", Value: "mutex", Usage: "`KIND` of lock: " + strings.Join(flags.Kinds, ", "), Local: true, Validator: flags.OneOf(flags.Kinds...)},
 			&cli.Int64Flag{Name: "limit", Usage: "`NUMBER` of permits of the semaphore, 1 to 9 (default: half of the processes, and 1)", Local: true, Validator: flags.Between[int64](1, maxPermits), HideDefault: true},
 			&flags.Time{Name: "duration", Value: 5 * time.Second, Usage: "`TIME` until it ends", Local: true, Validator: flags.Positive},
+			&cli.BoolFlag{Name: "fault", Usage: "kill a process in the middle, while it holds the lock", Local: true},
 			&cli.IntFlag{Name: "workers", Value: 4, Usage: "`NUMBER` of processes, 1 to 32", Local: true, Validator: flags.Between(1, maxWorkers)},
 			&cli.StringFlag{Name: "name", Usage: "`NAME` of the lock (default: a new one)", Local: true},
 			&cli.BoolFlag{Name: "no-lock", Hidden: true, Usage: "let everybody in, to see violations", Local: true},
@@ -90,14 +99,21 @@ func Command() *cli.Command {
 				duration: cmd.Duration("duration"),
 				workers:  cmd.Int("workers"),
 				unlocked: cmd.Bool("no-lock"),
+				fault:    cmd.Bool("fault"),
 			}
 			if d.lock == "" {
-				d.lock = "demo-" + strings.ToLower(rand.Text()[:6])
+				d.lock = "demo-" + strings.ToLower(crypto.Text()[:6])
 			}
 			if d.limit == 0 {
 				d.limit = d.kind.limit(d.workers)
 			} else if d.kind.name != "semaphore" {
 				return exit.WrongUsage(errors.New("only a --kind semaphore has a --limit"))
+			}
+			if d.fault && !cmd.IsSet("duration") {
+				d.duration = 4 * workerTTL
+			}
+			if d.fault && (d.workers < 2 || d.duration < 2*workerTTL) {
+				return exit.WrongUsage(fmt.Errorf("--fault needs 2 --workers and a --duration of %v, or more", 2*workerTTL))
 			}
 			return d.run(ctx)
 		},
@@ -134,7 +150,11 @@ func (d *demo) run(ctx context.Context) error {
 		return exit.With(exit.Failure, err)
 	}
 
-	c, err := hire(d, counter)
+	commands, err := d.commands(counter)
+	if err != nil {
+		return exit.With(exit.Failure, err)
+	}
+	c, err := hire(commands)
 	if err != nil {
 		return exit.With(exit.Failure, err)
 	}
@@ -146,8 +166,12 @@ func (d *demo) run(ctx context.Context) error {
 	s := newSummary(d, l, count)
 	s.took, s.cut = took, ctx.Err() != nil
 	fmt.Print(s)
-	c.printNotes(os.Stderr)
-	return s.failure()
+	c.printNotes(os.Stderr, l.fault)
+	err = s.failure()
+	if err == nil {
+		fmt.Print(d.next())
+	}
+	return err
 }
 
 // openStore starts the embedded Redis, or asks the given store whether it is there.
@@ -159,11 +183,15 @@ func (d *demo) openStore(ctx context.Context) (closeStore func(), err error) {
 			return nil, exit.With(exit.Failure, fmt.Errorf("embedded Redis: %w", err))
 		}
 		d.address = &store.Address{URL: "redis://" + m.Addr(), Prefix: d.address.Prefix}
-		d.server = "embedded Redis, " + m.Addr()
+		d.server, d.own = "embedded Redis, "+m.Addr(), true
 		return m.Close, nil
 	}
 	s, err := d.address.Open(ctx)
 	if err != nil {
+		return nil, err
+	}
+	if err := s.CanLock(); err != nil {
+		s.Close()
 		return nil, err
 	}
 	d.server = s.Name
@@ -189,9 +217,14 @@ func (d *demo) watch(ctx context.Context, c *crew) (l *ledger, took time.Duratio
 	over := time.NewTimer(d.duration)
 	defer over.Stop()
 
+	var strike <-chan time.Time
+	if d.fault {
+		strike = time.After(d.duration / 3)
+	}
+
 	finish, interrupted, draw := over.C, ctx.Done(), tick.C
 	dismiss := func() {
-		finish, interrupted, draw = nil, nil, nil
+		finish, interrupted, draw, strike = nil, nil, nil, nil
 		took = time.Duration(clock.Now() - start)
 		v.close() // a second Ctrl-C would leave no time for it
 		c.dismiss()
@@ -210,6 +243,11 @@ func (d *demo) watch(ctx context.Context, c *crew) (l *ledger, took time.Duratio
 				e.What = left
 			}
 			l.apply(e)
+			if e.What == doomed {
+				c.kill(e.Worker)
+			}
+		case <-strike:
+			c.doom(1 + rand.N(d.workers))
 		case <-draw:
 			v.show(l, clock.Now())
 		case <-finish:
@@ -218,6 +256,28 @@ func (d *demo) watch(ctx context.Context, c *crew) (l *ledger, took time.Duratio
 			dismiss()
 		}
 	}
+}
+
+// next says what else there is to see.
+func (d *demo) next() string {
+	var b strings.Builder
+	before := " next:"
+	try := func(flag, what string) {
+		fmt.Fprintf(&b, "%-7s %-33s %s\n", before, flag, what)
+		before = ""
+	}
+	if !d.fault {
+		try("--fault", "kill a process that holds the lock")
+	}
+	for _, k := range kinds {
+		if k != d.kind {
+			try("--kind "+k.name, k.next)
+		}
+	}
+	if d.own {
+		try("--store "+store.Default, "the same on a Redis of yours")
+	}
+	return b.String()
 }
 
 func readCounter(name string) (int, error) {

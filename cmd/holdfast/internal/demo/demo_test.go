@@ -151,6 +151,33 @@ func TestDemoEndsWithASummaryWhenInterrupted(t *testing.T) {
 	}
 }
 
+func TestOthersGoOnAfterAHolderIsKilled(t *testing.T) {
+	t.Parallel()
+	var running []*clitest.Process
+	for _, k := range kinds {
+		running = append(running, clitest.Command(t, nil, "demo", "--fault", "--duration", "8s", "--kind", k.name).Start())
+	}
+	for _, p := range running {
+		assert.Equal(t, 0, p.Wait())
+		assert.Regexp(t, `(?m)^holder \d was killed; its lease lasts up to 2s$`, p.Stdout.String())
+		assert.Regexp(t, `(?m)^ fault +holder \d was killed; the others went on after [\d.]+ m?s$`, p.Stdout.String())
+		assert.Contains(t, p.Stdout.String(), "violations 0:")
+		assert.NotContains(t, p.Stderr.String(), "killed", "that was no accident")
+	}
+}
+
+func TestDemoEndsWithWhatToTryNext(t *testing.T) {
+	t.Parallel()
+	p := startDemo(t, nil, "--kind", "semaphore")
+	require.Equal(t, 0, finish(p, some))
+	_, next, _ := strings.Cut(p.Stdout.String(), "\n next:")
+	tried := regexp.MustCompile(`--\w+ \S+|--fault`).FindAllString(next, -1)
+	assert.Equal(t, []string{"--fault", "--kind mutex", "--kind rwmutex", "--store redis://127.0.0.1:6379"}, tried)
+	for line := range strings.Lines(next) {
+		assert.Less(t, len(line), 80, line)
+	}
+}
+
 func TestDemoWithoutRedisEndsWith69(t *testing.T) {
 	t.Parallel()
 	p := clitest.Command(t, nil, "demo", "--redis", clitest.Nowhere(t))

@@ -20,6 +20,7 @@ const (
 	ready     what = "ready"     // the worker has started
 	requested what = "requested" // stamped before it asks for the lock
 	acquired  what = "acquired"  // stamped when it has the lock
+	doomed    what = "doomed"    // it has the lock, and waits to be killed, see fault
 	released  what = "released"  // stamped before it gives the lock up
 	torn      what = "torn"      // the same, but the counter changed while it had the lock for reading
 	lost      what = "lost"      // it found its lease lost, and did not write

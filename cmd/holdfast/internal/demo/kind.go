@@ -17,6 +17,7 @@ type kind struct {
 	story   [2]string
 	tags    string // says what tags mean
 	permits bool   // whether to show how many are in use
+	next    string // what there is to see
 	rule    string // what must hold, besides the count of the file
 	// What a turn did that had no room: one of them, and many.
 	excess [2]string
@@ -72,6 +73,7 @@ var kinds = []*kind{
 			"Each asks for the lock, holds it 5 to 40 ms to add 1 to a counter in a file by",
 			"read, pause and write, and gives it back. Two at once would lose counts.",
 		},
+		next:   "one holder at a time",
 		rule:   "one holder at a time, fences increase",
 		excess: overlap,
 		roles:  []role{{writes, look{"█", "HOLDS", green}, waiting, "%[1]d", "wait"}},
@@ -89,6 +91,7 @@ var kinds = []*kind{
 			"it, alone. A writer that waits ━ goes before readers that come later ┄.",
 		},
 		tags:   ", w writes",
+		next:   "readers together, or one writer",
 		rule:   "writers are alone, reads see no change, fences increase",
 		excess: overlap,
 		roles: []role{
@@ -119,6 +122,7 @@ var kinds = []*kind{
 			"Waits for several ━ come before waits that begin later ┄. Digits show permits.",
 		},
 		tags:    ", 1×2 is process 1 with 2 permits",
+		next:    "as many as there are permits",
 		permits: true,
 		rule:    "no more permits in use than there are, fences increase",
 		excess:  [2]string{"turn exceeds the limit", "turns exceed the limit"},
@@ -157,6 +161,9 @@ func (k *kind) role(weight int64) role { return k.roles[k.index(weight)] }
 func (k *kind) writes() bool {
 	return slices.ContainsFunc(k.roles, func(r role) bool { return r.access == writes })
 }
+
+// exclusive tells whether others wait for a turn of that weight, if any can.
+func (k *kind) exclusive(weight int64) bool { return !k.writes() || k.role(weight).access == writes }
 
 // look is how a worker in that pose is shown.
 func (k *kind) look(p pose) look {

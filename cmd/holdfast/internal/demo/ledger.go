@@ -2,8 +2,11 @@ package demo
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"time"
+
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/show"
 )
 
 // turn is one passage of a worker: it asks, holds and gives back. Times are those of clock;
@@ -43,6 +46,22 @@ type member struct {
 	waited time.Duration
 	fence  int64 // the last one
 	ended  int64 // when the process ended, 0 if it has not
+	buried bool  // others have what it had when it ended
+}
+
+// fault is the end of a process that was killed while it had the lock.
+type fault struct {
+	worker int
+	at     int64
+	after  time.Duration // until others had what it had; 0 as long as they have not
+}
+
+func (f *fault) String() string {
+	who := fmt.Sprintf("holder %d was killed", f.worker)
+	if f.after == 0 {
+		return who + "; its lease lasts up to " + workerTTL.String()
+	}
+	return who + "; the others went on after " + show.Brief(f.after)
 }
 
 // ledger is what the workers have told, and what follows from it.
@@ -52,6 +71,7 @@ type ledger struct {
 	turns     []turn // finished and not lost, by their end
 	handovers []time.Duration
 	lost      int
+	fault     *fault // nil without one
 }
 
 func newLedger(workers int, limit int64) *ledger {
@@ -74,6 +94,8 @@ func (l *ledger) apply(e event) {
 		l.finish(m, e)
 	case gone:
 		m.ended = e.At
+	case doomed:
+		l.fault = &fault{worker: e.Worker, at: e.At}
 	case left:
 		if m.now.acquired == 0 { // it asked no longer
 			m.now = turn{}
@@ -84,6 +106,7 @@ func (l *ledger) apply(e event) {
 func (l *ledger) acquire(m *member, e event) {
 	m.now.acquired, m.now.fence, m.fence = e.At, e.Fence, e.Fence
 	m.waited += m.now.wait()
+	l.bury(e.At)
 	if m.room > 0 {
 		l.handovers = append(l.handovers, time.Duration(e.At-m.room))
 	}
@@ -110,7 +133,7 @@ func (l *ledger) finish(m *member, e event) {
 const unmeasured = -1
 
 // afterlife is longer than a lease lasts after the process that had it has ended.
-const afterlife = int64(2 * demoTTL)
+const afterlife = int64(2 * workerTTL)
 
 // makeRoom notes since when there is room for the waiters that fit now, first come, first
 // served. A hand-over is measured from there. Workers that asked at nearly the same time
@@ -118,7 +141,7 @@ const afterlife = int64(2 * demoTTL)
 func (l *ledger) makeRoom(now, since int64) {
 	left := l.limit
 	for _, m := range l.members {
-		if m.now.acquired != 0 && (m.ended == 0 || now < m.ended+afterlife) {
+		if m.now.acquired != 0 && (m.ended == 0 || !m.buried && now < m.ended+afterlife) {
 			left -= m.now.weight
 		}
 	}
@@ -128,6 +151,25 @@ func (l *ledger) makeRoom(now, since int64) {
 			m.room = 0
 		} else if m.room == 0 {
 			m.room = since
+		}
+	}
+}
+
+// bury notes that others have what processes had that have ended, if there would be too many
+// otherwise.
+func (l *ledger) bury(now int64) {
+	left := l.limit
+	for _, m := range l.members {
+		if m.now.acquired != 0 && !m.buried {
+			left -= m.now.weight
+		}
+	}
+	for i, m := range l.members {
+		if left < 0 && m.ended != 0 && m.now.acquired != 0 && !m.buried {
+			m.buried = true
+			if f := l.fault; f != nil && f.worker == i+1 {
+				f.after = time.Duration(now - f.at)
+			}
 		}
 	}
 }

@@ -21,7 +21,7 @@ type picture struct {
 }
 
 // pictureLines is how many lines a picture has besides those of the workers.
-const pictureLines = 12
+const pictureLines = 13
 
 const (
 	// A column of the chart is one moment, not a span: two turns within a span
@@ -81,7 +81,11 @@ func (p *picture) draw(l *ledger, now int64, width int) []string {
 	if p.demo.kind.permits {
 		lines = append(lines, p.inUse(l, times))
 	}
-	return append(lines, "", p.handovers(l), p.check(l),
+	lines = append(lines, "")
+	if l.fault != nil {
+		lines = append(lines, p.paint(red, " "+l.fault.String()))
+	}
+	return append(lines, p.handovers(l), p.check(l),
 		fmt.Sprintf(" %s %.1f of %v", p.bar(elapsed), elapsed.Seconds(), p.demo.duration))
 }
 

@@ -60,6 +60,9 @@ func (s *summary) String() string {
 		done[i] = m.done
 	}
 	fmt.Fprintf(&b, " %-10s %s   fairness %.3f (1 is even)\n", "turns", strings.Trim(fmt.Sprint(done), "[]"), fairness(done))
+	if f := l.fault; f != nil {
+		fmt.Fprintf(&b, " %-10s %s\n", "fault", f)
+	}
 	if l.lost > 0 {
 		fmt.Fprintf(&b, " %-10s %d, noticed before the write\n", "lost", l.lost)
 	}
@@ -115,8 +118,11 @@ func (s *summary) failure() error {
 }
 
 // printNotes prints what the workers said besides their events.
-func (c *crew) printNotes(w io.Writer) {
+func (c *crew) printNotes(w io.Writer, killed *fault) {
 	for i, n := range c.notes {
+		if killed != nil && killed.worker == i+1 {
+			continue // as it was meant to be
+		}
 		for line := range strings.Lines(n.String()) {
 			fmt.Fprintf(w, "process %d: %s\n", i+1, strings.TrimSuffix(line, "\n"))
 		}

@@ -30,6 +30,7 @@ func newView(d *demo, start int64) view {
 // log writes one line now and then.
 type log struct {
 	out   io.Writer
+	told  string // of a fault
 	demo  *demo
 	start int64
 }
@@ -37,13 +38,17 @@ type log struct {
 func newLog(out io.Writer, d *demo, start int64) *log {
 	fmt.Fprintf(out, "holdfast demo: %s want the %s %q for %v (%s)%s\n",
 		show.Plural(d.workers, "process", "processes"), d.kind.name, d.lock, d.duration, d.server, d.kind.tags)
-	return &log{out, d, start}
+	return &log{out: out, demo: d, start: start}
 }
 
 // every keeps a long demo from filling a CI log.
 func (g *log) every() time.Duration { return max(250*time.Millisecond, g.demo.duration/40) }
 
 func (g *log) show(l *ledger, now int64) {
+	if f := l.fault; f != nil && f.String() != g.told {
+		g.told = f.String()
+		fmt.Fprintln(g.out, g.told)
+	}
 	last := "-"
 	if n := len(l.handovers); n > 0 {
 		last = show.Brief(l.handovers[n-1])

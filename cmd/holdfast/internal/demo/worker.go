@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/signal"
+	"sync/atomic"
 	"time"
 
 	"github.com/urfave/cli/v3"
@@ -26,8 +27,8 @@ const (
 	maxRest = 30 * time.Millisecond
 )
 
-// demoTTL is short so that the others soon go on after a worker was killed.
-const demoTTL = 2 * time.Second
+// workerTTL is short so that the others soon go on after a worker was killed.
+const workerTTL = 2 * time.Second
 
 // worker is one of the processes that contend for the lock of a demo.
 type worker struct {
@@ -35,6 +36,7 @@ type worker struct {
 	kind    *kind
 	limit   int64
 	weight  int64 // of the turn under way
+	doomed  atomic.Bool
 	enter   func(context.Context) (permit, error)
 	counter *os.File
 	out     *json.Encoder
@@ -77,7 +79,7 @@ func work(ctx context.Context, cmd *cli.Command) error {
 		return err
 	}
 	defer s.Close()
-	locks := holdfast.Open(s.Driver, holdfast.WithTTL(demoTTL), holdfast.WithLogger(store.Logger()))
+	locks := holdfast.Open(s.Driver, holdfast.WithTTL(workerTTL), holdfast.WithLogger(store.Logger()))
 	defer func() { _ = locks.Close() }()
 
 	counter, err := os.OpenFile(cmd.String("counter"), os.O_RDWR, 0)
@@ -102,7 +104,7 @@ func work(ctx context.Context, cmd *cli.Command) error {
 }
 
 // run takes turns from the first byte on standard input until its end. So the
-// workers also end if the parent is killed.
+// workers also end if the parent is killed. A second byte dooms it.
 func (w *worker) run(ctx context.Context, stdin io.Reader) error {
 	if err := w.tell(ready, 0); err != nil {
 		return err
@@ -113,8 +115,12 @@ func (w *worker) run(ctx context.Context, stdin io.Reader) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() {
+		defer cancel()
+		if _, err := stdin.Read(make([]byte, 1)); err != nil {
+			return
+		}
+		w.doomed.Store(true)
 		_, _ = io.Copy(io.Discard, stdin)
-		cancel()
 	}()
 	for {
 		clock.Pause(ctx, rand.N(maxRest))
@@ -128,7 +134,11 @@ func (w *worker) run(ctx context.Context, stdin io.Reader) error {
 }
 
 func (w *worker) turn(ctx context.Context) error {
+	last := w.doomed.Load()
 	w.weight = w.kind.pick(w.limit)
+	for last && !w.kind.exclusive(w.weight) {
+		w.weight = w.kind.pick(w.limit)
+	}
 	if err := w.tell(requested, 0); err != nil {
 		return err
 	}
@@ -142,6 +152,12 @@ func (w *worker) turn(ctx context.Context) error {
 	if err := w.tell(acquired, p.Fence()); err != nil {
 		return err
 	}
+	if last {
+		if err := w.tell(doomed, 0); err != nil {
+			return err
+		}
+		clock.Pause(ctx, time.Hour) // until the end of us, or of the demo
+	}
 	outcome, err := w.use(p)
 	if err != nil {
 		return err
@@ -150,7 +166,7 @@ func (w *worker) turn(ctx context.Context) error {
 		return err
 	}
 	// A turn under way is finished when the demo ends: its release, too.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), demoTTL)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), workerTTL)
 	defer cancel()
 	if err := p.Release(ctx); err != nil && outcome != lost {
 		fmt.Fprintln(os.Stderr, "release:", err)
