@@ -11,12 +11,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/clitest"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
 // prompt is a shell on a terminal, in an empty directory, that completes holdfast.
 type prompt struct {
-	*console
+	*clitest.Console
 	shell string
 	dir   string
 	lines int
@@ -34,14 +35,14 @@ func atPrompt(t *testing.T, setup, shell string, flags ...string) *prompt {
 	require.NoError(t, err)
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "bin"), 0o700))
 	require.NoError(t, os.Symlink(self, filepath.Join(dir, "bin", "holdfast")))
-	p := command(t, redistest.Mini(t))
-	p.cmd.Path, p.cmd.Args, p.cmd.Dir = path, append([]string{shell}, flags...), dir
-	p.cmd.Env = append(p.cmd.Env, "HOME="+dir, "ZDOTDIR="+dir, "XDG_CONFIG_HOME="+dir, "XDG_DATA_HOME="+dir, "PATH="+filepath.Join(dir, "bin")+":"+os.Getenv("PATH"))
-	at := &prompt{console: p.onTerminal(200, 50), shell: shell, dir: dir}
+	p := clitest.Command(t, redistest.Mini(t))
+	p.Cmd.Path, p.Cmd.Args, p.Cmd.Dir = path, append([]string{shell}, flags...), dir
+	p.Cmd.Env = append(p.Cmd.Env, "HOME="+dir, "ZDOTDIR="+dir, "XDG_CONFIG_HOME="+dir, "XDG_DATA_HOME="+dir, "PATH="+filepath.Join(dir, "bin")+":"+os.Getenv("PATH"))
+	at := &prompt{Console: p.OnTerminal(200, 50), shell: shell, dir: dir}
 	if shell == "fish" {
-		at.types("function fish_prompt; echo 'rea''dy> '; end\r")
+		at.Types("function fish_prompt; echo 'rea''dy> '; end\r")
 	} else {
-		at.types("PS1='rea''dy> '\r")
+		at.Types("PS1='rea''dy> '\r")
 	}
 	if setup != "" {
 		at.enters(setup)
@@ -57,11 +58,11 @@ func atPrompt(t *testing.T, setup, shell string, flags ...string) *prompt {
 // enters has the shell run a line, and waits until the next can be typed. Before, the
 // terminal itself would obey keys such as Ctrl-U.
 func (p *prompt) enters(line string) {
-	p.t.Helper()
+	p.T.Helper()
 	p.lines++
-	p.types(line + "\r")
-	p.types(fmt.Sprintf("echo 'line ''%d' ended\r", p.lines)) // which looks different when it is typed
-	p.awaitOutput(fmt.Sprintf("(?s)line %d ended.*ready> ", p.lines))
+	p.Types(line + "\r")
+	p.Types(fmt.Sprintf("echo 'line ''%d' ended\r", p.lines)) // which looks different when it is typed
+	p.AwaitOutput(fmt.Sprintf("(?s)line %d ended.*ready> ", p.lines))
 }
 
 const (
@@ -121,12 +122,12 @@ func TestCompletionRunsAndEvaluatesNothing(t *testing.T) {
 			"holdfast run --lock tab '; touch RAN; ' -",
 			"$(touch RAN)/holdfast run ",
 		} {
-			at.types(line + tab + tab + clearKeys)
+			at.Types(line + tab + tab + clearKeys)
 			at.enters("")
 			_, err := os.Stat(at.file("RAN"))
 			require.ErrorIs(t, err, os.ErrNotExist, "TAB after %s", line)
 		}
-		assert.NotContains(t, at.stdout.String(), "not found")
+		assert.NotContains(t, at.Stdout.String(), "not found")
 	})
 }
 
@@ -161,6 +162,6 @@ func TestShellsCompleteCommandsFlagsValuesAndFiles(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, want, strings.TrimSpace(string(got)), "TAB after %s", line)
 		}
-		assert.NotContains(t, at.stdout.String(), "not found")
+		assert.NotContains(t, at.Stdout.String(), "not found")
 	})
 }

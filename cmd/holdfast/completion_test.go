@@ -5,12 +5,14 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/completion"
 )
 
 func TestCompletionKnowsWhatCanStandWhere(t *testing.T) {
 	for line, want := range map[string]string{
-		"run --lock a --":              "words: --lock --shared --exclusive --limit --permits --ttl --timeout --no-wait --conflict-exit-code --command --verbose --on-lost --grace --store --password-file --cacert --cert --key --prefix --help --",
-		"":                             "words: demo run ls inspect unlock doctor completion",
+		"run --lock a --":              "words: --lock --kind --shared --exclusive --limit --permits --ttl --timeout --no-wait --conflict-exit-code --holder --command --verbose --on-lost --grace --store --password-file --cacert --cert --key --prefix --help --",
+		"":                             "words: demo run ls inspect unlock doctor migrate completion",
 		"in":                           "words: inspect",
 		"run --on-lost ":               "words: term kill ignore",
 		"run --on-lost = k":            "words: kill", // in bash
@@ -31,7 +33,7 @@ func TestCompletionKnowsWhatCanStandWhere(t *testing.T) {
 		"--version --frob completion ": "words: bash zsh fish",
 	} {
 		var b strings.Builder
-		complete(&b, strings.Split(line, " "))
+		completion.Answer(&b, root(nil), strings.Split(line, " "))
 		kind, rest, _ := strings.Cut(b.String(), "\n")
 		got := kind + ":"
 		for word := range strings.Lines(rest) {
@@ -41,6 +43,6 @@ func TestCompletionKnowsWhatCanStandWhere(t *testing.T) {
 		assert.Equal(t, want, got, line)
 	}
 	var b strings.Builder
-	complete(&b, nil)
+	completion.Answer(&b, root(nil), nil)
 	assert.Empty(t, b.String())
 }

@@ -13,14 +13,18 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/clitest"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exit"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/store"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
 // oldForm is a call of the command on locks of that form.
-func oldForm(t *testing.T, s *redistest.Server, form string, args ...string) *process {
+func oldForm(t *testing.T, s *redistest.Server, form string, args ...string) *clitest.Process {
 	t.Helper()
-	p := command(t, nil, args...)
-	p.cmd.Env = append(p.cmd.Env, storeEnv+"="+form+"+"+urlOf(s), prefixEnv+"=")
+	p := clitest.Command(t, nil, args...)
+	p.Cmd.Env = append(p.Cmd.Env, store.URLEnv+"="+form+"+"+clitest.URL(s), store.PrefixEnv+"=")
 	return p
 }
 
@@ -50,34 +54,34 @@ func TestOldFormsAreListedInspectedAndWaitedFor(t *testing.T) {
 			who := map[string]string{"setnx": `web-3`, "getset": `\d{13}`, "redisson": `8743c9c0:37, 2 times`}[form]
 
 			p := oldForm(t, s, form, "ls", "orders:")
-			require.Equal(t, 0, p.run(), p.stderr.String())
-			require.Regexp(t, `^NAME .*\norders:42  mutex  `+who+`  +-     (?:99\d|1000)\.\ds  -      0\n$`, p.stdout.String())
+			require.Equal(t, 0, p.Run(), p.Stderr.String())
+			require.Regexp(t, `^NAME .*\norders:42  mutex  `+who+`  +-     (?:99\d|1000)\.\ds  -      0\n$`, p.Stdout.String())
 			p = oldForm(t, s, form, "ls", "other:")
-			require.Equal(t, 0, p.run())
-			require.Empty(t, p.stdout.String())
+			require.Equal(t, 0, p.Run())
+			require.Empty(t, p.Stdout.String())
 			p = oldForm(t, s, form, "ls", "--prefix", "orders:")
-			require.Equal(t, 0, p.run())
-			require.Contains(t, p.stdout.String(), "\n42 ")
+			require.Equal(t, 0, p.Run())
+			require.Contains(t, p.Stdout.String(), "\n42 ")
 
 			p = oldForm(t, s, form, "inspect", "orders:42")
-			require.Equal(t, 0, p.run())
-			require.Regexp(t, `^mutex "orders:42": held, 0 wait\n.*\n  `+who+`  +-      -     (?:99\d|1000)\.\ds  -\n$`, p.stdout.String())
+			require.Equal(t, 0, p.Run())
+			require.Regexp(t, `^mutex "orders:42": held, 0 wait\n.*\n  `+who+`  +-      -     (?:99\d|1000)\.\ds  -\n$`, p.Stdout.String())
 			p = oldForm(t, s, form, "inspect", "orders:42", "--json")
-			require.Equal(t, 0, p.run())
-			require.NotContains(t, p.stdout.String(), "since")
+			require.Equal(t, 0, p.Run())
+			require.NotContains(t, p.Stdout.String(), "since")
 			p = oldForm(t, s, form, "inspect", "orders:44")
-			require.Equal(t, exitFailure, p.run())
+			require.Equal(t, exit.Failure, p.Run())
 
 			p = oldForm(t, s, form, "run", "--lock", "orders:42", "-n", "--", "true")
-			require.Equal(t, exitNotAcquired, p.run())
-			require.Regexp(t, `^holdfast: "orders:42" is held by `+strings.TrimSuffix(who, ", 2 times"), p.stderr.String())
+			require.Equal(t, exit.NotAcquired, p.Run())
+			require.Regexp(t, `^holdfast: "orders:42" is held by `+strings.TrimSuffix(who, ", 2 times"), p.Stderr.String())
 			p = oldForm(t, s, form, "run", "--lock", "orders:44", "--", "true")
-			require.Equal(t, 0, p.run(), p.stderr.String())
+			require.Equal(t, 0, p.Run(), p.Stderr.String())
 			p = oldForm(t, s, form, "run", "--lock", "orders:44", "--shared", "--", "true")
-			require.Equal(t, exitUnavailable, p.run())
+			require.Equal(t, exit.Unavailable, p.Run())
 
 			p = oldForm(t, s, form, "unlock", "orders:42", "--force", "--yes")
-			require.Equal(t, form == "redisson", p.run() == 0)
+			require.Equal(t, form == "redisson", p.Run() == 0)
 			require.Equal(t, form != "redisson", rdb.Exists(t.Context(), "orders:42").Val() == 1)
 		})
 	}
@@ -88,12 +92,12 @@ func TestLeaseWithoutAnEndIsShownAsSuch(t *testing.T) {
 	s := redistest.Real(t)
 	require.NoError(t, s.Client(t).SetNX(t.Context(), "a", "a\x1btoken", 0).Err())
 	p := oldForm(t, s, "setnx", "ls")
-	require.Equal(t, 0, p.run())
-	require.Contains(t, p.stdout.String(), `  "a\x1btoken"  -     no end  -  `)
+	require.Equal(t, 0, p.Run())
+	require.Contains(t, p.Stdout.String(), `  "a\x1btoken"  -     no end  -  `)
 	p = oldForm(t, s, "setnx", "inspect", "a", "--json")
-	require.Equal(t, 0, p.run())
-	var lock lockJSON
-	require.NoError(t, json.Unmarshal([]byte(p.stdout.String()), &lock))
+	require.Equal(t, 0, p.Run())
+	var lock holdfast.Info
+	require.NoError(t, json.Unmarshal([]byte(p.Stdout.String()), &lock))
 	require.EqualValues(t, math.MaxInt64, lock.Holders[0].TimeLeft)
 }
 
@@ -103,29 +107,29 @@ func TestDoctorJudgesOldForms(t *testing.T) {
 	admin := s.Client(t)
 	for form := range takenByOthers {
 		p := oldForm(t, s, form, "doctor")
-		assert.Equal(t, 0, p.run(), p.stdout.String())
-		assert.Contains(t, p.stdout.String(), "0 failures, 2 warnings")
-		assert.Contains(t, p.stdout.String(), "\nwarn  form ")
-		assert.Regexp(t, `\nok    lock +taken in `, p.stdout.String())
+		assert.Equal(t, 0, p.Run(), p.Stdout.String())
+		assert.Contains(t, p.Stdout.String(), "0 failures, 2 warnings")
+		assert.Contains(t, p.Stdout.String(), "\nwarn  form ")
+		assert.Regexp(t, `\nok    lock +taken in `, p.Stdout.String())
 
 		// The rights that it asks for suffice, and it notices those that are missing.
 		rights := append([]any{"ACL", "SETUSER", form, "reset", "on", ">pw", "~*", "&*"}, "+info", "+config|get")
-		for _, command := range append(forms[form].rights, "subscribe", "unsubscribe", "publish", "time") {
+		for _, command := range append(store.Forms[form].Rights, "subscribe", "unsubscribe", "publish", "time") {
 			rights = append(rights, "+"+command)
 		}
 		require.NoError(t, admin.Do(t.Context(), rights...).Err())
-		as := func() *process {
-			p := command(t, nil, "doctor", "--store", form+"+redis://"+form+":pw@"+s.Addr())
-			p.run()
+		as := func() *clitest.Process {
+			p := clitest.Command(t, nil, "doctor", "--store", form+"+redis://"+form+":pw@"+s.Addr())
+			p.Run()
 			return p
 		}
-		out := as().stdout.String()
+		out := as().Stdout.String()
 		assert.Contains(t, out, "0 failures, 3 warnings")
 		assert.Contains(t, out, "+scan is missing: only holdfast ls needs it")
 		require.NoError(t, admin.Do(t.Context(), "ACL", "SETUSER", form, "-del", "-get", "-pexpire").Err())
-		assert.Contains(t, as().stdout.String(), "+pexpire is missing: locks do not work")
+		assert.Contains(t, as().Stdout.String(), "+pexpire is missing: locks do not work")
 		require.NoError(t, admin.Do(t.Context(), "ACL", "SETUSER", form, "+pexpire", "+del", "+get", "resetkeys", "~app:*").Err())
-		assert.Contains(t, as().stdout.String(), "~"+forms[form].beside+"* is missing: locks do not work")
+		assert.Contains(t, as().Stdout.String(), "~"+store.Forms[form].Beside+"* is missing: locks do not work")
 	}
 }
 
@@ -137,9 +141,9 @@ func TestOnlyARedisCanHaveOldForms(t *testing.T) {
 		"getset+redis://:secret/x@h":     "--store is not a URL",
 		"redlock+redis://localhost":      "want a URL that begins with",
 	} {
-		p := command(t, nil, "ls", "--store", url)
-		assert.Equal(t, exitUsage, p.run(), url)
-		assert.Contains(t, p.stderr.String(), want)
-		assert.NotContains(t, p.stderr.String(), "secret")
+		p := clitest.Command(t, nil, "ls", "--store", url)
+		assert.Equal(t, exit.Usage, p.Run(), url)
+		assert.Contains(t, p.Stderr.String(), want)
+		assert.NotContains(t, p.Stderr.String(), "secret")
 	}
 }

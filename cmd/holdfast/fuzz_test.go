@@ -9,6 +9,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exit"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/store"
 )
 
 // Whatever the command line is, there is an exit code of ours, and why in one line. The lines of
@@ -24,8 +27,8 @@ func FuzzCommandLine(f *testing.F) {
 	} {
 		f.Add(line)
 	}
-	f.Setenv(storeEnv, "none://")
-	codes := []int{0, exitUsage, exitUnavailable}
+	f.Setenv(store.URLEnv, "none://")
+	codes := []int{0, exit.Usage, exit.Unavailable}
 	f.Fuzz(func(t *testing.T, line string) {
 		if strings.Contains(line, "demo") || strings.Contains(line, "/") || strings.Contains(line, "postgres") || strings.Contains(line, "etcd") {
 			t.Skip("it could start processes, read a file that never ends, or find a store")

@@ -3,12 +3,14 @@
 package main
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"fmt"
 	"math/big"
 	"net"
 	"net/url"
@@ -19,52 +21,56 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
-	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
 
-	pgdriver "github.com/holdfast-go/holdfast/driver/postgres"
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/clitest"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exit"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/store"
 	"github.com/holdfast-go/holdfast/internal/pgtest"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
 // requireLocks asks for everything that a store can do.
-func requireLocks(t *testing.T, store string) {
+func requireLocks(t *testing.T, at string) {
 	t.Helper()
-	in := func(args ...string) *process {
-		p := command(t, nil, args...)
-		p.cmd.Env = append(p.cmd.Env, storeEnv+"="+store, prefixEnv+"=cli")
+	in := func(args ...string) *clitest.Process {
+		p := clitest.Command(t, nil, args...)
+		p.Cmd.Env = append(p.Cmd.Env, store.URLEnv+"="+at, store.PrefixEnv+"=cli")
 		return p
 	}
-	holder := in("run", "--lock", "a b", "--", "sh", "-c", "echo fence $HOLDFAST_FENCE; exec sleep 1000").start()
-	fence := strings.TrimPrefix(string(holder.awaitOutput(`fence \d+`)), "fence ")
+	holder := in("run", "--lock", "a b", "--", "sh", "-c", "echo fence $HOLDFAST_FENCE; exec sleep 1000").Start()
+	fence := strings.TrimPrefix(string(holder.AwaitOutput(`fence \d+`)), "fence ")
 
 	p := in("inspect", "a b")
-	require.Equal(t, 0, p.run())
-	assert.Contains(t, p.stdout.String(), `rwmutex "a b": held, 0 wait`)
-	assert.Contains(t, p.stdout.String(), fence)
+	require.Equal(t, 0, p.Run())
+	assert.Contains(t, p.Stdout.String(), `rwmutex "a b": held, 0 wait`)
+	assert.Contains(t, p.Stdout.String(), fence)
 
 	p = in("ls", "a")
-	require.Equal(t, 0, p.run())
-	assert.Regexp(t, `(?m)^a b +rwmutex .* `+fence+` +0$`, p.stdout.String())
+	require.Equal(t, 0, p.Run())
+	assert.Regexp(t, `(?m)^a b +rwmutex .* `+fence+` +0$`, p.Stdout.String())
 	p = in("ls", "b")
-	require.Equal(t, 0, p.run())
-	assert.Empty(t, p.stdout.String())
+	require.Equal(t, 0, p.Run())
+	assert.Empty(t, p.Stdout.String())
 
 	p = in("run", "--lock", "a b", "-n", "--", "true")
-	require.Equal(t, exitNotAcquired, p.run())
-	assert.Contains(t, p.stderr.String(), `"a b" is held by `)
+	require.Equal(t, exit.NotAcquired, p.Run())
+	assert.Contains(t, p.Stderr.String(), `"a b" is held by `)
 
-	require.Equal(t, 0, in("unlock", "a b", "--force", "--yes").run())
-	assert.Equal(t, exitLost, holder.wait())
-	require.Equal(t, 1, in("inspect", "a b").run())
+	require.Equal(t, 0, in("unlock", "a b", "--force", "--yes").Run())
+	assert.Equal(t, exit.Lost, holder.Wait())
+	require.Equal(t, 1, in("inspect", "a b").Run())
 
 	p = in("doctor")
-	assert.Equal(t, 0, p.run())
-	assert.Regexp(t, `(?m)^ok    lock +taken in .*, handed over in `, p.stdout.String())
-	assert.Contains(t, p.stdout.String(), "\n0 failures, ")
+	assert.Equal(t, 0, p.Run())
+	// With a warning if this machine is too busy to be fast.
+	assert.Regexp(t, `(?m)^(ok  |warn)  lock +taken in .*, handed over in `, p.Stdout.String())
+	assert.Contains(t, p.Stdout.String(), "\n0 failures, ")
 }
 
 func TestLocksInSentinelGroup(t *testing.T) {
@@ -74,13 +80,37 @@ func TestLocksInSentinelGroup(t *testing.T) {
 	requireLocks(t, strings.Replace(sentinels, "redis:", "redis+sentinel:", 1))
 
 	alone, _, _ := strings.Cut(sentinels, "?")
-	p := command(t, nil, "ls", "--store", alone)
-	assert.Equal(t, exitUnavailable, p.run())
-	assert.Contains(t, p.stderr.String(), "this is a Sentinel, which keeps no locks")
+	p := clitest.Command(t, nil, "ls", "--store", alone)
+	assert.Equal(t, exit.Unavailable, p.Run())
+	assert.Contains(t, p.Stderr.String(), "this is a Sentinel, which keeps no locks")
 
-	p = command(t, nil, "doctor", "--store", alone+"?master_name=other")
-	assert.Equal(t, exitUnavailable, p.run())
-	assert.Contains(t, p.stderr.String(), "the Sentinel knows no master of that name")
+	p = clitest.Command(t, nil, "doctor", "--store", alone+"?master_name=other")
+	assert.Equal(t, exit.Unavailable, p.Run())
+	assert.Contains(t, p.Stderr.String(), "the Sentinel knows no master of that name")
+}
+
+func TestLocksOfAllNodesOfACluster(t *testing.T) {
+	t.Parallel()
+	c := redistest.NewCluster(t)
+	locks := holdfast.New(c.Client(t))
+	t.Cleanup(func() { require.NoError(t, locks.Close()) })
+	for i := range 20 {
+		_, err := locks.Mutex(fmt.Sprint("lock ", i)).TryLease(t.Context())
+		require.NoError(t, err)
+	}
+	url := "redis+cluster://" + c.Nodes[0].Addr() + "?addr=" + c.Nodes[1].Addr()
+	p := clitest.Command(t, nil, "ls", "--store", url)
+	require.Equal(t, 0, p.Run())
+	assert.Equal(t, 21, strings.Count(p.Stdout.String(), "\n"))
+
+	assert.Equal(t, 0, clitest.Command(t, nil, "run", "--store", url, "--lock", "x", "--", "true").Run())
+
+	// One node alone does not have all locks.
+	for _, args := range [][]string{{"ls"}, {"inspect", "lock 1"}, {"run", "--lock", "lock 1", "--", "true"}} {
+		p := clitest.Command(t, nil, append(args[:1:1], append([]string{"--store", "redis://" + c.Nodes[0].Addr()}, args[1:]...)...)...)
+		assert.Equal(t, exit.Unavailable, p.Run(), "%q", args)
+		assert.Contains(t, p.Stderr.String(), "this is a node of a Cluster: use redis+cluster://", "%q", args)
+	}
 }
 
 func TestLocksInPostgreSQL(t *testing.T) {
@@ -89,24 +119,46 @@ func TestLocksInPostgreSQL(t *testing.T) {
 	dir := strings.TrimPrefix(strings.Fields(server.DSN())[0], "host=")
 	store := "postgres:///postgres?" + url.Values{"host": {dir}, "user": {"postgres"}, "sslmode": {"disable"}}.Encode()
 
-	p := command(t, nil, "ls", "--store", store)
-	assert.Equal(t, exitUnavailable, p.run())
-	assert.Contains(t, p.stderr.String(), "there is no schema holdfast: have pgdriver.Migrate run once")
+	p := clitest.Command(t, nil, "ls", "--store", store)
+	assert.Equal(t, exit.Unavailable, p.Run())
+	assert.Contains(t, p.Stderr.String(), "there is no schema holdfast: holdfast migrate makes it")
 
-	pool, err := pgxpool.New(t.Context(), server.DSN())
-	require.NoError(t, err)
-	require.NoError(t, pgdriver.Migrate(t.Context(), pool))
-	pool.Close()
+	for _, done := range []string{"was made", "is there already"} {
+		p = clitest.Command(t, nil, "migrate", "--store", store)
+		require.Equal(t, 0, p.Run())
+		assert.Regexp(t, `^the schema holdfast, version \d+, `+done+` in PostgreSQL database "postgres" at `, p.Stdout.String())
+	}
 	requireLocks(t, store)
+
+	// What it prints does the same.
+	p = clitest.Command(t, nil, "migrate", "--print")
+	require.Equal(t, 0, p.Run())
+	conn, err := pgx.Connect(t.Context(), server.DSN())
+	require.NoError(t, err)
+	defer func() { _ = conn.Close(context.Background()) }()
+	const functions = `SELECT string_agg(pg_get_functiondef(oid), '' ORDER BY oid::regprocedure::text) FROM pg_proc WHERE pronamespace = 'holdfast'::regnamespace`
+	var made, printed string
+	require.NoError(t, conn.QueryRow(t.Context(), functions).Scan(&made))
+	_, err = conn.Exec(t.Context(), "DROP SCHEMA holdfast CASCADE")
+	require.NoError(t, err)
+	_, err = conn.PgConn().Exec(t.Context(), p.Stdout.String()).ReadAll()
+	require.NoError(t, err)
+	require.NoError(t, conn.QueryRow(t.Context(), functions).Scan(&printed))
+	assert.Equal(t, made, printed)
+	require.Equal(t, 0, clitest.Command(t, nil, "ls", "--store", store).Run())
+
+	p = clitest.Command(t, nil, "migrate", "--store", "redis://localhost")
+	assert.Equal(t, exit.Usage, p.Run())
+	assert.Contains(t, p.Stderr.String(), "only a PostgreSQL has a schema")
 }
 
 func TestLocksInEtcd(t *testing.T) {
 	t.Parallel()
 	store := "etcd://" + startEtcd(t)
 	requireLocks(t, store)
-	p := command(t, nil, "run", "--store", store, "--lock", "a", "--ttl", "1", "--", "true")
-	assert.Equal(t, exitUsage, p.run())
-	assert.Contains(t, p.stderr.String(), "--ttl: on this store it must be at least 2s")
+	p := clitest.Command(t, nil, "run", "--store", store, "--lock", "a", "--ttl", "1", "--", "true")
+	assert.Equal(t, exit.Usage, p.Run())
+	assert.Contains(t, p.Stderr.String(), "--ttl: on this store it must be at least 2s")
 }
 
 // startEtcd starts an etcd of one member in this process, and returns its address.
@@ -123,7 +175,7 @@ func startEtcd(t *testing.T) string {
 	t.Cleanup(e.Close)
 	select {
 	case <-e.Server.ReadyNotify():
-	case <-time.After(generous):
+	case <-time.After(clitest.Generous):
 		require.Fail(t, "etcd does not start")
 	}
 	return e.Clients[0].Addr().String()
@@ -146,31 +198,31 @@ func TestServerThatRefusesIsExplained(t *testing.T) {
 		"no right":       {at("reader:pw@"), "the user lacks a right; holdfast doctor says which: NOPERM in a script"},
 	} {
 		for _, args := range [][]string{{"run", "--lock", "a", "--", "true"}, {"inspect", "a"}} {
-			p := command(t, nil, append(args[:1:1], append([]string{"--store", c.store}, args[1:]...)...)...)
-			assert.Equal(t, exitUnavailable, p.run(), "%s: %q", name, args)
-			assert.Contains(t, p.stderr.String(), c.want, "%s: %q", name, args)
+			p := clitest.Command(t, nil, append(args[:1:1], append([]string{"--store", c.store}, args[1:]...)...)...)
+			assert.Equal(t, exit.Unavailable, p.Run(), "%s: %q", name, args)
+			assert.Contains(t, p.Stderr.String(), c.want, "%s: %q", name, args)
 			if name != "no right" { // then the library warns that it cannot release either
-				assert.Equal(t, 1, strings.Count(p.stderr.String(), "\n"), "%s: %q says more than a line:\n%s", name, args, &p.stderr)
+				assert.Equal(t, 1, strings.Count(p.Stderr.String(), "\n"), "%s: %q says more than a line:\n%s", name, args, &p.Stderr)
 			}
 		}
 	}
 
 	file := filepath.Join(t.TempDir(), "password")
 	require.NoError(t, os.WriteFile(file, []byte("secret\n"), 0o600))
-	p := command(t, nil, "run", "--store", at(""), "--password-file", file, "--lock", "a", "--", "true")
-	assert.Equal(t, 0, p.run())
+	p := clitest.Command(t, nil, "run", "--store", at(""), "--password-file", file, "--lock", "a", "--", "true")
+	assert.Equal(t, 0, p.Run())
 }
 
 func TestRedisURLOfTheEnvironmentIsUsed(t *testing.T) {
 	t.Parallel()
 	s := redistest.Mini(t)
-	p := command(t, nil, "run", "--lock", "a", "--", "true")
-	p.cmd.Env = append(p.cmd.Env, "REDIS_URL="+urlOf(s))
+	p := clitest.Command(t, nil, "run", "--lock", "a", "--", "true")
+	p.Cmd.Env = append(p.Cmd.Env, "REDIS_URL="+clitest.URL(s))
 	// A variable that is empty counts as not set.
-	for _, name := range []string{storeEnv, "HOLDFAST_REDIS", prefixEnv, "HOLDFAST_CACERT"} {
-		p.cmd.Env = append(p.cmd.Env, name+"=")
+	for _, name := range []string{store.URLEnv, "HOLDFAST_REDIS", store.PrefixEnv, "HOLDFAST_CACERT"} {
+		p.Cmd.Env = append(p.Cmd.Env, name+"=")
 	}
-	require.Equal(t, 0, p.run())
+	require.Equal(t, 0, p.Run())
 	assert.NotEmpty(t, s.Client(t).Keys(t.Context(), "holdfast:2:*").Val())
 }
 
@@ -189,13 +241,13 @@ func TestTLSNeedsATrustedCertificate(t *testing.T) {
 		want string
 	}{
 		{[]string{"--store", "rediss://" + m.Addr(), "--cacert", ca}, 0, ""},
-		{[]string{"--store", "rediss://" + m.Addr(), "--cacert", other}, exitUnavailable, "its certificate is not trusted"},
-		{[]string{"--store", "rediss://" + m.Addr()}, exitUnavailable, "give its authority with --cacert"},
-		{[]string{"--store", "rediss://" + plain.Addr()}, exitUnavailable, "perhaps one side wants TLS"},
+		{[]string{"--store", "rediss://" + m.Addr(), "--cacert", other}, exit.Unavailable, "its certificate is not trusted"},
+		{[]string{"--store", "rediss://" + m.Addr()}, exit.Unavailable, "give its authority with --cacert"},
+		{[]string{"--store", "rediss://" + plain.Addr()}, exit.Unavailable, "perhaps one side wants TLS"},
 	} {
-		p := command(t, nil, append([]string{"run", "--lock", "a"}, append(c.args, "--", "true")...)...)
-		assert.Equal(t, c.code, p.run(), "%q", c.args)
-		assert.Contains(t, p.stderr.String(), c.want, "%q", c.args)
+		p := clitest.Command(t, nil, append([]string{"run", "--lock", "a"}, append(c.args, "--", "true")...)...)
+		assert.Equal(t, c.code, p.Run(), "%q", c.args)
+		assert.Contains(t, p.Stderr.String(), c.want, "%q", c.args)
 	}
 }
 

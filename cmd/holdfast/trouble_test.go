@@ -3,10 +3,6 @@
 package main
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"net"
 	"os"
 	"strings"
 	"syscall"
@@ -16,6 +12,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/clitest"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exit"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/store"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
@@ -40,37 +39,22 @@ func TestEveryCommandSaysInOneLineWhatKeepsItFromItsStore(t *testing.T) {
 		} {
 			t.Run(name+"/"+strings.Join(args, " "), func(t *testing.T) {
 				t.Parallel()
-				p := command(t, nil, args...)
-				p.cmd.Env = append(p.cmd.Env, storeEnv+"="+c.url)
+				p := clitest.Command(t, nil, args...)
+				p.Cmd.Env = append(p.Cmd.Env, store.URLEnv+"="+c.url)
 				if args[0] == "demo" { // it would have a Redis of its own
-					p = command(t, nil, "demo", "--store", c.url)
+					p = clitest.Command(t, nil, "demo", "--store", c.url)
 				}
-				want := exitUnavailable
+				want := exit.Unavailable
 				if name == "no such store" {
-					want = exitUsage
+					want = exit.Usage
 				}
-				assert.Equal(t, want, p.run())
-				assert.Contains(t, p.stderr.String(), c.want)
-				assert.Equal(t, 1, strings.Count(p.stderr.String(), "\n"), "%s", &p.stderr)
-				assert.NotContains(t, p.stderr.String(), "wrong@")
-				assert.Empty(t, p.stdout.String())
+				assert.Equal(t, want, p.Run())
+				assert.Contains(t, p.Stderr.String(), c.want)
+				assert.Equal(t, 1, strings.Count(p.Stderr.String(), "\n"), "%s", &p.Stderr)
+				assert.NotContains(t, p.Stderr.String(), "wrong@")
+				assert.Empty(t, p.Stdout.String())
 			})
 		}
-	}
-}
-
-func TestOnlyWhereNothingListensThereIsNoRedis(t *testing.T) {
-	failed := func(op string, err error) error {
-		return fmt.Errorf("holdfast: acquire mutex \"a\": %w", &net.OpError{Op: op, Net: "tcp", Err: err})
-	}
-	for want, err := range map[string]error{
-		`no Redis at h:1: acquire mutex "a": dial tcp: connection refused`:       failed("dial", syscall.ECONNREFUSED),
-		`Redis at h:1 does not answer: acquire mutex "a": read tcp: i/o timeout`: failed("read", os.ErrDeadlineExceeded),
-		`Redis at h:1: acquire mutex "a": write tcp: connection reset by peer`:   failed("write", syscall.ECONNRESET),
-		`Redis at h:1: "a" is full`:                               errors.New(`redisdriver: "a" is full`),
-		`Redis at h:1 does not answer: context deadline exceeded`: context.DeadlineExceeded,
-	} {
-		assert.EqualError(t, explain("Redis at h:1", err), want)
 	}
 }
 
@@ -78,27 +62,27 @@ func TestOnlyWhereNothingListensThereIsNoRedis(t *testing.T) {
 func TestCommandWhosePipeIsBrokenEndsQuietly(t *testing.T) {
 	t.Parallel()
 	s := redistest.Real(t)
-	holder := command(t, s, "run", "--lock", "a", "--", "sleep", "600").start()
-	eventually(t, func() bool { return command(t, s, "inspect", "a").run() == 0 }, "it is held")
+	holder := clitest.Command(t, s, "run", "--lock", "a", "--", "sleep", "600").Start()
+	clitest.Eventually(t, func() bool { return clitest.Command(t, s, "inspect", "a").Run() == 0 }, "it is held")
 	for _, args := range [][]string{
 		{"--help"}, {"ls"}, {"ls", "--json"}, {"inspect", "a"}, {"inspect", "a", "--watch"}, {"doctor"}, {"demo", "--duration", "60s"},
 	} {
 		r, w, err := os.Pipe()
 		require.NoError(t, err)
 		require.NoError(t, r.Close())
-		p := command(t, s, args...)
-		p.cmd.Stdout = w
-		p.start()
+		p := clitest.Command(t, s, args...)
+		p.Cmd.Stdout = w
+		p.Start()
 		require.NoError(t, w.Close())
 		select {
-		case <-p.exited:
-		case <-time.After(generous):
+		case <-p.Exited:
+		case <-time.After(clitest.Generous):
 			require.Fail(t, "it does not end", "%q", args)
 		}
-		status := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
-		assert.Equal(t, syscall.SIGPIPE, status.Signal(), "%q: %v", args, p.cmd.ProcessState)
-		assert.Empty(t, p.stderr.String(), "%q", args)
+		status := p.Cmd.ProcessState.Sys().(syscall.WaitStatus)
+		assert.Equal(t, syscall.SIGPIPE, status.Signal(), "%q: %v", args, p.Cmd.ProcessState)
+		assert.Empty(t, p.Stderr.String(), "%q", args)
 	}
-	holder.signal(syscall.SIGTERM)
-	assert.Equal(t, exitSignal+int(syscall.SIGTERM), holder.wait())
+	holder.Signal(syscall.SIGTERM)
+	assert.Equal(t, exit.Signal+int(syscall.SIGTERM), holder.Wait())
 }

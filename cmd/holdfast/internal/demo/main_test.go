@@ -1,0 +1,11 @@
+//go:build unix
+
+package demo
+
+import (
+	"testing"
+
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/clitest"
+)
+
+func TestMain(m *testing.M) { clitest.Main(m, clitest.Verbs(Command())) }

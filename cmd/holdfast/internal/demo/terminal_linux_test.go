@@ -1,0 +1,22 @@
+package demo
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/clitest"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/term"
+)
+
+func TestDemoDrawsOnATerminal(t *testing.T) {
+	t.Parallel()
+	c := clitest.Command(t, nil, "demo", "--duration", "1s").OnTerminal(80, 30)
+	require.Equal(t, 0, c.Wait())
+	c.AwaitOutput("violations 0:")
+	text := c.Stdout.String()
+	require.Contains(t, text, term.HideCursor)
+	require.Contains(t, text, term.ShowCursor)
+	require.Greater(t, strings.Count(text, "mean wait"), 5, "drawn again and again")
+}

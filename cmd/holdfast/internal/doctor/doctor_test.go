@@ -1,0 +1,255 @@
+//go:build unix
+
+package doctor
+
+import (
+	"encoding/json"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/clitest"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+)
+
+// documented returns the rights that the documentation of the library lists.
+func documented(t *testing.T) []string {
+	t.Helper()
+	doc, err := os.ReadFile("../../../../doc.go")
+	require.NoError(t, err)
+	line := regexp.MustCompile(`(?s)//\t~holdfast:\* &holdfast:\*(.*?)//\n`).FindSubmatch(doc)
+	require.NotNil(t, line)
+	return regexp.MustCompile(`\+\S+`).FindAllString(string(line[1]), -1)
+}
+
+func TestDoctorTriesTheRightsThatAreDocumented(t *testing.T) {
+	tried := []string{"+subscribe", "+unsubscribe"}
+	for _, r := range rights("key", "channel") {
+		tried = append(tried, r.name)
+	}
+	assert.ElementsMatch(t, documented(t), tried)
+}
+
+func TestDoctorNamesEachRightThatIsMissing(t *testing.T) {
+	t.Parallel()
+	s := redistest.Real(t)
+	admin := s.Client(t)
+	all := documented(t)
+	examine := func(rules ...string) (levels map[string]level) {
+		setuser := []any{"acl", "setuser", "doctor", "reset", "on", ">pw", "+scan"}
+		for _, r := range rules {
+			setuser = append(setuser, r)
+		}
+		require.NoError(t, admin.Do(t.Context(), setuser...).Err())
+		rdb := s.Client(t, func(o *redis.Options) { o.Username, o.Password = "doctor", "pw" })
+		defer func() { _ = rdb.Close() }()
+		levels = map[string]level{}
+		for _, f := range examineRights(t.Context(), rdb, "holdfast") {
+			name, _, _ := strings.Cut(f.Text, " ")
+			levels[name] = f.Level
+		}
+		return levels
+	}
+	keys := []string{"~holdfast:*", "&holdfast:*"}
+	assert.Equal(t, map[string]level{"all": fine}, examine(append(keys, all...)...))
+	polling := []string{"+publish", "+subscribe", "+unsubscribe", "+pubsub|numsub"}
+	for _, r := range all {
+		without := slices.DeleteFunc(slices.Clone(all), func(other string) bool { return other == r })
+		want := fail
+		if slices.Contains(polling, r) {
+			want = warn
+		}
+		assert.Equal(t, want, examine(append(keys, without...)...)[r], "without %s", r)
+	}
+	assert.Equal(t, fail, examine(append([]string{"~other:*", "&holdfast:*"}, all...)...)["~holdfast:*"])
+	assert.Equal(t, map[string]level{"&holdfast:*": warn}, examine(append([]string{"~holdfast:*", "&other:*"}, all...)...))
+	s.RequireTTLs(t, "holdfast:2:doctor:") // what is left of it goes
+}
+
+func TestDoctorEndsWith1IfLocksCanBeLost(t *testing.T) {
+	t.Parallel()
+	s := redistest.Real(t, "--appendonly", "yes")
+	p := clitest.Command(t, s, "doctor")
+	assert.Equal(t, 0, p.Run())
+	assert.Contains(t, p.Stdout.String(), "0 failures, 0 warnings")
+	assert.Contains(t, p.Stdout.String(), "ok    publishing")
+	for line := range strings.Lines(p.Stdout.String()) {
+		assert.LessOrEqual(t, len(line), 81, line)
+	}
+
+	require.NoError(t, s.Client(t).ConfigSet(t.Context(), "maxmemory-policy", "allkeys-lru").Err())
+	require.NoError(t, s.Client(t).ConfigSet(t.Context(), "maxmemory", "1gb").Err())
+	p = clitest.Command(t, s, "doctor", "--json")
+	assert.Equal(t, 1, p.Run())
+	found := false
+	for line := range strings.Lines(p.Stdout.String()) {
+		var f finding
+		require.NoError(t, json.Unmarshal([]byte(line), &f))
+		found = found || f.Check == "eviction" && f.Level == fail && f.Advice == "set maxmemory-policy noeviction"
+	}
+	assert.True(t, found, &p.Stdout)
+}
+
+func TestDoctorRefusesAReplicaAndWarnsOfOneThatIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	master := redistest.Real(t)
+	replica := master.Replica(t)
+	p := clitest.Command(t, replica, "doctor")
+	assert.Equal(t, 1, p.Run())
+	assert.Contains(t, p.Stdout.String(), "this is a replica")
+	assert.NotContains(t, p.Stdout.String(), "redis: nil")
+
+	p = clitest.Command(t, master, "doctor")
+	assert.Equal(t, 0, p.Run())
+	assert.Contains(t, p.Stdout.String(), "warn  replication  replicas 1, min-replicas-to-write 0")
+	require.NoError(t, master.Client(t).ConfigSet(t.Context(), "min-replicas-to-write", "1").Err())
+	p = clitest.Command(t, master, "doctor")
+	assert.Equal(t, 0, p.Run())
+	assert.Contains(t, p.Stdout.String(), "ok    replication  replicas 1, 1 of them good enough")
+}
+
+func TestDoctorAsksEveryMasterOfACluster(t *testing.T) {
+	t.Parallel()
+	c := redistest.NewCluster(t)
+	p := clitest.Command(t, nil, "doctor", "--store", "redis+cluster://"+c.Nodes[0].Addr())
+	assert.Equal(t, 0, p.Run())
+	assert.Contains(t, p.Stdout.String(), "ok    cluster      all slots are served")
+	assert.Equal(t, 3, strings.Count(p.Stdout.String(), "\nmaster "))
+	assert.Contains(t, p.Stdout.String(), "ok    rights       all 3 that a Cluster needs, on all 6 nodes")
+}
+
+// A right can be missing on one node alone, such as a replica that becomes a master later.
+func TestDoctorNamesEachNodeOfAClusterThatLacksARight(t *testing.T) {
+	t.Parallel()
+	c := redistest.NewCluster(t)
+	doc, err := os.ReadFile("../../../../doc.go")
+	require.NoError(t, err)
+	_, text, ok := strings.Cut(string(doc), "// On a Cluster the user also needs ")
+	require.True(t, ok)
+	sentence, _, _ := strings.Cut(text, ".")
+	needed := regexp.MustCompile(`\+[a-z|]+`).FindAllString(sentence, -1)
+	for _, r := range nodeRights("key") {
+		assert.Contains(t, needed, r.name)
+	}
+	require.Len(t, nodeRights("key"), len(needed))
+
+	grant := func(s *redistest.Server, rights ...string) {
+		setuser := []any{"acl", "setuser", "doctor", "reset", "on", ">pw", "~holdfast:*"}
+		for _, r := range rights {
+			setuser = append(setuser, r)
+		}
+		require.NoError(t, s.Client(t).Do(t.Context(), setuser...).Err())
+	}
+	examine := func() []finding {
+		rdb := c.Client(t, func(o *redis.ClusterOptions) { o.Username, o.Password = "doctor", "pw" })
+		return examineNodeRights(t.Context(), rdb, "holdfast")
+	}
+	for _, s := range c.Nodes {
+		grant(s, needed...)
+	}
+	found := examine()
+	require.Len(t, found, 1)
+	assert.Equal(t, fine, found[0].Level, found[0].Text)
+
+	replica := c.Nodes[len(c.Nodes)-1]
+	for _, r := range needed {
+		grant(replica, slices.DeleteFunc(slices.Clone(needed), func(other string) bool { return other == r })...)
+		found := examine()
+		require.Len(t, found, 1, "without %s", r)
+		assert.Equal(t, warn, found[0].Level)
+		assert.Contains(t, found[0].Text, r+" is missing on "+replica.Addr()+": ")
+	}
+
+	for _, s := range c.Nodes {
+		grant(s, "+command", "+restore")
+	}
+	found = examine()
+	require.Len(t, found, 1)
+	assert.Equal(t, fail, found[0].Level, found[0].Text)
+	assert.Contains(t, found[0].Advice, "+cluster|slots")
+	for _, s := range c.Nodes {
+		s.RequireNoKeys(t, "holdfast:", time.Second)
+	}
+}
+
+func TestJudgements(t *testing.T) {
+	type info = map[string]string
+	none := func(string) string { return "" }
+	for name, c := range map[string]struct {
+		got  finding
+		want level
+	}{
+		"Redis 6.0":                {judgeVersion(info{"redis_version": "6.0.20"}), fail},
+		"Redis 6.2":                {judgeVersion(info{"redis_version": "6.2.14"}), fine},
+		"Redis 8":                  {judgeVersion(info{"redis_version": "8.0.0"}), fine},
+		"Valkey":                   {judgeVersion(info{"redis_version": "7.2.4", "valkey_version": "8.1.0"}), fine},
+		"Dragonfly":                {judgeVersion(info{"redis_version": "7.2.0", "dragonfly_version": "df-v1"}), warn},
+		"unknown version":          {judgeVersion(info{}), warn},
+		"eviction, no limit":       {judgeEviction(info{"maxmemory": "0", "maxmemory_policy": "volatile-lru"}), warn},
+		"eviction":                 {judgeEviction(info{"maxmemory": "1", "maxmemory_policy": "volatile-lru"}), fail},
+		"no eviction":              {judgeEviction(info{"maxmemory": "1", "maxmemory_policy": "noeviction"}), fine},
+		"no persistence":           {judgePersistence(info{"aof_enabled": "0"}, none), warn},
+		"append only":              {judgePersistence(info{"aof_enabled": "1", "aof_last_write_status": "ok"}, none), fine},
+		"append only, disk full":   {judgePersistence(info{"aof_enabled": "1", "aof_last_write_status": "err"}, none), fail},
+		"two masters":              {judgeReplication(info{"role": "master", "connected_slaves": "0"}, "yes")[0], fail},
+		"two masters, says INFO":   {judgeReplication(info{"role": "active-replica"}, "")[0], fail},
+		"no replica, but one must": {judgeReplication(info{"role": "master", "connected_slaves": "0", "min_slaves_good_slaves": "0"}, "")[0], fail},
+		"stranger, Redis 6.2":      {judgeUsers([]string{"user default on nopass ~* &* +@all", "user s on #1 ~s:* &* -@all +publish"}, "holdfast"), warn},
+		"stranger, Redis 7":        {judgeUsers([]string{"user s on #1 %R~s:* &hold* -@all +@pubsub"}, "holdfast"), warn},
+		"own users":                {judgeUsers([]string{"user a on ~holdfast:* &holdfast:* -@all +publish", "user b off &* +@all", "user c on &* -@all +get", "user d on ~d resetchannels +@all"}, "holdfast"), fine},
+		"no standby":               {judgeStandbys(0, "", "local"), fine},
+		"asynchronous standby":     {judgeStandbys(1, "", "on"), warn},
+		"synchronous standby":      {judgeStandbys(1, "*", "on"), fine},
+		"standby that applies":     {judgeStandbys(1, "*", "remote_apply"), fine},
+		"not waited for":           {judgeStandbys(1, "*", "local"), warn},
+		"disk not waited for":      {judgeStandbys(1, "*", "remote_write"), warn},
+		"handed over":              {judgeLock(1e6, 5e6, nil), fine},
+		"handed over slowly":       {judgeLock(1e6, 144e6, []finding{{Check: "publishing", Level: fine}}), warn},
+		"old etcd":                 {judgeEtcd("3.5.12"), fail},
+		"old etcd 3.4":             {judgeEtcd("3.4.30"), fail},
+		"etcd 3.4":                 {judgeEtcd("3.4.31"), fine},
+		"etcd":                     {judgeEtcd("3.7.0"), fine},
+		"far away":                 {judgeLatency(80e6), warn},
+		"near":                     {judgeLatency(1e6), fine},
+		"wrong clock":              {judgeClock(-5e9, 1e6), warn},
+		"clock of a slow server":   {judgeClock(3e9, 4e9), fine},
+	} {
+		assert.Equal(t, c.want, c.got.Level, "%s: %+v", name, c.got)
+		if c.want != fine {
+			assert.NotEmpty(t, c.got.Advice, name)
+		}
+	}
+}
+
+// Advice to look above names a line that is there, and says what is wrong.
+func TestAdviceOfASlowLockNamesALineThatIsThere(t *testing.T) {
+	for _, check := range []string{"publishing", "listening"} {
+		assert.Equal(t, "see "+check+" above", judgeLock(0, 1e9, []finding{{Check: check, Level: warn}}).Advice)
+	}
+	assert.NotContains(t, judgeLock(0, 1e9, []finding{{Check: "latency", Level: fine}}).Advice, "above")
+}
+
+func TestDoctorNamesUsersWithChannelsButNoLocks(t *testing.T) {
+	t.Parallel()
+	s := redistest.Real(t)
+	admin := s.Client(t)
+	user := func(name string, rules ...any) {
+		require.NoError(t, admin.Do(t.Context(), append([]any{"acl", "setuser", name, "reset", "on", ">pw"}, rules...)...).Err())
+	}
+	user("locks", "~holdfast:*", "&holdfast:*", "+publish")
+	user("other", "~other:*", "resetchannels", "+@all")
+	assert.Equal(t, fine, examineUsers(t.Context(), admin, "holdfast").Level)
+	user("stranger", "~other:*", "&*", "+publish", "+psubscribe")
+	f := examineUsers(t.Context(), admin, "holdfast")
+	assert.Equal(t, warn, f.Level)
+	assert.Contains(t, f.Text, "stranger may")
+	rdb := s.Client(t, func(o *redis.Options) { o.Username, o.Password = "locks", "pw" })
+	assert.Contains(t, examineUsers(t.Context(), rdb, "holdfast").Text, "cannot tell")
+}

@@ -1,0 +1,164 @@
+package locks
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/urfave/cli/v3"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exit"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/flags"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/show"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/store"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/term"
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+const listHelp = `Lists the locks that somebody holds or waits for, one line for each holder;
+2/5 is a holder of 2 of 5 permits. HELD is for how long the holder has had
+the lock, LEFT the time after which the lease ends unless it is renewed,
+FENCE the fencing token, and WAIT how many wait for the lock. A dash stands
+for what the store does not know. PREFIX is what the names of the locks begin
+with.
+
+It looks at all keys of a Redis, and of all masters of a Cluster, by SCAN.
+That takes about a second for a million keys, and holds up nobody. The user
+needs the right +scan. Locks that are taken or given back meanwhile may be
+missing.
+
+On setnx+redis:// every string is taken for a lock: give the PREFIX, or
+--prefix, that the locks have. It shows a getset lock by the end of its lease
+if another program holds it.
+
+With --json each lock is one line, in the form that holdfast inspect --help
+shows.
+
+On a terminal long names are cut in the middle, so that a lock has one line.
+
+A key in the place of a lock that holds something else is left out. Standard
+error says so.
+
+Examples:
+   holdfast ls orders:
+   holdfast ls --json | jq -r 'select(.queue | length > 10) | .name'
+
+Exit codes: 0, even if there are none;
+   64   wrong command line
+   69   no answer from the store, or a refusal, such as from a store that
+        cannot list its locks`
+
+// lookers is how many locks are looked at at a time.
+const lookers = 16
+
+// List is holdfast ls.
+func List() *cli.Command {
+	return &cli.Command{
+		Name:            "ls",
+		Usage:           "list the locks that are held",
+		UsageText:       "holdfast ls [PREFIX] [options]",
+		Description:     listHelp,
+		HideHelpCommand: true,
+		OnUsageError:    flags.OnUsageError,
+		Flags:           append([]cli.Flag{flags.JSON()}, store.Flags()...),
+		Action: func(ctx context.Context, cmd *cli.Command) error {
+			if cmd.NArg() > 1 {
+				return exit.WrongUsage(fmt.Errorf("unexpected argument %q; see holdfast ls --help", cmd.Args().Get(1)))
+			}
+			ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			s, err := store.AddressOf(cmd).Open(ctx)
+			if err != nil {
+				return err
+			}
+			defer s.Close()
+			locks, err := list(ctx, s, cmd.Args().First())
+			if err != nil {
+				return s.Unavailable(err)
+			}
+			if err := writeList(locks, cmd.Bool("json")); err != nil {
+				return exit.With(exit.Failure, err)
+			}
+			return nil
+		},
+	}
+}
+
+// list returns the locks that are in use, by name and kind.
+func list(ctx context.Context, s *store.Store, prefix string) ([]*found, error) {
+	lister, able := driver.As[driver.Lister](s.Driver)
+	inspector, ableToo := driver.As[driver.Inspector](s.Driver)
+	if !able || !ableToo {
+		return nil, fmt.Errorf("it cannot list its locks; holdfast inspect NAME shows one: %w", errors.ErrUnsupported)
+	}
+	var all []*found
+	group, looking := errgroup.WithContext(ctx)
+	group.SetLimit(lookers)
+	err := lister.List(looking, prefix, func(k driver.Kind, name string) error {
+		f := &found{kind: k}
+		all = append(all, f)
+		group.Go(func() (err error) {
+			f.Info, err = inspector.Inspect(looking, k, name)
+			if err != nil && strings.Contains(err.Error(), "WRONGTYPE") {
+				// Somebody else's key in the place of a lock. It keeps nobody from seeing the others.
+				exit.Say(fmt.Errorf("left out the %s %q: its key holds something that is no lock (WRONGTYPE)", k, name))
+				err = nil
+			}
+			return err
+		})
+		return looking.Err()
+	})
+	if failed := group.Wait(); failed != nil { // and List has failed because of it
+		err = failed
+	}
+	if err != nil {
+		return nil, err
+	}
+	all = slices.DeleteFunc(all, (*found).idle)
+	slices.SortFunc(all, func(a, b *found) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.kind, b.kind))
+	})
+	return all, nil
+}
+
+func writeList(locks []*found, asJSON bool) error {
+	if asJSON {
+		return writeJSON(os.Stdout, locks)
+	}
+	if len(locks) == 0 {
+		fmt.Fprintln(os.Stderr, "no locks")
+		return nil
+	}
+	rows := [][]string{{"NAME", "KIND", "HOLDER", "HELD", "LEFT", "FENCE", "WAIT"}}
+	for _, l := range locks {
+		name, kind, queue := show.Printable(l.Name), string(l.kind), strconv.Itoa(len(l.Queue))
+		if len(l.Holders) == 0 {
+			rows = append(rows, []string{name, kind, "-", "-", "-", "-", queue})
+		}
+		for _, h := range l.Holders {
+			kind := kind + show.Part(h.Shared, 0)
+			if l.Limit > 0 {
+				kind += fmt.Sprintf(" %d/%d", h.Weight, l.Limit)
+			}
+			rows = append(rows, []string{name, kind, show.Printable(h.Holder), show.HeldFor(h.Since, time.Now()), show.Remaining(h.TimeLeft), show.Fence(holdfast.Holder{Fence: h.Fence}), queue})
+		}
+	}
+	if width, _, ok := term.Size(os.Stdout); ok && width > 0 {
+		show.Fit(rows, width, 0, 2)
+	}
+	t := show.NewTable(os.Stdout, rows[0]...)
+	for _, row := range rows[1:] {
+		t.Row(row...)
+	}
+	return t.Flush()
+}
