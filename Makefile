@@ -21,7 +21,7 @@ mutants: ## put known bugs in, one after the other, and show which test finds ea
 	go run ./internal/mutants
 
 demo: ## four processes hand one lock over
-	go run ./cmd/holdfast demo
+	go run ./cmd/holdfast/demo
 
 release: ## try a release of all modules, in a clone; .ci/release v1.2.3 makes one
 	.ci/release --try

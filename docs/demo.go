@@ -27,7 +27,7 @@ const (
 )
 
 func main() {
-	const run = "stty cols 80 rows 30 && go run ./cmd/holdfast demo"
+	const run = "stty cols 80 rows 30 && go run ./cmd/holdfast/demo"
 	cmd := exec.Command("script", "-qefc", run, "/dev/null")
 	cmd.Env = append(os.Environ(), "TERM=xterm-256color")
 	cmd.Stderr = os.Stderr

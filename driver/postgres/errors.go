@@ -97,8 +97,8 @@ func unprepared(err error) bool {
 
 // advices say what to do about answers that do not pass by themselves.
 var advices = map[string]string{
-	"3F000": "run pgdriver.Migrate once", // invalid schema name
-	"42883": "run pgdriver.Migrate once", // undefined function
+	"3F000": "run pgdriver.Migrate once, or holdfast migrate", // invalid schema name
+	"42883": "run pgdriver.Migrate once, or holdfast migrate", // undefined function
 	"55P03": "a transaction that counts on the lease is open, see holdfast.fenced, or lock_timeout is short",
 	"42501": "grant the user the rights that the documentation of package pgdriver lists",
 }
