@@ -25,6 +25,7 @@ func BenchmarkHeld(b *testing.B)        { benchmark(b, bench.Held) }
 func BenchmarkReadWrite(b *testing.B)   { benchmark(b, bench.ReadWrite...) }
 func BenchmarkSemaphore(b *testing.B)   { benchmark(b, bench.Permits) }
 func BenchmarkFairness(b *testing.B)    { benchmark(b, bench.Fairness) }
+func BenchmarkPostgres(b *testing.B)    { benchmark(b, bench.Postgres...) }
 func BenchmarkRedlock(b *testing.B)     { benchmark(b, bench.Redlock...) }
 
 // benchmark runs works with every contender that can do them. A cycle is an op.

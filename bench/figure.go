@@ -11,15 +11,17 @@ import (
 type Figure string
 
 const (
-	Throughput Figure = "ops/s"
-	Handovers  Figure = "handovers/s" // from one process to another
-	WaitP50    Figure = "p50-µs"
-	WaitP99    Figure = "p99-µs"
-	WaitMax    Figure = "max-µs"
-	Jain       Figure = "jain"
-	Commands   Figure = "cmds/op"
-	RedisCPU   Figure = "redis-µs/op" // CPU time of the whole server
-	Allocs     Figure = "allocs/op"
+	Throughput  Figure = "ops/s"
+	Handovers   Figure = "handovers/s" // from one process to another
+	WaitP50     Figure = "p50-µs"
+	WaitP99     Figure = "p99-µs"
+	WaitMax     Figure = "max-µs"
+	Jain        Figure = "jain"
+	Commands    Figure = "cmds/op"
+	RedisCPU    Figure = "redis-µs/op"    // CPU time of the whole server
+	PostgresCPU Figure = "postgres-µs/op" // CPU time of all its processes
+	ClientPerOp Figure = "client-µs/op"   // CPU time of this process, which is all clients
+	Allocs      Figure = "allocs/op"
 
 	Failures Figure = "failures" // calls that returned an error, and were made again
 	Stuck    Figure = "stuck"    // members that did not get the lock after all others had gone

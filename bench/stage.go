@@ -24,11 +24,12 @@ type Stage struct {
 	NoEtcd string // why there is none
 	Prefix string // of all names in the stores
 
-	servers []*redistest.Server        // Redis: one, or the masters of a Cluster
-	others  func() []*redistest.Server // two more, for those that want a majority
-	cluster func() []*redistest.Server // masters of one
-	tb      testing.TB
-	memory  *sync.Map
+	servers  []*redistest.Server        // Redis: one, or the masters of a Cluster
+	others   func() []*redistest.Server // two more, for those that want a majority
+	cluster  func() []*redistest.Server // masters of one
+	postgres *postgres
+	tb       testing.TB
+	memory   *sync.Map
 }
 
 // NewStage returns a stage with a redis-server of its own, or with the one at addr if that
@@ -48,6 +49,7 @@ func NewStage(tb testing.TB, addr string) *Stage {
 	s.others = sync.OnceValue(func() []*redistest.Server {
 		return []*redistest.Server{redistest.Real(tb), redistest.Real(tb)}
 	})
+	s.postgres = &postgres{tb: tb}
 	startEtcd(tb, s)
 	return s
 }

@@ -61,7 +61,8 @@ func (p page) markdown(drawn []plotted) string {
 	rows = append(rows, []string{"took", p.took.Round(time.Second).String()})
 	b.WriteString(table(rows, 2) + "\n")
 	rows = [][]string{{"contender", "used like this"}}
-	for _, c := range append(bench.All, bench.HoldfastLock, bench.HoldfastDo, bench.HoldfastLinger, bench.HoldfastStrict, bench.RawPipelined, bench.SortedSet) {
+	for _, c := range append(bench.All, bench.HoldfastLock, bench.HoldfastDo, bench.HoldfastLinger, bench.HoldfastStrict, bench.RawPipelined, bench.SortedSet,
+		bench.HoldfastPostgres, bench.RowLock, bench.AdvisoryLock, bench.LeaseRow) {
 		rows = append(rows, []string{c.Name, c.Setup})
 	}
 	b.WriteString(table(rows, 2))
@@ -143,6 +144,10 @@ func heading(f bench.Figure) string {
 		return "rtt"
 	case bench.RedisCPU:
 		return "redis CPU/op"
+	case bench.PostgresCPU:
+		return "postgres CPU/op"
+	case bench.ClientPerOp:
+		return "client CPU/op"
 	case bench.ClientCPU:
 		return "client CPU"
 	case bench.ServerCPU:
@@ -156,7 +161,8 @@ func cell(r bench.Result, f bench.Figure) string {
 	switch {
 	case !ok:
 		return "–"
-	case f == bench.WaitP50 || f == bench.WaitP99 || f == bench.WaitMax || f == bench.RedisCPU || f == bench.RTT:
+	case f == bench.WaitP50 || f == bench.WaitP99 || f == bench.WaitMax || f == bench.RTT,
+		f == bench.RedisCPU || f == bench.PostgresCPU || f == bench.ClientPerOp:
 		return duration(v)
 	case f == bench.ClientCPU || f == bench.ServerCPU:
 		return number(v/10) + " %" // ms/s of one core

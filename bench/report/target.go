@@ -51,6 +51,8 @@ var targets = []target{
 	{"Redlock/1/hold=0s", "throughput ÷ that of redsync on the same three servers", redlock, against(bench.Throughput, keep, "redsync of three"), false, 0.8},
 	{"Redlock/8/hold=1ms", "throughput ÷ that of redsync on the same three servers", redlock, against(bench.Throughput, keep, "redsync of three"), false, 1},
 	{"Redlock/8/hold=1ms", "p99 wait ÷ that of redsync on the same three servers", redlock, against(bench.WaitP99, keep, "redsync of three"), true, 0.2},
+	{"Postgres/1/hold=0s", "throughput ÷ that of a row lock", postgres, against(bench.Throughput, keep, "row lock"), false, 1},
+	{"Postgres/64/hold=0s", "throughput ÷ that of a row lock", postgres, against(bench.Throughput, keep, "row lock"), false, 0.6},
 	{"Held/10000", "goroutines", ours, own(bench.Goroutines), true, 4},
 	{"Held/10000", "heap per lease in bytes", ours, own(bench.HeapPerLease), true, 1024},
 }
@@ -64,12 +66,13 @@ const evenOnly = "Jain index ≥ 0.9"
 
 // The forms of holdfast.
 const (
-	ours    = "holdfast"
-	lock    = "holdfast Lock"
-	do      = "holdfast Do"
-	linger  = "holdfast linger"
-	strict  = "holdfast strict"
-	redlock = "holdfast redlock"
+	ours     = "holdfast"
+	lock     = "holdfast Lock"
+	do       = "holdfast Do"
+	linger   = "holdfast linger"
+	strict   = "holdfast strict"
+	redlock  = "holdfast redlock"
+	postgres = "holdfast postgres"
 )
 
 func keep(x float64) float64   { return x }

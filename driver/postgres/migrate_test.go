@@ -59,7 +59,7 @@ func TestClientOfVersion1AndThisOneExcludeEachOther(t *testing.T) {
 	}
 	var version int
 	require.NoError(t, s.QueryRow(t.Context(), `SELECT max(version) FROM holdfast.version`).Scan(&version))
-	require.Equal(t, 2, version)
+	require.Equal(t, 3, version)
 
 	a := s.asker(t)
 	waiter := request("waiter", long)

@@ -56,6 +56,12 @@ func Start(tb testing.TB, args ...string) *Server {
 	return s
 }
 
+// Found reports whether there is a PostgreSQL to start.
+func Found() bool {
+	_, ok := find()
+	return ok
+}
+
 // find returns the folder with the programs of the newest PostgreSQL.
 func find() (string, bool) {
 	if initdb, err := exec.LookPath("initdb"); err == nil {
@@ -78,6 +84,9 @@ func (s *Server) DSN() string {
 
 // Program returns the path of a program of this PostgreSQL, such as "psql" or "pgbench".
 func (s *Server) Program(name string) string { return filepath.Join(s.bin, name) }
+
+// Pid is that of the process which the others of the server are children of.
+func (s *Server) Pid() int { return s.cmd.Process.Pid }
 
 // Stop shuts the server down in good order, and returns when it is gone: its connections are
 // closed, and what is not committed is rolled back.

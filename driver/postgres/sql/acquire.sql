@@ -15,7 +15,7 @@ CREATE OR REPLACE FUNCTION holdfast.acquire(
     _holder text, _client text, _listener integer, _place bigint, _most bigint DEFAULT NULL,
     OUT status text, OUT fence bigint, OUT fences bigint, OUT place bigint, OUT retry interval,
     OUT tag text, OUT size bigint)
-LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
 DECLARE
     l     holdfast.lock := holdfast.open(_kind, _name, _size);
     _now  timestamptz := clock_timestamp();

@@ -5,7 +5,7 @@ CREATE OR REPLACE FUNCTION holdfast.attach(
     _kind text, _name bytea, _old text, _token text, _ask bigint, _ttl interval, _fences bigint,
     _notice boolean, _holder text, _client text, _listener integer,
     OUT fence bigint, OUT fences bigint, OUT shared boolean, OUT weight bigint, OUT owner bytea)
-LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
 DECLARE
     l    holdfast.lock := holdfast.open(_kind, _name, NULL);
     _now timestamptz := clock_timestamp();

@@ -2,7 +2,7 @@
 -- done, unheld, or owned: others of its owner may count on all of it. It fails for now while a
 -- transaction counts on all of it, see fenced.sql.
 CREATE OR REPLACE FUNCTION holdfast.downgrade(_kind text, _name bytea, _token text, _shared boolean, _weight bigint, OUT status text)
-LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
 DECLARE
     l    holdfast.lock := holdfast.open(_kind, _name, NULL);
     _now timestamptz := clock_timestamp();

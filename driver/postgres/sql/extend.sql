@@ -2,7 +2,7 @@
 -- tells whether somebody waits, and is NULL if the token does not hold the lock.
 CREATE OR REPLACE FUNCTION holdfast.extend(_kind text, _name bytea, _token text, _ttl interval, _fences bigint,
     OUT wanted boolean, OUT fence bigint, OUT fences bigint)
-LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
 DECLARE
     l     holdfast.lock := holdfast.open(_kind, _name, NULL);
     _now  timestamptz := clock_timestamp();

@@ -10,7 +10,7 @@
 -- The lock on the row of the holder is one that renewals need not wait for. Only its deletion
 -- does, see expire and leave, and without that nobody else is granted the lock.
 CREATE OR REPLACE FUNCTION holdfast.fenced(_name text, _fence bigint, _kind text DEFAULT 'mutex') RETURNS void
-LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
 BEGIN
     PERFORM FROM holdfast.lock l JOIN holdfast.claim c ON c.lock = l.id
       WHERE l.kind = _kind AND l.name = convert_to(_name, 'UTF8') AND c.held

@@ -1,6 +1,6 @@
 -- force.sql: takes a lock from all who hold it, and tells them. It tells whether anybody did.
 CREATE OR REPLACE FUNCTION holdfast.force(_kind text, _name bytea) RETURNS boolean
-LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
 DECLARE
     l    holdfast.lock := holdfast.open(_kind, _name, NULL);
     _now timestamptz := clock_timestamp();

@@ -1,7 +1,7 @@
 -- raise.sql: makes the number of a lease at least _fence, with as many from it on as _fences
 -- says, and returns its number; NULL if the token does not hold the lock.
 CREATE OR REPLACE FUNCTION holdfast.raise(_kind text, _name bytea, _token text, _fence bigint, _fences bigint) RETURNS bigint
-LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
 DECLARE
     l     holdfast.lock := holdfast.open(_kind, _name, NULL);
     _now  timestamptz := clock_timestamp();

@@ -1,7 +1,7 @@
 -- release.sql: gives up what a token holds, or its place in the queue. _unsettled says that some
 -- ask of it may still come. It tells whether the token had anything.
 CREATE OR REPLACE FUNCTION holdfast.release(_kind text, _name bytea, _token text, _tag text, _unsettled boolean) RETURNS boolean
-LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
 DECLARE
     l    holdfast.lock := holdfast.open(_kind, _name, CASE WHEN _unsettled THEN 1 END);
     _now timestamptz := clock_timestamp();

@@ -3,7 +3,7 @@
 -- rows in one order, so that they do not wait for each other in a circle.
 CREATE OR REPLACE FUNCTION holdfast.renew(_kinds text[], _names bytea[], _tokens text[], _ttls interval[], _tags text[])
 RETURNS TABLE (i integer, wanted boolean)
-LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
     r    record;
     l    holdfast.lock;

@@ -1,7 +1,7 @@
 -- resize.sql: sets the size of a semaphore, which is not for requests to say from then on.
 -- Waiters that need more are to ask, and are refused then. _change is the token of this change.
 CREATE OR REPLACE FUNCTION holdfast.resize(_name bytea, _change text, _size bigint) RETURNS void
-LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
 DECLARE
     l    holdfast.lock := holdfast.open('semaphore', _name, _size);
     _now timestamptz := clock_timestamp();

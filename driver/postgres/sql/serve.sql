@@ -70,9 +70,17 @@ $$;
 CREATE OR REPLACE FUNCTION holdfast.serve(_lock holdfast.lock, _now timestamptz, _asking text, _tag text) RETURNS holdfast.state
 LANGUAGE plpgsql AS $$
 DECLARE
-    s holdfast.state := holdfast.holders(_lock, _now);
+    s holdfast.state;
     c holdfast.claim;
 BEGIN
+    IF NOT EXISTS (SELECT FROM holdfast.claim k WHERE k.lock = _lock.id) THEN -- Mostly nobody else is there.
+        s.used := 0;
+        s.given := _lock.fence;
+        s.granted := false;
+        s.queue := false;
+        RETURN s;
+    END IF;
+    s := holdfast.holders(_lock, _now);
     IF s.stale THEN
         _tag := coalesce(_tag, s.tag);
         PERFORM holdfast.expire(_lock, _now);

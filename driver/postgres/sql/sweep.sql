@@ -5,7 +5,7 @@
 -- A lock must stay for as long as its last number is not a minute old: then the clock may be
 -- set back by a minute, and the number is not given again.
 CREATE OR REPLACE FUNCTION holdfast.sweep() RETURNS integer
-LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
 DECLARE
     l      holdfast.lock;
     s      holdfast.state;
