@@ -413,7 +413,7 @@ const rushTTL = 5 * time.Second // far longer than a visit
 
 func newRush(t *testing.T, c *redistest.Cluster, name string) *rush {
 	r := &rush{t: t, clients: []*island{onIsland(t, c), onIsland(t, c)}, inside: map[string]bool{}, fences: map[string]int64{}, visits: map[string]int{}}
-	r.names = r.clients[0].beside(t, name, name+"%d", 24)
+	r.names = r.clients[0].beside(t, name, name+"%d", several)
 	return r
 }
 
@@ -431,7 +431,7 @@ func (r *rush) during(happens func()) {
 					together.Go(func() { r.visit(i, name) })
 				}
 				together.Wait()
-				time.Sleep(2 * time.Millisecond)
+				time.Sleep(10 * time.Millisecond) // nodes that get no time do not elect a master
 			}
 		})
 	}
@@ -462,7 +462,7 @@ func (r *rush) visit(i *island, name string) {
 		r.mu.Unlock()
 	}
 	l := driver.Lease{Kind: driver.Mutex, Name: name, Token: ask.Token, TTL: rushTTL, Unsettled: !held}
-	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		err := i.d.Release(context.Background(), l)
 		switch {
 		case err == nil, errors.Is(err, driver.ErrNotHeld) && !(held && r.keeps):
