@@ -81,8 +81,11 @@ var tracingDefaults = tracing{
 //	holdfast.hold.active                   primitive mode reentrant
 //	holdfast.wakeups                       source (notify, poll, reconnect)
 //	holdfast.subscription.reconnects       reason (error, silent, mute)
+//	holdfast.leases.lost                   primitive
+//	holdfast.renewals.failed               primitive
 //
-// with attributes prefixed by "holdfast.", except error.type. The primitive is the kind of
+// The last three are there from the beginning, with 0: an alert on their increase sees the first event,
+// too. All are with attributes prefixed by "holdfast.", except error.type. The primitive is the kind of
 // lock, and the mode is exclusive or shared. The attribute reentrant is there only if it is
 // true. The reason mute is counted once, when Redis begins to keep messages back and waiters
 // to poll. The name of the lock is on spans only, for there may
@@ -97,7 +100,24 @@ func NewTracingHook(opts ...TracingOption) Hook {
 		trace.WithInstrumentationVersion(version), trace.WithSchemaURL(semconv.SchemaURL))
 	t.meters = telemetry.NewMeters(t.metrics.Meter(scopeName,
 		metric.WithInstrumentationVersion(version), metric.WithSchemaURL(semconv.SchemaURL)))
+	for _, kind := range []driver.Kind{driver.Mutex, driver.RWMutex, driver.Semaphore} {
+		t.meters.Lost.Add(context.Background(), 0, t.of(kind))
+		t.meters.Unrenewed.Add(context.Background(), 0, t.of(kind))
+	}
+	for _, reason := range []string{"error", "silent", "mute"} {
+		t.reconnects(0, reason)
+	}
 	return &t
+}
+
+// of is the kind of lock, for a metric.
+func (t *tracing) of(kind driver.Kind) metric.MeasurementOption {
+	return metric.WithAttributes(append([]attribute.KeyValue{attrPrimitive.String(string(kind))}, t.attrs...)...)
+}
+
+func (t *tracing) reconnects(n int64, reason string) {
+	attrs := append([]attribute.KeyValue{attrReason.String(reason)}, t.attrs...)
+	t.meters.Reconnects.Add(context.Background(), n, metric.WithAttributes(attrs...))
 }
 
 // Attributes of spans and metrics.
@@ -236,8 +256,7 @@ func (t *tracing) MakesSpans() {}
 
 // Reconnected implements [ReconnectHook].
 func (t *tracing) Reconnected(reason string) {
-	attrs := append([]attribute.KeyValue{attrReason.String(reason)}, t.attrs...)
-	t.meters.Reconnects.Add(context.Background(), 1, metric.WithAttributes(attrs...))
+	t.reconnects(1, reason)
 }
 
 // subject is which lock an operation is about, in attributes.
@@ -334,6 +353,7 @@ func (h *holdSpan) renewed(ctx context.Context, seconds float64, err error) {
 		failure := semconv.ErrorType(&LockError{Err: err})
 		attrs = append(attrs, failure)
 		h.span.AddEvent("renewal failed", trace.WithAttributes(failure))
+		h.t.meters.Unrenewed.Add(ctx, 1, h.t.of(h.on.kind))
 	}
 	h.t.meters.Renew.Record(ctx, seconds, metric.WithAttributes(attrs...))
 }
@@ -354,6 +374,9 @@ func (h *holdSpan) end(l *Lease, at time.Time) {
 		if reason == "lost" {
 			attrs = append(attrs, semconv.ErrorTypeKey.String("lock_lost"))
 			h.span.SetStatus(codes.Error, "lock lost")
+			if l != nil {
+				h.t.meters.Lost.Add(ctx, 1, h.t.of(h.on.kind))
+			}
 		}
 		h.span.SetAttributes(append(attrs, attrRenewals.Int64(h.renewals.Load()))...)
 		h.t.meters.Hold.Record(ctx, at.Sub(h.began).Seconds(), metric.WithAttributes(attrs...))

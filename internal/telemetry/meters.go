@@ -10,6 +10,7 @@ type Meters struct {
 	Acquire, Hold, Renew metric.Float64Histogram
 	Waiting, Holding     metric.Int64UpDownCounter
 	Wakeups, Reconnects  metric.Int64Counter
+	Lost, Unrenewed      metric.Int64Counter
 }
 
 // NewMeters makes the instruments.
@@ -29,6 +30,10 @@ func NewMeters(m metric.Meter) Meters {
 			metric.WithUnit("{wakeup}"), metric.WithDescription("Times that a waiter was woken, by source."))),
 		Reconnects: must(m.Int64Counter("holdfast.subscription.reconnects",
 			metric.WithUnit("{reconnect}"), metric.WithDescription("Times that the subscription to wake-ups was lost."))),
+		Lost: must(m.Int64Counter("holdfast.leases.lost",
+			metric.WithUnit("{lease}"), metric.WithDescription("Leases that ended before they were released."))),
+		Unrenewed: must(m.Int64Counter("holdfast.renewals.failed",
+			metric.WithUnit("{renewal}"), metric.WithDescription("Renewals that the store did not carry out."))),
 	}
 }
 

@@ -43,6 +43,8 @@ func everyMetric() []metricdata.Metrics {
 	}
 	primitive, mode := word("primitive", "mutex"), word("mode", "exclusive")
 	lock := attribute.NewSet(primitive, mode)
+	of := func(key, value string) attribute.Set { return attribute.NewSet(word(key, value)) }
+	each := []attribute.Set{of("primitive", "mutex"), of("primitive", "rwmutex"), of("primitive", "semaphore")}
 	from := func(source string) attribute.Set { return attribute.NewSet(word("source", source)) }
 	return []metricdata.Metrics{
 		duration("acquire.duration", "Time from asking for a lock to having it, or not.",
@@ -53,7 +55,9 @@ func everyMetric() []metricdata.Metrics {
 		sum("hold.active", "{lock}", "Leases that are held.", false, lock),
 		sum("wakeups", "{wakeup}", "Times that a waiter was woken, by source.", true, from("notify"), from("poll"), from("reconnect")),
 		sum("subscription.reconnects", "{reconnect}", "Times that the subscription to wake-ups was lost.", true,
-			attribute.NewSet(word("reason", "silent"))),
+			of("reason", "error"), of("reason", "silent"), of("reason", "mute")),
+		sum("leases.lost", "{lease}", "Leases that ended before they were released.", true, each...),
+		sum("renewals.failed", "{renewal}", "Renewals that the store did not carry out.", true, each...),
 	}
 }
 
@@ -106,6 +110,33 @@ func TestMetricsAreAsDocumented(t *testing.T) {
 		assert.EqualValues(t, 1, series["wakeups source="+source], source)
 	}
 	assert.EqualValues(t, 1, series["subscription.reconnects reason=silent"])
+}
+
+// An alert on the increase of a counter needs it to be there before its first event.
+func TestCountersOfTroubleAreThereFromTheBeginning(t *testing.T) {
+	e := newTelemetry(t)
+	series := e.counted()
+	for _, of := range []string{
+		"leases.lost primitive=mutex", "leases.lost primitive=rwmutex", "leases.lost primitive=semaphore",
+		"renewals.failed primitive=mutex", "renewals.failed primitive=rwmutex", "renewals.failed primitive=semaphore",
+		"subscription.reconnects reason=error", "subscription.reconnects reason=silent", "subscription.reconnects reason=mute",
+	} {
+		n, there := series[of]
+		require.True(t, there, "%s in %v", of, series)
+		require.Zero(t, n, of)
+	}
+
+	c := lab.WithPuppet(t, lab.Puppet{OnRenew: func(context.Context, []driver.Lease) []error {
+		return []error{driver.ErrNotHeld}
+	}}, e.hook)
+	l, err := c.RWMutex("x").Lease(t.Context())
+	require.NoError(t, err)
+	require.ErrorIs(t, l.Renew(t.Context()), holdfast.ErrLost)
+	require.ErrorIs(t, l.Release(t.Context()), holdfast.ErrLost) // and all is counted
+	series = e.counted()
+	require.EqualValues(t, 1, series["leases.lost primitive=rwmutex"])
+	require.EqualValues(t, 1, series["renewals.failed primitive=rwmutex"])
+	require.Zero(t, series["leases.lost primitive=mutex"])
 }
 
 func TestScopeOfSpansIsThatOfMetrics(t *testing.T) {
