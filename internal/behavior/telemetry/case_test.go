@@ -138,6 +138,8 @@ var taken = outcome{
 		acquiredFree: 1,
 		"hold.duration end_reason=lost error.type=lock_lost mode=exclusive primitive=mutex": 1,
 		"renew.duration error.type=not_held primitive=mutex":                                1,
+		"leases.lost primitive=mutex":                                                       1,
+		"renewals.failed primitive=mutex":                                                   1,
 	},
 }
 
@@ -243,6 +245,7 @@ var renewalFails = outcome{
 	counts: map[string]int64{
 		acquiredFree: 1, heldTillEnd: 1,
 		"renew.duration error.type=store primitive=mutex": 1,
+		"renewals.failed primitive=mutex":                 1,
 		"renew.duration primitive=mutex":                  1,
 	},
 }

@@ -92,7 +92,9 @@ func (e *telemetry) counted() map[string]int64 {
 					assert.Zero(e.t, p.Value, name+encode(&p.Attributes))
 					continue
 				}
-				series[name+encode(&p.Attributes)] = p.Value
+				if p.Value > 0 { // some are there from the beginning
+					series[name+encode(&p.Attributes)] = p.Value
+				}
 			}
 		default:
 			e.t.Fatalf("%s is a %T", name, data)

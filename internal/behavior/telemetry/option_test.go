@@ -42,7 +42,7 @@ func TestAttributesOfTheUserAreEverywhere(t *testing.T) {
 		assert.Subset(t, s.Attributes(), mine, s.Name())
 	}
 	got := e.scope()
-	assert.Len(t, got.Metrics, 7)
+	assert.Len(t, got.Metrics, 9)
 	metricdatatest.AssertHasAttributes(t, got, mine...)
 	for _, m := range got.Metrics { // and one does not change the other
 		if m.Name == "holdfast.wakeups" {
@@ -75,7 +75,7 @@ func TestNothingIsToldOfWhatIsFilteredOut(t *testing.T) {
 	assert.Equal(t, []string{"health:1 of the caller"}, seen, "only acquisitions are asked about")
 	assert.Empty(t, e.spans.Started())
 	assert.Empty(t, e.counted())
-	assert.Empty(t, e.scope().Metrics)
+	assert.Len(t, e.scope().Metrics, 3, "they are there from the beginning")
 
 	cycle(t, ctx, c, "x")
 	assert.Len(t, e.told(), 3)
