@@ -36,9 +36,7 @@ type Client struct {
 	least   time.Duration         // the shortest TTL that the store can keep
 	hooks   atomic.Pointer[hooks] // nil if there are none
 	adding  sync.Mutex            // held while a hook is added
-	// Said in the log:
-	mute     atomic.Bool
-	stranded atomic.Bool
+	mute    atomic.Bool           // said in the log
 }
 
 // New returns a client that keeps its locks on the Redis behind rdb: a [redis.Client], a
@@ -126,8 +124,7 @@ func (c *Client) reconnected(reason string) {
 	}
 }
 
-// Close ends the client. Callers that wait for a lease get [ErrClosed]; those of [Mutex.Lock] and
-// its like wait for ever. Leases that are
+// Close ends the client. Callers that wait for a lease get [ErrClosed]. Leases that are
 // held are released, and their contexts end with cause ErrClosed. Close returns when all that
 // is done. If Redis does not answer, Close returns an error after 10 s. Leases that could not
 // be released end with their TTL. Goroutines end when their commands do, after the Redis

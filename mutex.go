@@ -112,10 +112,7 @@ func (m *Mutex) ForceUnlock(ctx context.Context) error {
 // Lock waits for the lock. It waits out outages of the store, and logs them: after 2 s,
 // then ever more rarely. The log gives the kind and name of the lock and the reason.
 //
-// Of a client that is closed, before or meanwhile, Lock never returns: the program is about to
-// end, and the log says so once. Use Lease or Do for a wait that must end.
-//
-// Lock panics on misuse: a bad name, or a closed Redis client. It also panics if the
+// Lock panics on misuse: a bad name, a closed Client or Redis client. It also panics if the
 // store refuses for good before it has carried out any command of this client. Such
 // refusals are no permission, a wrong password, a key of another type, or an error of the
 // user's own dialer or hook. Lock waits out a later refusal: a rotated password must not
@@ -245,9 +242,7 @@ func (h *handle) lock(shared, wait bool) bool {
 		}
 		lock.Unref()
 		switch {
-		case errors.Is(err, ErrClosed) && wait:
-			h.strand()
-		case h.fatal(err):
+		case h.fatal(err), errors.Is(err, ErrClosed) && wait:
 			h.misuse(err)
 		case !wait:
 			return false
@@ -257,7 +252,7 @@ func (h *handle) lock(shared, wait bool) bool {
 		w.Said.Persist(err)
 		select {
 		case <-h.c.session.Closing():
-			h.strand()
+			h.misuse(ErrClosed)
 		case <-time.After(min(pause, w.Said.Tell(h.c.session))):
 		}
 	}
@@ -314,17 +309,6 @@ func (h *handle) fatal(err error) bool {
 		!errors.Is(err, context.DeadlineExceeded) && !h.c.session.Accepted()
 	return !errors.Is(err, ErrClosed) && (refused || errors.Is(err, ErrInvalidName) || errors.Is(err, redis.ErrClosed) ||
 		errors.Is(err, errors.ErrUnsupported))
-}
-
-// strand never returns, as there is no lock to return with. A panic would end each graceful
-// shutdown with a stack trace. The wrong version called runtime.Goexit: that runs the deferred
-// functions of the caller, which may tell others of work that was never done.
-func (h *handle) strand() {
-	if !h.c.stranded.Swap(true) {
-		h.config.hold.Log().Warn("holdfast: the client is closed, so Lock never returns: use Lease or Do for a wait that must end",
-			"kind", string(h.kind), "lock", h.name)
-	}
-	select {}
 }
 
 func (h *handle) misuse(err error) {

@@ -54,7 +54,9 @@ func TestContenderKeepsOthersOutUntilItUnlocks(t *testing.T) {
 				}()
 			}
 			require.Never(t, func() bool { return in.Load() > 0 }, 100*time.Millisecond, time.Millisecond)
-			require.NoError(t, locker(t, other, t.Name()+" else").Lock(t.Context()), "another lock is free")
+			free := locker(t, other, t.Name()+" else")
+			require.NoError(t, free.Lock(t.Context()), "another lock is free")
+			defer func() { require.NoError(t, free.Unlock(context.Background())) }()
 			require.NoError(t, holder.Unlock(t.Context()))
 			if c.Name == bench.Rueidislock.Name {
 				return // its waiters can stay stuck although the lock is free, which the report counts

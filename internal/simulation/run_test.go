@@ -115,7 +115,7 @@ func (w *world) aim(s *strike) {
 func (w *world) start(slot int) *process {
 	p := &process{proc: w.plan.Procs[slot], slot: slot}
 	options := []holdfast.Option{
-		holdfast.WithTTL(p.TTL), holdfast.WithPrefix("sim"), holdfast.WithLogger(slog.New(&losses{w.referee, p})),
+		holdfast.WithTTL(p.TTL), holdfast.WithLogger(slog.New(&losses{w.referee, p})),
 	}
 	if p.Strict {
 		options = append(options, holdfast.WithStrictFIFO())
@@ -321,7 +321,7 @@ func (s *redisStore) open(p *process, options []holdfast.Option) (*holdfast.Clie
 		DialTimeout: p.Timeout, ReadTimeout: p.Timeout, WriteTimeout: p.Timeout,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
-	return holdfast.New(rdb, options...), func() { _ = rdb.Close() }
+	return holdfast.New(rdb, append(options, holdfast.WithPrefix("sim"))...), func() { _ = rdb.Close() }
 }
 
 func (s *redisStore) left(map[string]driver.Kind) string {

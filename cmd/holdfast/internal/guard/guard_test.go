@@ -364,7 +364,7 @@ func TestWarningsOfTheLibraryAreLinesOfTheCommand(t *testing.T) {
 	t.Cleanup(s.Resume)
 	clitest.Eventually(t, func() bool { return strings.Contains(p.Stderr.String(), "\n") }, "it complains")
 	line, _, _ := strings.Cut(p.Stderr.String(), "\n")
-	assert.Regexp(t, `^holdfast: still waiting for the store \(op acquire, kind rwmutex, lock silent, waited [0-9.]+s, error .+\)$`, line)
+	assert.Regexp(t, `^holdfast: still waiting for the store \(op acquire, kind rwmutex, lock silent, waited [0-9.]+s, store Redis at .+, error .+\)$`, line)
 	s.Resume()
 	p.Signal(syscall.SIGTERM)
 	p.Wait()
