@@ -10,7 +10,6 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/claim"
 	"github.com/holdfast-go/holdfast/internal/keepalive"
-	"github.com/holdfast-go/holdfast/internal/session"
 )
 
 // state is the state of a grant.
@@ -189,7 +188,8 @@ func (g *Grant) lose(cause error, on *Hold) {
 
 // tellLoss has the log tell of the loss of a hold. The caller holds Lock.mu.
 func (g *Grant) tellLoss(h *Hold) {
-	go g.lock.r.Session.Lost(session.Loss{Kind: g.ID.Kind, Name: g.ID.Name, Fence: h.fence, Cause: g.why()}, g.opts.Log())
+	go g.opts.Log().Warn("holdfast: lock lost",
+		"kind", string(g.ID.Kind), "lock", g.ID.Name, "fence", h.fence, "cause", g.why())
 }
 
 // forget lets the driver forget a lost token that nobody may ever release. There is no

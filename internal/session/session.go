@@ -35,7 +35,6 @@ type Session struct {
 	Posts  sync.Pool // of package claim
 
 	outages outages
-	losses  losses
 
 	underWay atomic.Int64  // twice the operations under way, and 1 if the session is shut
 	drained  chan struct{} // closed when it is, and none is left

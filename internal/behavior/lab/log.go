@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -30,17 +29,8 @@ func (g *Log) String() string {
 	return g.b.String()
 }
 
-// Losses counts the leases that a log says were lost. Of many at a time one line tells.
-func Losses(log string) int {
-	n := strings.Count(log, "holdfast: lock lost")
-	for _, more := range severalLost.FindAllStringSubmatch(log, -1) {
-		count, _ := strconv.Atoi(more[1])
-		n += count
-	}
-	return n
-}
-
-var severalLost = regexp.MustCompile(`holdfast: more locks lost" count=(\d+)`)
+// Losses counts the leases that a log says were lost.
+func Losses(log string) int { return strings.Count(log, "holdfast: lock lost") }
 
 // UntilLogged waits until the loss of a lock is in the log, once for each of n leases.
 func (l *Lab) UntilLogged(name string, n int) {
