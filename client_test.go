@@ -2,7 +2,7 @@ package holdfast_test
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"os/exec"
 	"strings"
 	"testing"
@@ -91,16 +91,10 @@ func mustRefuse(t *testing.T, c *holdfast.Client, name string, want error) {
 		assert.Contains(t, lockError.Op, kind, what)
 	}
 	word := strings.Fields(strings.TrimPrefix(want.Error(), "holdfast: "))[0]
-	if errors.Is(want, holdfast.ErrClosed) {
-		assert.False(t, rw.TryLock())
-		assert.False(t, rw.TryRLock())
-		assert.False(t, s.TryAcquire(1))
-	} else {
-		for _, f := range []func(){
-			rw.Lock, rw.RLock, rw.RLocker().Lock, func() { rw.TryLock() }, func() { rw.TryRLock() }, func() { s.TryAcquire(1) },
-		} {
-			assert.Contains(t, lab.Panics(t, f), word)
-		}
+	for _, f := range []func(){
+		rw.Lock, rw.RLock, rw.RLocker().Lock, func() { rw.TryLock() }, func() { rw.TryRLock() }, func() { s.TryAcquire(1) },
+	} {
+		assert.Contains(t, lab.Panics(t, f), word)
 	}
 	assert.Contains(t, lab.Panics(t, rw.Unlock), "unlocked")
 	assert.Contains(t, lab.Panics(t, rw.RUnlock), "unlocked")
@@ -187,7 +181,10 @@ func TestCloseEndsAllThatWaitForAnyKind(t *testing.T) {
 		}
 		acquiring := make(chan error, 1)
 		go func() { acquiring <- c.Semaphore("x", 2).Acquire(context.Background(), 1) }()
-		l.UntilWaiting(rw, 2)
+		// One waits in the queue, and the others behind it in this process.
+		locks := []<-chan any{lab.Begin(c.RWMutex("x").RLock)}
+		l.UntilWaiting(rw, 3)
+		locks = append(locks, lab.Begin(c.RWMutex("x").Lock), lab.Begin(c.RWMutex("x").RLock))
 		l.UntilWaiting(s, 2)
 
 		require.NoError(t, lab.Promptly(t, lab.Soon, c.Close))
@@ -195,6 +192,9 @@ func TestCloseEndsAllThatWaitForAnyKind(t *testing.T) {
 			require.ErrorIs(t, w.Failed(lab.Soon), holdfast.ErrClosed)
 		}
 		require.ErrorIs(t, lab.Promptly(t, lab.Soon, func() error { return <-acquiring }), holdfast.ErrClosed)
+		for _, locked := range locks {
+			assert.Contains(t, fmt.Sprint(lab.Promptly(t, lab.Soon, func() any { return <-locked })), "closed")
+		}
 		assert.Empty(t, l.Look(rw).Queue)
 		assert.Empty(t, l.Look(s).Queue)
 		rw.Unlock()
@@ -275,7 +275,8 @@ func TestClosedClientSaysSo(t *testing.T) {
 		for what, err := range lab.ErrorsOf(t, c.Mutex("x")) {
 			require.ErrorIs(t, err, holdfast.ErrClosed, what)
 		}
-		assert.False(t, c.Mutex("x").TryLock())
+		assert.Contains(t, lab.Panics(t, c.Mutex("x").Lock), "closed")
+		assert.Contains(t, lab.Panics(t, func() { c.Mutex("x").TryLock() }), "closed")
 		l.Server.RequireNoKeys(t, l.Key("x"), 0)
 	})
 }
@@ -296,13 +297,23 @@ func TestCloseEndsAllThatWait(t *testing.T) {
 			_, err := c.Mutex("x").Lease(context.Background())
 			background <- err
 		}()
-		l.UntilQueue("x", 3)
+		locks := make(chan any, 2)
+		for range 2 {
+			go func() {
+				defer func() { locks <- recover() }()
+				c.Mutex("x").Lock()
+			}()
+		}
+		l.UntilQueue("x", 5)
 
 		require.NoError(t, lab.Promptly(t, lab.Soon, c.Close))
 		for _, w := range waiters {
 			require.ErrorIs(t, w.Failed(lab.Soon), holdfast.ErrClosed)
 		}
 		require.ErrorIs(t, lab.Promptly(t, lab.Soon, func() error { return <-background }), holdfast.ErrClosed)
+		for range 2 {
+			assert.Contains(t, fmt.Sprint(lab.Promptly(t, lab.Soon, func() any { return <-locks })), "closed")
+		}
 		require.Error(t, mine.Err())
 		assert.Empty(t, l.Inspect("x").Queue)
 		l.Free(other, "mine")

@@ -48,8 +48,9 @@ func (c *Client) Mutex(name string, opts ...LockOption) *Mutex {
 // served. Those of one client are served in turns, see [WithStrictFIFO].
 //
 // If the store refuses for good, such as for lack of permission, Lease returns the error at
-// once; the error says what to do. But a client whom the store has served before waits out a
-// password that is rotated and a right that is taken away, see [driver.ErrDenied]. Transient errors, such as a broken connection, are
+// once; the error says what to do. But a client that the store has served before waits out a
+// password that is rotated and a right that is taken away, see [driver.ErrDenied]. Transient
+// errors, such as a broken connection, are
 // retried. A wait of more than 2 s for a store in trouble is logged, then ever more rarely.
 // If ctx ends first, the error matches its cause. It also matches the last answer
 // of the store, [ErrLocked] or an error. Lease then returns within 10 ms, even if Redis does
@@ -124,8 +125,8 @@ func (m *Mutex) ForceUnlock(ctx context.Context) error {
 func (m *Mutex) Lock() { m.lock(false, true) }
 
 // TryLock tries to lock without waiting for others and reports whether it succeeded. It
-// waits for the store at most 1 s. If the store does not answer in that time, or the client is
-// closed, TryLock reports false. It panics when [Mutex.Lock] would.
+// waits for the store at most 1 s. If the store does not answer in that time, TryLock
+// reports false. It panics when [Mutex.Lock] would.
 func (m *Mutex) TryLock() bool { return m.lock(false, false) }
 
 // Unlock undoes a Lock or TryLock, of any goroutine and by any handle. It panics if nothing
@@ -242,7 +243,7 @@ func (h *handle) lock(shared, wait bool) bool {
 		}
 		lock.Unref()
 		switch {
-		case h.fatal(err), errors.Is(err, ErrClosed) && wait:
+		case h.fatal(err):
 			h.misuse(err)
 		case !wait:
 			return false
@@ -307,8 +308,8 @@ func (h *handle) lease(ctx context.Context, w local.Want, verb string) (*Lease, 
 func (h *handle) fatal(err error) bool {
 	refused := !errors.Is(err, driver.ErrTransient) && !errors.Is(err, ErrLocked) &&
 		!errors.Is(err, context.DeadlineExceeded) && !h.c.session.Accepted()
-	return !errors.Is(err, ErrClosed) && (refused || errors.Is(err, ErrInvalidName) || errors.Is(err, redis.ErrClosed) ||
-		errors.Is(err, errors.ErrUnsupported))
+	return refused || errors.Is(err, ErrInvalidName) || errors.Is(err, ErrClosed) || errors.Is(err, redis.ErrClosed) ||
+		errors.Is(err, errors.ErrUnsupported)
 }
 
 func (h *handle) misuse(err error) {

@@ -279,9 +279,9 @@ var ErrNotHeld = errors.New("holdfast: lock not held")
 // a server that is loading. Errors that do not match it are refusals.
 var ErrTransient = errors.New("holdfast: store unavailable")
 
-// ErrDenied is matched by refusals of the user whom the client names: the password is missing or
-// wrong, or the user lacks a right. Such an error does not pass by itself, but an operator can
-// end it. A client whom the store has served before waits for that, see the documentation of
+// ErrDenied is matched by refusals of the client's user: the password is missing or wrong, or the
+// user lacks a right. Such an error does not pass by itself, but an operator can end it. A client
+// that the store has served before waits for that, see the documentation of
 // Mutex.Lease in package holdfast.
 var ErrDenied = errors.New("holdfast: access denied")
 

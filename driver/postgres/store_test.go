@@ -3,6 +3,7 @@ package pgdriver_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -451,5 +452,42 @@ func TestListenIsMadeAgain(t *testing.T) {
 		require.Equal(t, driver.Granted, g.Status)
 	case <-time.After(patience):
 		require.Fail(t, "no news")
+	}
+}
+
+// A right that is taken away ends nobody who has had it: whoever waits goes on when it is back.
+func TestRightThatIsTakenAwayIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	sql := func(text string) {
+		t.Helper()
+		_, err := s.Exec(t.Context(), text)
+		require.NoError(t, err)
+	}
+	sql(`CREATE ROLE app LOGIN; GRANT USAGE ON SCHEMA holdfast TO app; GRANT ALL ON ALL SEQUENCES IN SCHEMA holdfast TO app`)
+	const rights = ` ALL ON ALL TABLES IN SCHEMA holdfast `
+	sql(`GRANT` + rights + `TO app`)
+	pool := s.pool(t, func(c *pgxpool.Config) { c.ConnConfig.User = "app" })
+	locks := holdfast.Open(pgdriver.New(pool), holdfast.WithLogger(slog.New(slog.DiscardHandler)))
+	defer locks.Close()
+	nothing := func(context.Context) error { return nil }
+	require.NoError(t, locks.Mutex("x").Do(t.Context(), nothing))
+
+	sql(`REVOKE` + rights + `FROM app`)
+	_, err := locks.Mutex("x").TryLease(t.Context())
+	require.ErrorIs(t, err, driver.ErrDenied)
+	done := make(chan error, 1)
+	go func() { done <- locks.Mutex("x").Do(t.Context(), nothing) }()
+	select {
+	case err := <-done:
+		t.Fatal("it has left: ", err)
+	case <-time.After(500 * time.Millisecond):
+	}
+	sql(`GRANT` + rights + `TO app`)
+	select {
+	case err := <-done:
+		require.NoError(t, err)
+	case <-time.After(30 * time.Second):
+		t.Fatal("it still waits")
 	}
 }

@@ -155,6 +155,9 @@ func (l *Lock) Acquire(ctx context.Context, w *Want) (*Hold, error) {
 				}
 			}
 		}
+		if err != nil && w.Said != nil && !w.Sync { // Lock tries again
+			w.Said.Leave(s)
+		}
 		switch {
 		case errors.Is(err, driver.ErrNotHeld) && w.From == nil:
 			return nil, ErrLost // taken away by force before we could make use of it

@@ -265,11 +265,15 @@ func TestCloseEndsAllOfTheQueue(t *testing.T) {
 		for range 3 {
 			ws = append(ws, l.Wait(c, "x"), l.Wait(c, "y"))
 		}
+		locks := []<-chan any{lab.Begin(c.Mutex("x").Lock), lab.Begin(c.Mutex("y").Lock)}
 		l.UntilQueue("y", 1)
 		require.NoError(t, lab.Promptly(t, lab.Soon, c.Close))
 		require.Error(t, held.Err())
 		for _, w := range ws {
 			require.ErrorIs(t, w.Failed(lab.Soon), holdfast.ErrClosed)
+		}
+		for _, locked := range locks {
+			assert.Contains(t, fmt.Sprint(lab.Promptly(t, lab.Soon, func() any { return <-locked })), "closed")
 		}
 		require.Empty(t, l.Inspect("y").Queue)
 		l.Holds(elsewhere)

@@ -22,12 +22,12 @@ type outages struct {
 	all map[string]*outage
 }
 
-// outage is trouble with one cause.
+// outage is trouble with one cause. It lasts for as long as somebody waits.
 type outage struct {
-	began    time.Time               // for the caller that has waited longest
-	next     time.Time               // no line before that
-	waiting  map[*Complaint]struct{} // of whom no line has told yet
-	gathered bool                    // a line is due
+	began   time.Time               // for the caller that has waited longest
+	next    time.Time               // no line before that
+	waiting map[*Complaint]struct{} // that came up, and have not left
+	due     bool                    // a line is
 }
 
 // complain has the log tell of a complaint.
@@ -36,58 +36,51 @@ func (s *Session) complain(c *Complaint) {
 	if reason == nil {
 		reason = errSilent
 	}
-	cause := causeOf(reason)
-	attrs := []any{"op", c.Op, "kind", string(c.Kind), "lock", c.Name}
-	log, began := c.Log.Log(), c.since
-
+	s.appease(c) // It may have had another cause.
 	s.outages.mu.Lock()
 	defer s.outages.mu.Unlock()
 	if s.outages.all == nil {
 		s.outages.all = map[string]*outage{}
 	}
+	cause := causeOf(reason)
 	o := s.outages.all[cause]
 	if o == nil {
-		o = &outage{began: began, next: now.Add(gathering), waiting: map[*Complaint]struct{}{}}
+		o = &outage{began: c.since, next: now.Add(gathering), waiting: map[*Complaint]struct{}{}}
 		s.outages.all[cause] = o
 	}
 	o.waiting[c] = struct{}{}
-	if began.Before(o.began) {
-		o.began = began
+	if c.since.Before(o.began) {
+		o.began = c.since
 	}
-	if !o.gathered {
-		o.gathered = true
-		time.AfterFunc(o.next.Sub(now), func() { s.tell(cause, log, attrs, reason) })
+	if !o.due {
+		o.due = true
+		log, attrs := c.Log.Log(), []any{"op", c.Op, "kind", string(c.Kind), "lock", c.Name}
+		time.AfterFunc(o.next.Sub(now), func() { s.tell(o, log, attrs, reason) })
 	}
 }
 
-// appease takes back a complaint of which no line has told.
+// appease takes a complaint back. With the last one its outage is over: a line about the next must
+// not wait for the time of this one.
 func (s *Session) appease(c *Complaint) {
 	s.outages.mu.Lock()
 	defer s.outages.mu.Unlock()
-	for _, o := range s.outages.all { // mostly one
-		delete(o.waiting, c)
+	for cause, o := range s.outages.all { // mostly one
+		if delete(o.waiting, c); len(o.waiting) == 0 {
+			delete(s.outages.all, cause)
+		}
 	}
 }
 
-// tell writes a line about an outage: the operation that came up first, and how many wait.
-func (s *Session) tell(cause string, log *slog.Logger, attrs []any, reason error) {
-	now := time.Now()
+// tell writes a line about an outage, unless it is over: the operation that came up first, and how
+// many wait.
+func (s *Session) tell(o *outage, log *slog.Logger, attrs []any, reason error) {
 	s.outages.mu.Lock()
-	o := s.outages.all[cause]
+	now := time.Now()
 	waited, waiting := now.Sub(o.began), len(o.waiting)
-	o.gathered, o.next = false, now.Add(waited-gathering/2)
-	clear(o.waiting)
-	// Callers that still wait come up again until then.
-	time.AfterFunc(waited+2*gathering, func() {
-		s.outages.mu.Lock()
-		defer s.outages.mu.Unlock()
-		if o := s.outages.all[cause]; o != nil && !o.gathered && !time.Now().Before(o.next) {
-			delete(s.outages.all, cause)
-		}
-	})
+	o.due, o.next = false, now.Add(waited-gathering/2)
 	s.outages.mu.Unlock()
 	if waiting == 0 {
-		return // it has passed
+		return
 	}
 	if waiting > 1 {
 		attrs = append(attrs, "waiting", waiting)

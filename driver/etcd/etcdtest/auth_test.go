@@ -91,6 +91,38 @@ func TestWaitersDoNotAuthenticateAgainAndAgain(t *testing.T) {
 	require.NoError(t, locks.Close())
 }
 
+// A right that is taken away ends nobody who has had it: whoever waits goes on when it is back.
+func TestRightThatIsTakenAwayIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	endpoint := guarded(t)
+	client, _ := login(t, endpoint)
+	root, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, Username: "root", Password: "secret", Logger: zap.NewNop()})
+	require.NoError(t, err)
+	defer root.Close()
+	locks := holdfast.Open(etcddriver.New(client), holdfast.WithLogger(slog.New(slog.DiscardHandler)))
+	defer locks.Close()
+	require.NoError(t, locks.Mutex("m").Do(t.Context(), func(context.Context) error { return nil }))
+	_, err = root.UserRevokeRole(t.Context(), "locks", "locks")
+	require.NoError(t, err)
+	_, err = locks.Mutex("m").TryLease(t.Context())
+	require.ErrorIs(t, err, driver.ErrDenied)
+	done := make(chan error, 1)
+	go func() { done <- locks.Mutex("m").Do(t.Context(), func(context.Context) error { return nil }) }()
+	select {
+	case err := <-done:
+		t.Fatal("it has left: ", err)
+	case <-time.After(500 * time.Millisecond):
+	}
+	_, err = root.UserGrantRole(t.Context(), "locks", "locks")
+	require.NoError(t, err)
+	select {
+	case err := <-done:
+		require.NoError(t, err)
+	case <-time.After(30 * time.Second):
+		t.Fatal("it still waits")
+	}
+}
+
 // etcd forgets the token that it gave for a password, or the token says until when it is good.
 // A stream keeps the one it was opened with, so it must be replaced: of the renewals, or a holder
 // would lose its lease, and of the watches, or waiters would have to look again and again.

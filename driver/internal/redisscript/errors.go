@@ -77,7 +77,7 @@ var refusing = []string{
 	"ERR This instance has cluster support disabled", "ERR unknown command",
 }
 
-// Those that are about the password.
+// Answers about the password.
 var denying = []string{"NOAUTH", "WRONGPASS", "ERR AUTH", "ERR invalid password"}
 
 // barred reports whether a user may not run scripts, or not on this key. Any other NOPERM

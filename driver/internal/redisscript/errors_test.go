@@ -77,10 +77,29 @@ func TestMissingRightIsARefusalWithAdvice(t *testing.T) {
 	} {
 		err := redisscript.Classify(answer(text))
 		require.NotErrorIs(t, err, driver.ErrTransient, text)
+		require.ErrorIs(t, err, driver.ErrDenied, text)
 		require.ErrorContains(t, err, "grant the Redis user the rights", text)
 	}
 	for _, other := range []error{answer("ERR something else"), answer("OOM command not allowed"), io.EOF} {
 		require.NotContains(t, redisscript.Classify(other).Error(), "grant")
+	}
+}
+
+// An operator can end these: by the password, not by another key or another server.
+func TestWrongPasswordIsADenial(t *testing.T) {
+	for _, text := range []string{
+		"NOAUTH Authentication required.", "WRONGPASS invalid username-password pair or user is disabled.",
+		"ERR invalid password", "ERR AUTH <password> called without any password configured for the default user.",
+		"ERR Protocol error: unauthenticated multibulk length",
+	} {
+		err := redisscript.Classify(answer(text))
+		require.ErrorIs(t, err, driver.ErrDenied, text)
+		require.NotErrorIs(t, err, driver.ErrTransient, text)
+		require.ErrorIs(t, redisscript.Unknown(err), driver.ErrDenied, text)
+		require.NotErrorIs(t, redisscript.Unknown(err), driver.ErrNotExecuted, text)
+	}
+	for _, other := range []error{answer("WRONGTYPE x"), answer("ERR DB index is out of range"), answer("OOM x"), io.EOF, redis.ErrClosed} {
+		require.NotErrorIs(t, redisscript.Classify(other), driver.ErrDenied, other)
 	}
 }
 

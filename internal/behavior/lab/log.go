@@ -29,14 +29,11 @@ func (g *Log) String() string {
 	return g.b.String()
 }
 
-// Losses counts the leases that a log says were lost.
-func Losses(log string) int { return strings.Count(log, "holdfast: lock lost") }
-
 // UntilLogged waits until the loss of a lock is in the log, once for each of n leases.
 func (l *Lab) UntilLogged(name string, n int) {
 	l.T.Helper()
 	l.Until("the loss is in the log", func() bool {
-		return Losses(l.Log.String()) >= n && strings.Contains(l.Log.String(), name)
+		return strings.Count(l.Log.String(), "holdfast: lock lost") >= n && strings.Contains(l.Log.String(), "lock="+name)
 	})
 }
 
