@@ -89,7 +89,7 @@ func (d *Driver) Downgrade(ctx context.Context, lease driver.Lease, weight int64
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	l := d.lock(lease.Kind, lease.Name)
-	for range tries {
+	for range attempts(ctx) {
 		q, err := d.look(ctx, l, lease.Token)
 		if err != nil {
 			return d.failure(err)

@@ -29,7 +29,7 @@ func (d *Driver) Attach(ctx context.Context, old driver.Lease, r *driver.Request
 }
 
 func (d *Driver) attach(ctx context.Context, l lock, old string, r *driver.Request, t *token, lease clientv3.LeaseID) (driver.Grant, error) {
-	for range tries {
+	for range attempts(ctx) {
 		q, c, err := d.confirm(ctx, l, r.Token, r.TTL, lease)
 		if err != nil {
 			return driver.Grant{}, err

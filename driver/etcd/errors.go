@@ -18,7 +18,7 @@ var (
 	errUnknown  = errors.New("etcddriver: a lease of which nothing is known here")
 	errElection = fmt.Errorf("etcddriver: a leader was elected meanwhile: %w", driver.ErrTransient)
 	errClosed   = refusal("the driver is closed")
-	errCrowded  = fmt.Errorf("etcddriver: the lock or the leader has changed %d times meanwhile: %w", tries, driver.ErrTransient)
+	errCrowded  = fmt.Errorf("etcddriver: the lock or the leader has changed at each attempt: %w", driver.ErrTransient)
 )
 
 func refusal(format string, args ...any) error {

@@ -31,8 +31,8 @@ const (
 	// timeout bounds a request, which etcd itself gives up after 7 s.
 	timeout = 7 * time.Second
 
-	// tries bounds how often a step is repeated because others were faster.
-	tries = 20
+	// crowd is how long a step rests at most before it is tried again, since others were faster.
+	crowd = 50 * time.Millisecond
 )
 
 // Driver keeps locks in etcd.
@@ -108,7 +108,7 @@ func (d *Driver) acquire(ctx context.Context, l lock, r *driver.Request, t *toke
 	defer func() { d.discard(fresh) }()
 	q, c := &queue{}, (*claim)(nil)
 	blind := r.Ask == 1 && r.Wait && r.Owner == "" && r.MaxWaiters == 0 && weightOf(r) <= limitOf(r) // nothing to find, nor to refuse
-	for try := range tries {
+	for try := range attempts(ctx) {
 		if !blind || try > 0 {
 			var err error
 			if q, c, err = d.confirm(ctx, l, r.Token, r.TTL, lease); err != nil {
@@ -168,7 +168,7 @@ func (d *Driver) acquire(ctx context.Context, l lock, r *driver.Request, t *toke
 // confirm looks for the claim of a token until it finds none, or one whose lease has been renewed
 // since confirm was called, for that TTL. The lease is the one that the claim may have.
 func (d *Driver) confirm(ctx context.Context, l lock, token string, ttl time.Duration, lease clientv3.LeaseID) (*queue, *claim, error) {
-	for range tries {
+	for range attempts(ctx) {
 		var own lifetime
 		var err error
 		if lease != 0 {

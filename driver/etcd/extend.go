@@ -29,7 +29,7 @@ func (d *Driver) Extend(ctx context.Context, lease driver.Lease, fences int64) (
 		known = t.lease
 	}
 	d.mu.Unlock()
-	for range tries {
+	for range attempts(ctx) {
 		q, c, err := d.confirm(ctx, l, lease.Token, lease.TTL, known)
 		if err != nil {
 			return driver.Grant{}, d.failure(err)

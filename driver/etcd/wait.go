@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"iter"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 	"time"
@@ -179,6 +180,18 @@ func (d *Driver) lost(id string) {
 		t.granted, t.tie = false, tie{}
 		if t.wake != nil {
 			t.wake(driver.Grant{Status: driver.Lost})
+		}
+	}
+}
+
+// attempts are those at a step that fails if others are faster, until ctx ends. The first may have
+// known too little, so the second follows at once; later ones wait, each for a time of its own.
+func attempts(ctx context.Context) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for try := 0; ctx.Err() == nil && yield(try); try++ {
+			if try > 0 {
+				rest(ctx, rand.N(min(time.Millisecond<<min(try, 10), crowd)))
+			}
 		}
 	}
 }
