@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -42,8 +43,8 @@ func TestClientThatIsOutrunTriesAgain(t *testing.T) {
 	d := etcddriver.New(client)
 	defer func() { require.NoError(t, d.Close()) }()
 	r := request
-	r.Kind, r.Weight, r.Limit = driver.Semaphore, 2, 2
-	lease := driver.Lease{Kind: r.Kind, Name: r.Name, Token: r.Token, TTL: ttl}
+	r.Kind, r.Weight, r.Limit, r.TTL = driver.Semaphore, 2, 2, time.Minute // which outlasts all attempts
+	lease := driver.Lease{Kind: r.Kind, Name: r.Name, Token: r.Token, TTL: r.TTL}
 	const often = 40
 
 	others.times.Store(often)
