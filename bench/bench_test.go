@@ -26,6 +26,7 @@ func BenchmarkReadWrite(b *testing.B)   { benchmark(b, bench.ReadWrite...) }
 func BenchmarkSemaphore(b *testing.B)   { benchmark(b, bench.Permits) }
 func BenchmarkFairness(b *testing.B)    { benchmark(b, bench.Fairness) }
 func BenchmarkPostgres(b *testing.B)    { benchmark(b, bench.Postgres...) }
+func BenchmarkEtcd(b *testing.B)        { benchmark(b, bench.OnEtcd...) }
 func BenchmarkRedlock(b *testing.B)     { benchmark(b, bench.Redlock...) }
 
 // benchmark runs works with every contender that can do them. A cycle is an op.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,13 +19,14 @@ import (
 // Stage is where contenders meet: the stores, and the way to them.
 type Stage struct {
 	Addr   string // of Redis
-	Etcd   string // its address, "" if there is none
-	NoEtcd string // why there is none
+	NoEtcd string // why there is none here, or ""
 	Prefix string // of all names in the stores
 
 	servers  []*redistest.Server        // Redis: one, or the masters of a Cluster
 	others   func() []*redistest.Server // two more, for those that want a majority
 	cluster  func() []*redistest.Server // masters of one
+	etcd     func() []string            // addresses
+	etcd3    func() []string            // of a cluster of three members
 	postgres *postgres
 	tb       testing.TB
 	memory   *sync.Map
@@ -34,7 +34,7 @@ type Stage struct {
 
 // NewStage returns a stage with a redis-server of its own, or with the one at addr if that
 // is not empty. There it touches only keys that begin with its prefix, but counts the
-// commands of others as if contenders had sent them. The stage has etcd if that is in PATH.
+// commands of others as if contenders had sent them. Other servers are started once they are wanted.
 func NewStage(tb testing.TB, addr string) *Stage {
 	tb.Helper()
 	s := &Stage{tb: tb, memory: new(sync.Map)}
@@ -50,7 +50,8 @@ func NewStage(tb testing.TB, addr string) *Stage {
 		return []*redistest.Server{redistest.Real(tb), redistest.Real(tb)}
 	})
 	s.postgres = &postgres{tb: tb}
-	startEtcd(tb, s)
+	s.etcd = sync.OnceValue(func() []string { return startEtcd(tb, 1) })
+	s.etcd3 = sync.OnceValue(func() []string { return startEtcd(tb, 3) })
 	return s
 }
 
@@ -70,7 +71,7 @@ func (s *Stage) Far(rtt time.Duration) *Stage {
 	proxy := redistest.NewProxy(s.tb, s.servers[0])
 	proxy.Delay(rtt / 2)
 	far.Addr = proxy.Addr()
-	far.Etcd, far.NoEtcd = "", "the proxy that delays speaks the protocol of Redis only"
+	far.NoEtcd = "the proxy that delays speaks the protocol of Redis only"
 	return &far
 }
 
@@ -78,7 +79,14 @@ func (s *Stage) Far(rtt time.Duration) *Stage {
 func (s *Stage) OnCluster() *Stage {
 	c := *s
 	c.servers = s.cluster()
-	c.Etcd, c.NoEtcd = "", "this is a work on Redis"
+	c.NoEtcd = "this is a work on Redis"
+	return &c
+}
+
+// OnEtcdOfThree returns the same stage with three members of etcd instead of one.
+func (s *Stage) OnEtcdOfThree() *Stage {
+	c := *s
+	c.etcd = s.etcd3
 	return &c
 }
 
@@ -162,11 +170,4 @@ func (s *Stage) Version(ctx context.Context) (string, error) {
 		return "", err
 	}
 	return info["Server"]["redis_version"], nil
-}
-
-// EtcdVersion returns what the etcd in PATH says it is.
-func EtcdVersion() string {
-	out, _ := exec.Command("etcd", "--version").Output()
-	line, _, _ := strings.Cut(string(out), "\n")
-	return strings.TrimPrefix(line, "etcd Version: ")
 }

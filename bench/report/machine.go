@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	etcd "go.etcd.io/etcd/api/v3/version"
+
 	"github.com/holdfast-go/holdfast/bench"
 )
 
@@ -18,10 +20,6 @@ type fact struct{ name, value string }
 
 func describe(ctx context.Context, s *bench.Stage) ([]fact, error) {
 	version, err := s.Version(ctx)
-	etcd := s.NoEtcd
-	if s.Etcd != "" {
-		etcd = bench.EtcdVersion()
-	}
 	facts := []fact{
 		{"date", time.Now().UTC().Format("2006-01-02 15:04 MST")},
 		{"commit", command("git", "rev-parse", "--short", "HEAD") + dirty()},
@@ -29,7 +27,7 @@ func describe(ctx context.Context, s *bench.Stage) ([]fact, error) {
 		{"kernel", command("uname", "-sr")},
 		{"Go", runtime.Version()},
 		{"Redis", version + ", over loopback"},
-		{"etcd", etcd},
+		{"etcd", etcd.Version + ", over loopback"},
 	}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, m := range info.Deps {

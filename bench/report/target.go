@@ -53,6 +53,8 @@ var targets = []target{
 	{"Redlock/8/hold=1ms", "p99 wait ÷ that of redsync on the same three servers", redlock, against(bench.WaitP99, keep, "redsync of three"), true, 0.2},
 	{"Postgres/1/hold=0s", "throughput ÷ that of a row lock", postgres, against(bench.Throughput, keep, "row lock"), false, 1},
 	{"Postgres/64/hold=0s", "throughput ÷ that of a row lock", postgres, against(bench.Throughput, keep, "row lock"), false, 0.6},
+	{"Etcd/1/hold=0s", "throughput ÷ that of concurrency.Mutex", ownEtcd, against(bench.Throughput, keep, "etcd"), false, 0.7},
+	{"Etcd/64/hold=0s", "throughput ÷ that of concurrency.Mutex", ownEtcd, against(bench.Throughput, keep, "etcd"), false, 0.8},
 	{"Held/10000", "goroutines", ours, own(bench.Goroutines), true, 4},
 	{"Held/10000", "heap per lease in bytes", ours, own(bench.HeapPerLease), true, 1024},
 }
@@ -73,6 +75,7 @@ const (
 	strict   = "holdfast strict"
 	redlock  = "holdfast redlock"
 	postgres = "holdfast postgres"
+	ownEtcd  = "holdfast etcd"
 )
 
 func keep(x float64) float64   { return x }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/holdfast-go/holdfast/driver"
 )
 
@@ -66,10 +68,13 @@ func (d *Driver) ForceRelease(ctx context.Context, k driver.Kind, name string) e
 		return driver.ErrNotHeld
 	}
 	for _, c := range holders {
-		if err := d.bury(ctx, l, c.token, true); err != nil {
+		grave, err := d.grant(ctx, retention)
+		if err != nil {
 			return d.failure(err)
 		}
-		if err := d.revoke(ctx, c.lease); err != nil && !errors.Is(err, driver.ErrNotHeld) {
+		dead := clientv3.OpPut(l.dead+c.token, "", clientv3.WithLease(grave))
+		news := clientv3.OpPut(l.news+c.token, "", clientv3.WithLease(grave))
+		if err := d.drop(ctx, c.tie, dead, news); err != nil && !errors.Is(err, driver.ErrNotHeld) {
 			return d.failure(err)
 		}
 	}

@@ -28,10 +28,14 @@
 // to, since others only come behind it, leave, or become smaller. So a claim that disappears is
 // all that a release, a crash and a hand-over consist of.
 //
-// An acquisition is a lease and one transaction, which makes the claim unless it exists or its
-// token is dead, and reads all claims. A repeat finds the claim, with the same fence. A release
-// revokes the lease. If an ask of the token may still be under way, the release first leaves a
-// tombstone. A request that does not wait and cannot have the lock writes nothing.
+// An acquisition is one transaction, which makes the claim unless it exists or its token is dead,
+// and reads all claims. A repeat finds the claim, with the same fence. A release is one
+// transaction, which deletes the claim; the lease is kept for the next acquisition with that TTL.
+// If an ask of the token may still be under way, the release first leaves a tombstone, and
+// revokes the lease. A request that does not wait and cannot have the lock writes nothing.
+//
+// A driver keeps up to 64 leases without a claim, for half their TTL after their last use. Those
+// that are left it revokes when it is closed; those of a process that dies end within their TTL.
 //
 // A claim that enters beside another of its owner, or takes over the hold of another token, has
 // the place of that one in the queue. This happens in one transaction, which finds that the
@@ -45,9 +49,10 @@
 // waiter finds what a broken watch has missed.
 //
 // The package concurrency has one lease for each session, and releases by the name of a key:
-// a repeated release can end the next hold of that session ([etcd #22082]). Here nothing is
-// shared between two acquisitions. A request of an earlier acquisition that arrives late finds
-// its lease gone, and each has a TTL and an end of its own, as the contract wants.
+// a repeated release can end the next hold of that session ([etcd #22082]). Here each
+// acquisition has a key of its own, and one lease never has two claims. A lease serves another
+// acquisition only once all requests of the earlier one were answered: of the others one may
+// arrive late, and finds its lease gone.
 //
 // # Trust
 //
@@ -61,7 +66,8 @@
 // A lease that is granted is subject to consensus, but a renewal is not: the leader does it in
 // memory. A leader that was paused, or cut off, could answer a renewal that its successor does
 // not know of. Here a renewal counts only if a linearizable read that follows it has the same
-// term: a majority then still followed that leader. If not, the renewal is repeated.
+// term: a majority then still followed that leader. If not, the renewal is repeated. The lease of
+// an acquisition that had another claim before is renewed like that, beside the transaction.
 //
 // All renewals of a driver go over one stream, since a client with a password authenticates for
 // each stream that it opens. Answers come in the order of the requests, so each proves its own
@@ -86,8 +92,9 @@
 //     one, but not than those of others that hold the lock at that time.
 //   - Fences of etcd do not compare with those of Redis and PostgreSQL, which are times. If locks
 //     move from one to another, what the guards remember must be removed: see docs/migration.md.
-//   - Each cycle is three writes by consensus. Each waiter and each heartbeat reads the claims
-//     on the lock, some 250 bytes each. That is for hundreds of processes on one lock.
+//   - Each cycle is two writes by consensus, and a third if the driver has no lease with that TTL.
+//     Each waiter and each heartbeat reads the claims on the lock, some 250 bytes each. That is
+//     for hundreds of processes on one lock.
 //   - Inspect shows when a holder came, by the clock of its machine, and the time left in
 //     whole seconds.
 //

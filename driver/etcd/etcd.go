@@ -11,6 +11,7 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -47,10 +48,12 @@ type Driver struct {
 
 	mu        sync.Mutex // guards what follows, and is held while Wake is called
 	tokens    map[string]*token
+	spares    []spare // the one used last comes last
 	listening bool
 	renewals  chan *renewal // nil until there is the first
 
-	era atomic.Int64 // of the stream of watches
+	era   atomic.Int64          // of the stream of watches
+	crowd atomic.Pointer[queue] // the last one with more than a few claims, nil before
 }
 
 // Option changes a [Driver].
@@ -104,14 +107,18 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 // acquire finds the claim of the token and refreshes its lease, or makes the claim. The lease
 // is that of the claim as far as is known here.
 func (d *Driver) acquire(ctx context.Context, l lock, r *driver.Request, t *token, lease clientv3.LeaseID) (driver.Grant, error) {
-	var fresh clientv3.LeaseID
-	defer func() { d.discard(fresh) }()
+	var fresh spare
+	defer func() { d.keep(fresh) }()
+	made := false // the claim has been made, on that lease
 	q, c := &queue{}, (*claim)(nil)
 	blind := r.Ask == 1 && r.Wait && r.Owner == "" && r.MaxWaiters == 0 && weightOf(r) <= limitOf(r) // nothing to find, nor to refuse
 	for try := range attempts(ctx) {
 		if !blind || try > 0 {
 			var err error
 			if q, c, err = d.confirm(ctx, l, r.Token, r.TTL, lease); err != nil {
+				if made {
+					err = fmt.Errorf("%w: %v", driver.ErrTransient, err) // not ErrNotExecuted
+				}
 				return driver.Grant{}, err
 			}
 		}
@@ -138,27 +145,44 @@ func (d *Driver) acquire(ctx context.Context, l lock, r *driver.Request, t *toke
 		if kin == nil && q.full(r, len(q.claims)) {
 			return driver.Grant{Status: driver.Full}, nil
 		}
-		if fresh == 0 {
+		if fresh.lease == 0 {
 			var err error
-			if fresh, err = d.grant(ctx, r.TTL); err != nil {
+			if fresh, err = d.take(ctx, r.TTL); err != nil {
 				return driver.Grant{}, err
 			}
 		}
-		entered, err := d.enter(ctx, l, r, q, fresh)
+		asked := time.Now()
+		renewed := d.refresh(ctx, fresh)
+		entered, err := d.enter(ctx, l, r, q, fresh.lease)
+		if fresh.used && errors.Is(err, rpctypes.ErrLeaseNotFound) { // such as after the machine has slept
+			d.forgetSpares()
+			fresh = spare{}
+			continue
+		}
 		if err != nil {
-			fresh = 0 // The claim may be there, and if so it keeps its place.
+			fresh = spare{} // The claim may be there, and if so it keeps its place.
 			return driver.Grant{}, err
 		}
-		if c := entered.find(r.Token); c != nil && c.lease == fresh {
+		if c := entered.find(r.Token); c != nil && c.lease == fresh.lease {
 			// Of those that came at one moment each sees how many were before it.
 			if before := slices.IndexFunc(entered.claims, func(e claim) bool { return e.token == r.Token }); entered.full(r, before) {
-				if err := d.revoke(ctx, fresh); err != nil && !errors.Is(err, driver.ErrNotHeld) {
+				own := fresh.lease
+				fresh = spare{}
+				if err := d.revoke(ctx, own); err != nil && !errors.Is(err, driver.ErrNotHeld) {
 					return driver.Grant{}, err
 				}
-				fresh = 0
 				return driver.Grant{Status: driver.Full}, nil
 			}
-			fresh = 0
+			own := fresh
+			fresh = spare{}
+			if own.used {
+				if now := <-renewed; !now.in(entered) || now.ttl < r.TTL {
+					lease, made = own.lease, true
+					continue // and confirm
+				}
+				own.since = asked
+			}
+			d.own(t, own)
 			return d.answer(ctx, l, entered, c, r, t)
 		}
 	}
@@ -201,7 +225,7 @@ func (d *Driver) confirm(ctx context.Context, l lock, token string, ttl time.Dur
 func (d *Driver) answer(ctx context.Context, l lock, q *queue, c *claim, r *driver.Request, t *token) (driver.Grant, error) {
 	held := q.holds(c)
 	if !held && !r.Wait { // It was a waiter that does not want to wait any more.
-		if err := d.revoke(ctx, c.lease); err != nil && !errors.Is(err, driver.ErrNotHeld) {
+		if err := d.drop(ctx, c.tie); err != nil && !errors.Is(err, driver.ErrNotHeld) {
 			return driver.Grant{}, err
 		}
 		return driver.Grant{Status: driver.Busy}, nil
@@ -234,27 +258,39 @@ func (d *Driver) Release(ctx context.Context, lease driver.Lease) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	l := d.lock(lease.Kind, lease.Name)
-	var known clientv3.LeaseID
+	var known tie
+	var own spare
 	d.mu.Lock()
 	if t := d.tokens[l.id(lease.Token)]; t != nil {
-		known = t.lease
+		if known = t.tie; t.asks == 0 && t.own.lease == known.lease {
+			own = t.own
+		}
 		t.released = true
 		d.forget(l, lease.Token, t)
 	}
 	d.mu.Unlock()
-	return d.failure(d.release(ctx, l, lease, known))
+	return d.failure(d.release(ctx, l, lease, known, own))
 }
 
-// release ends the lease of a claim, and the claim with it. A straggler must not make the claim
-// once more after we have looked, so the tombstone comes first.
-func (d *Driver) release(ctx context.Context, l lock, lease driver.Lease, known clientv3.LeaseID) error {
+// release ends a claim. A straggler must not make the claim once more after we have looked, so
+// the tombstone comes first.
+func (d *Driver) release(ctx context.Context, l lock, lease driver.Lease, known tie, own spare) error {
 	if lease.Unsettled {
-		if err := d.bury(ctx, l, lease.Token, false); err != nil {
+		if err := d.bury(ctx, l, lease.Token); err != nil {
 			return err
 		}
 	}
-	if known != 0 {
-		if err := d.revoke(ctx, known); !errors.Is(err, driver.ErrNotHeld) {
+	switch {
+	case !lease.Unsettled && d.keeps(own):
+		done, err := d.leave(ctx, known)
+		if done {
+			d.keep(own)
+		}
+		if done || err != nil {
+			return err
+		}
+	case known.lease != 0:
+		if err := d.revoke(ctx, known.lease); !errors.Is(err, driver.ErrNotHeld) {
 			return err
 		}
 	}
@@ -263,7 +299,7 @@ func (d *Driver) release(ctx context.Context, l lock, lease driver.Lease, known 
 		return err
 	}
 	if c := q.find(lease.Token); c != nil {
-		return d.revoke(ctx, c.lease)
+		return d.drop(ctx, c.tie)
 	}
 	return driver.ErrNotHeld
 }
@@ -274,6 +310,7 @@ func (d *Driver) Close() error {
 	d.end()
 	d.mu.Unlock()
 	d.tasks.Wait()
+	d.revokeSpares()
 	return nil
 }
 

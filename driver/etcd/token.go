@@ -10,9 +10,10 @@ import (
 
 // token is what is known here of a token. The truth is in the store.
 type token struct {
-	asks     int  // under way
-	released bool // so nobody wants to hear of it
-	tie           // of its claim; zero if that is not known
+	asks     int   // under way
+	released bool  // so nobody wants to hear of it
+	tie            // of its claim; zero if that is not known
+	own      spare // the lease that an ask gave to its claim; zero if no answer shows that
 	granted  bool
 	notice   bool   // tell it when somebody waits for what it holds
 	wanted   bool   // somebody has
