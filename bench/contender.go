@@ -63,7 +63,7 @@ type SemaphoreProcess interface {
 }
 
 // All are the contenders of most works.
-var All = []Contender{Holdfast, Raw, Redsync, Redislock, Rueidislock, Etcd, InProcess}
+var All = []Contender{Holdfast, Raw, Redsync, Redislock, Rueidislock, InProcess}
 
 // Absence is why a contender does not take part in a work.
 type Absence string

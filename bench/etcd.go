@@ -9,7 +9,6 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
-	recipe "go.etcd.io/etcd/client/v3/experimental/recipes"
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast"
@@ -132,18 +131,3 @@ func (p *etcdProcess) Mutex(ctx context.Context, name string) (Locker, error) {
 	}
 	return concurrency.NewMutex(s, p.prefix+name), nil
 }
-
-func (p *etcdProcess) RWMutex(ctx context.Context, name string) (read, write Locker, err error) {
-	s, err := p.session(ctx, name)
-	if err != nil {
-		return nil, nil, err
-	}
-	rw := recipe.NewRWMutex(s, p.prefix+name)
-	return recipeLocker{rw.RLock, rw.RUnlock}, recipeLocker{rw.Lock, rw.Unlock}, nil
-}
-
-// recipeLocker is a lock of the recipes, which cannot be cancelled.
-type recipeLocker struct{ lock, unlock func() error }
-
-func (l recipeLocker) Lock(context.Context) error   { return l.lock() }
-func (l recipeLocker) Unlock(context.Context) error { return l.unlock() }

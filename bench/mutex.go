@@ -115,9 +115,6 @@ var Many = Work{
 	Turns:      3,
 	Time:       4 * time.Second,
 	Enter: func(ctx context.Context, s *Stage, c Contender) (Scene, error) {
-		if c.Name == Etcd.Name {
-			return nil, Absence("needs a session for each waiter, and does not get so many")
-		}
 		st := mutexes(evenly(10_000, 10)...)
 		st.apart = true
 		return st.gather(ctx, s, c)

@@ -30,7 +30,7 @@ var colours = map[string]color.Color{
 
 // drawn are the contenders in plots, in the order of legends. What is in process is off
 // any scale.
-var drawn = []string{"holdfast", "holdfast strict", "raw", "redsync", "redislock", "rueidislock", "etcd"}
+var drawn = []string{"holdfast", "holdfast strict", "raw", "redsync", "redislock", "rueidislock"}
 
 // plotted is a plot in a file.
 type plotted struct{ title, file string }

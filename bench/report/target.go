@@ -59,7 +59,7 @@ var targets = []target{
 	{"Held/10000", "heap per lease in bytes", ours, own(bench.HeapPerLease), true, 1024},
 }
 
-var peers = []string{"redsync", "redislock", "rueidislock", "etcd"}
+var peers = []string{"redsync", "redislock", "rueidislock"}
 
 // fair are the peers, of those only that give every client about the same.
 var fair = append([]string{evenOnly}, peers...)
