@@ -65,9 +65,9 @@ func (m *Mutex) Lease(ctx context.Context) (*Lease, error) {
 }
 
 // TryLease returns a lease if the lock is free and nobody waits for it. Otherwise it
-// returns an error that matches [ErrLocked]; its [LockError] says who holds the lock. If the
-// lock is taken away by force before TryLease has heard of its grant, the error matches
-// [ErrLost].
+// returns an error that matches [ErrLocked]; its [LockError] says who holds the lock, or that
+// others wait for it. If the lock is taken away by force before TryLease has heard of its
+// grant, the error matches [ErrLost].
 //
 // TryLease does not wait for others, but for the store: until ctx ends, or the third attempt
 // has failed. Then it returns the store's last error. If connections are refused, that takes

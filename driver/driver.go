@@ -237,6 +237,11 @@ type Grant struct {
 	Holder  string
 	HeldFor time.Duration
 
+	// Behind says, in a Queued, Busy or Full, that no holder is in the way: there is room, but
+	// others wait, and are served first. Holder is empty then. A driver that does not tell the
+	// Holder need not tell this.
+	Behind bool
+
 	// Wanted is set in the answer to Extend if somebody waits for the lock.
 	Wanted bool
 
