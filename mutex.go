@@ -324,6 +324,7 @@ func (h *handle) inspect(ctx context.Context) (Info, error) {
 	err := h.c.await(ctx, h.base(), session.Errand{Op: "inspect", Able: ok, Do: func() error {
 		info, err := i.Inspect(leasectx.Exempt(ctx), h.kind, h.name)
 		if err == nil {
+			info.Kind = h.kind
 			found <- info
 		}
 		return err

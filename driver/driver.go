@@ -475,6 +475,7 @@ type Batcher interface {
 
 // Info is a lock as its store sees it.
 type Info struct {
+	Kind    Kind     `json:"kind,omitempty"` // set by the client; a driver leaves it empty
 	Name    string   `json:"name"`
 	Holders []Holder `json:"holders"`         // in the order of their grants; empty if nobody holds it
 	Queue   []Waiter `json:"queue"`           // in the order in which they will be served
