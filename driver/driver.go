@@ -449,6 +449,14 @@ type Granular interface {
 	Granularity() (least, over time.Duration)
 }
 
+// Poller is the ability to say how often to ask a store whose answer to waiters is Busy. Without it
+// a waiter pauses for 50 ms on average, or for RetryAfter if that is longer.
+type Poller interface {
+	// Poll returns the least that a pause lasts on average. A pause of more than 50 ms is for
+	// RetryAfter to ask for.
+	Poll() time.Duration
+}
+
 // Router is the ability to tell which node keeps a lock. Renewals that go to different
 // nodes are sent separately, so that a frozen node delays only its own.
 type Router interface {

@@ -396,7 +396,11 @@ func (c *Claim) answer(r reply) (driver.Grant, error) {
 			return driver.Grant{}, a.err
 		}
 		// The driver has no queue. Jitter keeps the waiters from coming in step.
-		a.askIn(min(max(r.grant.RetryAfter, 50*time.Millisecond), c.TTL/3))
+		least := 50 * time.Millisecond
+		if p, able := driver.As[driver.Poller](c.s.Driver); able {
+			least = min(least, p.Poll())
+		}
+		a.askIn(min(max(r.grant.RetryAfter, least), c.TTL/3))
 	case driver.Full:
 		c.busy(r.grant)
 		return driver.Grant{}, fmt.Errorf("%w: %w", ErrQueueFull, a.err)
