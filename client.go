@@ -29,15 +29,16 @@ const closeTimeout = 10 * time.Second
 // locks on. Its methods may be called from any goroutine. A Client is made by [New] or
 // [Open]; the methods of a zero one panic.
 type Client struct {
-	_       noCopy
-	session *session.Session
-	locks   *local.Registry
-	config  config
-	notices bool                  // the store tells a holder that it is wanted
-	least   time.Duration         // the shortest TTL that the store can keep
-	hooks   atomic.Pointer[hooks] // nil if there are none
-	adding  sync.Mutex            // held while a hook is added
-	mute    atomic.Bool           // said in the log
+	_        noCopy
+	session  *session.Session
+	locks    *local.Registry
+	config   config
+	notices  bool                  // the store tells a holder that it is wanted
+	least    time.Duration         // the shortest TTL that the store can keep
+	hooks    atomic.Pointer[hooks] // nil if there are none
+	adding   sync.Mutex            // held while a hook is added
+	mute     atomic.Bool           // said in the log
+	stranded atomic.Bool           // the same of a Lock that never returns
 }
 
 // New returns a client that keeps its locks on the Redis behind rdb: a [redis.Client], a
@@ -125,7 +126,8 @@ func (c *Client) reconnected(reason string) {
 	}
 }
 
-// Close ends the client. Callers that wait for a lease get [ErrClosed]. Leases that are
+// Close ends the client. Callers that wait for a lease get [ErrClosed], and goroutines in Lock and
+// RLock never return. Leases that are
 // held are released, and their contexts end with cause ErrClosed. Close returns when all that
 // is done. If Redis does not answer, Close returns an error after 10 s. Leases that could not
 // be released end with their TTL. Goroutines end when their commands do, after the Redis
