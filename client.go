@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -28,15 +29,16 @@ const closeTimeout = 10 * time.Second
 // locks on. Its methods may be called from any goroutine. A Client is made by [New] or
 // [Open]; the methods of a zero one panic.
 type Client struct {
-	_       noCopy
-	session *session.Session
-	locks   *local.Registry
-	config  config
-	notices bool                  // the store tells a holder that it is wanted
-	least   time.Duration         // the shortest TTL that the store can keep
-	hooks   atomic.Pointer[hooks] // nil if there are none
-	adding  sync.Mutex            // held while a hook is added
-	mute    atomic.Bool           // said in the log
+	_        noCopy
+	session  *session.Session
+	locks    *local.Registry
+	config   config
+	notices  bool                  // the store tells a holder that it is wanted
+	least    time.Duration         // the shortest TTL that the store can keep
+	hooks    atomic.Pointer[hooks] // nil if there are none
+	adding   sync.Mutex            // held while a hook is added
+	mute     atomic.Bool           // said in the log
+	stranded atomic.Bool           // the same of a Lock that never returns
 }
 
 // New returns a client that keeps its locks on the Redis behind rdb: a [redis.Client], a
@@ -124,7 +126,8 @@ func (c *Client) reconnected(reason string) {
 	}
 }
 
-// Close ends the client. Callers that wait for a lease get [ErrClosed]. Leases that are
+// Close ends the client. Callers that wait for a lease get [ErrClosed], and goroutines in Lock and
+// RLock never return. Leases that are
 // held are released, and their contexts end with cause ErrClosed. Close returns when all that
 // is done. If Redis does not answer, Close returns an error after 10 s. Leases that could not
 // be released end with their TTL. Goroutines end when their commands do, after the Redis
@@ -199,6 +202,73 @@ func (c *Client) Attach(ctx context.Context, token string, opts ...LockOption) (
 		return fail(ErrNotHeld)
 	}
 	return l, err
+}
+
+// lookers is how many locks List looks at at a time.
+const lookers = 16
+
+// List returns the locks that somebody holds or waits for, if their names begin with prefix: by
+// name, then by kind. Locks that are taken or released meanwhile may be missing.
+//
+// List looks at all keys of the store. On Redis that takes about a second for a million keys, holds
+// up nobody, and needs the right +scan. If the store shows some locks only, because a key holds
+// something else, List returns those, and an error for each of the others. If the store cannot list
+// its locks, the error matches [errors.ErrUnsupported]. Transient errors are retried until ctx ends.
+func (c *Client) List(ctx context.Context, prefix string) ([]Info, error) {
+	c.made()
+	lister, lists := driver.As[driver.Lister](c.session.Driver)
+	inspector, inspects := driver.As[driver.Inspector](c.session.Driver)
+	type listed struct {
+		all     []Info
+		refused error
+	}
+	found := make(chan listed, 1) // which may come when nobody waits any more
+	err := c.session.Await(ctx, session.Errand{Op: "list", Able: lists && inspects, Do: func() error {
+		all, refused, err := list(leasectx.Exempt(ctx), lister, inspector, prefix)
+		if err == nil {
+			found <- listed{all, refused}
+		}
+		return err
+	}}, session.Complaint{Op: "list", Name: prefix, Log: c.config.hold}, local.EndOf)
+	if err != nil {
+		return nil, &LockError{Op: "list", Name: prefix, Err: err}
+	}
+	l := <-found
+	return l.all, l.refused
+}
+
+// list also returns why some locks are not shown, or why it has failed.
+func list(ctx context.Context, l driver.Lister, i driver.Inspector, prefix string) (all []Info, refused, failed error) {
+	var mu sync.Mutex
+	look := func(k driver.Kind, name string) {
+		info, err := i.Inspect(ctx, k, name)
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case errors.Is(err, driver.ErrTransient), errors.Is(err, driver.ErrDenied), err != nil && ctx.Err() != nil:
+			failed = err
+		case err != nil:
+			refused = errors.Join(refused, &LockError{Op: "inspect " + string(k), Name: name, Err: err})
+		case len(info.Holders) > 0 || len(info.Queue) > 0:
+			info.Kind = k
+			all = append(all, info)
+		}
+	}
+	var looking sync.WaitGroup
+	room := make(chan struct{}, lookers)
+	err := l.List(ctx, prefix, func(k driver.Kind, name string) error {
+		room <- struct{}{}
+		looking.Go(func() {
+			look(k, name)
+			<-room
+		})
+		mu.Lock()
+		defer mu.Unlock()
+		return failed
+	})
+	looking.Wait()
+	slices.SortFunc(all, func(a, b Info) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Kind, b.Kind)) })
+	return all, refused, cmp.Or(failed, err)
 }
 
 // renewDue renews leases for the keeper, under the span of one of them, so that its commands

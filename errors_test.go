@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -104,6 +105,43 @@ func TestLockedSaysWhoHoldsTheLockAndForHowLong(t *testing.T) {
 		_, err = mates.Mutex("x").TryLease(t.Context())
 		saysWho(err, "mates", 0)
 		require.NoError(t, mine.Release(t.Context()))
+	})
+}
+
+// A reader is not in the way of another, nor a holder in that of permits that are free.
+func TestLockedByThoseWhoWaitNamesNoHolder(t *testing.T) {
+	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
+		a, b := l.Near(holdfast.WithHolder("holder")), l.Near()
+		reader, err := a.RWMutex("x").RLease(t.Context())
+		require.NoError(t, err)
+		permit, err := a.Semaphore("x", 2).Lease(t.Context(), 1)
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		var waiting sync.WaitGroup
+		waiting.Go(func() { _, _ = b.RWMutex("x").Lease(ctx) })
+		waiting.Go(func() { _, _ = b.Semaphore("x", 2).Lease(ctx, 2) })
+		l.Until("both wait", func() bool {
+			rw, _ := a.RWMutex("x").Inspect(t.Context())
+			s, _ := a.Semaphore("x", 2).Inspect(t.Context())
+			return len(rw.Queue) == 1 && len(s.Queue) == 1
+		})
+		for who, c := range map[string]*holdfast.Client{"the holder's": a, "the waiter's": b, "another": l.Near()} {
+			_, ofReader := c.RWMutex("x").TryRLease(t.Context())
+			_, ofPermit := c.Semaphore("x", 2).TryLease(t.Context(), 1)
+			_, late := c.RWMutex("x", holdfast.WithWait(50*time.Millisecond)).RLease(t.Context())
+			require.ErrorIs(t, late, context.DeadlineExceeded, who)
+			for _, err := range []error{ofReader, ofPermit, late} {
+				require.ErrorIs(t, err, holdfast.ErrLocked, who)
+				var failed *holdfast.LockError
+				require.ErrorAs(t, err, &failed)
+				assert.Empty(t, failed.Holder, who)
+				assert.Contains(t, err.Error(), "others wait for it, and come first", who)
+			}
+		}
+		cancel()
+		waiting.Wait()
+		require.NoError(t, reader.Release(t.Context()))
+		require.NoError(t, permit.Release(t.Context()))
 	})
 }
 

@@ -65,9 +65,9 @@ func (m *Mutex) Lease(ctx context.Context) (*Lease, error) {
 }
 
 // TryLease returns a lease if the lock is free and nobody waits for it. Otherwise it
-// returns an error that matches [ErrLocked]; its [LockError] says who holds the lock. If the
-// lock is taken away by force before TryLease has heard of its grant, the error matches
-// [ErrLost].
+// returns an error that matches [ErrLocked]; its [LockError] says who holds the lock, or that
+// others wait for it. If the lock is taken away by force before TryLease has heard of its
+// grant, the error matches [ErrLost].
 //
 // TryLease does not wait for others, but for the store: until ctx ends, or the third attempt
 // has failed. Then it returns the store's last error. If connections are refused, that takes
@@ -113,7 +113,10 @@ func (m *Mutex) ForceUnlock(ctx context.Context) error {
 // Lock waits for the lock. It waits out outages of the store, and logs them: after 2 s,
 // then ever more rarely. The log gives the kind and name of the lock and the reason.
 //
-// Lock panics on misuse: a bad name, a closed Client or Redis client. It also panics if the
+// Of a client that is closed, before or meanwhile, Lock never returns: the program is about to
+// end, and the log says so once. Use Lease or Do for a wait that must end.
+//
+// Lock panics on misuse: a bad name, or a closed Redis client. It also panics if the
 // store refuses for good before it has carried out any command of this client. Such
 // refusals are no permission, a wrong password, a key of another type, or an error of the
 // user's own dialer or hook. Lock waits out a later refusal: a rotated password must not
@@ -125,8 +128,8 @@ func (m *Mutex) ForceUnlock(ctx context.Context) error {
 func (m *Mutex) Lock() { m.lock(false, true) }
 
 // TryLock tries to lock without waiting for others and reports whether it succeeded. It
-// waits for the store at most 1 s. If the store does not answer in that time, TryLock
-// reports false. It panics when [Mutex.Lock] would.
+// waits for the store at most 1 s. If the store does not answer in that time, or the client is
+// closed, TryLock reports false. It panics when [Mutex.Lock] would.
 func (m *Mutex) TryLock() bool { return m.lock(false, false) }
 
 // Unlock undoes a Lock or TryLock, of any goroutine and by any handle. It panics if nothing
@@ -243,6 +246,8 @@ func (h *handle) lock(shared, wait bool) bool {
 		}
 		lock.Unref()
 		switch {
+		case errors.Is(err, ErrClosed) && wait:
+			h.strand()
 		case h.fatal(err):
 			h.misuse(err)
 		case !wait:
@@ -253,7 +258,7 @@ func (h *handle) lock(shared, wait bool) bool {
 		w.Said.Persist(err)
 		select {
 		case <-h.c.session.Closing():
-			h.misuse(ErrClosed)
+			h.strand()
 		case <-time.After(min(pause, w.Said.Tell(h.c.session))):
 		}
 	}
@@ -308,8 +313,23 @@ func (h *handle) lease(ctx context.Context, w local.Want, verb string) (*Lease, 
 func (h *handle) fatal(err error) bool {
 	refused := !errors.Is(err, driver.ErrTransient) && !errors.Is(err, ErrLocked) &&
 		!errors.Is(err, context.DeadlineExceeded) && !h.c.session.Accepted()
-	return refused || errors.Is(err, ErrInvalidName) || errors.Is(err, ErrClosed) || errors.Is(err, redis.ErrClosed) ||
-		errors.Is(err, errors.ErrUnsupported)
+	return !errors.Is(err, ErrClosed) && (refused || errors.Is(err, ErrInvalidName) || errors.Is(err, redis.ErrClosed) ||
+		errors.Is(err, errors.ErrUnsupported))
+}
+
+// strand never returns, as there is no lock to return with. A panic would end each graceful
+// shutdown with a stack trace. The wrong version called runtime.Goexit: that runs the deferred
+// functions of the caller, which may tell others of work that was never done.
+//
+// Each goroutine logs its end itself. In a bubble of testing/synctest, where none may stay, the
+// handler of a test can end it there.
+func (h *handle) strand() {
+	if log := h.config.hold.Log(); !h.c.stranded.Swap(true) {
+		log.Warn("holdfast: the client is closed, so Lock never returns", "kind", string(h.kind), "lock", h.name)
+	} else {
+		log.Debug("holdfast: the client is closed, so Lock never returns", "kind", string(h.kind), "lock", h.name)
+	}
+	select {}
 }
 
 func (h *handle) misuse(err error) {
@@ -324,6 +344,7 @@ func (h *handle) inspect(ctx context.Context) (Info, error) {
 	err := h.c.await(ctx, h.base(), session.Errand{Op: "inspect", Able: ok, Do: func() error {
 		info, err := i.Inspect(leasectx.Exempt(ctx), h.kind, h.name)
 		if err == nil {
+			info.Kind = h.kind
 			found <- info
 		}
 		return err

@@ -54,7 +54,8 @@ func (rw *RWMutex) RLease(ctx context.Context) (*Lease, error) {
 }
 
 // TryRLease returns a lease for reading if no writer holds the lock and nobody waits for
-// it. Otherwise it returns an error that matches [ErrLocked]. In an outage it does what
+// it. Otherwise it returns an error that matches [ErrLocked]. If that is because a writer waits,
+// the error says that others come first, and names no holder. In an outage it does what
 // [Mutex.TryLease] does.
 func (rw *RWMutex) TryRLease(ctx context.Context) (*Lease, error) {
 	return rw.lease(ctx, local.Want{Shared: true}, "acquire")

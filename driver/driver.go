@@ -237,6 +237,11 @@ type Grant struct {
 	Holder  string
 	HeldFor time.Duration
 
+	// Behind says, in a Queued, Busy or Full, that no holder is in the way: there is room, but
+	// others wait, and are served first. Holder is empty then. A driver that does not tell the
+	// Holder need not tell this.
+	Behind bool
+
 	// Wanted is set in the answer to Extend if somebody waits for the lock.
 	Wanted bool
 
@@ -444,6 +449,14 @@ type Granular interface {
 	Granularity() (least, over time.Duration)
 }
 
+// Poller is the ability to say how often to ask a store whose answer to waiters is Busy. Without it
+// a waiter pauses for 50 ms on average, or for RetryAfter if that is longer.
+type Poller interface {
+	// Poll returns the least that a pause lasts on average. A pause of more than 50 ms is for
+	// RetryAfter to ask for.
+	Poll() time.Duration
+}
+
 // Router is the ability to tell which node keeps a lock. Renewals that go to different
 // nodes are sent separately, so that a frozen node delays only its own.
 type Router interface {
@@ -470,6 +483,7 @@ type Batcher interface {
 
 // Info is a lock as its store sees it.
 type Info struct {
+	Kind    Kind     `json:"kind,omitempty"` // set by the client; a driver leaves it empty
 	Name    string   `json:"name"`
 	Holders []Holder `json:"holders"`         // in the order of their grants; empty if nobody holds it
 	Queue   []Waiter `json:"queue"`           // in the order in which they will be served

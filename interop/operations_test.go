@@ -202,16 +202,3 @@ func TestUserOfTheGuideForOperatorsCanUseACluster(t *testing.T) {
 	require.Empty(t, denied())
 	require.ErrorContains(t, use(), "cluster|slots")
 }
-
-// The guide names the metrics of the dashboard, and that has those that exist.
-func TestAlertsOfTheGuideForOperatorsAreOnMetricsThatExist(t *testing.T) {
-	guide, err := os.ReadFile("../docs/operations.md")
-	require.NoError(t, err)
-	dashboard, err := os.ReadFile("../examples/observability/dashboard.json")
-	require.NoError(t, err)
-	names := regexp.MustCompile(`\bholdfast_\w+`).FindAllString(string(guide), -1)
-	require.NotEmpty(t, names)
-	for _, name := range names {
-		assert.Contains(t, string(dashboard), name)
-	}
-}

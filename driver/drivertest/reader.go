@@ -119,6 +119,23 @@ var readerCases = []property{
 		require.Equal(t, []driver.Waiter{{Holder: "writer"}, {Holder: "reader", Shared: true}}, info.Queue)
 		require.Zero(t, info.Limit)
 	}},
+	{"ReaderTurnedAwayByAWaitingWriterIsNotToldOfAReader", func(t *test) {
+		t.needs(Whose, Queue)
+		t.name = t.unique() // for the lock that shows the ability stays held
+		d := t.driver()
+		r, w := t.contender(d, reading, heldBy("reader")), t.contender(d, waiting)
+		r.lock()
+		w.queue()
+		for _, c := range []*contender{t.contender(d, reading), t.contender(d, reading, waiting)} {
+			g := c.askOnce()
+			require.True(t, g.Behind)
+			require.Empty(t, g.Holder)
+			require.Zero(t, g.HeldFor)
+		}
+		g := t.contender(d).askOnce()
+		require.False(t, g.Behind, "a writer waits for the reader, too")
+		require.Equal(t, "reader", g.Holder)
+	}},
 	{"InspectShowsAWriterAsExclusive", func(t *test) {
 		t.needs(Inspect)
 		w := t.contender(t.driver())

@@ -93,7 +93,7 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 	case status == 1:
 		return driver.Grant{Status: driver.Granted, Ask: r.Ask}, nil
 	}
-	return driver.Grant{Status: driver.Busy, RetryAfter: redisscript.RetryAfter(r, time.Duration(left)*time.Millisecond), Holder: holder}, nil
+	return driver.Grant{Status: driver.Busy, RetryAfter: redisscript.RetryAfter(r, time.Duration(left)*time.Millisecond, redisscript.Poll), Holder: holder}, nil
 }
 
 // Release implements [driver.Driver].

@@ -12,6 +12,7 @@ import (
 
 var (
 	_ driver.Inspector   = (*Driver)(nil)
+	_ driver.Lister      = (*Driver)(nil)
 	_ driver.Forcer      = (*Driver)(nil)
 	_ driver.Downgrader  = (*Driver)(nil)
 	_ driver.Resizer     = (*Driver)(nil)
@@ -39,6 +40,24 @@ func (d *Driver) Inspect(_ context.Context, k driver.Kind, name string) (driver.
 		info.Limit = l.limit
 	}
 	return info, nil
+}
+
+// List implements [driver.Lister].
+func (d *Driver) List(_ context.Context, prefix string, f func(k driver.Kind, name string) error) error {
+	d.mu.Lock()
+	var used []key
+	for k, l := range d.locks {
+		if !l.idle() && strings.HasPrefix(k.name, prefix) {
+			used = append(used, k)
+		}
+	}
+	d.mu.Unlock()
+	for _, k := range used {
+		if err := f(k.kind, k.name); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (c *claim) permits() int64 {

@@ -170,8 +170,8 @@ func patience(ttl time.Duration) time.Duration { return ttl * 2 / 3 }
 
 // answer is what a token is told that cannot have the lock now. The first waiter should ask
 // when a lease ends, for nobody will tell it.
-func (l *lock) answer(s driver.Status, next bool, now time.Time) driver.Grant {
-	g := driver.Grant{Status: s}
+func (l *lock) answer(c *claim, s driver.Status, next bool, now time.Time) driver.Grant {
+	g := driver.Grant{Status: s, Behind: c.weight <= l.left()}
 	if next && len(l.holders) > 0 {
 		g.RetryAfter = l.end().Sub(now)
 	}
@@ -180,7 +180,7 @@ func (l *lock) answer(s driver.Status, next bool, now time.Time) driver.Grant {
 			g.HolderTag = h.tag
 		}
 	}
-	if len(l.holders) > 0 {
+	if !g.Behind {
 		g.Holder, g.HeldFor = l.holders[0].Holder, now.Sub(l.holders[0].since)
 	}
 	return g

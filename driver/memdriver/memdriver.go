@@ -55,9 +55,9 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 			d.grant(l, c, now)
 			return c.granted(r.Ask), nil
 		case !r.Wait:
-			return l.answer(driver.Busy, true, now), nil
+			return l.answer(c, driver.Busy, true, now), nil
 		case r.MaxWaiters > 0 && int64(len(l.queue)) >= r.MaxWaiters:
-			return l.answer(driver.Full, false, now), nil
+			return l.answer(c, driver.Full, false, now), nil
 		}
 		l.queue = append(l.queue, c)
 		for _, h := range l.holders {
@@ -69,7 +69,7 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 	if next {
 		l.told = c
 	}
-	return l.answer(driver.Queued, next, now), nil
+	return l.answer(c, driver.Queued, next, now), nil
 }
 
 // admit refuses what can never be had.

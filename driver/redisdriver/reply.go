@@ -109,12 +109,12 @@ func readText(reply string) (a answer, err error) {
 	return a, nil
 }
 
-// heldBy adds to an answer who holds the lock: "tag", or "tag now" and what record.lua
-// says of the grant.
+// heldBy adds to an answer who holds the lock: "tag now" and what record.lua says of the
+// grant; or "tag" if no holder is in the way.
 func (a *answer) heldBy(g driver.Grant) driver.Grant {
 	parts := strings.SplitN(a.text, " ", 8) // tag now fence numbers last since client text
 	g.HolderTag = fit(parts[0])
-	if len(parts) == 8 {
+	if g.Behind = len(parts) < 8; !g.Behind {
 		g.Holder, g.HeldFor = parts[7], max(0, millis(parts[1]).Sub(millis(parts[5])))
 	}
 	return g

@@ -114,7 +114,7 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 		d.ears.leave(channel, r.Token)
 		return driver.Grant{Status: driver.Granted, Ask: r.Ask}, nil
 	case r.Wait && r.Wake != nil && !d.ears.wait(channel, d.Node(r.Kind, r.Name), r):
-		after = redisscript.RetryAfter(r, after)
+		after = redisscript.RetryAfter(r, after, redisscript.Poll)
 	}
 	return driver.Grant{Status: driver.Busy, RetryAfter: after, Holder: holder}, nil
 }

@@ -37,8 +37,8 @@
 //
 // # What it does not promise
 //
-// There is no queue: a waiter asks again after 50 to 150 ms, and nobody is woken. A program
-// that polls faster, or locks again at once, gets the lock more often. There are no fences
+// There is no queue: a waiter asks again after 50 to 150 ms, see [WithPoll], and nobody is woken. A
+// program that polls faster, or locks again at once, gets the lock more often. There are no fences
 // ([github.com/holdfast-go/holdfast/driver.Grant] has 0), no kinds but Mutex, and nothing
 // to force. Inspect shows the token of the holder and the time left: the key has no more.
 //

@@ -19,6 +19,29 @@ func lease(name, token string) driver.Lease {
 	return driver.Lease{Kind: driver.Mutex, Name: name, Token: token, TTL: 10 * time.Second}
 }
 
+func TestWaiterAsksAsOftenAsWithPollSays(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		rdb, name := s.Client(t), s.Prefix()+"a"
+		for want, d := range map[time.Duration]*setnx.Driver{
+			100 * time.Millisecond: setnx.New(rdb),
+			5 * time.Millisecond:   setnx.New(rdb, setnx.WithPoll(5*time.Millisecond)),
+			time.Second:            setnx.New(rdb, setnx.WithPoll(time.Second)),
+		} {
+			_, err := d.Acquire(t.Context(), request(name, "me"))
+			require.NoError(t, err)
+			r := request(name, "you")
+			r.Wait = true
+			g, err := d.Acquire(t.Context(), r)
+			require.NoError(t, err)
+			require.Equal(t, driver.Busy, g.Status)
+			require.Equal(t, want, g.RetryAfter)
+			require.Equal(t, want, d.Poll())
+			require.NoError(t, d.Release(t.Context(), lease(name, "me")))
+		}
+	})
+	require.Panics(t, func() { setnx.WithPoll(0) })
+}
+
 func TestKeyIsTheNameAndValueIsTheToken(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
 		rdb, name := s.Client(t), s.Prefix()+"a"

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	otelprometheus "go.opentelemetry.io/otel/exporters/prometheus"
@@ -51,7 +53,7 @@ func readDashboard(t *testing.T) dashboard {
 // Every metric and label on the dashboard is there after the shop was open, and every metric
 // that is there is on the dashboard.
 func TestDashboardShowsTheMetricsThatExist(t *testing.T) {
-	series := scrape(t)
+	series := shopMetrics(t)
 	d := readDashboard(t)
 	unseen := map[string]bool{}
 	for name := range series {
@@ -59,8 +61,7 @@ func TestDashboardShowsTheMetricsThatExist(t *testing.T) {
 	}
 	for _, p := range d.Panels {
 		for _, target := range p.Targets {
-			q, err := parse(target.Expr)
-			require.NoError(t, err, "%s: %s", p.Title, target.Expr)
+			q := parse(t, target.Expr)
 			q.check(t, p.Title, series)
 			for name := range q.labels {
 				delete(unseen, instrument(name))
@@ -75,8 +76,7 @@ func TestDashboardShowsTheMetricsThatExist(t *testing.T) {
 		if v.Type == "query" {
 			m := labelValues.FindStringSubmatch(v.Definition)
 			require.NotNil(t, m, v.Definition)
-			q, err := parse(m[1])
-			require.NoError(t, err, v.Definition)
+			q := parse(t, m[1])
 			q.by = append(q.by, m[2])
 			q.check(t, v.Name, series)
 		}
@@ -92,31 +92,58 @@ var (
 // instrument is the name of a series without what tells the series of one metric apart.
 func instrument(series string) string { return part.ReplaceAllString(series, "") }
 
-// scrape opens the shop and returns the series of the library, each with its labels.
-func scrape(t *testing.T) map[string][]string {
+// query is what an expression of PromQL uses.
+type query struct {
+	labels map[string][]string // in the braces of each metric
+	by     []string            // of aggregations
+}
+
+// parse reads an expression as Grafana sends it.
+func parse(t *testing.T, expr string) query {
+	t.Helper()
+	sent := strings.NewReplacer("$__rate_interval", "1m", "$__range", "1h").Replace(expr)
+	e, err := parser.ParseExpr(sent)
+	require.NoError(t, err, expr)
+	q := query{labels: map[string][]string{}}
+	parser.Inspect(e, func(n parser.Node, _ []parser.Node) error {
+		switch n := n.(type) {
+		case *parser.VectorSelector:
+			for _, m := range n.LabelMatchers {
+				q.labels[n.Name] = append(q.labels[n.Name], m.Name)
+			}
+		case *parser.AggregateExpr:
+			q.by = append(q.by, n.Grouping...)
+		}
+		return nil
+	})
+	return q
+}
+
+// check fails the test if the query uses what is not in the series.
+func (q query) check(t *testing.T, where string, series map[string][]string) {
+	t.Helper()
+	require.NotEmpty(t, q.labels, "%s: no metric", where)
+	for name, labels := range q.labels {
+		if assert.Contains(t, series, name, where) {
+			assert.Subset(t, series[name], labels, "%s: labels of %s", where, name)
+			assert.Subset(t, series[name], q.by, "%s: labels of %s", where, name)
+		}
+	}
+}
+
+// shopMetrics opens the shop and returns the series of the library, each with its labels.
+func shopMetrics(t *testing.T) map[string][]string {
 	registry := prometheus.NewRegistry()
 	exporter, err := otelprometheus.New(otelprometheus.WithRegisterer(registry))
 	require.NoError(t, err)
 	require.NoError(t, run(t.Context(), "", &account{}, exporter))
-	families, err := registry.Gather()
-	require.NoError(t, err)
+	seen := scrapes{}
+	seen.scrape(t, registry)
 	series := map[string][]string{}
-	for _, f := range families {
-		if !strings.HasPrefix(f.GetName(), "holdfast_") {
-			continue
+	for _, s := range seen {
+		if name := s.labels.Get(labels.MetricName); strings.HasPrefix(name, "holdfast_") {
+			s.labels.Range(func(l labels.Label) { series[name] = append(series[name], l.Name) })
 		}
-		var labels []string
-		for _, m := range f.GetMetric() {
-			for _, l := range m.GetLabel() {
-				labels = append(labels, l.GetName())
-			}
-		}
-		if f.GetMetric()[0].GetHistogram() == nil {
-			series[f.GetName()] = labels
-			continue
-		}
-		series[f.GetName()+"_sum"], series[f.GetName()+"_count"] = labels, labels
-		series[f.GetName()+"_bucket"] = append(slices.Clone(labels), "le")
 	}
 	return series
 }

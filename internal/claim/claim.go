@@ -53,7 +53,7 @@ type Listener interface {
 	Busy()
 	// Behind gives the tag of a holder that is in the way.
 	Behind(tag string)
-	// HeldBy says who holds the lock.
+	// HeldBy says who holds the lock; nil if waiters are in the way, and no holder.
 	HeldBy(*Held)
 	// Trouble says what keeps the store from answering. nil says that it answers.
 	Trouble(err error)

@@ -35,6 +35,12 @@ type Held struct {
 	At     time.Time     // on our clock
 }
 
+// behind is ErrLocked of a request for which there is room.
+type behind struct{}
+
+func (behind) Error() string { return "holdfast: others wait for it, and come first" }
+func (behind) Unwrap() error { return ErrLocked }
+
 // Now returns what is known now. As long as the store tells of nobody else, it is still the
 // same holder.
 func (h *Held) Now() *Held {
@@ -390,7 +396,11 @@ func (c *Claim) answer(r reply) (driver.Grant, error) {
 			return driver.Grant{}, a.err
 		}
 		// The driver has no queue. Jitter keeps the waiters from coming in step.
-		a.askIn(min(max(r.grant.RetryAfter, 50*time.Millisecond), c.TTL/3))
+		least := 50 * time.Millisecond
+		if p, able := driver.As[driver.Poller](c.s.Driver); able {
+			least = min(least, p.Poll())
+		}
+		a.askIn(min(max(r.grant.RetryAfter, least), c.TTL/3))
 	case driver.Full:
 		c.busy(r.grant)
 		return driver.Grant{}, fmt.Errorf("%w: %w", ErrQueueFull, a.err)
@@ -407,7 +417,11 @@ func (c *Claim) answer(r reply) (driver.Grant, error) {
 // busy notes that somebody has the lock or is before us.
 func (c *Claim) busy(g driver.Grant) {
 	c.asking.err = ErrLocked
-	if g.Holder != "" {
+	switch {
+	case g.Behind:
+		c.asking.err = behind{}
+		c.listener.HeldBy(nil)
+	case g.Holder != "":
 		held := &Held{g.Holder, g.HeldFor, time.Now()}
 		c.asking.err = held
 		c.listener.HeldBy(held)

@@ -282,6 +282,29 @@ func TestBusyStoreIsPolled(t *testing.T) {
 	})
 }
 
+// eager is a store that may be asked often.
+type eager struct{ *store }
+
+func (eager) Poll() time.Duration { return 4 * time.Millisecond }
+
+func TestBusyStoreIsPolledAsOftenAsItAllows(t *testing.T) {
+	alone(t, true, func(t *testing.T, s *store, c *claimant) {
+		c.s.Driver = eager{s}
+		w := c.wait(t.Context())
+		(<-s.Asks).Answer <- lab.Result{Grant: driver.Grant{Status: driver.Busy}}
+		for range 50 {
+			require.False(t, w.returned())
+			before := time.Now()
+			next := <-s.Asks
+			require.GreaterOrEqual(t, time.Since(before), 2*time.Millisecond)
+			require.Less(t, time.Since(before), 6*time.Millisecond)
+			next.Answer <- lab.Result{Grant: driver.Grant{Status: driver.Busy}}
+		}
+		(<-s.Asks).Granted(1)
+		require.True(t, w.returned())
+	})
+}
+
 // A claim that is told busy and does not wait has nothing at the store to withdraw.
 func TestTryThatIsBusyLeavesNothingToWithdraw(t *testing.T) {
 	alone(t, false, func(t *testing.T, s *store, c *claimant) {

@@ -278,6 +278,9 @@ func (l *losses) WithAttrs([]slog.Attr) slog.Handler       { return l }
 func (l *losses) WithGroup(string) slog.Handler            { return l }
 
 func (l *losses) Handle(_ context.Context, r slog.Record) error {
+	if strings.HasSuffix(r.Message, "Lock never returns") {
+		panic(holdfast.ErrClosed) // in the goroutine that would stay in the bubble
+	}
 	if r.Message == "holdfast: lock lost" {
 		r.Attrs(func(a slog.Attr) bool {
 			if a.Key == "lock" {

@@ -44,7 +44,7 @@ func FuzzServerKeepsALeaseAtLeastAsLongAsItIsTrusted(f *testing.F) {
 		lasting := time.Duration(redisscript.Lasting(ttl)) * time.Millisecond
 		require.GreaterOrEqual(t, lasting, kept+5*time.Millisecond-time.Millisecond)
 		require.LessOrEqual(t, lasting, kept+500*time.Millisecond, "no longer than a driver may")
-		require.Positive(t, redisscript.RetryAfter(r, remaining))
+		require.Positive(t, redisscript.RetryAfter(r, remaining, redisscript.Poll))
 	})
 }
 

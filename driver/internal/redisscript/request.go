@@ -69,15 +69,15 @@ func Remaining(pttl int64) time.Duration {
 	return time.Duration(min(pttl+1, Millis(driver.MaxTTL))) * time.Millisecond
 }
 
-// Poll is how long a waiter pauses between two asks if nobody would tell of a release.
+// Poll is how long a waiter pauses between two asks if nobody would tell of a release, by default.
 const Poll = 100 * time.Millisecond
 
 // RetryAfter is how long to wait before the next ask for a lock of whose release nobody
 // tells. left is the rest of its lease, 0 if that is not known. The holder may be done long
-// before.
-func RetryAfter(r *driver.Request, left time.Duration) time.Duration {
-	if r.Wait && (left == 0 || left > Poll) {
-		return Poll
+// before, so a waiter pauses for no longer than poll.
+func RetryAfter(r *driver.Request, left, poll time.Duration) time.Duration {
+	if r.Wait && (left == 0 || left > poll) {
+		return poll
 	}
 	return left
 }

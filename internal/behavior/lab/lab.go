@@ -118,7 +118,7 @@ func (l *Lab) Mates(opts ...holdfast.Option) *holdfast.Client {
 func (l *Lab) start(rdb redis.UniversalClient, opts ...holdfast.Option) *holdfast.Client {
 	l.T.Helper()
 	opts = append([]holdfast.Option{
-		holdfast.WithTTL(Ages), holdfast.WithLogger(slog.New(slog.NewTextHandler(&l.Log, nil))),
+		holdfast.WithTTL(Ages), holdfast.WithLogger(slog.New(mortal{slog.NewTextHandler(&l.Log, nil)})),
 	}, opts...)
 	c := holdfast.Open(redisdriver.New(rdb,
 		redisdriver.WithPrefix(l.Server.Prefix()), redisdriver.WithRetention(l.Retention)), opts...)

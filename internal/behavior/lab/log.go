@@ -2,6 +2,8 @@ package lab
 
 import (
 	"bytes"
+	"context"
+	"log/slog"
 	"regexp"
 	"slices"
 	"strings"
@@ -9,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast"
 )
 
 // Log is where the clients of a lab log.
@@ -21,6 +25,21 @@ func (g *Log) Write(p []byte) (int, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.b.Write(p)
+}
+
+// mortal panics with ErrClosed in a goroutine that would stay in Lock for ever, so that the test goes on.
+type mortal struct{ slog.Handler }
+
+// Enabled implements [slog.Handler].
+func (mortal) Enabled(context.Context, slog.Level) bool { return true }
+
+// Handle implements [slog.Handler].
+func (m mortal) Handle(ctx context.Context, r slog.Record) error {
+	err := m.Handler.Handle(ctx, r)
+	if strings.HasSuffix(r.Message, "Lock never returns") {
+		panic(holdfast.ErrClosed)
+	}
+	return err
 }
 
 func (g *Log) String() string {

@@ -26,8 +26,8 @@
 --
 -- or nothing if it is to be asked for again, as this call has taken long enough. ms is the time
 -- after which to look again, 0 for none in particular. more is 1 if the queue is longer than
--- what one call looks at: ask again at once. tag is what a holder says of itself; if
--- anybody holds it, the time and what was granted come after that, see record.lua.
+-- what one call looks at: ask again at once. tag is what a holder says of itself; if a
+-- holder is in the way, the time and what was granted come after that, see record.lua.
 
 local BURIED, BUSY, QUEUED, GRANTED, EXCEEDED, CONFLICT, FULL = 0, 1, 2, 3, 4, 5, 6
 
@@ -36,8 +36,8 @@ local function granted(more)
   return more > 0 and { GRANTED, fence, more, numbers } or int(fence) .. ' ' .. int(numbers)
 end
 
-local function whose()
-  local h = lock.holders[1]
+local function whose(w)
+  local h = w.weight > lock.limit - lock.used and lock.holders[1] -- else waiters are in the way, no holder is
   return h and lock.told .. ' ' .. int(now) .. ' ' .. h.granted or lock.told
 end
 
@@ -166,7 +166,7 @@ local function handle(at)
     return granted(more)
   end
   if full or not w.wait then
-    return { full and FULL or BUSY, lock.used > 0 and lock.earliest - now + 1 or 0, more, 0, 0, whose() }
+    return { full and FULL or BUSY, lock.used > 0 and lock.earliest - now + 1 or 0, more, 0, 0, whose(w) }
   end
   local first = mine == lock.head
   if first then
@@ -176,7 +176,7 @@ local function handle(at)
   local looks = lock.used > 0 and (first or now + w.ttl / 3 > lock.earliest and is_next(mine))
   local ms = looks and lock.earliest - now + 1 or 0
   if more == 0 then
-    return 'waits ' .. int(ms) .. ' ' .. int(lock.birth) .. ' ' .. int(mine) .. ' ' .. whose()
+    return 'waits ' .. int(ms) .. ' ' .. int(lock.birth) .. ' ' .. int(mine) .. ' ' .. whose(w)
   end
-  return { QUEUED, ms, more, lock.birth, mine, whose() }
+  return { QUEUED, ms, more, lock.birth, mine, whose(w) }
 end

@@ -664,8 +664,8 @@ local function granted(more)
 local fence, numbers = fences_of(lock.mine)
 return more > 0 and { GRANTED, fence, more, numbers } or int(fence) .. ' ' .. int(numbers)
 end
-local function whose()
-local h = lock.holders[1]
+local function whose(w)
+local h = w.weight > lock.limit - lock.used and lock.holders[1]
 return h and lock.told .. ' ' .. int(now) .. ' ' .. h.granted or lock.told
 end
 local function join(w)
@@ -778,7 +778,7 @@ if lock.mine then
 return granted(more)
 end
 if full or not w.wait then
-return { full and FULL or BUSY, lock.used > 0 and lock.earliest - now + 1 or 0, more, 0, 0, whose() }
+return { full and FULL or BUSY, lock.used > 0 and lock.earliest - now + 1 or 0, more, 0, 0, whose(w) }
 end
 local first = mine == lock.head
 if first then
@@ -787,9 +787,9 @@ end
 local looks = lock.used > 0 and (first or now + w.ttl / 3 > lock.earliest and is_next(mine))
 local ms = looks and lock.earliest - now + 1 or 0
 if more == 0 then
-return 'waits ' .. int(ms) .. ' ' .. int(lock.birth) .. ' ' .. int(mine) .. ' ' .. whose()
+return 'waits ' .. int(ms) .. ' ' .. int(lock.birth) .. ' ' .. int(mine) .. ' ' .. whose(w)
 end
-return { QUEUED, ms, more, lock.birth, mine, whose() }
+return { QUEUED, ms, more, lock.birth, mine, whose(w) }
 end
 -- lib/each.lua
 local AT_LENGTH = 8

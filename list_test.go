@@ -1,0 +1,132 @@
+package holdfast_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/memdriver"
+	"github.com/holdfast-go/holdfast/internal/behavior/lab"
+)
+
+func TestListShowsWhatIsInUse(t *testing.T) {
+	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) { listsWhatIsInUse(t, l.Near(), l.Far()) })
+	t.Run("memory", func(t *testing.T) {
+		store := memdriver.New()
+		a, b := holdfast.Open(store), holdfast.Open(store)
+		listsWhatIsInUse(t, a, b)
+		require.NoError(t, errors.Join(a.Close(), b.Close()))
+	})
+}
+
+func listsWhatIsInUse(t *testing.T, a, b *holdfast.Client) {
+	ctx := t.Context()
+	none, err := b.List(ctx, "")
+	require.NoError(t, err)
+	require.Empty(t, none)
+
+	writer, err := a.RWMutex("job:b", holdfast.WithHolder("it")).Lease(ctx)
+	require.NoError(t, err)
+	mutex, err := a.Mutex("job:b").Lease(ctx)
+	require.NoError(t, err)
+	permits, err := a.Semaphore("job:a", 5).Lease(ctx, 2)
+	require.NoError(t, err)
+	other, err := a.Mutex("other").Lease(ctx)
+	require.NoError(t, err)
+	waits, cancel := context.WithCancel(ctx)
+	waited := make(chan error)
+	go func() { _, err := b.RWMutex("job:b").Lease(waits); waited <- err }()
+	for {
+		info, err := a.RWMutex("job:b").Inspect(ctx)
+		require.NoError(t, err)
+		require.Equal(t, driver.RWMutex, info.Kind)
+		if len(info.Queue) > 0 {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+
+	infos, err := b.List(ctx, "job:")
+	require.NoError(t, err)
+	type lock struct {
+		kind             driver.Kind
+		name             string
+		holders, waiters int
+	}
+	var got []lock
+	for _, i := range infos {
+		got = append(got, lock{i.Kind, i.Name, len(i.Holders), len(i.Queue)})
+	}
+	assert.Equal(t, []lock{{driver.Semaphore, "job:a", 1, 0}, {driver.Mutex, "job:b", 1, 0}, {driver.RWMutex, "job:b", 1, 1}}, got)
+	assert.EqualValues(t, 2, infos[0].Holders[0].Weight)
+	assert.Equal(t, "it", infos[2].Holders[0].Holder)
+	cancel()
+	require.ErrorIs(t, <-waited, context.Canceled)
+	all, err := b.List(ctx, "")
+	require.NoError(t, err)
+	assert.Len(t, all, 4)
+	for _, l := range []*holdfast.Lease{writer, mutex, permits, other} {
+		require.NoError(t, l.Release(ctx))
+	}
+	all, err = b.List(ctx, "")
+	require.NoError(t, err)
+	assert.Empty(t, all)
+}
+
+func TestListShowsTheOtherLocksBesideAForeignKey(t *testing.T) {
+	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
+		c := l.Near()
+		lease := l.Lease(c, "x")
+		foreign := l.Key("foreign")
+		require.NoError(t, l.Direct.RPush(t.Context(), foreign, "y").Err())
+		defer l.Direct.Del(context.Background(), foreign)
+		require.NoError(t, l.Direct.Expire(t.Context(), foreign, time.Minute).Err())
+		infos, err := c.List(t.Context(), "")
+		var failed *holdfast.LockError
+		require.ErrorAs(t, err, &failed)
+		assert.Equal(t, "foreign", failed.Name)
+		require.Len(t, infos, 1)
+		assert.Equal(t, "x", infos[0].Name)
+		l.GiveBack(lease)
+	})
+}
+
+// stubborn is a store that cannot say who holds its locks at the first time, and blind one that never can.
+type stubborn struct {
+	*memdriver.Driver
+	failed bool
+}
+
+func (s *stubborn) Inspect(ctx context.Context, k driver.Kind, name string) (driver.Info, error) {
+	if !s.failed {
+		s.failed = true
+		return driver.Info{}, driver.ErrTransient
+	}
+	return s.Driver.Inspect(ctx, k, name)
+}
+
+type blind struct{ driver.Driver }
+
+func TestListWaitsOutTroubleAndSaysWhatAStoreCannotDo(t *testing.T) {
+	c := holdfast.Open(&stubborn{Driver: memdriver.New()})
+	l, err := c.Mutex("x").Lease(t.Context())
+	require.NoError(t, err)
+	infos, err := c.List(t.Context(), "")
+	require.NoError(t, err)
+	assert.Len(t, infos, 1)
+	require.NoError(t, l.Release(t.Context()))
+	require.NoError(t, c.Close())
+	_, err = c.List(t.Context(), "")
+	require.ErrorIs(t, err, holdfast.ErrClosed)
+
+	c = holdfast.Open(blind{memdriver.New()})
+	_, err = c.List(t.Context(), "")
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+	require.NoError(t, c.Close())
+}
