@@ -19,6 +19,9 @@ func (d *Driver) Idle() bool {
 // Key returns the key of a lock.
 func (d *Driver) Key(k driver.Kind, name string) string { return d.lock(k, name).key.(string) }
 
+// IdleConns is how many idle connections a number of go-redis stands for.
+func IdleConns(told uint32) int { return idle(told) }
+
 // Channel returns what the wake channel of the driver's client is called.
 func (d *Driver) Channel() string { return d.wakes.prefix + d.wakes.id }
 

@@ -145,11 +145,11 @@ func (s *silence) try(key string) {
 	brief := node.WithTimeout(timeout)
 	var pings sync.WaitGroup
 	stats := node.PoolStats()
-	for range stats.IdleConns {
+	for range idle(stats.IdleConns) {
 		pings.Go(func() { _ = brief.Process(ctx, newPing(ctx)) })
 	}
 	if stats.PipelineStats != nil {
-		for range stats.PipelineStats.IdleConns {
+		for range idle(stats.PipelineStats.IdleConns) {
 			pings.Go(func() {
 				pipe := brief.Pipeline()
 				_ = pipe.Process(ctx, newPing(ctx))
@@ -159,6 +159,11 @@ func (s *silence) try(key string) {
 	}
 	pings.Wait()
 }
+
+// idle is a number of connections that go-redis tells. It counts a connection that comes back only
+// after others may have taken it, so for a moment it can have counted -1, as a uint32. The wrong
+// version then sent four thousand million pings.
+func idle(n uint32) int { return max(0, int(int32(n))) }
 
 // begin notes that something goes on in the background. It reports false if the driver is
 // closed.
