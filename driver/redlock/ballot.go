@@ -25,6 +25,7 @@ type ballot struct {
 	votes []vote               // of the nodes
 	won   bool                 // a majority is ours, and agrees on a fence
 	fence int64                // that was told, 0 for none; no later answer tells a smaller one
+	told  int64                // how many fences were told, from that one on
 	over  bool                 // given up: nothing is counted or told any more
 
 	// What is to become of a minority, see wait.go.
@@ -101,6 +102,9 @@ func (b *ballot) close() {
 		b.timer.Stop()
 	}
 }
+
+// lock is what the ballot is about.
+func (b *ballot) lock() lockID { return lockID{b.req.Kind, b.req.Name} }
 
 // open begins a round: nobody has answered yet. Nodes at which we queue again need not.
 func (b *ballot) open() {
@@ -262,12 +266,13 @@ func (b *ballot) good(v *vote) bool {
 	return v.held && !v.giving && !v.spoiled && known && now.Before(at.Add(ttl-margin(ttl))) && v.age.doubt() == nil
 }
 
-// decided is enough for an ask: the ballot is won, or cannot be won any more.
+// decided is enough for an ask: the ballot is won, or cannot be won any more. The first node is
+// waited for if it can be expected to answer: its queue is the one that counts, see wait.go.
 func (b *ballot) decided(ask uint64) func(missing, silent int) bool {
 	return func(missing, silent int) bool {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		if missing == silent && b.tally(ask).agreed {
+		if (missing == silent || b.votes[0].err != errUnheard) && b.tally(ask).agreed {
 			return true
 		}
 		// Nodes have fences of their own. If all that will answer have done so, the largest
@@ -279,12 +284,15 @@ func (b *ballot) decided(ask uint64) func(missing, silent int) bool {
 
 // win is the grant that follows from a tally. The caller holds mu.
 func (b *ballot) win(t tally) driver.Grant {
+	if !b.won || b.fence != t.fence { // else other votes have come in since, with fewer or more
+		b.told = t.fences
+	}
 	b.won, b.fence = true, t.fence
 	if b.timer != nil {
 		b.timer.Stop() // what it would give back is no minority any more
 		b.timer = nil
 	}
-	return driver.Grant{Status: driver.Granted, Ask: t.ask, Fence: t.fence, Fences: t.fences}
+	return driver.Grant{Status: driver.Granted, Ask: t.ask, Fence: t.fence, Fences: b.told}
 }
 
 // tell passes news on. Its order with a release is that of mu: none comes later.

@@ -57,7 +57,7 @@ func (d *redlock) confirm(ctx context.Context, b *ballot) (driver.Grant, bool) {
 		if ok || len(behind) == 0 {
 			return g, ok
 		}
-		d.each(ctx, d.limit(lease.TTL), behind, func(ctx context.Context, n *node) { d.raise(ctx, b, n, lease, g) },
+		d.each(ctx, b.lock(), d.limit(lease.TTL), behind, func(ctx context.Context, n *node) { d.raise(ctx, b, n, lease, g) },
 			func(missing, _ int) bool { return missing == 0 || b.result().agreed })
 		if ctx.Err() != nil {
 			break
@@ -106,7 +106,7 @@ func (d *redlock) raise(ctx context.Context, b *ballot, n *node, l driver.Lease,
 	b.mu.Lock()
 	term := b.votes[n.i].term
 	b.mu.Unlock()
-	fence, err := call(ctx, d, n, d.limit(l.TTL), func(ctx context.Context) (int64, error) {
+	fence, err := send(ctx, n, func(ctx context.Context) (int64, error) {
 		return n.raise.RaiseFence(ctx, l, g.Fence, g.Fences)
 	})
 	b.mu.Lock()

@@ -80,7 +80,7 @@ func (shared) Close() error            { return nil }
 // ranged is a node that grants the numbers from first to last.
 type ranged struct {
 	driver.Driver
-	cut bool
+	cut atomic.Bool
 
 	mu          sync.Mutex
 	first, last int64
@@ -90,7 +90,7 @@ type ranged struct {
 func (n *ranged) Unwrap() driver.Driver { return n.Driver }
 
 func (n *ranged) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, error) {
-	if n.cut {
+	if n.cut.Load() {
 		return driver.Grant{}, errDial
 	}
 	n.mu.Lock()
@@ -137,7 +137,7 @@ func TestFenceIsOneThatAMajorityHasReserved(t *testing.T) {
 		fence, fences int64
 		written       bool // back to nodes that did not have it
 	}{
-		"all have it":              {[][2]int64{{10, 40}, {20, 50}, {15, 35}}, 15, 5, false},
+		"all have it":              {[][2]int64{{20, 40}, {20, 50}, {20, 35}}, 20, 5, false},
 		"two have it":              {[][2]int64{{10, 20}, {20, 50}, {60, 90}}, 20, 1, false},
 		"the last number of one":   {[][2]int64{{10, 15}, {15, 15}, {1, 2}}, 15, 1, false},
 		"one number each":          {[][2]int64{{7, 7}, {7, 7}, {9, 9}}, 7, 1, false},
@@ -175,15 +175,35 @@ func TestFenceIsOneThatAMajorityHasReserved(t *testing.T) {
 // smaller than the one that the first answer told.
 func TestFenceThatWasToldDoesNotGoBack(t *testing.T) {
 	nodes, d := overRanges(t, [2]int64{10, 20}, [2]int64{15, 25}, [2]int64{5, 30})
-	nodes[2].cut = true
+	nodes[2].cut.Store(true)
 	r := request("token")
 	first, err := d.Acquire(t.Context(), r)
 	require.NoError(t, err)
 	require.EqualValues(t, 15, first.Fence)
 
-	nodes[2].cut = false
+	nodes[2].cut.Store(false)
 	r.Ask++
 	again, err := d.Acquire(t.Context(), r)
 	require.NoError(t, err)
 	require.Equal(t, first.Fence, again.Fence)
+}
+
+// A node that answers later has fewer of the fences that the holder was told.
+func TestFencesThatWereToldAreToldAgain(t *testing.T) {
+	nodes, d := overRanges(t, [2]int64{10, 60}, [2]int64{10, 50}, [2]int64{10, 30})
+	nodes[2].cut.Store(true)
+	r := request("token")
+	r.Fences = 40
+	first, err := d.Acquire(t.Context(), r)
+	require.NoError(t, err)
+	require.EqualValues(t, 40, first.Fences)
+
+	nodes[2].cut.Store(false)
+	for range 3 {
+		r.Ask++
+		again, err := d.Acquire(t.Context(), r)
+		require.NoError(t, err)
+		require.Equal(t, [2]int64{first.Fence, first.Fences}, [2]int64{again.Fence, again.Fences})
+		require.NoError(t, d.Renew(t.Context(), []driver.Lease{lease("token")})[0]) // all have answered
+	}
 }

@@ -96,6 +96,27 @@ var redlockMutants = []mutant{
 		tests: []tests{{unit, rlk, "TestSplitVotesAreGivenBack"}},
 	},
 	{
+		name: "redlock-close-drops-releases",
+		bug:  "Close does not wait for the releases that Release has not waited for, so a vote is left for its TTL.",
+		file: "driver/redlock/redlock.go",
+		old:  "n.drain()", new: "_ = n",
+		tests: []tests{{unit, rlk, "TestCloseWaitsForReleasesThatWereLeftBehind"}},
+	},
+	{
+		name: "redlock-ask-overtakes-release",
+		bug:  "An ask overtakes a release that its caller has not waited for, so a free node does not vote.",
+		file: "driver/redlock/round.go",
+		old:  "\t\t\tc.wait()\n", new: "",
+		tests: []tests{{unit, rlk, "TestAskComesAfterTheReleaseThatWasLeftBehind"}},
+	},
+	{
+		name: "redlock-later-vote-takes-fences",
+		bug:  "A repeat tells fewer fences than the answer before, since one more node has voted.",
+		file: "driver/redlock/ballot.go",
+		old:  "if !b.won || b.fence != t.fence {", new: "if true {",
+		tests: []tests{{unit, rlk, "TestFencesThatWereToldAreToldAgain"}},
+	},
+	{
 		name: "redlock-release-never-unsettled", of: "rule 5",
 		bug:  "A release does not tell a node that an ask may still reach it.",
 		file: "driver/redlock/release.go",
