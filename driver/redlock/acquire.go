@@ -52,6 +52,9 @@ func (d *redlock) ask(ctx context.Context, b *ballot, n *node, ask uint64) {
 		return g, err
 	})
 	b.note(n, term, r.Ask, g, age, err)
+	if g, l, ok := b.stray(n); ok {
+		d.raise(ctx, b, n, l, g)
+	}
 }
 
 // lost answers a request that did not get a majority.

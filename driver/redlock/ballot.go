@@ -37,6 +37,7 @@ type ballot struct {
 // vote is what one node has said.
 type vote struct {
 	held   bool
+	late   bool   // it came in when a fence had been told
 	ask    uint64 // that it rests on
 	fence  int64  // the first that the lease has on the node
 	fences int64  // how many it has there, from that one on
@@ -146,7 +147,7 @@ func (b *ballot) begin(n *node, ask uint64) (*driver.Request, int, bool) {
 	r := b.req
 	r.Ask = ask
 	if b.d.fenced && r.Owner == "" { // tokens of an owner have one number together
-		r.Fences = max(r.Fences, reserve)
+		r.Fences = max(r.Fences, n.reserve())
 	}
 	if r.Wake != nil {
 		term := v.term
@@ -184,6 +185,7 @@ func (b *ballot) count(v *vote, g driver.Grant, age age) {
 	if v.held && g.Ask < v.ask {
 		return // late
 	}
+	v.late = b.won && (v.late || !v.held)
 	v.held, v.queued, v.full, v.err = true, false, false, nil
 	v.ask, v.fence, v.fences, v.age = g.Ask, g.Fence, max(g.Fences, 1), age
 	if !b.d.fenced {
@@ -195,6 +197,7 @@ func (b *ballot) count(v *vote, g driver.Grant, age age) {
 type tally struct {
 	votes  int    // those that count
 	agreed bool   // that a majority has reserved one fence
+	firm   bool   // and no vote that may come in soon would make it another one
 	fence  int64  // that one, else the largest of those that votes begin with
 	fences int64  // how many all have that have this one, from it on
 	ask    uint64 // the oldest that a majority with this fence rests on
@@ -220,11 +223,16 @@ func (b *ballot) tally(since uint64) tally {
 	}
 	t.votes = b.d.enough(len(good), claims)
 	slices.SortFunc(good, func(x, y *vote) int { return cmp.Compare(y.ask, x.ask) })
-	for _, v := range good {
-		fence := max(v.fence, b.fence)
-		if ask, ok := b.d.reserved(good, fence); ok && (!t.agreed || fence < t.fence) {
-			t.agreed, t.fence, t.ask = true, fence, ask
+	if ask, ok := b.d.reserved(good, b.fence); ok { // it was told
+		t.agreed, t.firm, t.fence, t.ask = true, b.votes[0].err != errUnheard, b.fence, ask
+	}
+	firm := true
+	for i := 0; i < len(b.votes) && !t.agreed; i++ {
+		v := &b.votes[i]
+		if ask, ok := b.d.reserved(good, v.fence); ok && v.held && v.fence > b.fence {
+			t.agreed, t.firm, t.fence, t.ask = true, firm, v.fence, ask
 		}
+		firm = firm && !v.held && v.err != errUnheard
 	}
 	t.fences = max(b.req.Fences, 1)
 	for _, v := range good {
@@ -267,12 +275,13 @@ func (b *ballot) good(v *vote) bool {
 }
 
 // decided is enough for an ask: the ballot is won, or cannot be won any more. The first node is
-// waited for if it can be expected to answer: its queue is the one that counts, see wait.go.
+// waited for if it can be expected to answer: its fence and its queue are those that count, see
+// confirm and wait.go.
 func (b *ballot) decided(ask uint64) func(missing, silent int) bool {
 	return func(missing, silent int) bool {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		if (missing == silent || b.votes[0].err != errUnheard) && b.tally(ask).agreed {
+		if t := b.tally(ask); t.agreed && (t.firm || missing == silent) {
 			return true
 		}
 		// Nodes have fences of their own. If all that will answer have done so, the largest

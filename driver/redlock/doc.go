@@ -40,9 +40,14 @@
 // have the same majority. Readers that hold at the same time have different fences, but in no
 // particular order. Nodes without fences (setnx) make a lock without fences.
 //
+// Of the numbers in common, the fence is the first number of the first node, if a majority has it,
+// else that of the next. Inspect goes by the same rule. A node that votes when the fence has been
+// told is moved to it, or out of its way.
+//
 // Fences of redisdriver are the time of the server's clock in µs, and a range is the last
-// millisecond at most. So there is no second request as long as the clocks of a majority
-// differ by less than that, unless nobody has used the lock for a minute.
+// millisecond at most, on the first node a quarter of it. So there is no second request as long
+// as the clocks of a majority differ by less than that, unless nobody has used the lock for a
+// minute.
 //
 // If nodes have failed meanwhile, a token can get a larger fence than before. That happens
 // when another process repeats it, or another token of its owner joins it.

@@ -15,7 +15,17 @@ const rounds = 8
 // Those of redisdriver are the last so many µs of its server's clock, as far as they lie
 // beyond the last that was given. So the ranges meet if the servers' clocks, and the times when
 // the asks come to them, differ by no more than that, nor than the time since the last grant.
+//
+// The first node is asked for fewer. So its first number is mostly in the midst of what the others
+// reserve, and they all have it, see confirm.
 const reserve = 1024
+
+func (n *node) reserve() int64 {
+	if n.i == 0 {
+		return reserve / 4
+	}
+	return reserve
+}
 
 // confirm makes the nodes that voted agree on a fence, if they are a majority, and returns
 // the grant that rests on it.
@@ -36,8 +46,17 @@ const reserve = 1024
 // have it, too. The wrong version hands out the numbers of one vote: the next majority can
 // do without that node, and begins with a smaller one.
 //
-// More answers can bring a smaller number that a majority has. It is as good, but not once a
-// larger one was told: the resource that has seen that one would refuse the holder.
+// Which of the numbers that a majority has reserved is of no matter to that. But whoever looks
+// later has to find the one that was told: Inspect, or another token of the owner, whose fence
+// a resource would refuse if it were smaller. So there is one rule for all. It is
+// the first number of the first node, in the order of New, whose first number a majority has.
+// The grant is told as soon as that can be no other: that is when the first node and so many
+// more as make a majority have its number. The wrong versions choose the smallest number
+// that a majority has, which the last vote may change; or wait for the last vote.
+//
+// If it was told before an earlier node voted, as that was slow, or pushed its vote last, then
+// this late vote may say something else. It is raised out of the way, see stray. No
+// vote that the told number rests on is ever changed.
 //
 // The fence need not be on the nodes that did not vote. A node that loses its memory is left
 // out until its clock, from which its next fences begin, is beyond the fences it has lost.
@@ -94,6 +113,47 @@ func (b *ballot) claim(round int) (g driver.Grant, l driver.Lease, behind []*nod
 		}
 	}
 	return g, b.lease(), behind, false
+}
+
+// stray returns the grant that a late vote has to be raised to, if the rule of confirm now leads to
+// another fence than the one that was told. That is due to this vote, which has the first number
+// of an earlier one in its range, or begins with a number that others have. A smaller number is
+// raised to the told one, a larger one beyond all that the others have. In both cases nobody
+// finds a majority for any but the told one.
+func (b *ballot) stray(n *node) (g driver.Grant, l driver.Lease, ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	v := &b.votes[n.i]
+	late := v.late
+	v.late = false
+	if !late || !v.held || b.over || !b.won || !b.d.fenced || v.fence == b.fence || b.shown() == b.fence {
+		return g, l, false
+	}
+	g = driver.Grant{Fence: b.fence, Fences: b.told}
+	if v.fence > b.fence {
+		for i := range b.votes {
+			if o := &b.votes[i]; o.held && o != v {
+				g.Fence = max(g.Fence, o.fence+o.fences)
+			}
+		}
+	}
+	return g, b.lease(), true
+}
+
+// shown is the fence that the nodes show to others, 0 for none. The caller holds mu.
+func (b *ballot) shown() int64 {
+	for i := range b.votes {
+		have := 0
+		for j := range b.votes {
+			if b.votes[j].held && b.votes[j].has(b.votes[i].fence) {
+				have++
+			}
+		}
+		if b.votes[i].held && have >= b.d.majority() {
+			return b.votes[i].fence
+		}
+	}
+	return 0
 }
 
 // lease is what the ballot is for. The caller holds mu, or nobody else has the ballot.

@@ -105,9 +105,9 @@ func (d *native) Inspect(ctx context.Context, k driver.Kind, name string) (drive
 	return result, nil
 }
 
-// holders finds the tokens that hold the lock on a majority. They have a fence in common there,
-// the one that tally finds, or will in a moment. Until then only what they say of themselves
-// tells them apart.
+// holders finds the tokens that hold the lock on a majority. seen is in the order of the nodes.
+// They have a fence in common there, the one that confirm tells, or will in a moment. Until then
+// only what they say of themselves tells them apart.
 func (d *redlock) holders(seen []driver.Holder) []driver.Holder {
 	var found []driver.Holder
 	collect := func(fence int64, alike func(driver.Holder) bool) {
@@ -118,10 +118,10 @@ func (d *redlock) holders(seen []driver.Holder) []driver.Holder {
 		}
 	}
 	look := func(a, b driver.Holder) bool { return a.Holder == b.Holder && a.Shared == b.Shared }
-	all := slices.SortedFunc(slices.Values(seen), func(a, b driver.Holder) int { return cmp.Compare(a.Fence, b.Fence) })
-	for _, h := range all {
+	for _, h := range seen {
 		collect(h.Fence, func(o driver.Holder) bool { return look(o, h) && o.Fence <= h.Fence && h.Fence <= o.LastFence })
 	}
+	all := slices.SortedFunc(slices.Values(seen), func(a, b driver.Holder) int { return cmp.Compare(a.Fence, b.Fence) })
 	for i := len(all) - 1; i >= 0; i-- {
 		collect(all[i].Fence, func(o driver.Holder) bool { return look(o, all[i]) })
 	}

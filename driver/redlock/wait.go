@@ -85,6 +85,9 @@ func (d *redlock) pushed(b *ballot, n *node, term int, g driver.Grant) {
 		b.mu.Unlock()
 	}
 	d.elect(b, g.HolderTag)
+	if g, l, ok := b.stray(n); ok {
+		d.one(d.life, d.limit(b.req.TTL), n, func(ctx context.Context) { d.raise(ctx, b, n, l, g) })
+	}
 }
 
 // elect tells the client if it has won by now, and else keeps the minority for a while.
