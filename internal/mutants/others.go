@@ -41,16 +41,16 @@ var redlockMutants = []mutant{
 	},
 	{
 		name: "redlock-told-fence-goes-back",
-		bug:  "The answer of one node more makes the fence smaller that was told.",
+		bug:  "The fence that was told is forgotten when one node more answers.",
 		file: "driver/redlock/ballot.go",
-		old:  "fence := max(v.fence, b.fence)", new: "fence := v.fence",
+		old:  "ok { // it was told", new: "ok && false {",
 		tests: []tests{{unit, rlk, "TestFenceThatWasToldDoesNotGoBack"}},
 	},
 	{
 		name: "redlock-second-trip-for-each-fence",
 		bug:  "Nodes reserve one fence each, so no two have one in common.",
 		file: "driver/redlock/ballot.go",
-		old:  "r.Fences = max(r.Fences, reserve)", new: "_ = reserve",
+		old:  "r.Fences = max(r.Fences, n.reserve())", new: "_ = reserve",
 		tests: []tests{{unit, rlk, "TestNodesReachedAtDifferentTimesHaveAFenceInCommon"}},
 	},
 	{
@@ -138,11 +138,11 @@ var redlockMutants = []mutant{
 		tests: []tests{{unit, rlk, "TestInspectShowsTheFenceThatWasTold"}},
 	},
 	{
-		name: "redlock-inspects-by-the-smallest",
-		bug:  "Inspect shows the smallest fence that a majority has.",
-		file: "driver/redlock/native.go",
-		old:  "for _, h := range seen {",
-		new:  "for _, h := range slices.SortedFunc(slices.Values(seen), func(a, b driver.Holder) int { return cmp.Compare(a.Fence, b.Fence) }) {",
+		name:  "redlock-inspects-by-the-smallest",
+		bug:   "Inspect shows the smallest fence that a majority has.",
+		file:  "driver/redlock/native.go",
+		old:   "for _, h := range seen {",
+		new:   "for _, h := range slices.SortedFunc(slices.Values(seen), func(a, b driver.Holder) int { return cmp.Compare(a.Fence, b.Fence) }) {",
 		tests: []tests{{unit, rlk, "TestInspectShowsTheFenceThatWasTold"}},
 	},
 	{
