@@ -27,6 +27,7 @@ type ballot struct {
 	fence int64                // that was told, 0 for none; no later answer tells a smaller one
 	told  int64                // how many fences were told, from that one on
 	over  bool                 // given up: nothing is counted or told any more
+	queue bool                 // a node has had it wait: others want the lock
 
 	// What is to become of a minority, see wait.go.
 	timer  *time.Timer // gives it back; nil if there is none
@@ -177,6 +178,7 @@ func (b *ballot) note(n *node, term int, ask uint64, g driver.Grant, age age, er
 	case ask > v.ask: // else it was granted after that ask was handled, and we have heard
 		v.held, v.queued, v.full = false, g.Status == driver.Queued, g.Status == driver.Full
 		v.after, v.tag = g.RetryAfter, g.HolderTag
+		b.queue = b.queue || v.queued
 	}
 }
 

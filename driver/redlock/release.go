@@ -13,11 +13,20 @@ import (
 // Release implements [driver.Driver]. It releases on every node, and waits for the first and as
 // many others as make a majority. The release goes on in the background on the rest, and on a
 // node that does not answer in time.
+//
+// A token that had to wait is released on all nodes first. The wrong version leaves some behind
+// there, too: the next ask of the process then comes later to these nodes, behind asks of others
+// that it precedes elsewhere. Waiters with other places at each node split the votes of every
+// release, and a crowd that needs all the nodes that are left is served once a second.
 func (d *redlock) Release(ctx context.Context, l driver.Lease) error {
 	if err := ctx.Err(); err != nil {
 		return redisscript.Classify(err)
 	}
-	errs := d.releaseOn(ctx, d.forget(l.Token), l, d.nodes, func(errs []error) bool {
+	b := d.forget(l.Token)
+	errs := d.releaseOn(ctx, b, l, d.nodes, func(errs []error) bool {
+		if b.waited() {
+			return false
+		}
 		had := 0
 		for _, err := range errs {
 			if err == nil {
@@ -85,6 +94,16 @@ func (d *redlock) releaseOn(ctx context.Context, b *ballot, l driver.Lease, node
 	mu.Lock()
 	defer mu.Unlock()
 	return slices.Clone(errs)
+}
+
+// waited reports whether the token had to wait.
+func (b *ballot) waited() bool {
+	if b == nil {
+		return false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.queue
 }
 
 // unsettled reports whether an ask of the token may still reach the node.

@@ -64,3 +64,29 @@ func TestAskComesAfterTheReleaseThatWasLeftBehind(t *testing.T) {
 		require.False(t, taken(t, stores[2]))
 	})
 }
+
+// Where others wait, the next ask has to come to all nodes at the same time, or it has another
+// place at each of them.
+func TestReleaseOfATokenThatWaitedWaitsForAllNodes(t *testing.T) {
+	onLinks(t, func(t *testing.T, stores []driver.Driver, dial func() ([]*link, driver.Driver)) {
+		links, d := dial()
+		for _, s := range stores {
+			_, err := s.Acquire(t.Context(), request("before"))
+			require.NoError(t, err)
+		}
+		r, news := request("token"), make(chan driver.Grant, 1)
+		r.Wait, r.Wake = true, func(g driver.Grant) { news <- g }
+		g, err := d.Acquire(t.Context(), r)
+		require.NoError(t, err)
+		require.Equal(t, driver.Queued, g.Status)
+		for _, s := range stores {
+			require.NoError(t, s.Release(t.Context(), lease("before")))
+		}
+		require.Equal(t, driver.Granted, (<-news).Status)
+		synctest.Wait()
+		links[2].keepsGifts.Store(true)
+		time.AfterFunc(10*time.Millisecond, func() { links[2].deliver() })
+		require.NoError(t, d.Release(t.Context(), lease("token")))
+		require.False(t, taken(t, stores[2]))
+	})
+}
