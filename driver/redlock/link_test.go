@@ -25,6 +25,7 @@ type link struct {
 	keepsAsks, keepsGifts atomic.Bool // asks and releases stay on their way, until deliver
 	delivers              atomic.Bool // a renewal is followed by deliver, and answered then
 	raises                atomic.Int32
+	time                  atomic.Int64 // that the last ask or release had for its answer
 
 	mu   sync.Mutex
 	kept []func()
@@ -80,6 +81,9 @@ func (l *link) Downgrade(ctx context.Context, lease driver.Lease, weight int64) 
 func carry[T any](ctx context.Context, l *link, keeps *atomic.Bool, do func(context.Context) (T, error)) (none T, _ error) {
 	if l.cut.Load() {
 		return none, errDial
+	}
+	if until, ok := ctx.Deadline(); ok {
+		l.time.Store(int64(time.Until(until)))
 	}
 	if !keeps.Load() {
 		return do(ctx)

@@ -24,22 +24,24 @@ type lockID struct {
 // its own token, so that the node has to keep a tombstone, or an ask the release before it,
 // so that it waits in the queue of a lock that is free.
 type round struct {
-	lock lockID
-	ctx  context.Context // of the calls; it ends when their limit has passed, or with the driver
-	end  context.CancelFunc
-	stop func() bool   // of overdue
-	done chan struct{} // gets one for each call that has ended; has room for all
+	lock  lockID
+	calls context.Context // what the contexts of calls are made of; it ends with the driver
+	ctx   context.Context // of calls that need not wait; it ends when the limit has passed
+	end   context.CancelFunc
+	stop  func() bool   // of overdue
+	done  chan struct{} // gets one for each call that has ended; has room for all
 
 	mu    sync.Mutex
 	under []*call // those that have not ended
-	late  bool    // the limit has passed
+	over  bool    // the limit has passed
 }
 
 // call is the call to one node.
 type call struct {
 	*node
 	before []chan struct{} // calls that were left behind before
-	over   chan struct{}   // closed when it has ended, or is late; nil unless it was left behind
+	over   chan struct{}   // closed when it has ended, or its round is over; nil unless it was left behind
+	late   bool            // the node has had its time
 }
 
 // round begins a round. The context of its calls ends after limit, but they may well not: only
@@ -50,20 +52,50 @@ func (d *redlock) round(ctx context.Context, lock lockID, limit time.Duration, n
 		n.pending.Add(1)
 		r.under[i] = &call{node: n, before: n.leftBehind(lock)}
 	}
-	r.ctx, r.end = context.WithTimeout(leasectx.Merged(d.life, ctx), limit)
+	r.calls = leasectx.Merged(d.life, ctx)
+	r.ctx, r.end = context.WithTimeout(r.calls, limit)
 	r.stop = context.AfterFunc(r.ctx, r.overdue)
 	return r
 }
 
-// overdue notes that calls that have not ended are late. Nobody waits for them any more.
+// overdue notes that calls that have not ended are late, but for those that had to wait. Nobody
+// waits for any of them any more.
 func (r *round) overdue() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.late = true
+	r.over = true
 	for _, c := range r.under {
-		c.stuck.Add(1)
+		if len(c.before) == 0 {
+			c.late = true
+			c.stuck.Add(1)
+		}
 		c.pass(r.lock)
 	}
+}
+
+// do makes a call. A node has the whole limit for its answer, however long the call has waited for
+// those before it. The wrong version counts from the beginning of the round: on a slow machine
+// one call has used up the time of the next, so that waiters take nodes for silent, and
+// do not know any more what became of their votes.
+func (r *round) do(c *call, limit time.Duration, f func(context.Context, *node)) {
+	defer r.ended(c)
+	if len(c.before) == 0 {
+		f(r.ctx, c.node)
+		return
+	}
+	c.wait()
+	ctx, end := context.WithTimeout(r.calls, limit)
+	defer end()
+	stop := context.AfterFunc(ctx, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if slices.Contains(r.under, c) {
+			c.late = true
+			c.stuck.Add(1)
+		}
+	})
+	defer stop()
+	f(ctx, c.node)
 }
 
 // ended notes that a call has ended, or was not made.
@@ -71,7 +103,7 @@ func (r *round) ended(c *call) {
 	r.mu.Lock()
 	i := slices.Index(r.under, c)
 	r.under = slices.Delete(r.under, i, i+1)
-	if r.late {
+	if c.late {
 		c.stuck.Add(-1)
 	}
 	c.pass(r.lock)
@@ -89,7 +121,7 @@ func (r *round) ended(c *call) {
 func (r *round) leave() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.late || r.lock == (lockID{}) {
+	if r.over || r.lock == (lockID{}) {
 		return
 	}
 	for _, c := range r.under {
@@ -166,9 +198,7 @@ func (d *redlock) each(ctx context.Context, lock lockID, limit time.Duration, no
 	defer r.leave()
 	for _, c := range slices.Clone(r.under) {
 		begun := d.background(func() {
-			c.wait()
-			f(r.ctx, c.node)
-			r.ended(c)
+			r.do(c, limit, f)
 		})
 		if !begun {
 			r.ended(c)

@@ -90,3 +90,22 @@ func TestReleaseOfATokenThatWaitedWaitsForAllNodes(t *testing.T) {
 		require.False(t, taken(t, stores[2]))
 	})
 }
+
+// A call that has waited for the one before it would else be late, though the node is not.
+func TestCallThatHadToWaitHasItsWholeTimeout(t *testing.T) {
+	onLinks(t, func(t *testing.T, stores []driver.Driver, dial func() ([]*link, driver.Driver)) {
+		links, d := dial()
+		_, err := d.Acquire(t.Context(), request("before"))
+		require.NoError(t, err)
+		synctest.Wait()
+		links[2].keepsGifts.Store(true)
+		require.NoError(t, d.Release(t.Context(), lease("before")))
+		time.AfterFunc(40*time.Millisecond, func() { links[2].deliver() })
+		g, err := d.Acquire(t.Context(), request("after"))
+		require.NoError(t, err)
+		require.Equal(t, driver.Granted, g.Status)
+		time.Sleep(45 * time.Millisecond)
+		require.Equal(t, links[1].time.Load(), links[2].time.Load())
+		require.True(t, taken(t, stores[2]))
+	})
+}

@@ -103,10 +103,24 @@ var redlockMutants = []mutant{
 		tests: []tests{{unit, rlk, "TestCloseWaitsForReleasesThatWereLeftBehind"}},
 	},
 	{
+		name: "redlock-wait-takes-the-time",
+		bug:  "A call that waited for the one before it has only the rest of its timeout.",
+		file: "driver/redlock/round.go",
+		old:  "f(ctx, c.node)", new: "f(r.ctx, c.node)",
+		tests: []tests{{unit, rlk, "TestCallThatHadToWaitHasItsWholeTimeout"}},
+	},
+	{
+		name: "redlock-release-leaves-waiters-apart",
+		bug:  "Release of a token that had to wait leaves nodes behind, so the next ask has another place there.",
+		file: "driver/redlock/release.go",
+		old:  "if b.waited() {", new: "if false {",
+		tests: []tests{{unit, rlk, "TestReleaseOfATokenThatWaitedWaitsForAllNodes"}},
+	},
+	{
 		name: "redlock-ask-overtakes-release",
 		bug:  "An ask overtakes a release that its caller has not waited for, so a free node does not vote.",
 		file: "driver/redlock/round.go",
-		old:  "\t\t\tc.wait()\n", new: "",
+		old:  "\tc.wait()\n", new: "",
 		tests: []tests{{unit, rlk, "TestAskComesAfterTheReleaseThatWasLeftBehind"}},
 	},
 	{
