@@ -207,7 +207,7 @@ type tally struct {
 
 // tally counts the votes that are good now. The nodes still grant them, as their asks are
 // young enough, and the nodes have not forgotten earlier votes. The votes rest on the ask
-// since or a later one. The caller holds mu.
+// since or a later one. Their fence is chosen as confirm says. The caller holds mu.
 func (b *ballot) tally(since uint64) tally {
 	good := make([]*vote, 0, 8)
 	t := tally{fence: b.fence}

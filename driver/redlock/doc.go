@@ -120,7 +120,8 @@
 // the nodes have no fence in common. A hand-over to a waiter is a push, and then a round trip
 // if they have none; renewal and release are one round trip. Acquisition and release wait for
 // the first node, if it works, and as many others as make a majority. The next call on the lock
-// waits for what they have left behind, node by node.
+// waits for what they have left behind, node by node. They wait for all nodes that work if the
+// fence depends on them, or if the holder had to wait, so that waiters keep their order.
 //
 // One server, with its data on disk, is simpler, faster and, with the fence, as safe; when
 // it is down, that is an outage. A server with replicas can lose a grant in a failover.

@@ -46,17 +46,17 @@ func (n *node) reserve() int64 {
 // have it, too. The wrong version hands out the numbers of one vote: the next majority can
 // do without that node, and begins with a smaller one.
 //
-// Which of the numbers that a majority has reserved is of no matter to that. But whoever looks
-// later has to find the one that was told: Inspect, or another token of the owner, whose fence
-// a resource would refuse if it were smaller. So there is one rule for all. It is
-// the first number of the first node, in the order of New, whose first number a majority has.
-// The grant is told as soon as that can be no other: that is when the first node and so many
-// more as make a majority have its number. The wrong versions choose the smallest number
-// that a majority has, which the last vote may change; or wait for the last vote.
+// All this holds for every number that a majority has reserved. But whoever looks later has to find
+// the one that was told: Inspect, and another token of the owner, which the resource would refuse
+// with a smaller one. So all go by one rule: the fence is the first number of the first node, in
+// the order of New, whose first number a majority has. It is told as soon as no further
+// vote can change it, mostly when the first node and as many others as make a majority have
+// voted. The wrong version takes the smallest number that a majority has, which any further vote
+// may change.
 //
-// If it was told before an earlier node voted, as that was slow, or pushed its vote last, then
-// this late vote may say something else. It is raised out of the way, see stray. No
-// vote that the told number rests on is ever changed.
+// A node that was slow, or pushed its vote last, may vote when the fence has been told without it,
+// and change what the rule leads to. Then this vote is raised out of the way, see stray. Votes
+// that the told fence rests on are left as they are.
 //
 // The fence need not be on the nodes that did not vote. A node that loses its memory is left
 // out until its clock, from which its next fences begin, is beyond the fences it has lost.
@@ -115,11 +115,11 @@ func (b *ballot) claim(round int) (g driver.Grant, l driver.Lease, behind []*nod
 	return g, b.lease(), behind, false
 }
 
-// stray returns the grant that a late vote has to be raised to, if the rule of confirm now leads to
-// another fence than the one that was told. That is due to this vote, which has the first number
-// of an earlier one in its range, or begins with a number that others have. A smaller number is
-// raised to the told one, a larger one beyond all that the others have. In both cases nobody
-// finds a majority for any but the told one.
+// stray returns the grant that a late vote has to be raised to, if the rule of confirm leads to
+// another fence with it than the one that was told. Then either the vote has in its range the
+// first number of another node, or others have its own. If it begins below the told fence it is
+// raised to that, else beyond all numbers of the others. With three nodes, the rule leads to
+// the told fence then. With more, several votes that come late can lead to another.
 func (b *ballot) stray(n *node) (g driver.Grant, l driver.Lease, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
