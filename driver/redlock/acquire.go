@@ -12,7 +12,7 @@ import (
 )
 
 // Acquire implements [driver.Driver]. It asks all nodes at the same time. It has the lock
-// if a majority grants it while there is validity left: TTL - elapsed - drift > 0.
+// as soon as a majority grants it while there is validity left: TTL - elapsed - drift > 0.
 //
 // Without a majority, a request that does not wait gives everything back, on every node. A
 // request that waits stays in the queues of the nodes, and keeps its votes for a little
@@ -26,7 +26,8 @@ func (d *redlock) Acquire(ctx context.Context, r *driver.Request) (driver.Grant,
 	}
 	b := d.ballot(r)
 	b.open()
-	d.each(ctx, d.limit(r.TTL), d.nodes, func(ctx context.Context, n *node) { d.ask(ctx, b, n, r.Ask) }, b.decided(r.Ask))
+	ask := r.Ask // the caller may change the request once we return
+	d.each(ctx, b.lock(), d.limit(r.TTL), d.nodes, func(ctx context.Context, n *node) { d.ask(ctx, b, n, ask) }, b.decided(r.Ask))
 	if g, ok := d.confirm(ctx, b); ok {
 		return g, nil
 	}
@@ -43,7 +44,7 @@ func (d *redlock) ask(ctx context.Context, b *ballot, n *node, ask uint64) {
 		return
 	}
 	var age age
-	g, err := call(ctx, d, n, d.limit(r.TTL), func(ctx context.Context) (driver.Grant, error) {
+	g, err := send(ctx, n, func(ctx context.Context) (driver.Grant, error) {
 		g, err := n.Acquire(ctx, r)
 		if err == nil {
 			age = d.age(ctx, n) // a node is watched from its first answer on, whatever that is
@@ -51,6 +52,9 @@ func (d *redlock) ask(ctx context.Context, b *ballot, n *node, ask uint64) {
 		return g, err
 	})
 	b.note(n, term, r.Ask, g, age, err)
+	if g, l, ok := b.stray(n); ok {
+		d.raise(ctx, b, n, l, g)
+	}
 }
 
 // lost answers a request that did not get a majority.

@@ -25,7 +25,9 @@ type ballot struct {
 	votes []vote               // of the nodes
 	won   bool                 // a majority is ours, and agrees on a fence
 	fence int64                // that was told, 0 for none; no later answer tells a smaller one
+	told  int64                // how many fences were told, from that one on
 	over  bool                 // given up: nothing is counted or told any more
+	queue bool                 // a node has had it wait: others want the lock
 
 	// What is to become of a minority, see wait.go.
 	timer  *time.Timer // gives it back; nil if there is none
@@ -36,6 +38,7 @@ type ballot struct {
 // vote is what one node has said.
 type vote struct {
 	held   bool
+	late   bool   // it came in when a fence had been told
 	ask    uint64 // that it rests on
 	fence  int64  // the first that the lease has on the node
 	fences int64  // how many it has there, from that one on
@@ -102,6 +105,9 @@ func (b *ballot) close() {
 	}
 }
 
+// lock is what the ballot is about.
+func (b *ballot) lock() lockID { return lockID{b.req.Kind, b.req.Name} }
+
 // open begins a round: nobody has answered yet. Nodes at which we queue again need not.
 func (b *ballot) open() {
 	b.mu.Lock()
@@ -142,7 +148,7 @@ func (b *ballot) begin(n *node, ask uint64) (*driver.Request, int, bool) {
 	r := b.req
 	r.Ask = ask
 	if b.d.fenced && r.Owner == "" { // tokens of an owner have one number together
-		r.Fences = max(r.Fences, reserve)
+		r.Fences = max(r.Fences, n.reserve())
 	}
 	if r.Wake != nil {
 		term := v.term
@@ -172,6 +178,7 @@ func (b *ballot) note(n *node, term int, ask uint64, g driver.Grant, age age, er
 	case ask > v.ask: // else it was granted after that ask was handled, and we have heard
 		v.held, v.queued, v.full = false, g.Status == driver.Queued, g.Status == driver.Full
 		v.after, v.tag = g.RetryAfter, g.HolderTag
+		b.queue = b.queue || v.queued
 	}
 }
 
@@ -180,6 +187,7 @@ func (b *ballot) count(v *vote, g driver.Grant, age age) {
 	if v.held && g.Ask < v.ask {
 		return // late
 	}
+	v.late = b.won && (v.late || !v.held)
 	v.held, v.queued, v.full, v.err = true, false, false, nil
 	v.ask, v.fence, v.fences, v.age = g.Ask, g.Fence, max(g.Fences, 1), age
 	if !b.d.fenced {
@@ -191,6 +199,7 @@ func (b *ballot) count(v *vote, g driver.Grant, age age) {
 type tally struct {
 	votes  int    // those that count
 	agreed bool   // that a majority has reserved one fence
+	firm   bool   // and no vote that may come in soon would make it another one
 	fence  int64  // that one, else the largest of those that votes begin with
 	fences int64  // how many all have that have this one, from it on
 	ask    uint64 // the oldest that a majority with this fence rests on
@@ -198,7 +207,7 @@ type tally struct {
 
 // tally counts the votes that are good now. The nodes still grant them, as their asks are
 // young enough, and the nodes have not forgotten earlier votes. The votes rest on the ask
-// since or a later one. The caller holds mu.
+// since or a later one. Their fence is chosen as confirm says. The caller holds mu.
 func (b *ballot) tally(since uint64) tally {
 	good := make([]*vote, 0, 8)
 	t := tally{fence: b.fence}
@@ -216,11 +225,16 @@ func (b *ballot) tally(since uint64) tally {
 	}
 	t.votes = b.d.enough(len(good), claims)
 	slices.SortFunc(good, func(x, y *vote) int { return cmp.Compare(y.ask, x.ask) })
-	for _, v := range good {
-		fence := max(v.fence, b.fence)
-		if ask, ok := b.d.reserved(good, fence); ok && (!t.agreed || fence < t.fence) {
-			t.agreed, t.fence, t.ask = true, fence, ask
+	if ask, ok := b.d.reserved(good, b.fence); ok { // it was told
+		t.agreed, t.firm, t.fence, t.ask = true, b.votes[0].err != errUnheard, b.fence, ask
+	}
+	firm := true
+	for i := 0; i < len(b.votes) && !t.agreed; i++ {
+		v := &b.votes[i]
+		if ask, ok := b.d.reserved(good, v.fence); ok && v.held && v.fence > b.fence {
+			t.agreed, t.firm, t.fence, t.ask = true, firm, v.fence, ask
 		}
+		firm = firm && !v.held && v.err != errUnheard
 	}
 	t.fences = max(b.req.Fences, 1)
 	for _, v := range good {
@@ -262,12 +276,14 @@ func (b *ballot) good(v *vote) bool {
 	return v.held && !v.giving && !v.spoiled && known && now.Before(at.Add(ttl-margin(ttl))) && v.age.doubt() == nil
 }
 
-// decided is enough for an ask: the ballot is won, or cannot be won any more.
+// decided is enough for an ask: the ballot is won, or cannot be won any more. The first node is
+// waited for if it can be expected to answer: its fence and its queue are those that count, see
+// confirm and wait.go.
 func (b *ballot) decided(ask uint64) func(missing, silent int) bool {
 	return func(missing, silent int) bool {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		if missing == silent && b.tally(ask).agreed {
+		if t := b.tally(ask); t.agreed && (t.firm || missing == silent) {
 			return true
 		}
 		// Nodes have fences of their own. If all that will answer have done so, the largest
@@ -279,12 +295,15 @@ func (b *ballot) decided(ask uint64) func(missing, silent int) bool {
 
 // win is the grant that follows from a tally. The caller holds mu.
 func (b *ballot) win(t tally) driver.Grant {
+	if !b.won || b.fence != t.fence { // else other votes have come in since, with fewer or more
+		b.told = t.fences
+	}
 	b.won, b.fence = true, t.fence
 	if b.timer != nil {
 		b.timer.Stop() // what it would give back is no minority any more
 		b.timer = nil
 	}
-	return driver.Grant{Status: driver.Granted, Ask: t.ask, Fence: t.fence, Fences: t.fences}
+	return driver.Grant{Status: driver.Granted, Ask: t.ask, Fence: t.fence, Fences: b.told}
 }
 
 // tell passes news on. Its order with a release is that of mu: none comes later.

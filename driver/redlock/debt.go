@@ -47,7 +47,9 @@ func (n *node) owes(token string) bool {
 func (d *redlock) pay(n *node) {
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		for l, ok := n.due(); ok; l, ok = n.due() {
-			if !answered(d.release(d.life, n, l)) {
+			var err error
+			d.one(d.life, d.limit(l.TTL), n, func(ctx context.Context) { err = n.release(ctx, l) })
+			if !answered(err) {
 				break // nor will it answer the others
 			}
 			n.paid(l.Token)
@@ -87,8 +89,8 @@ func (n *node) paid(token string) {
 }
 
 // release releases a token on one node.
-func (d *redlock) release(ctx context.Context, n *node, l driver.Lease) error {
-	_, err := call(ctx, d, n, d.limit(l.TTL), func(ctx context.Context) (any, error) { return nil, n.Release(ctx, l) })
+func (n *node) release(ctx context.Context, l driver.Lease) error {
+	_, err := send(ctx, n, func(ctx context.Context) (any, error) { return nil, n.Release(ctx, l) })
 	return err
 }
 

@@ -12,7 +12,7 @@
 // # Algorithm
 //
 // An acquisition asks all nodes at the same time, each with a timeout that is small against
-// the TTL ([WithTimeout]). It has the lock if a majority grants it, and if there is
+// the TTL ([WithTimeout]). It has the lock as soon as a majority grants it, and if there is
 // validity left. Validity is the TTL, less the age of the oldest ask among these votes,
 // less a margin for drift (TTL/100 + 2 ms). Otherwise the acquisition gives back what it
 // has on every node, including nodes that did not answer, in the background if need be. An
@@ -40,9 +40,14 @@
 // have the same majority. Readers that hold at the same time have different fences, but in no
 // particular order. Nodes without fences (setnx) make a lock without fences.
 //
+// Of the numbers in common, the fence is the first number of the first node, if a majority has it,
+// else that of the next. Inspect goes by the same rule. A node that votes when the fence has been
+// told is moved to it, or out of its way.
+//
 // Fences of redisdriver are the time of the server's clock in µs, and a range is the last
-// millisecond at most. So there is no second request as long as the clocks of a majority
-// differ by less than that, unless nobody has used the lock for a minute.
+// millisecond at most, on the first node a quarter of it. So there is no second request as long
+// as the clocks of a majority differ by less than that, unless nobody has used the lock for a
+// minute.
 //
 // If nodes have failed meanwhile, a token can get a larger fence than before. That happens
 // when another process repeats it, or another token of its owner joins it.
@@ -111,10 +116,12 @@
 //
 // # Cost, and when to use it
 //
-// An acquisition is one request to each node, in parallel. That is one round trip to the
-// slowest node that works, or two if the nodes have no fence in common. A hand-over to a
-// waiter is a push, and then a round trip if they have none; renewal and release are one
-// round trip.
+// An acquisition is one request to each node, in parallel. That is one round trip, or two if
+// the nodes have no fence in common. A hand-over to a waiter is a push, and then a round trip
+// if they have none; renewal and release are one round trip. Acquisition and release wait for
+// the first node, if it works, and as many others as make a majority. The next call on the lock
+// waits for what they have left behind, node by node. They wait for all nodes that work if the
+// fence depends on them, or if the holder had to wait, so that waiters keep their order.
 //
 // One server, with its data on disk, is simpler, faster and, with the fence, as safe; when
 // it is down, that is an outage. A server with replicas can lose a grant in a failover.

@@ -15,7 +15,17 @@ const rounds = 8
 // Those of redisdriver are the last so many µs of its server's clock, as far as they lie
 // beyond the last that was given. So the ranges meet if the servers' clocks, and the times when
 // the asks come to them, differ by no more than that, nor than the time since the last grant.
+//
+// The first node is asked for fewer. So its first number is mostly in the midst of what the others
+// reserve, and they all have it, see confirm.
 const reserve = 1024
+
+func (n *node) reserve() int64 {
+	if n.i == 0 {
+		return reserve / 4
+	}
+	return reserve
+}
 
 // confirm makes the nodes that voted agree on a fence, if they are a majority, and returns
 // the grant that rests on it.
@@ -36,8 +46,17 @@ const reserve = 1024
 // have it, too. The wrong version hands out the numbers of one vote: the next majority can
 // do without that node, and begins with a smaller one.
 //
-// More answers can bring a smaller number that a majority has. It is as good, but not once a
-// larger one was told: the resource that has seen that one would refuse the holder.
+// All this holds for every number that a majority has reserved. But whoever looks later has to find
+// the one that was told: Inspect, and another token of the owner, which the resource would refuse
+// with a smaller one. So all go by one rule: the fence is the first number of the first node, in
+// the order of New, whose first number a majority has. It is told as soon as no further
+// vote can change it, mostly when the first node and as many others as make a majority have
+// voted. The wrong version takes the smallest number that a majority has, which any further vote
+// may change.
+//
+// A node that was slow, or pushed its vote last, may vote when the fence has been told without it,
+// and change what the rule leads to. Then this vote is raised out of the way, see stray. Votes
+// that the told fence rests on are left as they are.
 //
 // The fence need not be on the nodes that did not vote. A node that loses its memory is left
 // out until its clock, from which its next fences begin, is beyond the fences it has lost.
@@ -57,7 +76,7 @@ func (d *redlock) confirm(ctx context.Context, b *ballot) (driver.Grant, bool) {
 		if ok || len(behind) == 0 {
 			return g, ok
 		}
-		d.each(ctx, d.limit(lease.TTL), behind, func(ctx context.Context, n *node) { d.raise(ctx, b, n, lease, g) },
+		d.each(ctx, b.lock(), d.limit(lease.TTL), behind, func(ctx context.Context, n *node) { d.raise(ctx, b, n, lease, g) },
 			func(missing, _ int) bool { return missing == 0 || b.result().agreed })
 		if ctx.Err() != nil {
 			break
@@ -96,6 +115,47 @@ func (b *ballot) claim(round int) (g driver.Grant, l driver.Lease, behind []*nod
 	return g, b.lease(), behind, false
 }
 
+// stray returns the grant that a late vote has to be raised to, if the rule of confirm leads to
+// another fence with it than the one that was told. Then either the vote has in its range the
+// first number of another node, or others have its own. If it begins below the told fence it is
+// raised to that, else beyond all numbers of the others. With three nodes, the rule leads to
+// the told fence then. With more, several votes that come late can lead to another.
+func (b *ballot) stray(n *node) (g driver.Grant, l driver.Lease, ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	v := &b.votes[n.i]
+	late := v.late
+	v.late = false
+	if !late || !v.held || b.over || !b.won || !b.d.fenced || v.fence == b.fence || b.shown() == b.fence {
+		return g, l, false
+	}
+	g = driver.Grant{Fence: b.fence, Fences: b.told}
+	if v.fence > b.fence {
+		for i := range b.votes {
+			if o := &b.votes[i]; o.held && o != v {
+				g.Fence = max(g.Fence, o.fence+o.fences)
+			}
+		}
+	}
+	return g, b.lease(), true
+}
+
+// shown is the fence that the nodes show to others, 0 for none. The caller holds mu.
+func (b *ballot) shown() int64 {
+	for i := range b.votes {
+		have := 0
+		for j := range b.votes {
+			if b.votes[j].held && b.votes[j].has(b.votes[i].fence) {
+				have++
+			}
+		}
+		if b.votes[i].held && have >= b.d.majority() {
+			return b.votes[i].fence
+		}
+	}
+	return 0
+}
+
 // lease is what the ballot is for. The caller holds mu, or nobody else has the ballot.
 func (b *ballot) lease() driver.Lease {
 	return driver.Lease{Kind: b.req.Kind, Name: b.req.Name, Token: b.req.Token, TTL: b.req.TTL, Owner: b.req.Owner}
@@ -106,7 +166,7 @@ func (d *redlock) raise(ctx context.Context, b *ballot, n *node, l driver.Lease,
 	b.mu.Lock()
 	term := b.votes[n.i].term
 	b.mu.Unlock()
-	fence, err := call(ctx, d, n, d.limit(l.TTL), func(ctx context.Context) (int64, error) {
+	fence, err := send(ctx, n, func(ctx context.Context) (int64, error) {
 		return n.raise.RaiseFence(ctx, l, g.Fence, g.Fences)
 	})
 	b.mu.Lock()

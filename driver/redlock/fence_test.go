@@ -2,9 +2,12 @@ package redlock_test
 
 import (
 	"context"
+	"fmt"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -80,7 +83,7 @@ func (shared) Close() error            { return nil }
 // ranged is a node that grants the numbers from first to last.
 type ranged struct {
 	driver.Driver
-	cut bool
+	cut atomic.Bool
 
 	mu          sync.Mutex
 	first, last int64
@@ -90,7 +93,7 @@ type ranged struct {
 func (n *ranged) Unwrap() driver.Driver { return n.Driver }
 
 func (n *ranged) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, error) {
-	if n.cut {
+	if n.cut.Load() {
 		return driver.Grant{}, errDial
 	}
 	n.mu.Lock()
@@ -137,7 +140,7 @@ func TestFenceIsOneThatAMajorityHasReserved(t *testing.T) {
 		fence, fences int64
 		written       bool // back to nodes that did not have it
 	}{
-		"all have it":              {[][2]int64{{10, 40}, {20, 50}, {15, 35}}, 15, 5, false},
+		"all have it":              {[][2]int64{{10, 40}, {20, 50}, {15, 35}}, 20, 5, false},
 		"two have it":              {[][2]int64{{10, 20}, {20, 50}, {60, 90}}, 20, 1, false},
 		"the last number of one":   {[][2]int64{{10, 15}, {15, 15}, {1, 2}}, 15, 1, false},
 		"one number each":          {[][2]int64{{7, 7}, {7, 7}, {9, 9}}, 7, 1, false},
@@ -175,15 +178,118 @@ func TestFenceIsOneThatAMajorityHasReserved(t *testing.T) {
 // smaller than the one that the first answer told.
 func TestFenceThatWasToldDoesNotGoBack(t *testing.T) {
 	nodes, d := overRanges(t, [2]int64{10, 20}, [2]int64{15, 25}, [2]int64{5, 30})
-	nodes[2].cut = true
+	nodes[2].cut.Store(true)
 	r := request("token")
 	first, err := d.Acquire(t.Context(), r)
 	require.NoError(t, err)
 	require.EqualValues(t, 15, first.Fence)
 
-	nodes[2].cut = false
+	nodes[2].cut.Store(false)
 	r.Ask++
 	again, err := d.Acquire(t.Context(), r)
 	require.NoError(t, err)
 	require.Equal(t, first.Fence, again.Fence)
+}
+
+// A node that answers later has fewer of the fences that the holder was told.
+func TestFencesThatWereToldAreToldAgain(t *testing.T) {
+	nodes, d := overRanges(t, [2]int64{10, 60}, [2]int64{10, 50}, [2]int64{10, 30})
+	nodes[2].cut.Store(true)
+	r := request("token")
+	r.Fences = 40
+	first, err := d.Acquire(t.Context(), r)
+	require.NoError(t, err)
+	require.EqualValues(t, 40, first.Fences)
+
+	nodes[2].cut.Store(false)
+	for range 3 {
+		r.Ask++
+		again, err := d.Acquire(t.Context(), r)
+		require.NoError(t, err)
+		require.Equal(t, [2]int64{first.Fence, first.Fences}, [2]int64{again.Fence, again.Fences})
+		require.NoError(t, d.Renew(t.Context(), []driver.Lease{lease("token")})[0]) // all have answered
+	}
+}
+
+// The votes of nodes come in any order, with ranges that meet or do not. The grant is told when
+// two are there, and whoever looks when the third has come as well must find its fence.
+func TestInspectShowsTheFenceThatWasTold(t *testing.T) {
+	onLinks(t, func(t *testing.T, stores []driver.Driver, dial func() ([]*link, driver.Driver)) {
+		links, d := dial()
+		rng := rand.New(rand.NewPCG(23, 2))
+		pause := func() { time.Sleep(time.Duration(rng.IntN(800)) * time.Microsecond) }
+		raises := func() (n int32) {
+			for _, l := range links {
+				n += l.raises.Load()
+			}
+			return n
+		}
+		hold := func(s driver.Driver, token string) {
+			r := request(token)
+			r.Fences = 1 + rng.Int64N(500) // so the next range begins somewhere else on each node
+			g, err := s.Acquire(t.Context(), r)
+			require.NoError(t, err)
+			require.Equal(t, driver.Granted, g.Status)
+		}
+		shows := func(i int, g driver.Grant, last int64) int64 {
+			synctest.Wait()
+			require.Equal(t, driver.Granted, g.Status)
+			info, err := d.(driver.Inspector).Inspect(t.Context(), driver.Mutex, "orders")
+			require.NoError(t, err)
+			require.Len(t, info.Holders, 1)
+			require.Equal(t, g.Fence, info.Holders[0].Fence, "round %d", i)
+			require.GreaterOrEqual(t, info.Holders[0].LastFence, g.Fence+g.Fences-1)
+			require.Greater(t, g.Fence, last)
+			return g.Fence + g.Fences - 1
+		}
+		var last int64
+		for i := range 100 {
+			order := rng.Perm(len(links))
+			asked := request(fmt.Sprint("asked-", i))
+			asked.Fences = 1 + rng.Int64N(40)
+			for _, s := range stores {
+				hold(s, asked.Token+"-before")
+				pause()
+				require.NoError(t, s.Release(t.Context(), lease(asked.Token+"-before")))
+			}
+			for _, l := range links {
+				l.keepsAsks.Store(true)
+			}
+			go func() {
+				for _, n := range order {
+					pause()
+					links[n].keepsAsks.Store(false)
+					links[n].deliver()
+				}
+			}()
+			before := raises()
+			g, err := d.Acquire(t.Context(), asked)
+			require.NoError(t, err)
+			common := raises() == before
+			time.Sleep(10 * time.Millisecond)
+			last = shows(i, g, last)
+			require.True(t, !common || raises() == before, "round %d: it was told too early", i)
+			require.NoError(t, d.Release(t.Context(), lease(asked.Token)))
+			synctest.Wait()
+
+			pushed := request(fmt.Sprint("pushed-", i))
+			news := make(chan driver.Grant, 1)
+			pushed.Fences, pushed.Wait, pushed.Wake = asked.Fences, true, func(g driver.Grant) { news <- g }
+			for _, s := range stores {
+				hold(s, pushed.Token+"-before")
+			}
+			g, err = d.Acquire(t.Context(), pushed)
+			require.NoError(t, err)
+			require.Equal(t, driver.Queued, g.Status)
+			for _, n := range order {
+				pause()
+				require.NoError(t, stores[n].Release(t.Context(), lease(pushed.Token+"-before")))
+			}
+			g = <-news
+			time.Sleep(10 * time.Millisecond)
+			last = shows(i, g, last)
+			require.NoError(t, d.Release(t.Context(), lease(pushed.Token)))
+			synctest.Wait()
+		}
+	})
 }

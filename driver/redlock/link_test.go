@@ -24,6 +24,8 @@ type link struct {
 	cut                   atomic.Bool // nothing can be dialed
 	keepsAsks, keepsGifts atomic.Bool // asks and releases stay on their way, until deliver
 	delivers              atomic.Bool // a renewal is followed by deliver, and answered then
+	raises                atomic.Int32
+	time                  atomic.Int64 // that the last ask or release had for its answer
 
 	mu   sync.Mutex
 	kept []func()
@@ -43,6 +45,12 @@ func (l *link) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, er
 func (l *link) Release(ctx context.Context, lease driver.Lease) error {
 	_, err := carry(ctx, l, &l.keepsGifts, func(ctx context.Context) (any, error) { return nil, l.Driver.Release(ctx, lease) })
 	return err
+}
+
+func (l *link) RaiseFence(ctx context.Context, lease driver.Lease, fence, fences int64) (int64, error) {
+	l.raises.Add(1)
+	r, _ := driver.As[driver.FenceRaiser](l.Driver)
+	return r.RaiseFence(ctx, lease, fence, fences)
 }
 
 func (l *link) Renew(ctx context.Context, leases []driver.Lease) []error {
@@ -73,6 +81,9 @@ func (l *link) Downgrade(ctx context.Context, lease driver.Lease, weight int64) 
 func carry[T any](ctx context.Context, l *link, keeps *atomic.Bool, do func(context.Context) (T, error)) (none T, _ error) {
 	if l.cut.Load() {
 		return none, errDial
+	}
+	if until, ok := ctx.Deadline(); ok {
+		l.time.Store(int64(time.Until(until)))
 	}
 	if !keeps.Load() {
 		return do(ctx)

@@ -28,14 +28,14 @@ func (n *node) able() bool {
 }
 
 // poll asks all nodes something, and returns the answers and the errors.
-func poll[T any](ctx context.Context, d *redlock, f func(context.Context, *node) (T, error)) ([]T, []error) {
+func poll[T any](ctx context.Context, d *redlock, lock lockID, f func(context.Context, *node) (T, error)) ([]T, []error) {
 	var mu sync.Mutex
 	answers, errs := make([]T, len(d.nodes)), make([]error, len(d.nodes))
 	for i := range errs {
 		errs[i] = errUnheard
 	}
-	d.each(ctx, d.timeout, d.nodes, func(ctx context.Context, n *node) {
-		answer, err := call(ctx, d, n, d.timeout, func(ctx context.Context) (T, error) { return f(ctx, n) })
+	d.each(ctx, lock, d.timeout, d.nodes, func(ctx context.Context, n *node) {
+		answer, err := send(ctx, n, func(ctx context.Context) (T, error) { return f(ctx, n) })
 		mu.Lock()
 		defer mu.Unlock()
 		answers[n.i], errs[n.i] = answer, err
@@ -47,7 +47,7 @@ func poll[T any](ctx context.Context, d *redlock, f func(context.Context, *node)
 
 // ForceRelease implements [driver.Forcer].
 func (d *native) ForceRelease(ctx context.Context, k driver.Kind, name string) error {
-	_, errs := poll(ctx, d.redlock, func(ctx context.Context, n *node) (any, error) {
+	_, errs := poll(ctx, d.redlock, lockID{k, name}, func(ctx context.Context, n *node) (any, error) {
 		f, _ := driver.As[driver.Forcer](n.Driver)
 		return nil, f.ForceRelease(ctx, k, name)
 	})
@@ -59,7 +59,7 @@ func (d *native) Downgrade(ctx context.Context, l driver.Lease, weight int64) er
 	if l.Kind != driver.RWMutex {
 		return redisscript.Unsupported("redlock", l.Kind)
 	}
-	_, errs := poll(ctx, d.redlock, func(ctx context.Context, n *node) (any, error) {
+	_, errs := poll(ctx, d.redlock, lockID{l.Kind, l.Name}, func(ctx context.Context, n *node) (any, error) {
 		g, _ := driver.As[driver.Downgrader](n.Driver)
 		return nil, d.vouched(n, []driver.Lease{l}, func() []error { return []error{g.Downgrade(ctx, l, weight)} })[0]
 	})
@@ -81,7 +81,7 @@ func (d *native) Inspect(ctx context.Context, k driver.Kind, name string) (drive
 	if k != driver.Mutex && k != driver.RWMutex {
 		return driver.Info{Name: name}, redisscript.Unsupported("redlock", k)
 	}
-	infos, errs := poll(ctx, d.redlock, func(ctx context.Context, n *node) (driver.Info, error) {
+	infos, errs := poll(ctx, d.redlock, lockID{k, name}, func(ctx context.Context, n *node) (driver.Info, error) {
 		i, _ := driver.As[driver.Inspector](n.Driver)
 		return i.Inspect(ctx, k, name)
 	})
@@ -105,9 +105,9 @@ func (d *native) Inspect(ctx context.Context, k driver.Kind, name string) (drive
 	return result, nil
 }
 
-// holders finds the tokens that hold the lock on a majority. They have a fence in common there,
-// the one that tally finds, or will in a moment. Until then only what they say of themselves
-// tells them apart.
+// holders finds the tokens that hold the lock on a majority. seen is in the order of the nodes.
+// They have a fence in common there, the one that confirm tells, or will in a moment. Until then
+// only what they say of themselves tells them apart.
 func (d *redlock) holders(seen []driver.Holder) []driver.Holder {
 	var found []driver.Holder
 	collect := func(fence int64, alike func(driver.Holder) bool) {
@@ -118,10 +118,10 @@ func (d *redlock) holders(seen []driver.Holder) []driver.Holder {
 		}
 	}
 	look := func(a, b driver.Holder) bool { return a.Holder == b.Holder && a.Shared == b.Shared }
-	all := slices.SortedFunc(slices.Values(seen), func(a, b driver.Holder) int { return cmp.Compare(a.Fence, b.Fence) })
-	for _, h := range all {
+	for _, h := range seen {
 		collect(h.Fence, func(o driver.Holder) bool { return look(o, h) && o.Fence <= h.Fence && h.Fence <= o.LastFence })
 	}
+	all := slices.SortedFunc(slices.Values(seen), func(a, b driver.Holder) int { return cmp.Compare(a.Fence, b.Fence) })
 	for i := len(all) - 1; i >= 0; i-- {
 		collect(all[i].Fence, func(o driver.Holder) bool { return look(o, all[i]) })
 	}

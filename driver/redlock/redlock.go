@@ -25,6 +25,7 @@ type redlock struct {
 	mu      sync.Mutex
 	closed  bool
 	ballots map[string]*ballot // by token
+	idle    []chan func()      // goroutines that wait for something to do
 }
 
 var (
@@ -155,15 +156,23 @@ func (d *redlock) OnReconnect(f func(reason string)) {
 	}
 }
 
-// Close implements [driver.Driver]. It ends what goes on in the background, including
-// releases that a node has not answered yet, and closes the nodes. A call that hangs on a
-// frozen server ends when its client's ReadTimeout has passed.
+// Close implements [driver.Driver]. It waits for calls that Acquire and Release have left behind,
+// until their timeout, ends what else goes on in the background, including releases that a node
+// has not answered yet, and closes the nodes. A call that hangs on a frozen server ends when its
+// client's ReadTimeout has passed.
 func (d *redlock) Close() error {
 	d.mu.Lock()
 	d.closed = true
 	ballots := d.ballots
 	d.ballots = map[string]*ballot{}
+	for _, next := range d.idle {
+		close(next)
+	}
+	d.idle = nil
 	d.mu.Unlock()
+	for _, n := range d.nodes {
+		n.drain()
+	}
 	d.die()
 	for _, b := range ballots {
 		b.close()
@@ -176,13 +185,43 @@ func (d *redlock) Close() error {
 	return errors.Join(errs...)
 }
 
-// background runs f unless the driver is closed.
+// maxIdle is how many goroutines of a driver wait for something to do.
+const maxIdle = 48
+
+// background runs f on another goroutine unless the driver is closed. Goroutines are kept: to
+// call a client, a new one first has to grow its stack several times, which costs as much as
+// the rest of the call.
 func (d *redlock) background(f func()) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
 		return false
 	}
-	d.wg.Go(f)
+	if last := len(d.idle) - 1; last >= 0 {
+		d.idle[last] <- f
+		d.idle = d.idle[:last]
+		return true
+	}
+	d.wg.Go(func() {
+		next := make(chan func(), 1)
+		for f := f; f != nil; f = <-next {
+			f()
+			if !d.rest(next) {
+				return
+			}
+		}
+	})
+	return true
+}
+
+// rest has a goroutine wait for something to do, which next will get, or nil at the end. It
+// reports false if the goroutine is not needed any more.
+func (d *redlock) rest(next chan func()) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed || len(d.idle) == maxIdle {
+		return false
+	}
+	d.idle = append(d.idle, next)
 	return true
 }

@@ -35,8 +35,8 @@ func (d *redlock) Renew(ctx context.Context, leases []driver.Lease) []error {
 
 	var mu sync.Mutex
 	answers := make([][]error, len(d.nodes))
-	d.each(ctx, limit, d.nodes, func(ctx context.Context, n *node) {
-		of, err := call(ctx, d, n, limit, func(ctx context.Context) ([]error, error) {
+	d.each(ctx, lockID{}, limit, d.nodes, func(ctx context.Context, n *node) {
+		of, err := send(ctx, n, func(ctx context.Context) ([]error, error) {
 			return d.vouched(n, batch, func() []error { return n.Renew(ctx, batch) }), nil
 		})
 		if err != nil {

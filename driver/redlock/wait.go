@@ -69,18 +69,25 @@ func (d *redlock) pushed(b *ballot, n *node, term int, g driver.Grant) {
 		ask, fresh := b.req.Ask, b.fresh()
 		b.mu.Unlock()
 		if fresh {
-			d.ask(d.life, b, n, ask)
+			d.one(d.life, d.limit(b.req.TTL), n, func(ctx context.Context) { d.ask(ctx, b, n, ask) })
 		}
 	} else {
-		age, err := call(d.life, d, n, d.limit(b.req.TTL), func(ctx context.Context) (age, error) { return d.age(ctx, n), nil })
-		age.err = errors.Join(age.err, err)
+		var known age
+		d.one(d.life, d.limit(b.req.TTL), n, func(ctx context.Context) {
+			var err error
+			known, err = send(ctx, n, func(ctx context.Context) (age, error) { return d.age(ctx, n), nil })
+			known.err = errors.Join(known.err, err)
+		})
 		b.mu.Lock()
 		if v := &b.votes[n.i]; v.term == term && !b.over {
-			b.count(v, g, age)
+			b.count(v, g, known)
 		}
 		b.mu.Unlock()
 	}
 	d.elect(b, g.HolderTag)
+	if g, l, ok := b.stray(n); ok {
+		d.one(d.life, d.limit(b.req.TTL), n, func(ctx context.Context) { d.raise(ctx, b, n, l, g) })
+	}
 }
 
 // elect tells the client if it has won by now, and else keeps the minority for a while.
@@ -90,7 +97,7 @@ func (d *redlock) elect(b *ballot, tag string) {
 	b.mu.Unlock()
 	g, ok := d.confirm(d.life, b)
 	if nodes, ask := b.absent(); !ok && len(nodes) > 0 {
-		d.each(d.life, d.limit(b.req.TTL), nodes, func(ctx context.Context, n *node) { d.ask(ctx, b, n, ask) }, all)
+		d.each(d.life, b.lock(), d.limit(b.req.TTL), nodes, func(ctx context.Context, n *node) { d.ask(ctx, b, n, ask) }, all)
 		g, ok = d.confirm(d.life, b)
 	}
 	if ok && !known {
@@ -181,7 +188,7 @@ func (d *redlock) yield(b *ballot) {
 		ask, again := b.req.Ask, n.i == b.gate() && b.fresh()
 		b.mu.Unlock()
 		if again {
-			d.ask(d.life, b, n, ask)
+			d.one(d.life, d.limit(b.req.TTL), n, func(ctx context.Context) { d.ask(ctx, b, n, ask) })
 		}
 	}
 	d.elect(b, "")
@@ -207,10 +214,10 @@ func (d *redlock) giveBack(ctx context.Context, b *ballot) []*node {
 	}
 	lease := b.lease()
 	b.mu.Unlock()
-	d.each(ctx, d.limit(lease.TTL), nodes, func(ctx context.Context, n *node) {
+	d.each(ctx, b.lock(), d.limit(lease.TTL), nodes, func(ctx context.Context, n *node) {
 		l := lease
 		l.Unsettled = b.unsettled(n)
-		err := d.release(ctx, n, l)
+		err := n.release(ctx, l)
 		executed := !errors.Is(err, driver.ErrNotExecuted)
 		if executed && !answered(err) {
 			d.owe(n, l)
