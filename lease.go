@@ -206,7 +206,7 @@ func (h *handle) do(ctx context.Context, w local.Want, f func(context.Context) e
 	}
 	defer func() {
 		var released, end error
-		if within.Err() != nil {
+		if err != nil && within.Err() != nil {
 			end = l.Err()
 		}
 		if hooks := l.client().hooks.Load(); hooks != nil {

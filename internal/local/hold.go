@@ -24,6 +24,7 @@ type Hold struct {
 	values    context.Context      // which its context has, and what is done for it
 	life      atomic.Pointer[life] // nil until there is need of its context; set under Lock.mu
 	anonymous bool                 // nobody sees it: it can serve another when its holder is done
+	within    bool                 // its context also ends with the one that it was acquired with
 
 	end error // nil while held, then one that matches ErrLost or ErrNotHeld; under Lock.mu
 }
@@ -31,9 +32,8 @@ type Hold struct {
 // life is the context of a lease. Most callers that lock never look at it.
 type life struct {
 	context.Context
-	end    context.CancelCauseFunc
-	tag    string // what waiters are told of this holder
-	within bool   // it also ends with the context that the lease was acquired with
+	end context.CancelCauseFunc
+	tag string // what waiters are told of this holder
 }
 
 // start sets where a hold has its values from, and what hooks have to say.
@@ -46,10 +46,8 @@ func (h *Hold) start(ctx context.Context, w *Want) {
 		life := h.newLife(h.values, leasectx.Of(ctx))
 		life.tag = tag
 		h.life.Store(life)
-	case w.Within && w.Options.MaxHold == 0: // which counts until the lease ends
-		life := h.newLife(ctx, leasectx.Of(ctx))
-		life.within = true
-		h.life.Store(life)
+	default:
+		h.within = w.Within && w.Options.MaxHold == 0 // which counts until the lease ends
 	}
 	h.bound()
 }
@@ -72,7 +70,11 @@ func (h *Hold) Context() context.Context {
 	if life := h.life.Load(); life != nil {
 		return life.Context
 	}
-	life := h.newLife(context.WithoutCancel(h.values), leasectx.Of(h.values))
+	values := h.values
+	if !h.within {
+		values = context.WithoutCancel(values)
+	}
+	life := h.newLife(values, leasectx.Of(values))
 	l := h.grant.lock
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -89,10 +91,38 @@ func (h *Hold) Context() context.Context {
 // Within returns the context that ends with the lease and with the one that it was acquired
 // with, nil if Want.Within did not ask for that.
 func (h *Hold) Within() context.Context {
-	if life := h.life.Load(); life != nil && life.within {
-		return life.Context
+	if !h.within {
+		return nil
 	}
-	return nil
+	return &within{leasectx.With(h.values, h, leasectx.Of(h.values)), h}
+}
+
+// within is the context of a hold for a function that mostly does not look whether it has ended.
+// Until somebody does, there is none: to make it takes a fifth of a Do whose lock passes from hand
+// to hand.
+type within struct {
+	context.Context // with the lease; it does not end with that
+	hold            *Hold
+}
+
+// Done implements [context.Context].
+func (w *within) Done() <-chan struct{} { return w.hold.Context().Done() }
+
+// Err implements [context.Context].
+func (w *within) Err() error {
+	if w.hold.life.Load() == nil && w.Context.Err() == nil && w.hold.Ended() == nil {
+		return nil
+	}
+	return w.hold.Context().Err()
+}
+
+// Value implements [context.Context]. Package context finds what ends a context, and why, by a key
+// that is a pointer to an int.
+func (w *within) Value(key any) any {
+	if _, end := key.(*int); end {
+		return w.hold.Context().Value(key)
+	}
+	return w.Context.Value(key)
 }
 
 // WithContext returns a context that ends when outer or the lease does.

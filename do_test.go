@@ -1,0 +1,104 @@
+package holdfast_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver/memdriver"
+)
+
+// The context of Do is made when somebody looks, and tells the same in whatever way they do.
+func TestContextOfDoEndsHoweverItIsLookedAt(t *testing.T) {
+	looks := map[string]func(context.Context){
+		"Done": func(ctx context.Context) { <-ctx.Done() },
+		"Err": func(ctx context.Context) {
+			for ctx.Err() == nil {
+				time.Sleep(time.Millisecond)
+			}
+		},
+		"Cause": func(ctx context.Context) {
+			for context.Cause(ctx) == nil {
+				time.Sleep(time.Millisecond)
+			}
+		},
+		"a child": func(ctx context.Context) {
+			child, cancel := context.WithTimeout(ctx, time.Minute)
+			defer cancel()
+			<-child.Done()
+		},
+		"a function": func(ctx context.Context) {
+			called := make(chan struct{})
+			context.AfterFunc(ctx, func() { close(called) })
+			<-called
+		},
+	}
+	why := errors.New("why")
+	ends := map[string]struct {
+		cause error
+		end   func(mu *holdfast.Mutex, cancel context.CancelCauseFunc) error
+	}{
+		"the lock is taken away": {holdfast.ErrLost, func(mu *holdfast.Mutex, _ context.CancelCauseFunc) error {
+			return mu.ForceUnlock(context.Background())
+		}},
+		"the caller's ends": {why, func(_ *holdfast.Mutex, cancel context.CancelCauseFunc) error {
+			cancel(why)
+			return nil
+		}},
+	}
+	type key struct{}
+	for name, look := range looks {
+		for reason, e := range ends {
+			for before, moment := range map[string]time.Duration{"before": 5 * time.Millisecond, "after": 0} {
+				t.Run(name+" "+before+" "+reason, func(t *testing.T) {
+					locks := holdfast.Open(memdriver.New())
+					defer locks.Close()
+					mu := locks.Mutex("x")
+					outer, cancel := context.WithCancelCause(context.WithValue(t.Context(), key{}, "value"))
+					defer cancel(nil)
+					err := mu.Do(outer, func(ctx context.Context) error {
+						require.Equal(t, "value", ctx.Value(key{}))
+						ended := make(chan error, 1)
+						end := func() { ended <- e.end(mu, cancel) }
+						if moment > 0 {
+							time.AfterFunc(moment, end)
+						} else {
+							end()
+						}
+						look(ctx)
+						require.NoError(t, <-ended)
+						require.ErrorIs(t, ctx.Err(), context.Canceled)
+						require.ErrorIs(t, context.Cause(ctx), e.cause)
+						<-ctx.Done()
+						require.Equal(t, "value", ctx.Value(key{}))
+						return context.Cause(ctx)
+					})
+					require.ErrorIs(t, err, e.cause)
+				})
+			}
+		}
+	}
+}
+
+// A context that f has let out ends with Do.
+func TestContextOfDoEndsWithIt(t *testing.T) {
+	locks := holdfast.Open(memdriver.New())
+	defer locks.Close()
+	var seen, unseen context.Context
+	for ctx, look := range map[*context.Context]bool{&seen: true, &unseen: false} {
+		require.NoError(t, locks.Mutex("x").Do(t.Context(), func(within context.Context) error {
+			if *ctx = within; look {
+				require.NotNil(t, within.Done())
+			}
+			require.NoError(t, within.Err())
+			return nil
+		}))
+		require.ErrorIs(t, (*ctx).Err(), context.Canceled)
+		<-(*ctx).Done()
+		require.Equal(t, context.Canceled, context.Cause(*ctx))
+	}
+}
