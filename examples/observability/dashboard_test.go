@@ -141,7 +141,7 @@ func shopMetrics(t *testing.T) map[string][]string {
 	seen.scrape(t, registry)
 	series := map[string][]string{}
 	for _, s := range seen {
-		if name := s.labels.Get(labels.MetricName); strings.HasPrefix(name, "holdfast_") {
+		if name := s.labels.Get("__name__"); strings.HasPrefix(name, "holdfast_") {
 			s.labels.Range(func(l labels.Label) { series[name] = append(series[name], l.Name) })
 		}
 	}

@@ -49,7 +49,7 @@ func (s scrapes) scrape(t *testing.T, from prometheus.Gatherer) {
 				of.Set(l.GetName(), l.GetValue())
 			}
 			add := func(suffix string, value float64) {
-				l := of.Set(labels.MetricName, f.GetName()+suffix).Labels()
+				l := of.Set("__name__", f.GetName()+suffix).Labels()
 				series := s[l.Hash()]
 				if series == nil {
 					series = &samples{labels: l}

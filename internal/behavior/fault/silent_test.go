@@ -146,7 +146,9 @@ func TestSmallPoolsOutliveConnectionsThatFallSilent(t *testing.T) {
 				time.Sleep(3 * ttl)
 				assert.NoError(t, lease.Err(), what)
 				began := time.Now()
-				free, err := c.Mutex("y").Lease(t.Context())
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				free, err := c.Mutex("y").Lease(ctx)
 				if assert.NoError(t, err, what) {
 					assert.Less(t, time.Since(began), 8*time.Second, what)
 					assert.NoError(t, free.Release(t.Context()), what)
