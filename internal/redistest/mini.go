@@ -2,6 +2,7 @@ package redistest
 
 import (
 	"net"
+	"sync"
 	"testing"
 	"testing/synctest"
 
@@ -35,9 +36,22 @@ func Bubble(t *testing.T, body func(*testing.T, *Server)) {
 		m := miniredis.NewMiniRedis()
 		m.ClockTTL(true)
 		// Registered before any client, so closed after all of them: its
-		// goroutines wait for their connections, and the bubble for them.
-		t.Cleanup(m.Close)
+		// goroutines wait for their connections, and the bubble for them. go-redis may dial
+		// for a client that is closed, and miniredis must not be dialled while it closes.
+		var dialling sync.Mutex
+		closed := false
+		t.Cleanup(func() {
+			dialling.Lock()
+			closed = true
+			dialling.Unlock()
+			m.Close()
+		})
 		dial := func() (net.Conn, error) {
+			dialling.Lock()
+			defer dialling.Unlock()
+			if closed {
+				return nil, net.ErrClosed
+			}
 			conn, err := m.Dial()
 			if err != nil {
 				return nil, err
