@@ -56,7 +56,8 @@ type LockError struct {
 	// Of an error that matches ErrLocked: a holder's text, see [WithHolder], and for how
 	// long it has held the lock, unless somebody else has got it since the store last told.
 	// Of several holders it is any. Empty and 0 if there was room, but others wait and come first,
-	// such as a writer before a reader. Also if the store does not tell: those on Redis and in memory do. The old forms on Redis keep no text and no time. So driver/setnx,
+	// such as a writer before a reader. Also if the store does not tell: those on Redis and in
+	// memory do. The old forms on Redis keep no text and no time. So driver/setnx,
 	// getset and redisson tell the content of the key instead, such as a token, and 0.
 	Holder  string
 	HeldFor time.Duration

@@ -95,8 +95,8 @@
 //
 // The key:
 //
-//  11. Its life is only ever lengthened by what others count on. What a full memory refuses to a
-//     release, a renewal and a heartbeat is written behind a command that it allows.
+//  11. Its life is only ever lengthened by what others count on. A release, a renewal and a heartbeat
+//     write behind a command that Redis allows with its memory full, since it refuses the rest alone.
 //  12. A fence is larger than all before it, and never ahead of the clock: the numbers of a
 //     grant lie between the last one given and now in µs. A key that is not known gives one.
 //

@@ -71,7 +71,7 @@ func user(t *testing.T, s *redistest.Server, name string, rights []string) *redi
 }
 
 // everything does all that can be done to locks, in all forms that they have, with memory and
-// without, and returns the errors. What was refused has changed nothing. crowds are forms in which
+// without, and returns the errors. A refused command has changed nothing. crowds are forms in which
 // scripts write by several commands.
 func everything(t *testing.T, s *redistest.Server, d *redisdriver.Driver, crowds bool) (errs []error) {
 	admin := s.Client(t)

@@ -19,8 +19,8 @@ type lockID struct {
 
 // round is a call to each of some nodes, all at the same time.
 //
-// The caller does not wait for all of them, see each. What it leaves behind, the next round on
-// the same lock waits for, node by node. The wrong version does not: a release overtakes the ask of
+// The caller does not wait for all of them, see each. The next round on the same lock waits, node
+// by node, for the calls that were left behind. The wrong version does not: a release overtakes the ask of
 // its own token, so that the node has to keep a tombstone, or an ask the release before it,
 // so that it waits in the queue of a lock that is free.
 type round struct {
