@@ -96,6 +96,13 @@ var redlockMutants = []mutant{
 		tests: []tests{{unit, rlk, "TestSplitVotesAreGivenBack"}},
 	},
 	{
+		name: "redlock-hopeless-until-the-heartbeat",
+		bug:  "A waiter whose votes are spoiled stands in no queue until its next heartbeat.",
+		file: "driver/redlock/wait.go",
+		old:  "b.tell(driver.Grant{Status: driver.Queued})", new: "",
+		tests: []tests{{unit, rlk, "TestWaiterWhoseVotesAreSpoiledStillGetsTheLock"}},
+	},
+	{
 		name: "redlock-close-drops-releases",
 		bug:  "Close does not wait for the releases that Release has not waited for, so a vote is left for its TTL.",
 		file: "driver/redlock/redlock.go",
