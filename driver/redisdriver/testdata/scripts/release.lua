@@ -32,12 +32,9 @@ break
 end
 local record = records[n]
 if record then
-local before, space = string.find(record, '^%d+ %d+ ')
-if before and string.find(record, token .. ' ', space, true) == space + 1 then
-local high = string.sub(record, 1, string.find(record, ' ', 1, true) - 1)
-if #high <= 16 and high + 0 <= now_us and not redis.pcall('SET', KEYS[n], high, 'PX', ARGV[2]).err then
+local high, holder = string.match(record, '^(%d+) %d+ (%S+) ')
+if holder == token and #high <= 16 and high + 0 <= now_us and not redis.pcall('SET', KEYS[n], high, 'PX', ARGV[2]).err then
 replies[n], left, passed[KEYS[n]] = HELD, left - 1, true
-end
 end
 break
 end
