@@ -48,6 +48,9 @@ func version(ctx context.Context, pool *pgxpool.Pool) (n int, err error) {
 
 // connect makes a pool of connections. The store has no driver yet.
 func connect(ctx context.Context, a *store.Address, password string) (*store.Store, *pgxpool.Pool, error) {
+	if a.Prefix != store.DefaultPrefix {
+		return nil, nil, exit.WrongUsage(errors.New("--prefix: a PostgreSQL has none: all its locks are in the schema holdfast"))
+	}
 	// pgx knows what each sslmode means for these files.
 	params := url.Values{}
 	for name, file := range map[string]string{"sslrootcert": a.Files.CA, "sslcert": a.Files.Cert, "sslkey": a.Files.Key} {
