@@ -96,7 +96,7 @@ func explain(name string, err error) error {
 	switch {
 	case errors.Is(err, errNoSchema):
 		return fmt.Errorf("%s: %w", name, err)
-	case answered && (answer.Code == "28P01" || answer.Code == "28000"):
+	case answered && (answer.Code == "28P01" || answer.Code == "28000" || answer.Code == "08P01" && strings.HasPrefix(answer.Message, "password ")): // of a PgBouncer
 		return fmt.Errorf("%s refuses the user or the password: %s", name, answer.Message)
 	case answered && answer.Code == "42501":
 		return fmt.Errorf("%s: the user lacks a right, see the documentation of pgdriver: %s", name, answer.Message)
