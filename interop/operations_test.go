@@ -23,7 +23,10 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/getset"
 	"github.com/holdfast-go/holdfast/driver/redisdriver"
+	"github.com/holdfast-go/holdfast/driver/redisson"
+	"github.com/holdfast-go/holdfast/driver/setnx"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
@@ -201,4 +204,64 @@ func TestUserOfTheGuideForOperatorsCanUseACluster(t *testing.T) {
 	require.NoError(t, use(more...))
 	require.Empty(t, denied())
 	require.ErrorContains(t, use(), "cluster|slots")
+}
+
+// For the locks of other programs that user needs the rights in the rows of their drivers, and those
+// suffice.
+func TestUserOfTheGuideForOperatorsCanUseTheLocksOfOthers(t *testing.T) {
+	guide, err := os.ReadFile("../docs/operations.md")
+	require.NoError(t, err)
+	user := regexp.MustCompile(`(?m)^user locks on >secret (.*)$`).FindSubmatch(guide)
+	require.NotNil(t, user)
+	s := redistest.Real(t)
+	admin := s.Client(t)
+	for name, open := range map[string]func(redis.UniversalClient) driver.Driver{
+		"setnx":    func(rdb redis.UniversalClient) driver.Driver { return setnx.New(rdb) },
+		"getset":   func(rdb redis.UniversalClient) driver.Driver { return getset.New(rdb) },
+		"redisson": func(rdb redis.UniversalClient) driver.Driver { return redisson.New(rdb) },
+	} {
+		row := regexp.MustCompile("(?m)^\\| `driver/" + name + "` \\| the names of the locks, (.*) \\|$").FindSubmatch(guide)
+		require.NotNil(t, row, name)
+		rule := []any{"ACL", "SETUSER", name, "reset", "on", ">secret", "~app:*"}
+		for _, right := range append(strings.Fields(string(user[1])), regexp.MustCompile(`[~&+][\w:*|]+`).FindAllString(string(row[1]), -1)...) {
+			rule = append(rule, right)
+		}
+		require.NoError(t, admin.Do(t.Context(), rule...).Err())
+		connect := func() *holdfast.Client {
+			locks := holdfast.Open(open(s.Client(t, func(o *redis.Options) { o.Username, o.Password = name, "secret" })))
+			t.Cleanup(func() { assert.NoError(t, locks.Close()) })
+			return locks
+		}
+		here, elsewhere := connect(), connect()
+		lock := "app:" + name
+		first, err := here.Mutex(lock).TryLease(t.Context())
+		require.NoError(t, err, name)
+		_, err = elsewhere.Mutex(lock, holdfast.WithWait(200*time.Millisecond)).Lease(t.Context())
+		require.ErrorContains(t, err, "held by", name)
+		require.NoError(t, first.Renew(t.Context()))
+		info, err := elsewhere.Mutex(lock).Inspect(t.Context())
+		require.NoError(t, err)
+		require.Len(t, info.Holders, 1)
+		require.NoError(t, first.Release(t.Context()))
+		d := open(s.Client(t, func(o *redis.Options) { o.Username, o.Password = name, "secret" }))
+		err = d.Release(t.Context(), driver.Lease{Kind: driver.Mutex, Name: lock, Token: "late", TTL: time.Second, Unsettled: true})
+		if err != nil {
+			require.ErrorIs(t, err, driver.ErrNotHeld)
+		}
+		require.NoError(t, d.Close())
+		if name == "redisson" {
+			owned := here.Mutex(lock, holdfast.WithOwner("o"))
+			one, err := owned.TryLease(t.Context())
+			require.NoError(t, err)
+			two, err := owned.TryLease(t.Context())
+			require.NoError(t, err)
+			require.NoError(t, two.Renew(t.Context()))
+			require.NoError(t, one.Release(t.Context()))
+			require.NoError(t, owned.ForceUnlock(t.Context()))
+			require.ErrorIs(t, two.Release(t.Context()), holdfast.ErrLost)
+		}
+		denied, err := admin.Do(t.Context(), "ACL", "LOG").Slice()
+		require.NoError(t, err)
+		require.Empty(t, denied, name)
+	}
 }

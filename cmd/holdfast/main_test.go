@@ -47,6 +47,7 @@ func TestWrongCommandLinesEndWith64(t *testing.T) {
 		{"inspect", "a", "--password-file", "/nonexistent"},
 		{"inspect", "a", "--password-file", "/dev/null"},
 		{"inspect", "a", "--prefix", "a:2:mutex"},
+		{"unlock", "a", "--force", "--yes", "--prefix", "staging", "--store", "postgres://127.0.0.1:1/shop"}, // it has none
 		{"unlock", "--force"},
 		{"unlock", "--force", "--", "a", "b"},
 		{"inspect", "--base64", "?"},

@@ -38,9 +38,13 @@ import (
 // requireLocks asks for everything that a store can do.
 func requireLocks(t *testing.T, at string) {
 	t.Helper()
+	prefix := "cli"
+	if strings.HasPrefix(at, "postgres:") {
+		prefix = "" // it has none
+	}
 	in := func(args ...string) *clitest.Process {
 		p := clitest.Command(t, nil, args...)
-		p.Cmd.Env = append(p.Cmd.Env, store.URLEnv+"="+at, store.PrefixEnv+"=cli")
+		p.Cmd.Env = append(p.Cmd.Env, store.URLEnv+"="+at, store.PrefixEnv+"="+prefix)
 		return p
 	}
 	holder := in("run", "--lock", "a b", "--", "sh", "-c", "echo fence $HOLDFAST_FENCE; exec sleep 1000").Start()

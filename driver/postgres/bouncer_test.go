@@ -5,6 +5,7 @@ package pgdriver_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	pgdriver "github.com/holdfast-go/holdfast/driver/postgres"
 	"github.com/holdfast-go/holdfast/internal/redistest"
@@ -160,4 +162,22 @@ func TestBackendsOfCallsThatAreGivenUpDoNotPileUp(t *testing.T) {
 			}, patience, 10*time.Millisecond, "backends that wait for the row, of 96 calls that were given up")
 		})
 	}
+}
+
+// A PgBouncer refuses a password with the SQLSTATE of a broken connection, which would be waited out.
+func TestPasswordThatAPoolerRefusesIsDenied(t *testing.T) {
+	t.Parallel()
+	dsn := start(t).Bouncer(t, "transaction", 4, "auth_type = md5") // it has no file of users
+	pool, err := pgxpool.New(t.Context(), dsn+" password=wrong")
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	locks := holdfast.Open(pgdriver.New(pool), holdfast.WithLogger(slog.New(slog.DiscardHandler)))
+	defer locks.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	_, err = locks.Mutex("x").TryLease(ctx)
+	require.ErrorIs(t, err, driver.ErrDenied)
+	_, err = locks.Mutex("x").Lease(ctx)
+	require.ErrorIs(t, err, driver.ErrDenied)
+	require.NoError(t, ctx.Err(), "it is told at once")
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/puddle/v2"
@@ -58,8 +59,8 @@ func classify(err error) *storeError {
 	var network net.Error
 	switch {
 	case errors.As(err, &answer):
-		e.transient = passes(answer.Code)
-		e.denied = answer.Code[:2] == "28" || answer.Code == "42501" // the password, or a right
+		e.denied = answer.Code[:2] == "28" || answer.Code == "42501" || refusedByPooler(answer) // the password, or a right
+		e.transient = passes(answer.Code) && !e.denied
 		e.advice = advices[answer.Code]
 		// A function that fails is undone. But one that was told to stop may have been done
 		// already, and only waiting for a replica.
@@ -71,6 +72,12 @@ func classify(err error) *storeError {
 		e.transient = true
 	}
 	return e
+}
+
+// refusedByPooler reports whether a PgBouncer has refused the password. It has the SQLSTATE of a
+// broken connection for whatever it says.
+func refusedByPooler(answer *pgconn.PgError) bool {
+	return answer.Code == "08P01" && strings.HasPrefix(answer.Message, "password authentication failed")
 }
 
 // passes reports whether a server that answers with this SQLSTATE may do what was asked if it

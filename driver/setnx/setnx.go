@@ -50,7 +50,8 @@ func WithPrefix(prefix string) Option {
 
 // WithPoll sets for how long a waiter pauses between two asks, give or take half of that. A shorter
 // pause gets the lock more often beside programs that poll faster or lock again at once, for more
-// commands: one for each pause and waiter. WithPoll panics if d is below 1 ms. The default is 100 ms.
+// commands: one for each pause and waiter. More than a third of the waiter's TTL counts as a third.
+// WithPoll panics if d is below 1 ms. The default is 100 ms.
 func WithPoll(d time.Duration) Option {
 	if d < time.Millisecond {
 		panic("setnx: WithPoll is below 1 ms")

@@ -67,6 +67,7 @@ func TestAnAlertFiresForASingleEvent(t *testing.T) {
 		*testing.T
 		store       *ill
 		locks, peer *holdfast.Client // the peer has no hook, and no metrics
+		hook        holdfast.Hook
 	}
 	take := func(p place, c *holdfast.Client, name string) *holdfast.Lease {
 		l, err := c.Mutex(name, holdfast.WithTTL(10*time.Second)).Lease(p.Context())
@@ -74,7 +75,24 @@ func TestAnAlertFiresForASingleEvent(t *testing.T) {
 		return l
 	}
 	for alert, event := range map[string]func(place){
-		"": func(place) {},
+		// A caller that is turned away as it wished, and one whose program ends.
+		"": func(p place) {
+			l := take(p, p.peer, "deploy")
+			ctx, cancel := context.WithCancel(p.Context())
+			go func() { _, _ = p.peer.Mutex("deploy", holdfast.WithStrictFIFO()).Lease(ctx) }()
+			synctest.Wait()
+			_, err := p.locks.Mutex("deploy", holdfast.WithMaxWaiters(1)).Lease(p.Context())
+			require.ErrorIs(p, err, holdfast.ErrQueueFull)
+			ending := holdfast.Open(p.store)
+			ending.AddHook(p.hook)
+			closed := make(chan error)
+			go func() { _, err := ending.Mutex("deploy").Lease(p.Context()); closed <- err }()
+			synctest.Wait()
+			require.NoError(p, ending.Close())
+			require.ErrorIs(p, <-closed, holdfast.ErrClosed)
+			cancel()
+			require.NoError(p, l.Release(p.Context()))
+		},
 		"HoldfastLeaseLost": func(p place) {
 			l := take(p, p.locks, "deploy")
 			require.NoError(p, p.peer.Mutex("deploy").ForceUnlock(p.Context()))
@@ -119,8 +137,9 @@ func TestAnAlertFiresForASingleEvent(t *testing.T) {
 				p := place{T: t, store: &ill{Driver: memdriver.New()}}
 				p.locks, p.peer = holdfast.Open(p.store), holdfast.Open(p.store)
 				defer func() { assert.NoError(t, p.locks.Close()); assert.NoError(t, p.peer.Close()) }()
-				p.locks.AddHook(holdfast.NewTracingHook(holdfast.WithLockClass(class),
-					holdfast.WithMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(exporter)))))
+				p.hook = holdfast.NewTracingHook(holdfast.WithLockClass(class),
+					holdfast.WithMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(exporter))))
+				p.locks.AddHook(p.hook)
 
 				seen, began = scrapes{}, time.Now()
 				over := make(chan bool)

@@ -40,6 +40,7 @@ type Releaser struct {
 	underWay int  // attempts that are not answered
 	maybe    bool // a release may have been carried out without our hearing of it
 	late     bool // see Late
+	unused   bool // nobody was given the lock by the token, see Withdraw
 
 	answers chan error // to attempts on other goroutines; has room for all
 	told    chan error // what the caller is told, once; nil as long as nothing goes on in the background
@@ -80,13 +81,16 @@ func (r *Releaser) Late() { r.late, r.ctx = true, r.c.s.While(r.ctx) }
 func (c *Claim) Cease() { c.ceased.Store(true) }
 
 // Withdraw gives up the token in the background, whatever became of its asks: its place in
-// the queue, or a grant that nobody used. It is called within an operation.
+// the queue, or a grant that nobody used. It is called within an operation. If the store is never
+// told, the log says nothing: the caller has been told of the same trouble, and in an outage there
+// would be a line for each of the callers.
 func (c *Claim) Withdraw(ctx context.Context) {
 	if a := c.asking; a.heard && a.underWay == 0 && c.absent() {
 		return
 	}
 	c.s.Grow()
 	r := c.Releaser(ctx, "", nil)
+	r.unused = true
 	r.Background()
 }
 
@@ -186,7 +190,7 @@ func (r *Releaser) end(err error) error {
 			return nil // its time has run out since, but it was given up before
 		}
 		return driver.ErrNotHeld
-	case !r.late:
+	case !r.late && !r.unused:
 		r.c.listener.Log().Warn("holdfast: not released, the store keeps it until its TTL is over", r.about(err)...)
 	}
 	return err

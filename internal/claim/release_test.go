@@ -233,3 +233,32 @@ func TestWithdrawalEndsWhenTheLastAskTurnsOutNotToBeSent(t *testing.T) {
 		require.Empty(t, c.log.String())
 	})
 }
+
+// What a caller who got nothing leaves at the store is no lock that was not released: in an outage
+// there would be a line for each call.
+func TestWithdrawalThatNeverReachesTheStoreIsNotLogged(t *testing.T) {
+	for name, answer := range map[string]lab.Result{
+		"in the queue": {Grant: driver.Grant{Status: driver.Queued}},
+		"not known":    {Err: driver.ErrTransient},
+	} {
+		t.Run(name, func(t *testing.T) {
+			alone(t, true, func(t *testing.T, s *store, c *claimant) {
+				s.release = after(driver.ErrTransient)
+				ctx, cancel := context.WithCancel(t.Context())
+				w := c.wait(ctx)
+				(<-s.Asks).Answer <- answer
+				synctest.Wait()
+				cancel()
+				require.True(t, w.returned())
+				c.s.Grow()
+				c.Withdraw(context.Background())
+				c.s.Done()
+				time.Sleep(2*ttl + 5*time.Second)
+				tried := len(s.Released())
+				time.Sleep(ttl)
+				require.Len(t, s.Released(), tried, "it was given up")
+				require.Empty(t, c.log.String())
+			})
+		})
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -14,9 +15,10 @@ import (
 )
 
 // Bouncer starts a PgBouncer before s, and returns how to connect to it. mode is its pool_mode,
-// with at most size connections to the server. If PgBouncer is missing, the test is skipped, or
-// fails with HOLDFAST_REQUIRE_POSTGRES=1. It ends with the test.
-func (s *Server) Bouncer(tb testing.TB, mode string, size int) (dsn string) {
+// with at most size connections to the server, and settings are more lines of its file. If
+// PgBouncer is missing, the test is skipped, or fails with HOLDFAST_REQUIRE_POSTGRES=1. It ends
+// with the test.
+func (s *Server) Bouncer(tb testing.TB, mode string, size int, settings ...string) (dsn string) {
 	tb.Helper()
 	program, err := exec.LookPath("pgbouncer")
 	if err != nil {
@@ -46,7 +48,8 @@ auth_type = any
 pool_mode = %s
 default_pool_size = %d
 max_client_conn = 200
-`, s.dir, dir, mode, size), 0o644)
+%s
+`, s.dir, dir, mode, size, strings.Join(settings, "\n")), 0o644)
 	if err == nil {
 		err = own(dir)
 	}

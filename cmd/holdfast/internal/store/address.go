@@ -19,8 +19,11 @@ const (
 // a store that has answered once is waited for.
 const ConnectTimeout = 5 * time.Second
 
-// Default is the store of a command line that names none.
-const Default = "redis://127.0.0.1:6379"
+// Default is the store of a command line that names none, and DefaultPrefix its prefix.
+const (
+	Default       = "redis://127.0.0.1:6379"
+	DefaultPrefix = "holdfast"
+)
 
 // Help says what all commands have in common.
 const Help = `Stores, for --store:
@@ -106,7 +109,7 @@ func (unset) Lookup() (string, bool) { return "", false }
 func AddressOf(cmd *cli.Command) *Address {
 	prefix := cmd.String("prefix")
 	if f, _ := formOf(cmd.String("store")); f == nil && !cmd.IsSet("prefix") {
-		prefix = "holdfast"
+		prefix = DefaultPrefix
 	}
 	return &Address{
 		URL: cmd.String("store"), passwordFile: cmd.String("password-file"), Prefix: prefix,

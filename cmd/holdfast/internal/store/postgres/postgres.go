@@ -48,6 +48,9 @@ func version(ctx context.Context, pool *pgxpool.Pool) (n int, err error) {
 
 // connect makes a pool of connections. The store has no driver yet.
 func connect(ctx context.Context, a *store.Address, password string) (*store.Store, *pgxpool.Pool, error) {
+	if a.Prefix != store.DefaultPrefix {
+		return nil, nil, exit.WrongUsage(errors.New("--prefix: a PostgreSQL has none: all its locks are in the schema holdfast"))
+	}
 	// pgx knows what each sslmode means for these files.
 	params := url.Values{}
 	for name, file := range map[string]string{"sslrootcert": a.Files.CA, "sslcert": a.Files.Cert, "sslkey": a.Files.Key} {
@@ -93,7 +96,7 @@ func explain(name string, err error) error {
 	switch {
 	case errors.Is(err, errNoSchema):
 		return fmt.Errorf("%s: %w", name, err)
-	case answered && (answer.Code == "28P01" || answer.Code == "28000"):
+	case answered && (answer.Code == "28P01" || answer.Code == "28000" || answer.Code == "08P01" && strings.HasPrefix(answer.Message, "password ")): // of a PgBouncer
 		return fmt.Errorf("%s refuses the user or the password: %s", name, answer.Message)
 	case answered && answer.Code == "42501":
 		return fmt.Errorf("%s: the user lacks a right, see the documentation of pgdriver: %s", name, answer.Message)
