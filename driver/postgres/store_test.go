@@ -214,6 +214,53 @@ func TestGrantsAndRenewalsSurviveACrashOfTheServer(t *testing.T) {
 	require.Len(t, info.Holders, 1)
 }
 
+// What was told is on disk: the server crashes as soon as the answer or the news is there, and its
+// WAL writer would have left to the crash whatever a commit did not sync.
+func TestGrantThatWasToldIsThereAfterACrash(t *testing.T) {
+	t.Parallel()
+	s := start(t, "-c", "wal_writer_delay=10s")
+	a := s.asker(t)
+	crash := func() {
+		t.Helper()
+		s.Kill()
+		s.Restart()
+		a.reconnected()
+	}
+	holders := func() (fences []int64) {
+		t.Helper()
+		info, err := a.Inspect(t.Context(), driver.Mutex, "l")
+		require.NoError(t, err)
+		for _, h := range info.Holders {
+			fences = append(fences, h.Fence)
+		}
+		return fences
+	}
+
+	holder := request("holder", time.Hour)
+	answered := a.granted(holder)
+	crash()
+	require.Equal(t, []int64{answered}, holders(), "a free lock was granted by an answer")
+
+	heard := make(chan driver.Grant, 10)
+	waiter := request("waiter", time.Hour)
+	waiter.Wait = true
+	waiter.Wake = func(g driver.Grant) {
+		if g.Status == driver.Granted {
+			heard <- g
+		}
+	}
+	require.Equal(t, driver.Queued, a.ask(waiter).Status)
+	go func() { _ = a.Release(t.Context(), lease("holder", time.Hour)) }()
+	var told driver.Grant
+	select {
+	case told = <-heard:
+	case <-time.After(patience):
+		require.FailNow(t, "no news")
+	}
+	crash()
+	require.Equal(t, []int64{told.Fence}, holders(), "a lock was handed over by news")
+}
+
 func TestWaiterThatWasDroppedReturnsToItsPlace(t *testing.T) {
 	t.Parallel()
 	s := start(t)
