@@ -104,7 +104,15 @@ func (r *Releaser) Run(briefly bool) error {
 		return r.wait(r.Background(), briefly)
 	}
 	// The first attempt is made here: another goroutine would take more time than the command.
-	// If it hangs, another goroutine goes on meanwhile.
+	if err, over := r.attempt(); over {
+		return err
+	}
+	return r.wait(r.told, briefly)
+}
+
+// attempt makes the first attempt. If it is not over with that, another goroutine goes on, and
+// tells the result. It begins when the attempt hangs, and does not wait for it.
+func (r *Releaser) attempt() (err error, over bool) {
 	r.c.s.Grow()
 	defer r.c.s.Done()
 	r.underWay = 1
@@ -112,26 +120,32 @@ func (r *Releaser) Run(briefly bool) error {
 	answer := r.send()
 	if watch.End() {
 		r.answers <- answer
-		return r.wait(r.told, briefly)
+		return nil, false
 	}
 	r.underWay = 0
 	err, final := r.judge(answer)
 	if final {
-		return r.end(err)
+		return r.end(err), true
 	}
 	r.open()
 	go r.finish(err)
-	return r.wait(r.told, briefly)
+	return nil, false
 }
 
-// Hangs implements [session.Hanging]. It goes on beside the attempt that Run makes itself.
+// Hangs implements [session.Hanging]. It goes on beside the first attempt.
 func (r *Releaser) Hangs(v *session.Vigil) {
 	r.open()
 	v.Met <- struct{}{}
 	r.finish(nil)
 }
 
-func (r *Releaser) open() { r.answers, r.told = make(chan error, maxAsking), make(chan error, 1) }
+// open makes the channels for those who go on in the background.
+func (r *Releaser) open() {
+	r.answers = make(chan error, maxAsking)
+	if r.told == nil {
+		r.told = make(chan error, 1)
+	}
+}
 
 func (r *Releaser) wait(told <-chan error, briefly bool) error {
 	if !briefly {
@@ -157,8 +171,12 @@ func (r *Releaser) Forget() {
 // Background is Run on another goroutine. The channel gets one value: the result, or before
 // that, a refusal.
 func (r *Releaser) Background() <-chan error {
-	r.open()
-	go r.finish(nil)
+	r.told = make(chan error, 1)
+	go func() {
+		if err, over := r.attempt(); over {
+			r.tell(err)
+		}
+	}()
 	return r.told
 }
 
