@@ -117,7 +117,7 @@ func (r *Releaser) attempt() (err error, over bool) {
 	defer r.c.s.Done()
 	r.underWay = 1
 	watch := r.c.s.Watch(r, r.hang())
-	answer := r.send()
+	answer := r.call()(r.ctx, r.now())
 	if watch.End() {
 		r.answers <- answer
 		return nil, false
@@ -279,15 +279,17 @@ func (r *Releaser) givenUp(err error) <-chan struct{} {
 }
 
 // send makes one attempt.
-func (r *Releaser) send() error {
-	send := r.c.s.Driver.Release
+func (r *Releaser) send() error { return r.call()(r.ctx, r.now()) }
+
+// call is the call of the driver for an attempt.
+func (r *Releaser) call() func(context.Context, driver.Lease) error {
 	switch {
 	case r.part != nil:
-		send = r.part
+		return r.part
 	case r.instead != nil:
-		send = r.instead
+		return r.instead
 	}
-	return send(r.ctx, r.now())
+	return r.c.s.Driver.Release
 }
 
 // now returns the lease as it is given up now. Asks of its token may still be under way.
