@@ -108,34 +108,48 @@ func (r *Releaser) Run(briefly bool) error {
 		return r.wait(r.Background(), briefly)
 	}
 	// The first attempt is made here: another goroutine would take more time than the command.
-	// If it hangs, another goroutine goes on meanwhile.
+	if err, over := r.attempt(); over {
+		return err
+	}
+	return r.wait(r.told, briefly)
+}
+
+// attempt makes the first attempt. If it is not over with that, another goroutine goes on, and
+// tells the result. It begins when the attempt hangs, and does not wait for it.
+func (r *Releaser) attempt() (err error, over bool) {
 	r.c.s.Grow()
 	defer r.c.s.Done()
 	r.underWay = 1
 	watch := r.c.s.Watch(r, r.hang())
-	answer := r.send()
+	answer := r.call()(r.ctx, r.now())
 	if watch.End() {
 		r.answers <- answer
-		return r.wait(r.told, briefly)
+		return nil, false
 	}
 	r.underWay = 0
 	err, final := r.judge(answer)
 	if final {
-		return r.end(err)
+		return r.end(err), true
 	}
 	r.open()
 	go r.finish(err)
-	return r.wait(r.told, briefly)
+	return nil, false
 }
 
-// Hangs implements [session.Hanging]. It goes on beside the attempt that Run makes itself.
+// Hangs implements [session.Hanging]. It goes on beside the first attempt.
 func (r *Releaser) Hangs(v *session.Vigil) {
 	r.open()
 	v.Met <- struct{}{}
 	r.finish(nil)
 }
 
-func (r *Releaser) open() { r.answers, r.told = make(chan error, maxAsking), make(chan error, 1) }
+// open makes the channels for those who go on in the background.
+func (r *Releaser) open() {
+	r.answers = make(chan error, maxAsking)
+	if r.told == nil {
+		r.told = make(chan error, 1)
+	}
+}
 
 func (r *Releaser) wait(told <-chan error, briefly bool) error {
 	if !briefly {
@@ -161,8 +175,12 @@ func (r *Releaser) Forget() {
 // Background is Run on another goroutine. The channel gets one value: the result, or before
 // that, a refusal.
 func (r *Releaser) Background() <-chan error {
-	r.open()
-	go r.finish(nil)
+	r.told = make(chan error, 1)
+	go func() {
+		if err, over := r.attempt(); over {
+			r.tell(err)
+		}
+	}()
 	return r.told
 }
 
@@ -265,15 +283,17 @@ func (r *Releaser) givenUp(err error) <-chan struct{} {
 }
 
 // send makes one attempt.
-func (r *Releaser) send() error {
-	send := r.c.s.Driver.Release
+func (r *Releaser) send() error { return r.call()(r.ctx, r.now()) }
+
+// call is the call of the driver for an attempt.
+func (r *Releaser) call() func(context.Context, driver.Lease) error {
 	switch {
 	case r.part != nil:
-		send = r.part
+		return r.part
 	case r.instead != nil:
-		send = r.instead
+		return r.instead
 	}
-	return send(r.ctx, r.now())
+	return r.c.s.Driver.Release
 }
 
 // now returns the lease as it is given up now. Asks of its token may still be under way.
