@@ -124,7 +124,7 @@ func TestModelFindsMistakes(t *testing.T) {
 		},
 		"thin release without a look at the owner": {
 			in:  "nothing goes wrong",
-			old: "if before and string.find(record, token .. ' ', space, true) == space + 1 then", new: "if before then", short: true,
+			old: "if holder == token and #high <= 16", new: "if holder and #high <= 16", short: true,
 		},
 		"fat release without a look at the owner": {
 			in:  "nothing goes wrong",
