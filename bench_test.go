@@ -293,7 +293,8 @@ func liveHeap() float64 {
 
 func TestHeldLeasesNeedFewGoroutinesAndLittleMemory(t *testing.T) {
 	least := math.Inf(1) // a crowd that goes at once leaves more in pools, the slower the machine
-	for try := 0; try < 3 && least > 1024; try++ {
+	const bound = 1280   // it is some 1,000
+	for try := 0; try < 3 && least > bound; try++ {
 		e := acquireEstate(t)
 		t.Logf("%d goroutines, %.0f bytes for each lease", e.goroutines, e.heap)
 		least = min(least, e.heap)
@@ -303,7 +304,7 @@ func TestHeldLeasesNeedFewGoroutinesAndLittleMemory(t *testing.T) {
 			require.ErrorIs(t, l.Err(), holdfast.ErrNotHeld)
 		}
 	}
-	require.LessOrEqual(t, least, 1024.0)
+	require.LessOrEqual(t, least, float64(bound))
 }
 
 // BenchmarkHeld reports what it takes to hold very many locks.
@@ -317,4 +318,50 @@ func BenchmarkHeld(b *testing.B) {
 	}
 	b.ReportMetric(e.heap, "B/lease")
 	b.ReportMetric(float64(e.goroutines), "goroutines")
+}
+
+// BenchmarkAll takes 64 free locks in one call, and one after the other, in turns.
+func BenchmarkAll(b *testing.B) {
+	const n = 64
+	for _, trip := range []time.Duration{0, 2 * time.Millisecond} {
+		b.Run(fmt.Sprint(trip), func(b *testing.B) {
+			s := redistest.Shared(b)
+			link := redistest.NewProxy(b, s)
+			link.Delay(trip / 2)
+			c := holdfast.New(link.Client(b), holdfast.WithPrefix(s.Prefix()))
+			defer c.Close()
+			var parts []holdfast.Part
+			for i := range n {
+				parts = append(parts, c.Mutex(fmt.Sprint("bench ", i)))
+			}
+			var took [4][]time.Duration
+			note := func(i int, f func()) {
+				began := time.Now()
+				f()
+				took[i] = append(took[i], time.Since(began))
+			}
+			ctx := context.Background()
+			for b.Loop() {
+				var all *holdfast.Leases
+				var each [n]*holdfast.Lease
+				note(0, func() { all, _ = holdfast.All(ctx, parts...) })
+				note(1, func() { assert.NoError(b, all.Release(ctx)) })
+				note(2, func() {
+					for i := range each {
+						each[i], _ = parts[i].(*holdfast.Mutex).Lease(ctx)
+					}
+				})
+				note(3, func() {
+					for _, l := range each {
+						assert.NoError(b, l.Release(ctx))
+					}
+				})
+			}
+			for i, unit := range []string{"ms/all", "ms/all-release", "ms/leases", "ms/releases"} {
+				slices.Sort(took[i])
+				b.ReportMetric(took[i][len(took[i])/2].Seconds()*1e3, unit)
+			}
+			b.ReportMetric(0, "ns/op")
+		})
+	}
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/redisdriver"
+	"github.com/holdfast-go/holdfast/internal/claim"
 	"github.com/holdfast-go/holdfast/internal/keepalive"
 	"github.com/holdfast-go/holdfast/internal/leasectx"
 	"github.com/holdfast-go/holdfast/internal/local"
@@ -39,6 +39,7 @@ type Client struct {
 	adding   sync.Mutex            // held while a hook is added
 	mute     atomic.Bool           // said in the log
 	stranded atomic.Bool           // the same of a Lock that never returns
+	unheard  atomic.Bool           // the same of a Wanted that the store does not serve
 }
 
 // New returns a client that keeps its locks on the Redis behind rdb: a [redis.Client], a
@@ -183,20 +184,15 @@ func (c *Client) Close() error {
 // For hooks Attach is a way to acquire, see [AcquireOp].
 func (c *Client) Attach(ctx context.Context, token string, opts ...LockOption) (*Lease, error) {
 	c.made()
-	kind, rest, _ := strings.Cut(token, ":")
-	old, name, _ := strings.Cut(rest, ":")
-	from := driver.Lease{Kind: driver.Kind(kind), Name: name, Token: old}
-	fail := func(err error) (*Lease, error) { return nil, &LockError{Op: "attach", Name: name, Err: err} }
-	known := from.Kind == driver.Mutex || from.Kind == driver.RWMutex || from.Kind == driver.Semaphore
-	strange := strings.ContainsFunc(old, func(r rune) bool { return r <= ' ' || r > '~' })
-	if !known || old == "" || strange || !validName(name) {
-		name = ""
-		return fail(fmt.Errorf("%w: this is no token of a lease", ErrNotHeld))
+	from, err := claim.Parse(token)
+	fail := func(err error) (*Lease, error) { return nil, &LockError{Op: "attach", Name: from.Name, Err: err} }
+	if err != nil {
+		return fail(fmt.Errorf("%w: %w", ErrNotHeld, err))
 	}
 	if _, able := driver.As[driver.Attacher](c.session.Driver); !able {
 		return fail(fmt.Errorf("the store cannot do this: %w", errors.ErrUnsupported))
 	}
-	h := c.handle(from.Kind, name, opts)
+	h := c.handle(from.Kind, from.Name, opts)
 	l, err := h.lease(ctx, local.Want{Wait: true, From: &from}, "attach")
 	if errors.Is(err, driver.ErrNotHeld) && !errors.Is(err, ErrNotHeld) {
 		return fail(ErrNotHeld)
@@ -223,7 +219,7 @@ func (c *Client) List(ctx context.Context, prefix string) ([]Info, error) {
 		refused error
 	}
 	found := make(chan listed, 1) // which may come when nobody waits any more
-	err := c.session.Await(ctx, session.Errand{Op: "list", Able: lists && inspects, Do: func() error {
+	err := c.session.Await(ctx, session.Errand{Op: "list", Able: lists && inspects, Endure: c.config.hold.Endure, Do: func() error {
 		all, refused, err := list(leasectx.Exempt(ctx), lister, inspector, prefix)
 		if err == nil {
 			found <- listed{all, refused}
@@ -288,11 +284,12 @@ func (c *Client) renewDue(ctx context.Context, entries []*keepalive.Entry) []err
 	return c.renew(leasectx.Detached(ctx, values), grants)
 }
 
-// await runs an errand for a lock.
-func (c *Client) await(ctx context.Context, id local.ID, e session.Errand) error {
+// await runs an errand for a lock with these options.
+func (c *Client) await(ctx context.Context, o *local.Options, id local.ID, e session.Errand) error {
 	var err error = ErrInvalidName
 	if validName(id.Name) {
-		err = c.session.Await(ctx, e, session.Complaint{Op: e.Op, Kind: id.Kind, Name: id.Name, Log: c.config.hold}, local.EndOf)
+		e.Endure = o.Endure
+		err = c.session.Await(ctx, e, session.Complaint{Op: e.Op, Kind: id.Kind, Name: id.Name, Log: o}, local.EndOf)
 	}
 	if err != nil {
 		return &LockError{Op: e.Op + " " + string(id.Kind), Name: id.Name, Err: err}

@@ -79,8 +79,8 @@
 //     fence is not behind that of the server that gave the last one. The failover takes
 //     longer than a millisecond. No fence is ahead of the server's clock unless that clock
 //     was set back. The clock may be set back by up to a minute, but not just when data
-//     are lost. After a [Mutex.ForceUnlock] or a failover, the process that lost the lock
-//     may use smaller fences until it hears of the loss.
+//     are lost. After a [Mutex.ForceUnlock], a [Mutex.Steal] or a failover, the process that
+//     lost the lock may use smaller fences until it hears of the loss.
 //  6. After [Client.Close] no goroutine is left. One minute after its last use a lock
 //     leaves nothing in Redis. A holder that crashes uses the lock until its lease ends. A
 //     waiter that crashes uses it until 2/3 of its TTL after it last asked. If the last
@@ -96,9 +96,10 @@
 //   - FLUSHALL
 //   - a restart without persistence
 //
-// Nor do they hold when an operator calls [Mutex.ForceUnlock]. The old holder finds out
-// when it renews, within TTL/3. Even then its fence is smaller than that of the new holder.
-// [WithReplicas] makes it less likely that a failover loses a grant.
+// Nor do they hold when somebody calls [Mutex.ForceUnlock] or [Mutex.Steal]. The old holder finds
+// out when it renews, within TTL/3. Even then its fence is smaller than that of the new holder.
+// [WithReplicas] makes it less likely that a failover loses a grant, and [WithFsync] that a
+// restart does.
 //
 // If the old master lives on after a failover, a client may not hear of the switch. It then
 // renews at the old master, and finds out nothing. There are two holders until the old
@@ -128,12 +129,12 @@
 // where holdfast is the prefix of the keys:
 //
 //	~holdfast:* &holdfast:* +eval +evalsha +time +mget +exists +set +del +hmget +hget
-//	+hgetall +hset +hdel +pttl +pexpire +publish +subscribe +unsubscribe +pubsub|numsub
+//	+hgetall +hset +hdel +pttl +pexpireat +publish +subscribe +unsubscribe +pubsub|numsub
 //
 // Without the last four everything works, but waiters poll: they ask every 50 to 250 ms.
 // Waiters also poll where a script may not publish, or where messages do not arrive, as
-// with some hosted servers. The log says so once. [WithReplicas] also needs +wait, and the
-// command holdfast ls also needs +scan.
+// with some hosted servers. The log says so once. The command
+// holdfast ls also needs +scan, [WithReplicas] +wait, and [WithFsync] +waitaof.
 //
 // On a Cluster the user also needs +cluster|slots, +command and +restore, on every node.
 // Without +command go-redis asks for it in vain, again and again. Without +restore, a lock

@@ -40,8 +40,14 @@ var (
 	ErrLimitConflict = driver.ErrLimitConflict
 	// ErrLimitExceeded says that a request was for more than the limit of a semaphore.
 	ErrLimitExceeded = driver.ErrLimitExceeded
-	// ErrNotReplicated says that too few replicas have confirmed a lease, see [WithReplicas].
-	ErrNotReplicated = driver.ErrNotReplicated
+	// ErrNotConfirmed says that too few replicas or disks had a lease in time, see [WithReplicas]
+	// and [WithFsync].
+	ErrNotConfirmed = driver.ErrNotConfirmed
+	// ErrUnavailable says that the store did not answer, or refused for now: it cannot be reached, is
+	// silent, loads its data, has lost its master, or is full. Nobody knows whether the lock is held.
+	// The error of a wait that only another holder outlasted never matches it; that matches
+	// ErrLocked. See [WithOutageWait].
+	ErrUnavailable = driver.ErrTransient // "store unavailable"
 	// ErrInvalidName says that a name is empty or longer than 512 bytes.
 	ErrInvalidName error = &session.Sentinel{Kind: "invalid_name", Text: "name must have 1 to 512 bytes"}
 )
@@ -56,9 +62,10 @@ type LockError struct {
 	// Of an error that matches ErrLocked: a holder's text, see [WithHolder], and for how
 	// long it has held the lock, unless somebody else has got it since the store last told.
 	// Of several holders it is any. Empty and 0 if there was room, but others wait and come first,
-	// such as a writer before a reader. Also if the store does not tell: those on Redis and in
-	// memory do. The old forms on Redis keep no text and no time. So driver/setnx,
-	// getset and redisson tell the content of the key instead, such as a token, and 0.
+	// such as a writer before a reader. Also if the store does not tell: those on Redis, PostgreSQL
+	// and etcd, and in memory, do. etcd keeps no times, so HeldFor is 0. The old forms on Redis keep
+	// no text either. So driver/setnx, getset and redisson tell the content of the key instead, such as
+	// a token.
 	Holder  string
 	HeldFor time.Duration
 }
@@ -83,26 +90,29 @@ func (e *LockError) Unwrap() error { return e.Err }
 
 // ErrorType returns a word for the cause, fit for the OpenTelemetry attribute error.type.
 // The words are locked, lock_lost, not_held, closed, deadlock, invalid_name,
-// limit_conflict, limit_exceeded, not_replicated, queue_full, timeout and canceled. Anything else from
-// the store is store.
+// limit_conflict, limit_exceeded, not_confirmed, queue_full, timeout, canceled and unavailable. A
+// timeout is one that another holder outlasted; if the store was unavailable, the word is that.
+// Anything else from the store is store.
 func (e *LockError) ErrorType() string {
 	var known *session.Sentinel
 	isKnown := errors.As(e.Err, &known)
 	switch {
 	case isKnown && error(known) != ErrLocked: // that only says what was waited for
 		return known.Kind
-	case errors.Is(e.Err, context.DeadlineExceeded):
-		return "timeout"
 	case errors.Is(e.Err, context.Canceled):
 		return "canceled"
+	case errors.Is(e.Err, ErrUnavailable):
+		return "unavailable"
+	case errors.Is(e.Err, context.DeadlineExceeded):
+		return "timeout"
 	case isKnown:
 		return known.Kind
 	case errors.Is(e.Err, ErrLimitConflict):
 		return "limit_conflict"
 	case errors.Is(e.Err, ErrLimitExceeded):
 		return "limit_exceeded"
-	case errors.Is(e.Err, ErrNotReplicated):
-		return "not_replicated"
+	case errors.Is(e.Err, ErrNotConfirmed):
+		return "not_confirmed"
 	}
 	return "store"
 }

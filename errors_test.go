@@ -25,6 +25,7 @@ func TestErrorTypeNamesTheCause(t *testing.T) {
 		"deadlock":     holdfast.ErrDeadlock,
 		"invalid_name": holdfast.ErrInvalidName,
 		"timeout":      errors.Join(context.DeadlineExceeded, holdfast.ErrLocked),
+		"unavailable":  errors.Join(context.DeadlineExceeded, driver.ErrTransient),
 		"canceled":     errors.Join(context.Canceled, driver.ErrTransient),
 		"lock_lost":    errors.Join(holdfast.ErrLost, context.DeadlineExceeded),
 		"store":        errors.New("NOPERM"),
@@ -128,7 +129,7 @@ func TestLockedByThoseWhoWaitNamesNoHolder(t *testing.T) {
 		for who, c := range map[string]*holdfast.Client{"the holder's": a, "the waiter's": b, "another": l.Near()} {
 			_, ofReader := c.RWMutex("x").TryRLease(t.Context())
 			_, ofPermit := c.Semaphore("x", 2).TryLease(t.Context(), 1)
-			_, late := c.RWMutex("x", holdfast.WithWait(50*time.Millisecond)).RLease(t.Context())
+			_, late := c.RWMutex("x", holdfast.WithWait(500*time.Millisecond)).RLease(t.Context())
 			require.ErrorIs(t, late, context.DeadlineExceeded, who)
 			for _, err := range []error{ofReader, ofPermit, late} {
 				require.ErrorIs(t, err, holdfast.ErrLocked, who)
@@ -148,7 +149,7 @@ func TestLockedByThoseWhoWaitNamesNoHolder(t *testing.T) {
 // Whatever f returns, one line says once that the lock was lost, and why.
 func TestDoTellsOfALossOnce(t *testing.T) {
 	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
-		c := l.Near(holdfast.WithTTL(300 * time.Millisecond))
+		c := l.Near(holdfast.WithTTL(900 * time.Millisecond))
 		for what, returned := range map[string]func(context.Context) error{
 			"the cause":     context.Cause,
 			"the end":       func(ctx context.Context) error { return ctx.Err() },

@@ -196,7 +196,7 @@ func ExampleWithReplicas() {
 	defer locks.Close()
 
 	lease, err := locks.Mutex("orders:42").TryLease(context.Background())
-	if errors.Is(err, holdfast.ErrNotReplicated) {
+	if errors.Is(err, holdfast.ErrNotConfirmed) {
 		fmt.Println("no replica has confirmed, so the lock was given back")
 		return
 	}
@@ -205,6 +205,20 @@ func ExampleWithReplicas() {
 		return
 	}
 	defer lease.Release(context.Background())
+}
+
+// A crash of the server's machine loses no lock, although appendfsync is everysec.
+func ExampleWithFsync() {
+	rdb := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
+	defer rdb.Close()
+	locks := holdfast.New(rdb)
+	defer locks.Close()
+
+	ledger := locks.Mutex("ledger", holdfast.WithFsync(0, 2*time.Second)) // the disk may take a second
+	err := ledger.Do(context.Background(), func(context.Context) error { return nil })
+	if errors.Is(err, errors.ErrUnsupported) {
+		fmt.Println("no WAITAOF: this is Redis before 7.2, or appendonly is no")
+	}
 }
 
 // Metrics have a class instead of the name of the lock, of which there are too many. Spans

@@ -100,6 +100,9 @@ type AcquireOp struct {
 	// what was detached.
 	Attach bool
 
+	// Steal is set for [Mutex.Steal] and [RWMutex.Steal].
+	Steal bool
+
 	// Holding, if a hook has set it before it calls next, is called when the lock was
 	// granted. It gets the context that Lease.Context is made from, and returns the one to
 	// use instead. If it is already set, wrap it. It runs again on a retry.
@@ -113,6 +116,17 @@ type AcquireOp struct {
 	// Blockers are the tags of other holders of the lock meanwhile, at most 8: see
 	// [WithHolderTag].
 	Blockers []string
+
+	// BlockedBy is the text of the last holder that was in the way, see [WithHolder]. Empty if
+	// there was none, or if the store does not tell: see [LockError]. BlockedByFence is the fence of
+	// its lease, or the first of a process that hands the lock on; 0 if the store does not tell.
+	BlockedBy      string
+	BlockedByFence int64
+
+	// Interrupt, if a hook has made it with room for one error before it calls next, takes an
+	// error that ends the waiting: next returns it, as it does at the end of the context. A
+	// hook that finds it made uses it, and an error that finds no room is not needed.
+	Interrupt chan error
 
 	run AcquireFunc
 }
@@ -154,6 +168,9 @@ func (op *AcquireOp) note(r *local.Report) {
 func (op *AcquireOp) count(r *local.Report) {
 	op.Contended = op.Contended || r.Contended
 	op.Asked += r.Asked
+	if r.Holder != "" {
+		op.BlockedBy, op.BlockedByFence = r.Holder, r.HolderFence
+	}
 	op.Wakeups.Notify += r.Notify
 	op.Wakeups.Poll += r.Poll
 	op.Wakeups.Reconnect += r.Reconnect
@@ -169,7 +186,7 @@ type holderTagKey struct{}
 
 // WithHolderTag returns a context for [AcquireOp.Holding] to return, with a tag that
 // waiters for the lock are told, such as a traceparent. A tag has at most 256 bytes,
-// printable, without spaces. Waiters find it in [AcquireOp.Blockers].
+// printable, without spaces and ~~. Waiters find it in [AcquireOp.Blockers].
 func WithHolderTag(ctx context.Context, tag string) context.Context {
 	return context.WithValue(ctx, holderTagKey{}, tag)
 }
@@ -303,7 +320,7 @@ func (h *handle) hooked(ctx context.Context, hooks *hooks, lock *local.Lock, w l
 	c := &call{handle: h, lock: lock, want: w}
 	c.op = AcquireOp{
 		Kind: h.kind, Name: h.name, Shared: w.Shared, Weight: w.Weight, Wait: w.Wait, TTL: w.Options.TTL,
-		Attach: w.From != nil, WithoutRenewal: w.Options.Fixed, run: c.acquire,
+		Attach: w.From != nil, Steal: w.Steal, WithoutRenewal: w.Options.Fixed, run: c.acquire,
 	}
 	l, err := hooks.acquire(ctx, &c.op)
 	if l == nil && err == nil {
@@ -325,7 +342,7 @@ type call struct {
 func (c *call) acquire(ctx context.Context, op *AcquireOp) (*Lease, error) {
 	w := c.want
 	c.report = local.Report{}
-	w.Report = &c.report
+	w.Report, w.Interrupt = &c.report, op.Interrupt
 	if op.Holding != nil {
 		w.Holding = func(lease context.Context, fence int64) (context.Context, string) {
 			op.note(w.Report)

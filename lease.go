@@ -1,15 +1,15 @@
 package holdfast
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"sync"
+	"runtime/pprof"
+	"strconv"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/claim"
 	"github.com/holdfast-go/holdfast/internal/leasectx"
 	"github.com/holdfast-go/holdfast/internal/local"
 	"github.com/holdfast-go/holdfast/internal/session"
@@ -56,7 +56,7 @@ func (l *Lease) Fence() int64 { return l.hold().Fence() }
 // Anybody that knows the token can end the lease, so it does not belong in logs.
 func (l *Lease) Token() string {
 	id := l.hold().ID()
-	return string(id.Kind) + ":" + l.hold().Token() + ":" + id.Name
+	return claim.Text(id.Kind, l.hold().Token(), id.Name)
 }
 
 // Name returns the name of the lock.
@@ -65,6 +65,34 @@ func (l *Lease) Name() string { return l.hold().ID().Name }
 // Deadline returns when the lease ends unless it is renewed, by the clock of this process.
 // The store lets it last a little longer.
 func (l *Lease) Deadline() time.Time { return l.hold().Deadline() }
+
+// Wanted returns a channel that is closed as soon as another waits for what the lease holds:
+// another process, or a goroutine of this one. A long holder can finish its piece of work and
+// release the lock.
+//
+//	select {
+//	case <-lease.Wanted():
+//		return lease.Release(ctx) // and the other goes on
+//	case <-lease.Done():
+//		return context.Cause(lease.Context())
+//	case part := <-parts:
+//
+// If somebody waits already, the channel is closed after one round trip to the store. Later
+// waiters are heard as soon as they wait; where no news comes in, when the lease is renewed, within
+// TTL/3, or not at all [WithoutRenewal]. The channel stays closed although the waiter may give up. If nobody else comes it stays
+// open, also when the lease ends. Of readers, and of holders of permits, all hear of a waiter.
+//
+// The first call asks the store once, in the background; a lease for which nobody calls Wanted
+// costs nothing. Callers that only try, such as [Mutex.TryLease], do not wait. If the store does
+// not know who waits, such as driver/setnx, getset and redisson, Wanted hears of goroutines of
+// this client alone, and the log says so once; see [driver.Notifier].
+func (l *Lease) Wanted() <-chan struct{} {
+	if c := l.client(); !c.notices && !c.unheard.Swap(true) {
+		c.config.options.Log().Warn("holdfast: the store does not tell who waits, so Lease.Wanted hears of this client alone",
+			"kind", string(l.hold().ID().Kind), "lock", l.Name())
+	}
+	return l.hold().Wanted()
+}
 
 // Release gives the lock up and ends the lease's context. If the lease was lost before the
 // call, or the store says that the lock was taken away, the error matches [ErrLost]. If the
@@ -96,7 +124,7 @@ func (l *Lease) Renew(ctx context.Context) error {
 		return l.error(op, err)
 	}
 	c, g := l.client(), l.hold().Grant()
-	return c.await(ctx, l.hold().ID(), session.Errand{Op: op, Able: true, Do: func() error {
+	return c.await(ctx, l.hold().Options(), l.hold().ID(), session.Errand{Op: op, Able: true, Do: func() error {
 		if err := l.Err(); err != nil { // since the last attempt
 			return err
 		}
@@ -136,7 +164,7 @@ func (l *Lease) Downgrade(ctx context.Context) error {
 	}
 	d, able := driver.As[driver.Downgrader](c.session.Driver)
 	undone := true // surely, whatever was sent
-	return c.await(ctx, h.ID(), session.Errand{Op: op, Able: able, First: h.Lower, Do: func() error {
+	return c.await(ctx, h.Options(), h.ID(), session.Errand{Op: op, Able: able, First: h.Lower, Do: func() error {
 		err := d.Downgrade(c.session.Under(ctx), h.Grant().Leased(), 0)
 		undone = undone && errors.Is(err, driver.ErrNotExecuted)
 		switch {
@@ -221,7 +249,17 @@ func (h *handle) do(ctx context.Context, w local.Want, f func(context.Context) e
 			err = fmt.Errorf("%w; %w", err, released)
 		}
 	}()
+	if l.client().config.labels {
+		pprof.Do(within, l.labels(), func(ctx context.Context) { err = f(ctx) })
+		return err
+	}
 	return f(within)
+}
+
+// labels tell in a profile who holds what.
+func (l *Lease) labels() pprof.LabelSet {
+	id := l.hold().ID()
+	return pprof.Labels("holdfast.kind", string(id.Kind), "holdfast.lock", id.Name, "holdfast.fence", strconv.FormatInt(l.Fence(), 10))
 }
 
 // hold returns the inside of the lease. It panics if there is none, as with the lease of a
@@ -241,125 +279,4 @@ func (l *Lease) error(op string, err error) error {
 	}
 	id := l.hold().ID()
 	return &LockError{Op: op + " " + string(id.Kind), Name: id.Name, Err: err}
-}
-
-// All takes several locks: all of them, or none. It waits as [Mutex.Lease] does.
-//
-//	both, err := holdfast.All(ctx, accounts("alice"), accounts("bob"))
-//	if err != nil {
-//		return err
-//	}
-//	defer both.Release(ctx)
-//	transfer(both.Context())
-//
-// Calls of All never wait for each other in a circle, in whatever order they name the locks,
-// since each takes them in the order of their names. Code that takes some of these locks one
-// by one must do so in that order, too. While All waits for one lock it holds those before
-// it.
-//
-// If a lock cannot be had, All gives back the others and returns the error. If a lock is
-// lost while All waits for the next, the error matches [ErrLost]. If a lock is named twice,
-// the error matches [ErrDeadlock]. All panics if the locks are of several clients, whose
-// names have no order, or if there are none.
-func All(ctx context.Context, locks ...*Mutex) (*Leases, error) {
-	if len(locks) == 0 {
-		panic("holdfast: All of no locks")
-	}
-	order := make([]int, len(locks))
-	for i, m := range locks {
-		if m.c != locks[0].c {
-			panic("holdfast: All of locks of several clients")
-		}
-		order[i] = i
-	}
-	slices.SortFunc(order, func(i, j int) int { return cmp.Compare(locks[i].name, locks[j].name) })
-	for n, i := range order[1:] {
-		if m := locks[i]; m.name == locks[order[n]].name {
-			return nil, m.fail("acquire", fmt.Errorf("%w: it is named twice", ErrDeadlock))
-		}
-	}
-
-	s := &Leases{all: make([]*Lease, len(locks)), order: order, ctx: context.WithoutCancel(ctx)}
-	for n, i := range order {
-		lease, err := locks[i].Lease(ctx)
-		if err != nil {
-			s.order = order[:n]
-			if ctx.Err() != nil { // nobody waits for what is undone, as in Lease
-				go s.Release(ctx)
-			} else {
-				_ = s.Release(ctx)
-			}
-			return nil, err
-		}
-		s.all[i] = lease
-		ctx = lease.WithContext(ctx) // ends the waiting if this one is lost
-		s.ctx = lease.WithContext(s.ctx)
-	}
-	return s, nil
-}
-
-// Leases are the leases that [All] has taken. Its methods may be called from any goroutine.
-type Leases struct {
-	all   []*Lease // in the order of the arguments
-	order []int    // in which they were taken
-	ctx   context.Context
-}
-
-// Context returns a context that ends as soon as any of the leases does. If one is lost, the
-// cause matches [ErrLost]. It has the values of the context that All was called with. Guards,
-// such as [GuardHook] and those below package fence, look at all of the leases.
-func (s *Leases) Context() context.Context {
-	if s == nil || s.ctx == nil {
-		panic("holdfast: nil or zero Leases: check the error of All")
-	}
-	return s.ctx
-}
-
-// Each returns the leases in the order in which All was given their locks, such as for
-// their fences.
-func (s *Leases) Each() []*Lease { return slices.Clone(s.all) }
-
-// Err returns nil while all leases are held. Otherwise it returns the [Lease.Err] of one
-// that is over.
-func (s *Leases) Err() error {
-	for _, l := range s.all {
-		if err := l.Err(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// Release gives up all locks at once, each as [Lease.Release] does. If that fails for some,
-// it returns their errors in one. Hooks are called for all of them at the same time, on other
-// goroutines.
-func (s *Leases) Release(ctx context.Context) error {
-	errs := make([]error, len(s.order))
-	<-together(len(s.order), func(n int) { errs[n] = s.all[s.order[n]].Release(ctx) })
-	var failed error
-	for _, err := range slices.Backward(errs) {
-		switch {
-		case failed == nil:
-			failed = err
-		case err != nil:
-			failed = fmt.Errorf("%w; %w", failed, err)
-		}
-	}
-	return failed
-}
-
-// together calls f with 0 to n-1, all at the same time, and returns a channel that is closed
-// when all calls have returned. One after the other would take the time of a store that does
-// not answer once for each.
-func together(n int, f func(int)) <-chan struct{} {
-	done := make(chan struct{})
-	var left sync.WaitGroup
-	for i := range n {
-		left.Go(func() { f(i) })
-	}
-	go func() {
-		left.Wait()
-		close(done)
-	}()
-	return done
 }

@@ -2,18 +2,11 @@ package holdfast
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
-	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/claim"
-	"github.com/holdfast-go/holdfast/internal/leasectx"
 	"github.com/holdfast-go/holdfast/internal/local"
-	"github.com/holdfast-go/holdfast/internal/session"
 )
 
 // Mutex is a lock with one holder at a time among all processes that use the same store. It
@@ -110,19 +103,41 @@ func (m *Mutex) ForceUnlock(ctx context.Context) error {
 	return m.force(ctx)
 }
 
+// Steal takes the lock from its holder, whoever that is, and returns the lease of the caller, in
+// one step: with the next fence, and with nobody in between. Waiters keep their places. If nobody
+// holds the lock, Steal takes it all the same, before those that wait. So steals that follow one
+// another keep those that wait from the lock.
+//
+// A waiter holds the lock from when the store has granted it, even if it has not heard yet. If it is
+// robbed before it hears, it gets a lease that is lost, or waits again: in its old place with Redis and
+// PostgreSQL, and otherwise at the end of the queue.
+//
+// The old holder hears of it as of a [Mutex.ForceUnlock]: at once if it listens to the store or
+// is of this client, and otherwise when it tries to renew its lease. The cause of its loss names
+// the thief, see [WithHolder], if it has heard at once. Until it hears of it two holders exist, and
+// only the resource can refuse what the old one writes, by its fence.
+//
+// Steal is repeated when its answer was lost, but never steals twice: if somebody else has taken the lock
+// meanwhile, the error matches [ErrLost]. If it matches [ErrNotConfirmed], the old holder has lost the
+// lock all the same, and the first waiter gets it. Transient errors are retried until ctx ends. If the store
+// cannot do this, the error matches [errors.ErrUnsupported]. If ctx comes from a lease on this
+// lock, Steal does what [Mutex.Lease] does. For hooks Steal is a way to acquire, see [AcquireOp].
+func (m *Mutex) Steal(ctx context.Context) (*Lease, error) { return m.steal(ctx) }
+
 // Lock waits for the lock. It waits out outages of the store, and logs them: after 2 s,
 // then ever more rarely. The log gives the kind and name of the lock and the reason.
 //
 // Of a client that is closed, before or meanwhile, Lock never returns: the program is about to
 // end, and the log says so once. Use Lease or Do for a wait that must end.
 //
-// Lock panics on misuse: a bad name, or a closed Redis client. It also panics if the
+// Lock panics on misuse: a bad name, or a client of the store that is closed. It also panics if the
 // store refuses for good before it has carried out any command of this client. Such
 // refusals are no permission, a wrong password, a key of another type, or an error of the
 // user's own dialer or hook. Lock waits out a later refusal: a rotated password must not
 // crash a fleet.
 //
-// Lock has no way to tell that the lock was lost; the loss is logged. In this process the
+// Lock has no context, so package deadlock does not see it wait, nor what it holds: where locks are
+// taken within each other, use Do. Lock has no way to tell that the lock was lost; the loss is logged. In this process the
 // lock nevertheless stays locked until Unlock. So the Unlock of one goroutine never undoes a
 // later Lock of another.
 func (m *Mutex) Lock() { m.lock(false, true) }
@@ -143,225 +158,4 @@ func (m *Mutex) Unlock() {
 	if !m.unlock(false) {
 		panic(fmt.Sprintf("holdfast: unlock of unlocked mutex %q", m.name))
 	}
-}
-
-// tryWait is how long TryLock waits for the store.
-const tryWait = time.Second
-
-// handle is the common part of Mutex, RWMutex and Semaphore: the name of a lock, and the way
-// to hold it.
-type handle struct {
-	_      noCopy
-	c      *Client
-	kind   driver.Kind
-	name   string
-	config *config
-	kept   local.Kept // of the lock
-}
-
-func (c *Client) handle(k driver.Kind, name string, opts []LockOption) handle {
-	c.made()
-	cfg := &c.config // which most have in common
-	if len(opts) > 0 {
-		own := c.config
-		for _, o := range opts {
-			o.apply(&own)
-		}
-		own.hold = c.options(own)
-		cfg = &own
-	}
-	return handle{c: c, kind: k, name: name, config: cfg}
-}
-
-// client returns the client that has made the handle. It panics if none has.
-func (h *handle) client() *Client {
-	if h.c == nil {
-		panic("holdfast: zero Mutex, RWMutex or Semaphore: use the method of a Client that makes one")
-	}
-	return h.c
-}
-
-// base identifies the lock without an owner.
-func (h *handle) base() local.ID { return local.ID{Kind: h.kind, Name: h.name} }
-
-// id identifies the lock with its owner. Permits, and a lock held for reading, have no owner.
-func (h *handle) id(shared bool) local.ID {
-	id := h.base()
-	if h.kind != driver.Semaphore && !shared {
-		id.Owner = h.config.hold.Owner
-	}
-	return id
-}
-
-func (h *handle) fail(op string, err error) error {
-	e := &LockError{Op: op + " " + string(h.kind), Name: h.name, Err: err}
-	var held *claim.Held
-	if errors.As(err, &held) {
-		e.Holder, e.HeldFor = held.Holder, held.For
-	}
-	return e
-}
-
-// lock gets a hold and leaves it with the lock, where unlock finds it. With wait it waits
-// for others, and for outages of the store to pass; without, it reports false if others
-// have it.
-func (h *handle) lock(shared, wait bool) bool {
-	if err := h.invalid(); err != nil {
-		h.misuse(err)
-	}
-	if !shared && h.c.hooks.Load() == nil && h.kept.Again(h.config.hold) {
-		return true
-	}
-	ctx := context.Background()
-	if !wait {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, tryWait)
-		defer cancel()
-	}
-	w := local.Want{Shared: shared, Wait: wait, Sync: true, Options: h.config.hold}
-	if !wait {
-		w.Patience = h.config.wait
-	}
-	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		lock, hooks := h.c.locks.Ref(h.id(shared), &h.kept), h.c.hooks.Load()
-		grouped := shared && hooks == nil && w.Options.Grouped()
-		if grouped && lock.JoinReaders(&w) {
-			return true
-		}
-		var held *local.Hold
-		var err error
-		if hooks == nil {
-			held, err = lock.Acquire(ctx, &w)
-		} else {
-			held, err = h.hooked(ctx, hooks, lock, w)
-		}
-		if err == nil && !lock.Deposit(held) {
-			held, err = nil, ErrClosed // which has released it
-		}
-		if grouped {
-			lock.Admit(&w, held)
-		}
-		if err == nil {
-			return true
-		}
-		lock.Unref()
-		switch {
-		case errors.Is(err, ErrClosed) && wait:
-			h.strand()
-		case h.fatal(err):
-			h.misuse(err)
-		case !wait:
-			return false
-		case w.Said == nil:
-			w.Said = &session.Complaint{Op: "acquire", Kind: h.kind, Name: h.name, Log: w.Options}
-		}
-		w.Said.Persist(err)
-		select {
-		case <-h.c.session.Closing():
-			h.strand()
-		case <-time.After(min(pause, w.Said.Tell(h.c.session))):
-		}
-	}
-}
-
-// unlock undoes what lock has done, and reports whether there is anything to undo.
-func (h *handle) unlock(shared bool) bool {
-	held, ok := h.client().locks.TakeBack(h.id(shared), &h.kept, shared)
-	if held == nil {
-		return ok
-	}
-	if hooks := h.c.hooks.Load(); hooks != nil {
-		_ = hooks.surely((*Lease)(held), context.WithoutCancel(held.Context()), 0, (*local.Hold).ReleaseBriefly)
-	} else {
-		_ = held.ReleaseBriefly(held.Values()) // for the span
-	}
-	return true
-}
-
-// invalid is why nobody can lock this, whatever the state of the store.
-func (h *handle) invalid() error {
-	c := h.client()
-	if !validName(h.name) {
-		return ErrInvalidName
-	}
-	if ttl := h.config.hold.TTL; ttl < c.least {
-		return fmt.Errorf("a TTL of %v: on this store leases last at least %v: %w", ttl, c.least, errors.ErrUnsupported)
-	}
-	return nil
-}
-
-// lease gets a lease.
-func (h *handle) lease(ctx context.Context, w local.Want, verb string) (*Lease, error) {
-	if err := h.invalid(); err != nil {
-		return nil, h.fail(verb, err)
-	}
-	w.Options, w.Patience, w.MaxWaiters = h.config.hold, h.config.wait, h.config.maxWaiters
-	lock := h.c.locks.Ref(h.id(w.Shared || w.From != nil), &h.kept)
-	defer lock.Unref()
-	if hooks := h.c.hooks.Load(); hooks != nil {
-		held, err := h.hooked(ctx, hooks, lock, w)
-		return (*Lease)(held), err
-	}
-	held, err := lock.Acquire(ctx, &w)
-	if err != nil {
-		return nil, h.fail(verb, err)
-	}
-	return (*Lease)(held), nil
-}
-
-// fatal reports whether an error is one that forms without an error cannot live with.
-func (h *handle) fatal(err error) bool {
-	refused := !errors.Is(err, driver.ErrTransient) && !errors.Is(err, ErrLocked) &&
-		!errors.Is(err, context.DeadlineExceeded) && !h.c.session.Accepted()
-	return !errors.Is(err, ErrClosed) && (refused || errors.Is(err, ErrInvalidName) || errors.Is(err, redis.ErrClosed) ||
-		errors.Is(err, errors.ErrUnsupported))
-}
-
-// strand never returns, as there is no lock to return with. A panic would end each graceful
-// shutdown with a stack trace. The wrong version called runtime.Goexit: that runs the deferred
-// functions of the caller, which may tell others of work that was never done.
-//
-// Each goroutine logs its end itself. In a bubble of testing/synctest, where none may stay, the
-// handler of a test can end it there.
-func (h *handle) strand() {
-	if log := h.config.hold.Log(); !h.c.stranded.Swap(true) {
-		log.Warn("holdfast: the client is closed, so Lock never returns", "kind", string(h.kind), "lock", h.name)
-	} else {
-		log.Debug("holdfast: the client is closed, so Lock never returns", "kind", string(h.kind), "lock", h.name)
-	}
-	select {}
-}
-
-func (h *handle) misuse(err error) {
-	panic(&LockError{Op: "lock " + string(h.kind), Name: h.name, Err: err})
-}
-
-// inspect and force serve the methods of all primitives.
-
-func (h *handle) inspect(ctx context.Context) (Info, error) {
-	i, ok := driver.As[driver.Inspector](h.client().session.Driver)
-	found := make(chan Info, 1) // which may come when nobody waits any more
-	err := h.c.await(ctx, h.base(), session.Errand{Op: "inspect", Able: ok, Do: func() error {
-		info, err := i.Inspect(leasectx.Exempt(ctx), h.kind, h.name)
-		if err == nil {
-			info.Kind = h.kind
-			found <- info
-		}
-		return err
-	}})
-	if err != nil {
-		return Info{}, err
-	}
-	return <-found, nil
-}
-
-func (h *handle) force(ctx context.Context) error {
-	f, ok := driver.As[driver.Forcer](h.client().session.Driver)
-	return h.c.await(ctx, h.base(), session.Errand{Op: "force unlock", Able: ok, Once: true, Do: func() error {
-		err := f.ForceRelease(leasectx.Exempt(ctx), h.kind, h.name)
-		if errors.Is(err, driver.ErrNotHeld) {
-			err = ErrNotHeld
-		}
-		return err
-	}})
 }

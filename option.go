@@ -29,6 +29,7 @@ type config struct {
 
 	maxWaiters int64 // 0: as many as there are
 	batch      *bool // nil: unless there is a tracing hook
+	labels     bool  // for profiles
 }
 
 var defaults = config{
@@ -75,6 +76,24 @@ func WithWait(d time.Duration) LockOption {
 		panic(fmt.Sprintf("holdfast: waiting time of %v, must be positive", d))
 	}
 	return lockOption(func(c *config) { c.wait = d })
+}
+
+// WithOutageWait bounds how long a call waits for a store that does not answer: it gives up when the
+// store has left it without an answer for d, with an error that matches [ErrUnavailable]. The call
+// goes on waiting for a holder, for as long as its context and [WithWait] allow. So a caller can
+// wait a minute for its turn, and yet do without the lock, or fail, soon after the store is down.
+//
+// While others hold the lock the store is asked every TTL/3, so an outage can begin that much
+// earlier than it is noticed, though the loss of a connection is noticed within about a second. An
+// answer that only refuses for now, such as LOADING, is none. The option bounds all
+// calls that return an error, including [Lease.Renew] and Inspect. It does not apply to
+// [Mutex.Lock], which cannot fail. WithOutageWait panics if d is not positive. The default is
+// to wait for the store as for a holder.
+func WithOutageWait(d time.Duration) LockOption {
+	if d <= 0 {
+		panic(fmt.Sprintf("holdfast: waiting time for the store of %v, must be positive", d))
+	}
+	return lockOption(func(c *config) { c.options.Endure = d })
 }
 
 // WithMaxHold bounds how long a lease lasts. A lease that is not released within d is lost,
@@ -248,7 +267,7 @@ func WithLinger(d time.Duration) LockOption {
 // WithReplicas has n replicas of the store confirm each acquisition before it is trusted.
 // That includes a lock that another client has handed over. The replicas have timeout to
 // confirm, or half of the TTL if that is shorter. If fewer than n have confirmed by then,
-// the lock is given back, and the error matches [ErrNotReplicated]. TryLease and its like
+// the lock is given back, and the error matches [ErrNotConfirmed]. TryLease and its like
 // then fail. A waiter tries again until its context ends, at the end of the queue, for
 // replicas come back.
 //
@@ -272,7 +291,34 @@ func WithReplicas(n int, timeout time.Duration) LockOption {
 	if n < 1 || timeout < 10*time.Millisecond {
 		panic(fmt.Sprintf("holdfast: confirmation by %d replicas within %v, must be at least 1 and 10 ms", n, timeout))
 	}
-	return lockOption(func(c *config) { c.options.Replicas, c.options.ReplicaTimeout = n, timeout })
+	return lockOption(func(c *config) { c.options.Replicas = driver.Confirmation{Replicas: n, Timeout: timeout} })
+}
+
+// WithFsync has each acquisition written to disk before it is trusted, including a lock that
+// another client has handed over: to that of the server, and to those of n replicas, or of
+// none if n is 0. If that takes longer than timeout, or than half of the TTL, the lock is given
+// back, as with [WithReplicas]. Given both options, a lock is confirmed in both ways.
+//
+// It is for a server with appendfsync everysec: a crash of its machine then loses the last
+// second, and with it grants, but none that is trusted. The other commands of the server need
+// not wait for the disk, as with appendfsync always. Renewals do not wait either, so after a
+// crash the copy may end earlier than the lease, by a third of the TTL. A disk that says it
+// has written what it has not can lose a lock nevertheless.
+//
+// The option uses WAITAOF (https://redis.io/docs/latest/commands/waitaof), which Redis 7.2 and
+// Valkey have, with appendonly yes on the server and on the replicas that count. A server
+// without it refuses: the error matches [errors.ErrUnsupported]. With appendfsync no the server
+// does not know when something is on the disk, and nothing is confirmed. The user of Redis
+// needs the right +waitaof. All else is as with WithReplicas.
+//
+// WithFsync panics if n is below 0 or timeout below 10 ms. The default is to wait for no disk.
+func WithFsync(n int, timeout time.Duration) LockOption {
+	if n < 0 || timeout < 10*time.Millisecond {
+		panic(fmt.Sprintf("holdfast: on disk, and that of %d replicas, within %v, must be at least 0 and 10 ms", n, timeout))
+	}
+	return lockOption(func(c *config) {
+		c.options.Fsync = driver.Confirmation{Replicas: n, Disk: true, Timeout: timeout}
+	})
 }
 
 // WithPrefix sets what the keys in Redis begin with. Programs exclude each other only if
@@ -311,4 +357,13 @@ func WithPipelining(on bool) Option {
 // SetLogger there.
 func WithLogger(l *slog.Logger) Option {
 	return option(func(c *config) { c.options.Logger = l })
+}
+
+// WithProfileLabels has Do and TryDo set labels of package [runtime/pprof] while they run their
+// function: holdfast.kind, holdfast.lock and holdfast.fence. So a profile of goroutines tells which
+// of them holds which lock, and a profile of processors which locks the time is spent under.
+// Goroutines that the function starts have the labels, too. It costs about 0.2 µs for each call. The
+// default is no labels.
+func WithProfileLabels() Option {
+	return option(func(c *config) { c.labels = true })
 }

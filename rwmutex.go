@@ -89,6 +89,10 @@ func (rw *RWMutex) Inspect(ctx context.Context) (Info, error) { return rw.inspec
 // [Mutex.ForceUnlock] does.
 func (rw *RWMutex) ForceUnlock(ctx context.Context) error { return rw.force(ctx) }
 
+// Steal takes the lock from all its holders, readers or writer, and returns a lease for writing, as
+// [Mutex.Steal] does.
+func (rw *RWMutex) Steal(ctx context.Context) (*Lease, error) { return rw.steal(ctx) }
+
 // Lock waits for the lock, for writing. It treats outages, misuse and a lost lock as
 // [Mutex.Lock] does.
 func (rw *RWMutex) Lock() { rw.lock(false, true) }

@@ -97,7 +97,7 @@ func (s *Semaphore) Resize(ctx context.Context, limit int64) error {
 	checkLimit(limit)
 	r, able := driver.As[driver.Resizer](s.client().session.Driver)
 	token := s.c.session.NewToken() // by which the store knows a repeat
-	return s.c.await(ctx, s.base(), session.Errand{Op: "resize", Able: able, Do: func() error {
+	return s.c.await(ctx, s.config.hold, s.base(), session.Errand{Op: "resize", Able: able, Do: func() error {
 		return r.Resize(s.c.session.Under(ctx), s.name, token, limit)
 	}})
 }
@@ -147,9 +147,7 @@ func (s *Semaphore) deposit(l *Lease, err error) error {
 	if err != nil {
 		return err
 	}
-	lock := s.c.locks.Ref(s.base(), &s.kept)
-	if !lock.Deposit((*local.Hold)(l)) {
-		lock.Unref()
+	if !s.c.locks.Deposit(s.base(), &s.kept, (*local.Hold)(l)) {
 		return s.fail("acquire", ErrClosed)
 	}
 	return nil
@@ -173,7 +171,10 @@ func (s *Semaphore) Release(n int64) {
 		return
 	}
 	select {
-	case <-together(len(parts), func(i int) { s.releasePart(parts[i]) }):
+	case v := <-together(len(parts), func(i int) { s.releasePart(parts[i]) }):
+		if v != nil {
+			panic(v) // of a hook
+		}
 	case <-time.After(tryWait):
 	}
 }

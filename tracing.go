@@ -63,7 +63,9 @@ var tracingDefaults = tracing{
 // All spans have holdfast.lock.name and, for a semaphore, holdfast.permits. Spans of a
 // lease that is nested in another have holdfast.reentrant, see [WithReentrancy]. The
 // acquire span also has holdfast.attempts, how often the store was asked, and
-// holdfast.fencing_token. Its holdfast.wakeups.notify and .poll count what woke the waiter.
+// holdfast.fencing_token. If another held the lock and the store tells whose it is, see [LockError],
+// holdfast.blocked_by is its text, see [WithHolder], and holdfast.blocked_by_fencing_token its
+// fence. Its holdfast.wakeups.notify and .poll count what woke the waiter.
 // The hold span has the number of holdfast.renewals.
 //
 // An acquisition has the holdfast.outcome acquired, not_acquired, timeout, canceled or
@@ -122,24 +124,26 @@ func (t *tracing) reconnects(n int64, reason string) {
 
 // Attributes of spans and metrics.
 const (
-	attrOperation = attribute.Key("holdfast.operation.name")
-	attrPrimitive = attribute.Key("holdfast.primitive")
-	attrMode      = attribute.Key("holdfast.mode")
-	attrLockName  = attribute.Key("holdfast.lock.name")
-	attrLockClass = attribute.Key("holdfast.lock.class")
-	attrPermits   = attribute.Key("holdfast.permits")
-	attrOutcome   = attribute.Key("holdfast.outcome")
-	attrContended = attribute.Key("holdfast.contended")
-	attrReentrant = attribute.Key("holdfast.reentrant")
-	attrAttempts  = attribute.Key("holdfast.attempts")
-	attrNotify    = attribute.Key("holdfast.wakeups.notify")
-	attrPoll      = attribute.Key("holdfast.wakeups.poll")
-	attrFence     = attribute.Key("holdfast.fencing_token")
-	attrEndReason = attribute.Key("holdfast.end_reason")
-	attrRenewals  = attribute.Key("holdfast.renewals")
-	attrSource    = attribute.Key("holdfast.source")
-	attrReason    = attribute.Key("holdfast.reason")
-	attrLink      = attribute.Key("holdfast.link")
+	attrOperation      = attribute.Key("holdfast.operation.name")
+	attrPrimitive      = attribute.Key("holdfast.primitive")
+	attrMode           = attribute.Key("holdfast.mode")
+	attrLockName       = attribute.Key("holdfast.lock.name")
+	attrLockClass      = attribute.Key("holdfast.lock.class")
+	attrPermits        = attribute.Key("holdfast.permits")
+	attrOutcome        = attribute.Key("holdfast.outcome")
+	attrContended      = attribute.Key("holdfast.contended")
+	attrReentrant      = attribute.Key("holdfast.reentrant")
+	attrAttempts       = attribute.Key("holdfast.attempts")
+	attrNotify         = attribute.Key("holdfast.wakeups.notify")
+	attrPoll           = attribute.Key("holdfast.wakeups.poll")
+	attrBlockedBy      = attribute.Key("holdfast.blocked_by")
+	attrBlockedByFence = attribute.Key("holdfast.blocked_by_fencing_token")
+	attrFence          = attribute.Key("holdfast.fencing_token")
+	attrEndReason      = attribute.Key("holdfast.end_reason")
+	attrRenewals       = attribute.Key("holdfast.renewals")
+	attrSource         = attribute.Key("holdfast.source")
+	attrReason         = attribute.Key("holdfast.reason")
+	attrLink           = attribute.Key("holdfast.link")
 )
 
 // AcquireHook implements [Hook].
@@ -183,6 +187,12 @@ func (t *tracing) AcquireHook(next AcquireFunc) AcquireFunc {
 			attrNotify.Int(op.Wakeups.Notify), attrPoll.Int(op.Wakeups.Poll))...)
 		if err == nil {
 			span.SetAttributes(attrFence.Int64(l.Fence()))
+		}
+		if op.BlockedBy != "" {
+			span.SetAttributes(attrBlockedBy.String(op.BlockedBy))
+		}
+		if op.BlockedByFence != 0 {
+			span.SetAttributes(attrBlockedByFence.Int64(op.BlockedByFence))
 		}
 		switch {
 		case held == nil:
@@ -297,7 +307,7 @@ func outcomeOf(ctx context.Context, err error) (outcome, failure string) {
 	if err == nil {
 		return "acquired", ""
 	}
-	if cause := context.Cause(ctx); cause != nil && errors.Is(err, cause) {
+	if cause := context.Cause(ctx); cause != nil && errors.Is(err, cause) && (ctx.Err() == context.Canceled || !errors.Is(err, ErrUnavailable)) {
 		err = &LockError{Err: ctx.Err()} // the cause may be any error
 	}
 	switch failure = semconv.ErrorType(err).Value.AsString(); failure {

@@ -15,6 +15,7 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 const addrVar = "HOLDFAST_REDIS_ADDR"
 
 func BenchmarkUncontended(b *testing.B) { benchmark(b, bench.Uncontended) }
+func BenchmarkLinger(b *testing.B)      { benchmark(b, bench.Linger) }
 func BenchmarkClients(b *testing.B)     { benchmark(b, bench.Clients...) }
 func BenchmarkOneClient(b *testing.B)   { benchmark(b, bench.OneClient) }
 func BenchmarkApart(b *testing.B)       { benchmark(b, bench.Apart...) }
@@ -27,6 +28,8 @@ func BenchmarkSemaphore(b *testing.B)   { benchmark(b, bench.Permits) }
 func BenchmarkFairness(b *testing.B)    { benchmark(b, bench.Fairness) }
 func BenchmarkPostgres(b *testing.B)    { benchmark(b, bench.Postgres...) }
 func BenchmarkEtcd(b *testing.B)        { benchmark(b, bench.OnEtcd...) }
+func BenchmarkZooKeeper(b *testing.B)   { benchmark(b, bench.OnZooKeeper...) }
+func BenchmarkStores(b *testing.B)      { benchmark(b, bench.Stores...) }
 func BenchmarkRedlock(b *testing.B)     { benchmark(b, bench.Redlock...) }
 
 // benchmark runs works with every contender that can do them. A cycle is an op.

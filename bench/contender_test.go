@@ -36,7 +36,7 @@ func locker(t *testing.T, p bench.Process, name string) bench.Locker {
 func TestContenderKeepsOthersOutUntilItUnlocks(t *testing.T) {
 	s := bench.NewStage(t, os.Getenv(addrVar))
 	for _, c := range slices.Concat(everybody, []bench.Contender{bench.HoldfastRedlock, bench.RedsyncThree},
-		[]bench.Contender{bench.HoldfastPostgres, bench.RowLock, bench.AdvisoryLock, bench.LeaseRow, bench.HoldfastEtcd, bench.Etcd}) {
+		[]bench.Contender{bench.HoldfastPostgres, bench.RowLock, bench.AdvisoryLock, bench.LeaseRow, bench.HoldfastEtcd, bench.Etcd, bench.HoldfastZooKeeper}) {
 		t.Run(c.Name, func(t *testing.T) {
 			p, other := open(t, s, c), open(t, s, c)
 			holder := locker(t, p, t.Name())

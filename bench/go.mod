@@ -6,14 +6,17 @@ replace (
 	github.com/holdfast-go/holdfast => ../
 	github.com/holdfast-go/holdfast/driver/etcd => ../driver/etcd
 	github.com/holdfast-go/holdfast/driver/postgres => ../driver/postgres
+	github.com/holdfast-go/holdfast/driver/zookeeper => ../driver/zookeeper
 )
 
 require (
 	github.com/bsm/redislock v0.9.4
 	github.com/go-redsync/redsync/v4 v4.18.0
+	github.com/go-zookeeper/zk v1.0.4
 	github.com/holdfast-go/holdfast v0.1.0
 	github.com/holdfast-go/holdfast/driver/etcd v0.0.0-00010101000000-000000000000
 	github.com/holdfast-go/holdfast/driver/postgres v0.0.0-00010101000000-000000000000
+	github.com/holdfast-go/holdfast/driver/zookeeper v0.0.0-00010101000000-000000000000
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/redis/rueidis v1.0.79

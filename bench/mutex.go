@@ -34,7 +34,8 @@ var Linger = Work{
 	Columns:    even,
 	Turns:      5,
 	Time:       time.Second,
-	Enter:      mutexes(1).enter,
+	// To time each wait would take twice as long as to lock and unlock.
+	Enter: setting{processes: each(1), every: 64, seat: seatMutex, size: 1}.enter,
 }
 
 // Clients are works where clients, each with one goroutine, contend for one lock.

@@ -28,8 +28,10 @@ type Stage struct {
 	etcd     func() []string            // addresses
 	etcd3    func() []string            // of a cluster of three members
 	postgres *postgres
-	tb       testing.TB
-	memory   *sync.Map
+	// zookeeper has addresses. It is nil where the work is on another store.
+	zookeeper func() []string
+	tb        testing.TB
+	memory    *sync.Map
 }
 
 // NewStage returns a stage with a redis-server of its own, or with the one at addr if that
@@ -50,6 +52,7 @@ func NewStage(tb testing.TB, addr string) *Stage {
 		return []*redistest.Server{redistest.Real(tb), redistest.Real(tb)}
 	})
 	s.postgres = &postgres{tb: tb}
+	s.zookeeper = sync.OnceValue(func() []string { return s.startZooKeeper(1) })
 	s.etcd = sync.OnceValue(func() []string { return startEtcd(tb, 1) })
 	s.etcd3 = sync.OnceValue(func() []string { return startEtcd(tb, 3) })
 	return s
@@ -71,6 +74,7 @@ func (s *Stage) Far(rtt time.Duration) *Stage {
 	proxy := redistest.NewProxy(s.tb, s.servers[0])
 	proxy.Delay(rtt / 2)
 	far.Addr = proxy.Addr()
+	far.zookeeper = nil
 	far.NoEtcd = "the proxy that delays speaks the protocol of Redis only"
 	return &far
 }
@@ -79,6 +83,7 @@ func (s *Stage) Far(rtt time.Duration) *Stage {
 func (s *Stage) OnCluster() *Stage {
 	c := *s
 	c.servers = s.cluster()
+	c.zookeeper = nil
 	c.NoEtcd = "this is a work on Redis"
 	return &c
 }
@@ -92,7 +97,7 @@ func (s *Stage) OnEtcdOfThree() *Stage {
 
 // addrs are those of Redis.
 func (s *Stage) addrs() []string {
-	if len(s.servers) == 1 {
+	if len(s.servers) <= 1 {
 		return []string{s.Addr}
 	}
 	var all []string

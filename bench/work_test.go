@@ -32,6 +32,9 @@ func TestNobodyIsInWhoMustNotBe(t *testing.T) {
 		for _, c := range []bench.Contender{bench.Holdfast, bench.Raw, bench.InProcess} {
 			t.Run(w.Name+"/"+c.Name, func(t *testing.T) {
 				turn := oneTurn(t, s, w, c, bench.Stint{Time: 50 * time.Millisecond})
+				for n := 1; turn.Waits.Count() == 0 && n <= 3; n++ { // a busy machine
+					turn = oneTurn(t, s, w, c, bench.Stint{Time: time.Duration(n) * time.Second})
+				}
 				require.Zero(t, turn.Figures[bench.Overlaps])
 				require.Zero(t, turn.Figures[bench.Stuck])
 				require.Positive(t, turn.Waits.Count())

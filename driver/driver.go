@@ -45,6 +45,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/stamp"
 )
 
 // Kind is a kind of lock. Locks of different kinds never meet, even with one name.
@@ -67,7 +69,7 @@ const MaxOwner = 256
 const MaxLimit = 1<<53 - 1
 
 // MaxHolderTag is the length in bytes of the longest Lease.HolderTag.
-const MaxHolderTag = 256
+const MaxHolderTag = 1024
 
 // Limits of a lease's TTL.
 const (
@@ -116,7 +118,7 @@ type Request struct {
 	Name string // 1 to MaxName bytes, any bytes
 
 	// Token is the identity of this acquisition: unique for all time, printable,
-	// without spaces.
+	// without spaces. That of a client also tells when it was made, see Since.
 	Token string
 
 	// Ask numbers the attempts of this token from 1 on. A grant tells which ask it rests
@@ -154,8 +156,13 @@ type Request struct {
 	// driver without a queue ignores MaxWaiters.
 	MaxWaiters int64
 
+	// Place is where the token may stand in the queue as long as nobody else does: that of a
+	// token before it, of the same caller, which was [Unheard]. A store may take no notice of it.
+	Place Place
+
 	// Notice has Wake called with Wanted as soon as somebody waits for what the token
-	// holds, and again when it is renewed. Only a Notifier obeys it.
+	// holds, and again when it is renewed. If very many tokens hold the lock together, some
+	// may be told only then. Only a Notifier obeys it.
 	Notice bool
 
 	// Weight is how much of a Semaphore to hold, and Limit the limit that the request
@@ -233,9 +240,12 @@ type Grant struct {
 
 	// Holder is the text of a token that holds the lock, in a Queued, Busy or Full, and HeldFor
 	// for how long it has held it by the store's clock. A driver need not tell. If its store
-	// keeps no texts, Holder is what it has instead, see [Holder], and HeldFor is 0.
-	Holder  string
-	HeldFor time.Duration
+	// keeps no texts, Holder is what it has instead, see [Holder], and HeldFor is 0. In a Lost
+	// through Wake, Holder is the text of a token that has stolen the lock, see Stealer.
+	// HolderFence is the fence of that token's grant, 0 if the driver does not tell.
+	Holder      string
+	HeldFor     time.Duration
+	HolderFence int64
 
 	// Behind says, in a Queued, Busy or Full, that no holder is in the way: there is room, but
 	// others wait, and are served first. Holder is empty then. A driver that does not tell the
@@ -280,6 +290,24 @@ type Lease struct {
 // ErrNotHeld says that a token does not hold the lock, as far as the store knows.
 var ErrNotHeld = errors.New("holdfast: lock not held")
 
+// Place is one in the queue of a lock: the queue's birth, for stores whose queues are born anew,
+// and a number, 0 for no place.
+type Place struct{ Birth, Number int64 }
+
+// Unheard is why [Driver.Acquire] fails for a token that stood in the queue, and that the store
+// has buried since: it was granted the lock, and lost it to force or to a thief before its caller
+// heard of the grant. It matches [ErrNotHeld]. See [Request] for the place: none if the answers that
+// told it were lost.
+type Unheard struct{ Place Place }
+
+// Error implements error.
+func (Unheard) Error() string {
+	return ErrNotHeld.Error() + ": the token lost it unheard, or was released"
+}
+
+// Unwrap returns [ErrNotHeld].
+func (Unheard) Unwrap() error { return ErrNotHeld }
+
 // ErrTransient is matched by errors that may pass on a retry: a broken network, a failover,
 // a server that is loading. Errors that do not match it are refusals.
 var ErrTransient = errors.New("holdfast: store unavailable")
@@ -289,6 +317,10 @@ var ErrTransient = errors.New("holdfast: store unavailable")
 // that the store has served before waits for that, see the documentation of
 // Mutex.Lease in package holdfast.
 var ErrDenied = errors.New("holdfast: access denied")
+
+// ErrClosed is matched by errors of a store to which the program itself has closed the connections, as
+// by Close of its redis.Client. No later call can succeed.
+var ErrClosed = errors.New("holdfast: the connection to the store was closed by the program")
 
 // ErrNotExecuted is matched by errors after which the store has surely not acted
 // on the request. After any other error it may have.
@@ -301,8 +333,8 @@ var (
 	ErrLimitExceeded = errors.New("holdfast: more than the limit of the semaphore")
 )
 
-// ErrNotReplicated says that too few replicas of the store have a grant, see Confirmer.
-var ErrNotReplicated = errors.New("holdfast: too few replicas have the lock")
+// ErrNotConfirmed says that a grant was not in time where it has to be, see Confirmer.
+var ErrNotConfirmed = errors.New("holdfast: the lock is not confirmed")
 
 // Wrapper is a Driver around another one. As walks through it.
 type Wrapper interface {
@@ -350,6 +382,21 @@ type Forcer interface {
 	ForceRelease(ctx context.Context, k Kind, name string) error
 }
 
+// Stealer is the ability to take a lock from its holders, for oneself, in one step.
+type Stealer interface {
+	// Steal makes r.Token the exclusive holder of a Mutex or an RWMutex. It is as if
+	// ForceRelease had ended the leases of all holders, and r been granted the lock then,
+	// with nobody in between. If nobody holds the lock it is granted all the same. Waiters
+	// keep their places. The holders are told (Wake with Lost), with r.Holder as the Holder.
+	//
+	// A token steals once. If it still holds the lock, a repeat is answered with the same
+	// fence. If it was granted the lock before and has it no more, or was released, Steal
+	// returns ErrNotHeld and takes nothing from anybody; see Lease.Unsettled for how long a
+	// driver must know that. Wait and MaxWaiters of r do not count. Another kind and a shared
+	// request are refused; the error matches errors.ErrUnsupported.
+	Steal(ctx context.Context, r *Request) (Grant, error)
+}
+
 // Downgrader is the ability to give up some of what a lease holds and keep the rest.
 type Downgrader interface {
 	// Downgrade turns the exclusive hold of an RWMutex into a shared one. For a Semaphore
@@ -367,6 +414,11 @@ type Downgrader interface {
 type Notifier interface {
 	// Notices reports whether the driver obeys Request.Notice.
 	Notices() bool
+
+	// Notice has Wake of a token that holds the lock called with Wanted from now on, as if its
+	// Request had asked for that. It reports whether somebody waits already. It renews nothing
+	// and can be repeated. If the token does not hold the lock, it returns ErrNotHeld.
+	Notice(ctx context.Context, l Lease) (wanted bool, err error)
 }
 
 // Extender is the ability to let a holder use its lease for more than one hold.
@@ -396,13 +448,21 @@ type Attacher interface {
 	Detach(l Lease)
 }
 
-// Confirmer is the ability to say whether a grant has reached replicas of the store.
+// Confirmer is the ability to say whether a grant has reached replicas of the store, or disks.
 type Confirmer interface {
-	// Confirm renews a lease, and returns nil once at least so many replicas have what the
-	// store knew of it then. timeout is at least 1 ms. If fewer replicas have it after
-	// timeout, the error matches ErrNotReplicated; the lease goes on nevertheless. If the
-	// token does not hold the lock, Confirm returns ErrNotHeld.
-	Confirm(ctx context.Context, l Lease, replicas int, timeout time.Duration) error
+	// Confirm renews a lease, and returns nil once what the store knew of it then is where c
+	// says. If it is not there in time, the error matches ErrNotConfirmed; the lease goes on
+	// nevertheless. If the token does not hold the lock, Confirm returns ErrNotHeld. A store
+	// that cannot say so, such as one without a disk, refuses with an error that matches
+	// errors.ErrUnsupported.
+	Confirm(ctx context.Context, l Lease, c Confirmation) error
+}
+
+// Confirmation says where a grant has to be.
+type Confirmation struct {
+	Replicas int           // how many replicas have it, at least
+	Disk     bool          // on their disks, and on that of the store itself
+	Timeout  time.Duration // at least 1 ms
 }
 
 // Resizer is the ability to change the limit of a Semaphore.
@@ -502,6 +562,7 @@ type Holder struct {
 	Since     time.Time     `json:"since,omitzero"`    // on the store's clock; zero if it does not know
 	Fence     int64         `json:"fence"`             // of the grant, and of the first hold under it
 	LastFence int64         `json:"last_fence"`        // the last that the holder may use: that of a hold under the grant lies between the two
+	Tag       string        `json:"tag,omitempty"`     // the Lease.HolderTag, if the store keeps it
 	TimeLeft  time.Duration `json:"left_ns"`           // until the lease ends if it is not renewed; math.MaxInt64 if it has no end
 }
 
@@ -511,4 +572,12 @@ type Waiter struct {
 	Shared bool   `json:"shared,omitempty"`  // of an RWMutex
 	Weight int64  `json:"permits,omitempty"` // of a Semaphore, else 0
 	Owner  string `json:"owner,omitempty"`   // given with the request; empty for none
+
+	// Since is since when it waits, on the clock of its machine and to 34 ms, see Since. It is
+	// zero if its token does not tell.
+	Since time.Time `json:"since,omitzero"`
 }
+
+// Since returns when a client has made a token, which is when it began to ask. A driver fills
+// Waiter.Since with it. It is zero if the token does not tell, as one of another program.
+func Since(token string) time.Time { return stamp.Time(token) }

@@ -253,7 +253,7 @@ func TestCommandsOfTheDocumentsWork(t *testing.T) {
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	requireKnown(t, filepath.Join(bin, "holdfast"))
-	for _, name := range []string{"nightly.sh", "report.sh", "job.sh"} {
+	for _, name := range []string{"nightly.sh", "report.sh", "job.sh", "step-one.sh", "step-two.sh", "deploy"} {
 		require.NoError(t, os.WriteFile(filepath.Join(elsewhere, name), []byte("#!/bin/sh\n"), 0o700))
 	}
 	rules, err := filepath.Abs("testdata/docs.sh")
@@ -271,7 +271,7 @@ func TestCommandsOfTheDocumentsWork(t *testing.T) {
 			s := redistest.Real(t, "--appendonly", "yes")
 			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 			defer cancel()
-			cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", ". "+rules+"\n"+b.text)
+			cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", ". "+rules+"\n(\n"+b.text+"\n)") // its own trap, if it sets one
 			cmd.WaitDelay = time.Second
 			cmd.Dir = elsewhere
 			if atRoot.MatchString(b.text) {

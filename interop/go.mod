@@ -6,6 +6,7 @@ replace (
 	github.com/holdfast-go/holdfast => ../
 	github.com/holdfast-go/holdfast/driver/etcd => ../driver/etcd
 	github.com/holdfast-go/holdfast/driver/postgres => ../driver/postgres
+	github.com/holdfast-go/holdfast/driver/zookeeper => ../driver/zookeeper
 )
 
 require (
@@ -14,6 +15,7 @@ require (
 	github.com/holdfast-go/holdfast v0.1.0
 	github.com/holdfast-go/holdfast/driver/etcd v0.0.0-00010101000000-000000000000
 	github.com/holdfast-go/holdfast/driver/postgres v0.0.0-00010101000000-000000000000
+	github.com/holdfast-go/holdfast/driver/zookeeper v0.0.0-00010101000000-000000000000
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/redis/go-redis/extra/redisotel/v9 v9.23.0
 	github.com/redis/go-redis/v9 v9.23.0
@@ -33,6 +35,7 @@ require (
 	github.com/coreos/go-systemd/v22 v22.7.0 // indirect
 	github.com/go-logr/logr v1.4.4 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect
+	github.com/go-zookeeper/zk v1.0.4 // indirect
 	github.com/golang/protobuf v1.5.4 // indirect
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/grpc-ecosystem/grpc-gateway/v2 v2.29.0 // indirect

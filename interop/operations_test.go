@@ -50,7 +50,11 @@ func TestEveryLineThatIsLoggedHasAnEntryForOperators(t *testing.T) {
 			}
 			method, ok := call.Fun.(*ast.SelectorExpr)
 			if ok && regexp.MustCompile(`^(Debug|Info|Warn|Error)(Context)?$`).MatchString(method.Sel.Name) {
-				if line := literal(call.Args[0]); strings.HasPrefix(line, "holdfast: ") {
+				text := call.Args[0]
+				if strings.HasSuffix(method.Sel.Name, "Context") && len(call.Args) > 1 {
+					text = call.Args[1]
+				}
+				if line := literal(text); strings.HasPrefix(line, "holdfast: ") {
 					logged = append(logged, line)
 				}
 			}
@@ -219,11 +223,19 @@ func TestUserOfTheGuideForOperatorsCanUseTheLocksOfOthers(t *testing.T) {
 		"setnx":    func(rdb redis.UniversalClient) driver.Driver { return setnx.New(rdb) },
 		"getset":   func(rdb redis.UniversalClient) driver.Driver { return getset.New(rdb) },
 		"redisson": func(rdb redis.UniversalClient) driver.Driver { return redisson.New(rdb) },
+		"redisson fenced": func(rdb redis.UniversalClient) driver.Driver {
+			return redisson.New(rdb, redisson.WithMutex(redisson.FencedLock))
+		},
+		"redisson fair": func(rdb redis.UniversalClient) driver.Driver {
+			return redisson.New(rdb, redisson.WithMutex(redisson.FairLock))
+		},
 	} {
-		row := regexp.MustCompile("(?m)^\\| `driver/" + name + "` \\| the names of the locks, (.*) \\|$").FindSubmatch(guide)
+		of, _, _ := strings.Cut(name, " ")
+		name = strings.ReplaceAll(name, " ", "-")
+		row := regexp.MustCompile("(?m)^\\| `driver/" + of + "` \\| the names of the locks, (.*) \\|$").FindSubmatch(guide)
 		require.NotNil(t, row, name)
 		rule := []any{"ACL", "SETUSER", name, "reset", "on", ">secret", "~app:*"}
-		for _, right := range append(strings.Fields(string(user[1])), regexp.MustCompile(`[~&+][\w:*|]+`).FindAllString(string(row[1]), -1)...) {
+		for _, right := range append(strings.Fields(string(user[1])), regexp.MustCompile(`[~&+][\w:*|{]+`).FindAllString(string(row[1]), -1)...) {
 			rule = append(rule, right)
 		}
 		require.NoError(t, admin.Do(t.Context(), rule...).Err())
@@ -249,7 +261,7 @@ func TestUserOfTheGuideForOperatorsCanUseTheLocksOfOthers(t *testing.T) {
 			require.ErrorIs(t, err, driver.ErrNotHeld)
 		}
 		require.NoError(t, d.Close())
-		if name == "redisson" {
+		if of == "redisson" {
 			owned := here.Mutex(lock, holdfast.WithOwner("o"))
 			one, err := owned.TryLease(t.Context())
 			require.NoError(t, err)
@@ -260,8 +272,38 @@ func TestUserOfTheGuideForOperatorsCanUseTheLocksOfOthers(t *testing.T) {
 			require.NoError(t, owned.ForceUnlock(t.Context()))
 			require.ErrorIs(t, two.Release(t.Context()), holdfast.ErrLost)
 		}
+		if name == "redisson" {
+			requireReadersAndWriter(t, here.RWMutex(lock+" rw"), elsewhere.RWMutex(lock+" rw", holdfast.WithWait(1500*time.Millisecond)))
+		}
 		denied, err := admin.Do(t.Context(), "ACL", "LOG").Slice()
 		require.NoError(t, err)
 		require.Empty(t, denied, name)
 	}
+}
+
+// requireReadersAndWriter uses all of a lock from two clients.
+func requireReadersAndWriter(t *testing.T, here, elsewhere *holdfast.RWMutex) {
+	t.Helper()
+	reader, err := here.TryRLease(t.Context())
+	require.NoError(t, err)
+	beside, err := elsewhere.TryRLease(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, reader.Renew(t.Context()))
+	_, err = elsewhere.TryLease(t.Context())
+	require.ErrorContains(t, err, "held by")
+	info, err := elsewhere.Inspect(t.Context())
+	require.NoError(t, err)
+	require.Len(t, info.Holders, 2)
+	require.NoError(t, reader.Release(t.Context()))
+	require.NoError(t, beside.Release(t.Context()))
+	writer, err := here.TryLease(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, writer.Renew(t.Context()))
+	_, err = elsewhere.Lease(t.Context()) // listens, and pings after a second
+	require.ErrorContains(t, err, "held by")
+	require.NoError(t, writer.Release(t.Context())) // tells
+	held, err := here.TryLease(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, elsewhere.ForceUnlock(t.Context()))
+	require.ErrorIs(t, held.Release(t.Context()), holdfast.ErrLost)
 }

@@ -29,6 +29,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver/redisson"
 	"github.com/holdfast-go/holdfast/driver/redlock"
 	"github.com/holdfast-go/holdfast/driver/setnx"
+	zkdriver "github.com/holdfast-go/holdfast/driver/zookeeper"
 )
 
 // A cell of the table is "yes" exactly if that driver has the ability of its row, and no
@@ -56,6 +57,7 @@ func TestAbilitiesInTheDocumentOfStoresAreThoseOfTheDrivers(t *testing.T) {
 		}), "redlock"},
 		"postgres":  {pgdriver.New(pool), "postgres"},
 		"etcd":      {etcddriver.New(etcd), "etcd/etcdtest"},
+		"zookeeper": {zkdriver.New([]string{"localhost:1"}), "zookeeper"},
 		"redisson":  {redisson.New(nowhere()), "redisson"},
 		"setnx":     {setnx.New(nowhere()), "setnx"},
 		"getset":    {getset.New(nowhere()), "getset"},
@@ -95,7 +97,7 @@ func TestAbilitiesInTheDocumentOfStoresAreThoseOfTheDrivers(t *testing.T) {
 			return able && n.Notices()
 		}
 		able, known := map[string]bool{
-			"Inspector": as[driver.Inspector](d), "Lister": as[driver.Lister](d), "Forcer": as[driver.Forcer](d),
+			"Inspector": as[driver.Inspector](d), "Lister": as[driver.Lister](d), "Forcer": as[driver.Forcer](d), "Stealer": as[driver.Stealer](d),
 			"Downgrader": as[driver.Downgrader](d), "Attacher": as[driver.Attacher](d), "Resizer": as[driver.Resizer](d),
 			"Confirmer": as[driver.Confirmer](d), "Batcher": as[driver.Batcher](d), "Extender": as[driver.Extender](d),
 			"Router": as[driver.Router](d), "Reporter": as[driver.Reporter](d), "Uptimer": as[driver.Uptimer](d),
@@ -117,10 +119,13 @@ func TestAbilitiesInTheDocumentOfStoresAreThoseOfTheDrivers(t *testing.T) {
 			cells[i] = strings.Trim(cells[i], " `")
 		}
 		switch {
-		case !strings.HasPrefix(line, "|") || strings.HasPrefix(line, "|-"):
+		case !strings.HasPrefix(line, "|"):
+			head = nil
+		case strings.HasPrefix(line, "|-"):
 		case cells[1] == "ability":
 			head = cells
 			heads = append(heads, head[2:]...)
+		case head == nil: // It is a table of something else.
 		default:
 			ability := cells[1]
 			if told[ability] == nil {

@@ -33,15 +33,33 @@ import (
 // ErrNoLeader says that nobody leads.
 var ErrNoLeader = errors.New("holdfast: no leader")
 
+// ErrWanted is why the context of a leader ends that gives way, see [Election.GiveWay].
+var ErrWanted = errors.New("holdfast: another candidate waits")
+
 // Election is one office. All Elections of one name in a store are the same. Its methods may
 // be called from any goroutine.
-type Election struct{ mu *holdfast.Mutex }
+type Election struct {
+	mu    *holdfast.Mutex
+	least time.Duration // after which a leader gives way; negative: never
+}
 
 // New returns the election with that name, any 1 to 512 bytes. The mutex of that name stands
 // for it, and has opts; others see the text of [holdfast.WithHolder] for this candidate.
 func New(locks *holdfast.Client, name string, opts ...holdfast.LockOption) *Election {
 	// A process must not pass the office on to a goroutine of its own before others.
-	return &Election{locks.Mutex(name, append(opts[:len(opts):len(opts)], holdfast.WithStrictFIFO())...)}
+	return &Election{locks.Mutex(name, append(opts[:len(opts):len(opts)], holdfast.WithStrictFIFO())...), -1}
+}
+
+// GiveWay returns the same election for a process that leads only until another candidate waits,
+// such as the old one of a rolling deploy. When it has led for least, and another waits, Run ends the
+// context of lead with cause [ErrWanted], resigns once lead has returned, and returns its error.
+// If all candidates gave way they would take turns, each for least. It panics if least is negative.
+// For stores that do not tell who waits, see [holdfast.Lease.Wanted].
+func (e *Election) GiveWay(least time.Duration) *Election {
+	if least < 0 {
+		panic("holdfast: leader: least must not be negative")
+	}
+	return &Election{e.mu, least}
 }
 
 // Campaign waits until this process leads or ctx ends. ctx bounds the waiting only. Transient
@@ -76,14 +94,36 @@ func (e *Election) serve(ctx context.Context, lead func(ctx context.Context) err
 	if err != nil {
 		return false, err
 	}
+	term, cancel := context.WithCancelCause(t.lease.WithContext(ctx))
 	defer func() {
+		gaveWay := errors.Is(context.Cause(term), ErrWanted)
+		cancel(nil)
 		resigned := t.Resign(ctx)
-		lost = errors.Is(resigned, holdfast.ErrLost)
+		lost = errors.Is(resigned, holdfast.ErrLost) && !gaveWay
 		if err == nil {
 			err = resigned
 		}
 	}()
-	return false, lead(t.lease.WithContext(ctx))
+	if e.least >= 0 {
+		go t.giveWay(term, e.least, cancel)
+	}
+	return false, lead(term)
+}
+
+// giveWay cancels a term of at least that time when another candidate waits.
+func (t *Term) giveWay(ctx context.Context, least time.Duration, cancel context.CancelCauseFunc) {
+	led := time.NewTimer(least)
+	defer led.Stop()
+	select {
+	case <-led.C:
+	case <-ctx.Done():
+		return
+	}
+	select {
+	case <-t.Wanted():
+		cancel(ErrWanted)
+	case <-ctx.Done():
+	}
 }
 
 // Leader returns the process that leads, as the store sees it now, or [ErrNoLeader]. Transient errors are
@@ -161,6 +201,9 @@ func (t *Term) Err() error { return t.lease.Err() }
 // Fence returns the number of the term, larger than that of every earlier term, see
 // [holdfast.Lease.Fence].
 func (t *Term) Fence() int64 { return t.lease.Fence() }
+
+// Wanted returns a channel that is closed when another candidate waits, see [holdfast.Lease.Wanted].
+func (t *Term) Wanted() <-chan struct{} { return t.lease.Wanted() }
 
 // Resign ends the term, and the next candidate leads. If the term was lost before, the error
 // matches [holdfast.ErrLost]. Resign works with a ctx that has ended; if the store does not

@@ -62,7 +62,7 @@ func (p page) markdown(drawn []plotted) string {
 	b.WriteString(table(rows, 2) + "\n")
 	rows = [][]string{{"contender", "used like this"}}
 	for _, c := range append(bench.All, bench.HoldfastLock, bench.HoldfastDo, bench.HoldfastLinger, bench.HoldfastStrict, bench.RawPipelined, bench.SortedSet,
-		bench.HoldfastPostgres, bench.RowLock, bench.AdvisoryLock, bench.LeaseRow, bench.HoldfastEtcd) {
+		bench.HoldfastPostgres, bench.RowLock, bench.AdvisoryLock, bench.LeaseRow, bench.HoldfastEtcd, bench.HoldfastZooKeeper) {
 		rows = append(rows, []string{c.Name, c.Setup})
 	}
 	b.WriteString(table(rows, 2))

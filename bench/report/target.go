@@ -55,6 +55,8 @@ var targets = []target{
 	{"Postgres/64/hold=0s", "throughput ÷ that of a row lock", postgres, against(bench.Throughput, keep, "row lock"), false, 0.6},
 	{"Etcd/1/hold=0s", "throughput ÷ that of concurrency.Mutex", ownEtcd, against(bench.Throughput, keep, "etcd"), false, 0.7},
 	{"Etcd/64/hold=0s", "throughput ÷ that of concurrency.Mutex", ownEtcd, against(bench.Throughput, keep, "etcd"), false, 0.8},
+	{"ZooKeeper/1/hold=0s", "throughput ÷ that of a bare lock", ownZooKeeper, against(bench.Throughput, keep, "zookeeper"), false, 0.7},
+	{"ZooKeeper/64/hold=0s", "throughput ÷ that of a bare lock", ownZooKeeper, against(bench.Throughput, keep, "zookeeper"), false, 0.8},
 	{"Held/10000", "goroutines", ours, own(bench.Goroutines), true, 4},
 	{"Held/10000", "heap per lease in bytes", ours, own(bench.HeapPerLease), true, 1024},
 }
@@ -76,6 +78,8 @@ const (
 	redlock  = "holdfast redlock"
 	postgres = "holdfast postgres"
 	ownEtcd  = "holdfast etcd"
+
+	ownZooKeeper = "holdfast zookeeper"
 )
 
 func keep(x float64) float64   { return x }

@@ -30,7 +30,7 @@ func FuzzCommandLine(f *testing.F) {
 	f.Setenv(store.URLEnv, "none://")
 	codes := []int{0, exit.Usage, exit.Unavailable}
 	f.Fuzz(func(t *testing.T, line string) {
-		if strings.Contains(line, "demo") || strings.Contains(line, "/") || strings.Contains(line, "postgres") || strings.Contains(line, "etcd") {
+		if strings.Contains(line, "demo") || strings.Contains(line, "/") || strings.Contains(line, "postgres") || strings.Contains(line, "etcd") || strings.Contains(line, "zk") {
 			t.Skip("it could start processes, read a file that never ends, or find a store")
 		}
 		code, said := captured(t, func() int { return execute(append([]string{"holdfast"}, strings.Split(line, "\n")...)) })

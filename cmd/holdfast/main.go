@@ -15,6 +15,14 @@
 // HOLDFAST_FENCE. If the lease is lost, the command is ended. See holdfast run --help for
 // the exit codes.
 //
+//	token=$(holdfast acquire deploy --ttl 10m --wait 5m)
+//	HOLDFAST_TOKEN=$token holdfast renew
+//	HOLDFAST_TOKEN=$token holdfast release
+//	holdfast wait deploy
+//
+// are for scripts that take a lock in one step and give it back in another. A lease that nobody
+// renews ends after its TTL.
+//
 //	holdfast ls
 //	holdfast inspect nightly --watch
 //	holdfast unlock nightly --force
@@ -31,7 +39,7 @@
 // makes the schema of locks in a PostgreSQL.
 //
 // All commands use the store of --store, or of the environment variable HOLDFAST_STORE or
-// REDIS_URL: a Redis server, a Sentinel group, a Cluster, PostgreSQL or etcd. With setnx+, getset+
+// REDIS_URL: a Redis server, a Sentinel group, a Cluster, PostgreSQL, etcd or ZooKeeper. With setnx+, getset+
 // or redisson+ before the URL of a Redis they use the mutexes of other programs there. See
 // holdfast --help for the URLs.
 package main
@@ -54,6 +62,7 @@ import (
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/store"
 	_ "github.com/holdfast-go/holdfast/cmd/holdfast/internal/store/etcd"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/store/postgres"
+	_ "github.com/holdfast-go/holdfast/cmd/holdfast/internal/store/zookeeper"
 )
 
 func main() { os.Exit(execute(os.Args)) }
@@ -76,7 +85,7 @@ func execute(args []string) int {
 func root(command []string) *cli.Command {
 	return flags.Program(&cli.Command{
 		Name:        "holdfast",
-		Usage:       "locks among processes, on Redis, PostgreSQL or etcd",
+		Usage:       "locks among processes, on Redis, PostgreSQL, etcd or ZooKeeper",
 		Version:     version(),
 		Description: store.Help,
 		// A wrong word would otherwise be taken for a help topic.
@@ -87,7 +96,7 @@ func root(command []string) *cli.Command {
 			return cli.ShowRootCommandHelp(cmd)
 		},
 		Commands: []*cli.Command{
-			demo.Command(), guard.Command(command), locks.List(), locks.Inspect(), locks.Unlock(), doctor.Command(), postgres.Migrate(), completion.Command(),
+			demo.Command(), guard.Command(command), guard.Acquire(), guard.Renew(), guard.Release(), locks.Wait(), locks.List(), locks.Inspect(), locks.Unlock(), doctor.Command(), postgres.Migrate(), completion.Command(),
 		},
 	})
 }

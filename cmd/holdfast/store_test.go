@@ -9,6 +9,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"math/big"
@@ -30,9 +31,11 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/clitest"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exit"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/guard"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/store"
 	"github.com/holdfast-go/holdfast/internal/pgtest"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/zktest"
 )
 
 // requireLocks asks for everything that a store can do.
@@ -70,11 +73,57 @@ func requireLocks(t *testing.T, at string) {
 	assert.Equal(t, exit.Lost, holder.Wait())
 	require.Equal(t, 1, in("inspect", "a b").Run())
 
+	requireVerbs(t, in)
+
 	p = in("doctor")
 	assert.Equal(t, 0, p.Run())
 	// With a warning if this machine is too busy to be fast.
 	assert.Regexp(t, `(?m)^(ok  |warn)  lock +taken in .*, handed over in `, p.Stdout.String())
 	assert.Contains(t, p.Stdout.String(), "\n0 failures, ")
+}
+
+// requireVerbs has a lease go from one process to the next.
+func requireVerbs(t *testing.T, in func(...string) *clitest.Process) {
+	t.Helper()
+	p := in("acquire", "deploy", "--ttl", "1m", "--json")
+	require.Equal(t, 0, p.Run())
+	var lease struct {
+		Token string
+		Fence int64
+	}
+	require.NoError(t, json.Unmarshal([]byte(p.Stdout.String()), &lease))
+	require.Equal(t, exit.NotAcquired, in("acquire", "deploy", "-n").Run())
+	require.Equal(t, exit.NotAcquired, in("wait", "deploy", "--timeout", "0.1").Run())
+	by := func(verb string, args ...string) int {
+		p := in(append([]string{verb}, args...)...)
+		p.Cmd.Env = append(p.Cmd.Env, guard.TokenEnv+"="+lease.Token)
+		return p.Run()
+	}
+	require.Equal(t, 0, by("renew", "--ttl", "1h"))
+	p = in("inspect", "deploy")
+	require.Equal(t, 0, p.Run())
+	assert.Contains(t, p.Stdout.String(), fmt.Sprint(lease.Fence))
+	require.Equal(t, 0, by("release"))
+	require.Equal(t, 0, in("wait", "deploy").Run())
+	require.Equal(t, exit.Lost, by("renew"))
+	require.Equal(t, exit.Lost, by("release"))
+
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	require.NoError(t, r.Close())
+	p = in("acquire", "deploy", "-n")
+	p.Cmd.Stdout = w
+	require.Equal(t, exit.Unavailable, p.Run(), "nobody reads the token")
+	require.NoError(t, w.Close())
+
+	p = in("acquire", "deploy", "-n", "--ttl", "2")
+	require.Equal(t, 0, p.Run(), "nobody has it")
+	next := in("acquire", "deploy", "--wait", "1m")
+	require.Equal(t, 0, next.Run(), "a lease that nobody renews ends")
+	lease.Token = strings.TrimSpace(p.Stdout.String())
+	assert.Equal(t, exit.Lost, by("renew"), "by its TTL")
+	lease.Token = strings.TrimSpace(next.Stdout.String())
+	assert.Equal(t, 0, by("release"))
 }
 
 func TestLocksInSentinelGroup(t *testing.T) {
@@ -163,6 +212,41 @@ func TestLocksInEtcd(t *testing.T) {
 	p := clitest.Command(t, nil, "run", "--store", store, "--lock", "a", "--ttl", "1", "--", "true")
 	assert.Equal(t, exit.Usage, p.Run())
 	assert.Contains(t, p.Stderr.String(), "--ttl: on this store it must be at least 2s")
+}
+
+func TestLocksInZooKeeper(t *testing.T) {
+	t.Parallel()
+	server := zktest.Start(t)
+	store := "zk://" + server.Addr
+	requireLocks(t, store)
+	p := clitest.Command(t, nil, "run", "--store", store, "--lock", "a", "--ttl", "1", "--", "true")
+	assert.Equal(t, exit.Usage, p.Run())
+	assert.Contains(t, p.Stderr.String(), "--ttl: on this store it must be at least 2s")
+
+	mine, other := "zk://me:secret@"+server.Addr, "zk://you:secret@"+server.Addr
+	require.Equal(t, 0, clitest.Command(t, nil, "run", "--store", mine, "--prefix", "mine", "--lock", "a", "--", "true").Run())
+	p = clitest.Command(t, nil, "run", "--store", other, "--prefix", "mine", "--lock", "a", "--", "true")
+	assert.Equal(t, exit.Unavailable, p.Run())
+	assert.Contains(t, p.Stderr.String(), "not authenticated")
+
+	p = clitest.Command(t, nil, "doctor", "--store", store)
+	assert.Equal(t, 0, p.Run())
+	for _, want := range []string{"ZooKeeper 3.", "standalone", "have 3 or 5 members"} {
+		assert.Contains(t, p.Stdout.String(), want)
+	}
+}
+
+// A path would be a chroot to other clients of ZooKeeper. Without it the locks are in another place.
+func TestZooKeeperWithAPathIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, url := range []string{"zk://localhost:1/chroot", "zk://u:secret@localhost:1,localhost:2/a/b", "zks://localhost:1//"} {
+		p := clitest.Command(t, nil, "ls", "--store", url)
+		assert.Equal(t, exit.Usage, p.Run(), url)
+		assert.Contains(t, p.Stderr.String(), "--store: zk:// takes no path: say with --prefix below which node the locks are")
+		assert.NotContains(t, p.Stderr.String(), "secret")
+	}
+	p := clitest.Command(t, nil, "ls", "--store", "zk://localhost:1/")
+	assert.Equal(t, exit.Unavailable, p.Run())
 }
 
 // startEtcd starts an etcd of one member in this process, and returns its address.

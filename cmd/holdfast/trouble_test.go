@@ -34,7 +34,7 @@ func TestEveryCommandSaysInOneLineWhatKeepsItFromItsStore(t *testing.T) {
 		"no Sentinel":    {"redis+sentinel://" + open.Addr() + "?master_name=m", "this is no Sentinel: use redis://"},
 	} {
 		for _, args := range [][]string{
-			{"run", "--lock", "a", "--", "true"}, {"ls"}, {"inspect", "a"}, {"inspect", "a", "--watch"},
+			{"run", "--lock", "a", "--", "true"}, {"ls"}, {"ls", "--watch"}, {"inspect", "a"}, {"inspect", "a", "--watch"},
 			{"unlock", "a", "--force", "--yes"}, {"doctor"}, {"demo"},
 		} {
 			t.Run(name+"/"+strings.Join(args, " "), func(t *testing.T) {

@@ -23,10 +23,13 @@ const (
 	Inspect Ability = "inspect" // driver.Inspector
 	List    Ability = "list"    // driver.Lister
 	Force   Ability = "force"   // driver.Forcer
+	Steal   Ability = "steal"   // driver.Stealer
 	Raise   Ability = "raise"   // driver.FenceRaiser
-	Extend  Ability = "extend"  // driver.Extender, and Request.Notice
+	Extend  Ability = "extend"  // driver.Extender
+	Notice  Ability = "notice"  // driver.Notifier, and Request.Notice
 	Whose   Ability = "whose"   // Queued and Busy answers say who holds the lock
 	Texts   Ability = "texts"   // the store keeps Request.Holder, and since when a token holds; else it shows the token
+	Tags    Ability = "tags"    // Inspect shows the Lease.HolderTag of a renewal
 
 	Owner  Ability = "owner"  // Request.Owner
 	Attach Ability = "attach" // driver.Attacher
@@ -142,6 +145,23 @@ var probes = map[Ability]func(*test) string{
 		}
 		return ""
 	},
+	Tags: func(t *test) string {
+		a := t.contender(t.driver(), named(t.unique()))
+		i, ok := driver.As[driver.Inspector](a.d)
+		if !ok {
+			return "it is no driver.Inspector"
+		}
+		a.lock()
+		a.say("tag")
+		ctx, cancel := t.bounded()
+		defer cancel()
+		info, err := i.Inspect(ctx, a.req.Kind, a.req.Name)
+		require.NoError(t, err)
+		if len(info.Holders) != 1 || info.Holders[0].Tag == "" {
+			return "Inspect does not show the tag of a renewal"
+		}
+		return ""
+	},
 	Raise: func(t *test) string {
 		if _, ok := driver.As[driver.FenceRaiser](t.driver()); !ok {
 			return "it is no driver.FenceRaiser"
@@ -151,6 +171,18 @@ var probes = map[Ability]func(*test) string{
 	Extend: func(t *test) string {
 		if _, ok := driver.As[driver.Extender](t.driver()); !ok {
 			return "it is no driver.Extender"
+		}
+		return ""
+	},
+	Notice: func(t *test) string {
+		if n, ok := driver.As[driver.Notifier](t.driver()); !ok || !n.Notices() {
+			return "it is no driver.Notifier"
+		}
+		return ""
+	},
+	Steal: func(t *test) string {
+		if _, ok := driver.As[driver.Stealer](t.driver()); !ok {
+			return "it is no driver.Stealer"
 		}
 		return ""
 	},

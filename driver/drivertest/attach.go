@@ -208,7 +208,7 @@ var attachPermitCases = []property{
 
 func (c *contender) attachOnce(old *contender) (driver.Grant, error) {
 	a, _ := driver.As[driver.Attacher](c.d)
-	ctx, cancel := c.t.bounded()
+	ctx, cancel := c.t.call()
 	defer cancel()
 	return c.asking(func(r *driver.Request) (driver.Grant, error) { return a.Attach(ctx, old.lease(), r) })
 }

@@ -197,8 +197,32 @@ func (c *contender) unwoken() {
 	}
 }
 
+// unwanted requires that Wake has told of nobody that waits until now. Other news may be doubled
+// or late.
+func (c *contender) unwanted() {
+	c.t.Helper()
+	for {
+		select {
+		case g := <-c.wakes:
+			require.NotEqual(c.t, driver.Wanted, g.Status, "unexpected news: %+v", g)
+		default:
+			return
+		}
+	}
+}
+
 func (c *contender) lease() driver.Lease {
 	return driver.Lease{Kind: c.req.Kind, Name: c.req.Name, Token: c.req.Token, TTL: c.ttl(), Owner: c.req.Owner}
+}
+
+// say renews the lease with a tag.
+func (c *contender) say(tag string) {
+	c.t.Helper()
+	ctx, cancel := c.t.bounded()
+	defer cancel()
+	l := c.lease()
+	l.HolderTag = tag
+	require.NoError(c.t, c.d.Renew(ctx, []driver.Lease{l})[0])
 }
 
 // releaseOnce gives up what the token has.

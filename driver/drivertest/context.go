@@ -122,6 +122,16 @@ var closeCases = []property{
 		a.release()
 		b.lock()
 	}},
+	{"CloseLeavesWhatAStrangerRenewed", func(t *test) {
+		d := t.open(t.T)
+		a, b := t.contender(t.driver()), t.contender(t.driver())
+		a.lock()
+		require.NoError(t, d.Renew(t.Context(), []driver.Lease{a.lease()})[0])
+		require.NoError(t, d.Close())
+		b.busy()
+		a.release()
+		b.lock()
+	}},
 	{"CloseAfterWaiting", func(t *test) {
 		t.needs(Queue)
 		d := t.open(t.T)

@@ -186,7 +186,7 @@ func (c *contender) downgradeOnce(weight int64) error {
 	c.t.Helper()
 	d, ok := driver.As[driver.Downgrader](c.d)
 	require.True(c.t, ok)
-	ctx, cancel := c.t.bounded()
+	ctx, cancel := c.t.call()
 	defer cancel()
 	return d.Downgrade(ctx, c.lease(), weight)
 }

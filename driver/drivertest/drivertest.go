@@ -90,7 +90,7 @@ func (c Case) Run(t *testing.T, open Open, must ...Ability) {
 // own.
 func Cases() []Case {
 	alone := slices.Concat(acquireCases, queueCases, pushCases, releaseCases, unsettledCases,
-		renewCases, expiryCases, fenceCases, raiseCases, extendCases, nameCases, refusalCases, inspectCases, forceCases,
+		renewCases, expiryCases, fenceCases, raiseCases, extendCases, noticeCases, nameCases, refusalCases, inspectCases, forceCases,
 		attachCases, contextCases, closeCases, hammerCases)
 	var all []Case
 	for _, f := range forms {
@@ -98,11 +98,11 @@ func Cases() []Case {
 			all = append(all, c.as(f))
 		}
 	}
-	for _, c := range slices.Concat(ownerCases, attachOwnerCases) { // a semaphore has none
+	for _, c := range slices.Concat(ownerCases, attachOwnerCases, stealCases) { // a semaphore has none
 		all = append(all, c.as(forms[0]), c.as(forms[1]))
 	}
 	for _, c := range slices.Concat(ownedWriterCases, attachReaderCases, readerCases, readerExpiryCases, writerCases, writerDowngradeCases,
-		readerHistoryCases, readerCrowdCases, readerRaiseCases) {
+		readerHistoryCases, readerCrowdCases, readerRaiseCases, readerNoticeCases, stealAllCases) {
 		all = append(all, c.of(forms[1]))
 	}
 	for _, c := range slices.Concat(semaphoreCases, attachPermitCases, limitCases, permitDowngradeCases, resizeCases,
@@ -290,6 +290,16 @@ func (t *test) bounded() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(t.Context(), patience)
 }
 
+// call is bounded for one call that takes no time, and ends with it.
+func (t *test) call() (context.Context, context.CancelFunc) {
+	began := time.Now()
+	ctx, cancel := t.bounded()
+	return ctx, func() {
+		t.took(began, 0)
+		cancel()
+	}
+}
+
 // coarse is what a store says that is [driver.Granular], else nothing.
 type coarse struct{ least, over time.Duration }
 
@@ -304,8 +314,9 @@ func (c coarse) real(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * float64(c.least) / float64(short))
 }
 
-// grace is how much longer than its TTL this store may keep a lease.
-func (c coarse) grace() time.Duration { return max(c.over, grace) }
+// grace is how much longer than its TTL this store may keep a lease. One that ends leases by itself
+// may be late on a busy machine.
+func (c coarse) grace() time.Duration { return max(2*c.over, grace) }
 
 // pass lets time of the suite pass on the store's clock. It is for the one thing that cannot
 // be waited for in another way: a store tells nobody that a lease, or the patience

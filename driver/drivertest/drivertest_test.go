@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/drivertest"
+	"github.com/holdfast-go/holdfast/driver/memdriver"
 )
 
 // The suite must not ask for more than the contract: the least that a driver can be
@@ -35,6 +36,35 @@ func TestLeastDriverPasses(t *testing.T) {
 		})
 	}
 	require.Greater(t, passed, 50, "almost nothing is left for the least driver")
+}
+
+// A store that is told the deadline of a request, such as etcd, may end it a moment before the
+// context does. The claim of the token must go all the same, or all others wait for it.
+func TestTokenGivesUpThoughTheStoreEndsItsRequestFirst(t *testing.T) {
+	for _, c := range drivertest.Cases() {
+		if strings.Contains(c.Name, "ThatGiveUp") {
+			t.Run(c.Name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					d := memdriver.New()
+					c.Run(t, func(*testing.T) driver.Driver { return hasty{d} }, drivertest.Queue)
+				})
+			})
+		}
+	}
+}
+
+// hasty is a store that does what is asked, and says that there was no time for it if there is
+// little.
+type hasty struct{ driver.Driver }
+
+func (h hasty) Unwrap() driver.Driver { return h.Driver }
+
+func (h hasty) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, error) {
+	g, err := h.Driver.Acquire(ctx, r)
+	if end, timed := ctx.Deadline(); err == nil && timed && time.Until(end) < time.Second {
+		return driver.Grant{}, fmt.Errorf("%w: request timed out", driver.ErrTransient)
+	}
+	return g, err
 }
 
 func TestCaseNamesAreUnique(t *testing.T) {

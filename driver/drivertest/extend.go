@@ -108,43 +108,6 @@ var extendCases = []property{
 		t.sleep(t.real(short) + t.grace())
 		require.False(t, a.extended(1).Wanted, "it has been silent for too long")
 	}},
-	{"NoticeTellsTheHolderThatSomebodyWaits", func(t *test) {
-		t.needs(Extend, Push)
-		a, b := t.pair(waiting)
-		a.req.Notice = true
-		a.lock()
-		a.unwoken()
-		b.queue()
-		a.wanted()
-		require.NoError(t, a.renew())
-		a.wanted()
-		a.release()
-		b.pushed()
-	}},
-	{"NoticeIsOnlyForWhoAskedForIt", func(t *test) {
-		t.needs(Extend, Push)
-		a, b := t.pair(waiting)
-		a.lock()
-		b.queue()
-		require.NoError(t, a.renew())
-		a.release()
-		b.pushed() // By now the news for a would have come, too.
-		a.unwoken()
-	}},
-	{"NoticeOfOneWhoHadToWait", func(t *test) {
-		t.needs(Extend, Push)
-		a, b := t.pair(waiting)
-		c := t.contender(t.driver(), waiting)
-		b.req.Notice = true
-		a.lock()
-		b.queue()
-		a.release()
-		b.pushed()
-		require.NoError(t, b.renew())
-		b.unwoken()
-		c.queue()
-		b.wanted()
-	}},
 }
 
 // extend extends the lease and reserves so many fences.
@@ -152,7 +115,7 @@ func (c *contender) extend(fences int64) (driver.Grant, error) {
 	c.t.Helper()
 	x, ok := driver.As[driver.Extender](c.d)
 	require.True(c.t, ok)
-	ctx, cancel := c.t.bounded()
+	ctx, cancel := c.t.call()
 	defer cancel()
 	sent := time.Now()
 	g, err := x.Extend(ctx, c.lease(), fences)
@@ -168,11 +131,4 @@ func (c *contender) extended(fences int64) driver.Grant {
 	g, err := c.extend(fences)
 	require.NoError(c.t, err)
 	return g
-}
-
-// wanted waits for the news that somebody waits for what the token holds.
-func (c *contender) wanted() {
-	c.t.Helper()
-	_, ok := c.woken(driver.Wanted, patience)
-	require.True(c.t, ok, "Wake did not tell within %v that somebody waits", patience)
 }

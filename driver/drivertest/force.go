@@ -106,7 +106,7 @@ func (c *contender) force() error {
 	c.t.Helper()
 	f, ok := driver.As[driver.Forcer](c.d)
 	require.True(c.t, ok)
-	ctx, cancel := c.t.bounded()
+	ctx, cancel := c.t.call()
 	defer cancel()
 	return f.ForceRelease(ctx, c.req.Kind, c.req.Name)
 }

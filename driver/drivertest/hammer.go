@@ -54,6 +54,7 @@ func (t *test) visit(goroutines, rounds int, enter func(context.Context, *conten
 				switch {
 				case err != nil:
 					errs <- err
+					cancel() // The others would wait for what this token has left.
 					return
 				case came:
 					entered.Add(1)
@@ -75,17 +76,18 @@ func (t *test) visit(goroutines, rounds int, enter func(context.Context, *conten
 
 // visit acquires, enters, and releases. It reports false if the token gave up.
 func (c *contender) visit(ctx context.Context, enter func(context.Context, *contender) error) (came bool, err error) {
-	wait := ctx
-	if c.req.Holder == impatient && rand.IntN(2) == 0 {
+	wait, hurried := ctx, c.req.Holder == impatient && rand.IntN(2) == 0
+	if hurried {
 		var cancel context.CancelFunc
 		wait, cancel = context.WithTimeout(ctx, rand.N(4*time.Millisecond))
 		defer cancel()
 	}
 	if err := c.acquire(wait); err != nil {
-		if ctx.Err() != nil || wait.Err() == nil {
-			return false, fmt.Errorf("acquire: %w", err)
+		// A store that is told the deadline, such as etcd, may end the request a moment before wait ends.
+		if cut := wait.Err() != nil || errors.Is(err, driver.ErrTransient); hurried && cut && ctx.Err() == nil {
+			return false, c.giveUp(ctx)
 		}
-		return false, c.giveUp(ctx)
+		return false, fmt.Errorf("acquire: %w", err)
 	}
 	if err := enter(ctx, c); err != nil {
 		return false, err

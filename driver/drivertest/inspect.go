@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/stamp"
 )
 
 var inspectCases = []property{
@@ -44,15 +45,16 @@ var inspectCases = []property{
 			t.name = t.unique()
 			a, now, later := t.contender(t.driver(), heldBy(text)), t.contender(t.driver()), t.contender(t.driver(), waiting)
 			began := time.Now()
-			a.lock()
+			fence := a.lock().Fence
 			granted := time.Now()
 			require.Equal(t, t.shown(a, text), now.askOnce().Holder)
 			pass(t, short)
 			least := time.Since(granted)
 			g := later.askOnce()
 			require.Equal(t, t.shown(a, text), g.Holder)
-			if !t.has(Texts) {
-				require.Zero(t, g.HeldFor, "the store does not know it")
+			require.Contains(t, []int64{0, fence}, g.HolderFence)
+			if !t.has(Texts) || !t.has(Hint) {
+				require.Zero(t, g.HeldFor, "the store has no times")
 				continue
 			}
 			const rounding = 2 * time.Millisecond
@@ -67,8 +69,9 @@ var inspectCases = []property{
 		var want []driver.Waiter
 		for i := range 12 { // More than nine, in case somebody sorts numbers as texts.
 			text := []string{"two words", "line\nbreak", "", "web-3"}[i%4] + strings.Repeat("!", i/4)
-			t.contender(d, heldBy(text), waiting).queue()
-			want = append(want, t.waiter(text))
+			w := t.contender(d, heldBy(text), waiting)
+			w.queue()
+			want = append(want, t.waiter(w))
 		}
 		require.Equal(t, want, t.inspect(t.contender(d)).Queue)
 	}},
@@ -82,10 +85,42 @@ var inspectCases = []property{
 		e.queue()
 		c.release()
 		a.release()
+		if !t.has(Push) { // Nobody grants but to who asks.
+			b.lock()
+		}
 		info := t.inspect(a)
 		require.NotEmpty(t, info.Holders)
-		require.Equal(t, "b", info.Holders[0].Holder)
-		require.Equal(t, []driver.Waiter{t.waiter("e")}, info.Queue)
+		require.Equal(t, t.shown(b, "b"), info.Holders[0].Holder)
+		require.Equal(t, []driver.Waiter{t.waiter(e)}, info.Queue)
+	}},
+	{"InspectShowsSinceWhenAWaiterWaits", func(t *test) {
+		t.needs(Inspect, Queue)
+		a, b := t.contender(t.driver()), t.contender(t.driver(), waiting)
+		a.lock()
+		b.req.Token = string(stamp.Append([]byte(b.req.Token)))
+		began := time.Now()
+		b.queue()
+		t.sleep(t.real(short))
+		b.queue()
+		info := t.inspect(a)
+		require.Len(t, info.Queue, 1)
+		require.WithinDuration(t, began, info.Queue[0].Since, 50*time.Millisecond, "when the token was made")
+	}},
+	{"InspectShowsTheTagThatWasToldLast", func(t *test) {
+		t.needs(Tags)
+		a := t.contender(t.driver())
+		a.lock()
+		require.Empty(t, t.inspect(a).Holders[0].Tag)
+		for _, tag := range []string{"one", "~~a-b_c.d", strings.Repeat("x", driver.MaxHolderTag), "~~"} {
+			a.say(tag)
+			require.Equal(t, tag, t.inspect(a).Holders[0].Tag)
+			a.say("") // which says nothing new
+			require.Equal(t, tag, t.inspect(a).Holders[0].Tag)
+		}
+		a.release()
+		b := t.contender(a.d)
+		b.lock()
+		require.Empty(t, t.inspect(b).Holders[0].Tag, "it was that of another holder")
 	}},
 	{"InspectFollowsARenewal", func(t *test) {
 		t.needs(Inspect)
@@ -166,11 +201,10 @@ func (t *test) shown(c *contender, text string) string {
 	return c.req.Token
 }
 
-// waiter is what Inspect shows of a waiter for the lock of the test.
-func (t *test) waiter(text string) driver.Waiter {
-	var r driver.Request
-	t.shape(&r)
-	return driver.Waiter{Holder: text, Shared: r.Shared, Weight: r.Weight}
+// waiter is what Inspect shows of a waiter without an owner.
+func (t *test) waiter(c *contender) driver.Waiter {
+	t.Helper()
+	return driver.Waiter{Holder: t.shown(c, c.req.Holder), Shared: c.req.Shared, Weight: c.req.Weight}
 }
 
 // inspect looks at the lock of c, with c's driver.

@@ -200,11 +200,11 @@ var ownerCases = []property{
 		require.Empty(t, t.inspect(a).Holders)
 	}},
 	{"InspectShowsOwnersThatWait", func(t *test) {
-		t.needs(Owner, Inspect, Queue)
+		t.needs(Owner, Inspect, Queue, Texts)
 		a, w := t.contender(t.driver(), owned("A")), t.contender(t.driver(), owned("B C"), heldBy("w"), waiting)
 		a.lock()
 		w.queue()
-		want := t.waiter("w")
+		want := t.waiter(w)
 		want.Owner = "B C"
 		require.Equal(t, []driver.Waiter{want}, t.inspect(a).Queue)
 	}},

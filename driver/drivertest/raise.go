@@ -1,8 +1,6 @@
 package drivertest
 
 import (
-	"time"
-
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -91,9 +89,8 @@ func (c *contender) raise(fence, fences int64) (int64, error) {
 	c.t.Helper()
 	r, ok := driver.As[driver.FenceRaiser](c.d)
 	require.True(c.t, ok)
-	ctx, cancel := c.t.bounded()
+	ctx, cancel := c.t.call()
 	defer cancel()
-	defer c.t.took(time.Now(), 0)
 	return r.RaiseFence(ctx, c.lease(), fence, fences)
 }
 

@@ -196,7 +196,7 @@ var readerExpiryCases = []property{
 		t.outwait(short)
 		info := t.inspect(a)
 		require.Len(t, info.Holders, 1)
-		require.Equal(t, "alive", info.Holders[0].Holder)
+		require.Equal(t, t.shown(b, "alive"), info.Holders[0].Holder)
 	}},
 	{"ForceOfExpiredReaders", func(t *test) {
 		t.needs(Force)

@@ -293,7 +293,7 @@ func (c *contender) tryResize(token string, limit int64) error {
 	c.t.Helper()
 	r, ok := driver.As[driver.Resizer](c.d)
 	require.True(c.t, ok)
-	ctx, cancel := c.t.bounded()
+	ctx, cancel := c.t.call()
 	defer cancel()
 	return r.Resize(ctx, c.req.Name, token, limit)
 }

@@ -35,3 +35,11 @@ func TestRunOnALateMachineIsVoid(t *testing.T) {
 		require.Equal(t, late, ts.late.Load())
 	}
 }
+
+func TestCallThatTakesLongIsLate(t *testing.T) {
+	ts := &test{T: t}
+	_, end := ts.call()
+	time.Sleep(tooLate)
+	end()
+	require.True(t, ts.late.Load())
+}

@@ -35,7 +35,7 @@ func (d *Driver) Inspect(ctx context.Context, k driver.Kind, name string) (drive
 		}
 		if i >= len(holders) {
 			info.Queue = append(info.Queue, driver.Waiter{
-				Holder: c.Holder, Shared: c.Shared, Weight: weight, Owner: string(c.Owner),
+				Holder: c.Holder, Shared: c.Shared, Weight: weight, Owner: string(c.Owner), Since: driver.Since(c.token),
 			})
 			continue
 		}
@@ -48,7 +48,7 @@ func (d *Driver) Inspect(ctx context.Context, k driver.Kind, name string) (drive
 		}
 		info.Holders = append(info.Holders, driver.Holder{
 			Holder: c.Holder, Shared: c.Shared, Weight: weight, Owner: string(c.Owner), Since: c.Since,
-			Fence: c.fence(), LastFence: c.fence() + c.Fences - 1, TimeLeft: time.Duration(left.TTL) * time.Second,
+			Fence: c.fence(), LastFence: c.fence() + c.Fences - 1, Tag: c.Tag, TimeLeft: time.Duration(left.TTL) * time.Second,
 		})
 	}
 	return info, nil

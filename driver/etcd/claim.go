@@ -17,9 +17,6 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// everything is how much there is to hold of an RWMutex: a writer holds it all, a reader 1.
-const everything = 1 << 30
-
 // block is how many fences there are between two revisions of etcd, and most is how many of
 // these one request gets.
 const (
@@ -78,6 +75,7 @@ type record struct {
 	Fences int64     `json:"fences"`
 	Since  time.Time `json:"since"` // on the clock of the client
 	Owner  []byte    `json:"owner,omitempty"`
+	Tag    string    `json:"tag,omitempty"` // what its holder said last
 
 	// Place is the place in the queue: that of the claim of the same owner beside which this one
 	// holds the lock, or of the one whose hold it has taken over. 0 means the revision that made
@@ -87,31 +85,12 @@ type record struct {
 }
 
 func recordOf(r *driver.Request) record {
-	c := record{Holder: r.Holder, Shared: r.Shared, Weight: weightOf(r), Since: time.Now(), Owner: []byte(r.Owner)}
+	weight, _ := r.Share()
+	c := record{Holder: r.Holder, Shared: r.Shared, Weight: weight, Since: time.Now(), Owner: []byte(r.Owner)}
 	if c.Fences = min(max(r.Fences, 1), most); r.Owner != "" {
 		c.Fences = 1 // which they share
 	}
 	return c
-}
-
-func weightOf(r *driver.Request) int64 {
-	switch {
-	case r.Kind == driver.Semaphore:
-		return r.Weight
-	case r.Kind == driver.RWMutex && !r.Shared:
-		return everything
-	}
-	return 1
-}
-
-func limitOf(r *driver.Request) int64 {
-	switch r.Kind {
-	case driver.Semaphore:
-		return r.Limit
-	case driver.RWMutex:
-		return everything
-	}
-	return 1
 }
 
 // granted is the answer to an ask whose token holds the lock.
@@ -122,94 +101,6 @@ func (c *claim) granted(ask uint64) driver.Grant {
 func (c *claim) fence() int64 { return c.place()*block + c.First }
 
 func (c *claim) place() int64 { return cmp.Or(c.Place, c.came) }
-
-// queue is the claims on a lock at one revision, in the order in which they came. Those that
-// hold the lock are the first ones, as many as fit: a holder remains one, since claims
-// only come at the end, leave, and become smaller.
-type queue struct {
-	path     string // of the lock
-	claims   []claim
-	dead     bool // the token that looked was given up
-	revision int64
-	term     uint64 // in which a leader has proved to be the only one after the request came
-}
-
-// find returns a copy, which the caller may change.
-func (q *queue) find(token string) *claim {
-	for _, c := range q.claims {
-		if c.token == token {
-			return &c
-		}
-	}
-	return nil
-}
-
-// known returns the claim in a key, if q has it just so.
-func (q *queue) known(kv *mvccpb.KeyValue) (claim, bool) {
-	i, found := slices.BinarySearchFunc(q.claims, kv.CreateRevision, func(c claim, came int64) int { return cmp.Compare(c.place(), came) })
-	if !found || q.claims[i].changed != kv.ModRevision || q.claims[i].key != string(kv.Key) {
-		return claim{}, false
-	}
-	return q.claims[i], true
-}
-
-// holders returns those that hold the lock, and how much is left of it for others.
-func (q *queue) holders() (holders []claim, left int64) {
-	for i, c := range q.claims {
-		switch {
-		case i == 0:
-			left = c.limit - c.Weight
-		case c.place() == q.claims[0].place(): // It holds what the first holds, for the same owner.
-		case c.Weight > left:
-			return q.claims[:i], left
-		default:
-			left -= c.Weight
-		}
-	}
-	return q.claims, left
-}
-
-// kin is a claim that lets another hold the lock beside it: one of the same owner that holds it
-// alone.
-func (q *queue) kin(r record) *claim {
-	for i := range q.claims {
-		c := &q.claims[i]
-		if c.place() == q.claims[0].place() && len(r.Owner) > 0 && slices.Equal(c.Owner, r.Owner) && c.Weight == c.limit && r.Weight == c.limit {
-			return c
-		}
-	}
-	return nil
-}
-
-func (q *queue) holds(c *claim) bool {
-	holders, _ := q.holders()
-	return slices.ContainsFunc(holders, func(h claim) bool { return h.token == c.token })
-}
-
-// fits reports whether a claim that came now would hold the lock.
-func (q *queue) fits(r *driver.Request) bool {
-	holders, left := q.holders()
-	return len(q.claims) == 0 || len(holders) == len(q.claims) && weightOf(r) <= left
-}
-
-// full reports whether as many wait as the request allows, among the first so many claims.
-func (q *queue) full(r *driver.Request, claims int) bool {
-	holders, _ := q.holders()
-	return r.Wait && r.MaxWaiters > 0 && int64(claims-len(holders)) >= r.MaxWaiters
-}
-
-// admit refuses what can never be had.
-func (q *queue) admit(r *driver.Request) error {
-	for _, c := range q.claims {
-		if c.limit != limitOf(r) {
-			return fmt.Errorf("%w: %d, not %d: %w", driver.ErrLimitConflict, c.limit, r.Limit, driver.ErrNotExecuted)
-		}
-	}
-	if weightOf(r) > limitOf(r) {
-		return fmt.Errorf("%w: %d of %d: %w", driver.ErrLimitExceeded, r.Weight, r.Limit, driver.ErrNotExecuted)
-	}
-	return nil
-}
 
 // look reads the claims on a lock, and whether the token was given up.
 func (d *Driver) look(ctx context.Context, l lock, token string) (*queue, error) {
@@ -270,7 +161,8 @@ func (l lock) claim(kv *mvccpb.KeyValue) (claim, error) {
 // enter makes a claim, unless something stands against it that q does not show, and returns
 // what there is then.
 func (d *Driver) enter(ctx context.Context, l lock, r *driver.Request, q *queue, lease clientv3.LeaseID) (*queue, error) {
-	key := l.key(limitOf(r), r.Token)
+	_, limit := r.Share()
+	key := l.key(limit, r.Token)
 	free := []clientv3.Cmp{absent(key), absent(l.dead + r.Token)}
 	own := recordOf(r)
 	if kin := q.kin(own); kin != nil {

@@ -20,7 +20,7 @@
 //
 //	holdfast/lock/<kind>/<name>/<limit>/<token>   a claim: who, shared or not, how much
 //	holdfast/dead/<kind>/<name>/<token>           a token that was given up, for a minute
-//	holdfast/forced/<kind>/<name>/<token>         one that ForceUnlock has ended, for a minute
+//	holdfast/forced/<kind>/<name>/<token>         one that ForceUnlock or Steal has ended, for a minute
 //
 // Nobody grants. The claims on a lock form a queue, ordered by the revisions that created them.
 // Those hold the lock that came first, as many as fit within the limit: one for a [Mutex], a
@@ -41,12 +41,21 @@
 // the place of that one in the queue. This happens in one transaction, which finds that the
 // other is still there.
 //
+// A thief takes the place of the last holder, before all that wait, in one transaction that deletes
+// the claims of the holders. It finds that none has come or changed since the thief looked, and that
+// the last holder is still there. Its own tombstone is made with its claim, so it steals once.
+//
+// What a holder says of itself, such as a note of package deadlock or the traceparent of a sampled
+// trace, stands in its claim. To write it is one more write, with the first renewal that says it.
+//
 // A waiter watches one claim: the last of those before it beside which it does not fit. When
 // that claim has gone the waiter reads the queue once more, since others may be ahead still,
 // and its own claim may have ended meanwhile. The mutex of etcd's package concurrency once left
 // that out ([etcd #11456]). So a release is news for one waiter, or for all readers that it
-// lets in. Only a small request for a semaphore must watch all claims. The heartbeat of a
-// waiter finds what a broken watch has missed.
+// lets in. Only a small request for a semaphore must watch all claims. A watch begins with what comes
+// next, and the waiter then looks whether the claim went before. (A watch from an earlier revision
+// is served every 100 ms only, so the mutex of concurrency hands over some 20 times a second
+// between two clients.) The heartbeat of a waiter finds what a broken watch has missed.
 //
 // The package concurrency has one lease for each session, and releases by the name of a key:
 // a repeated release can end the next hold of that session ([etcd #22082]). Here each

@@ -32,7 +32,7 @@ func (d *Driver) failure(err error) error {
 		return err
 	}
 	if d.client.Ctx().Err() != nil {
-		return refusal("the client is closed: %w", err)
+		return refusal("%w: %w", driver.ErrClosed, err)
 	}
 	code := status.Code(err)
 	if e := (rpctypes.EtcdError{}); errors.As(err, &e) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -111,7 +110,8 @@ func (d *Driver) acquire(ctx context.Context, l lock, r *driver.Request, t *toke
 	defer func() { d.keep(fresh) }()
 	made := false // the claim has been made, on that lease
 	q, c := &queue{}, (*claim)(nil)
-	blind := r.Ask == 1 && r.Wait && r.Owner == "" && r.MaxWaiters == 0 && weightOf(r) <= limitOf(r) // nothing to find, nor to refuse
+	weight, limit := r.Share()
+	blind := r.Ask == 1 && r.Wait && r.Owner == "" && r.MaxWaiters == 0 && weight <= limit // nothing to find, nor to refuse
 	for try := range attempts(ctx) {
 		if !blind || try > 0 {
 			var err error
@@ -140,10 +140,10 @@ func (d *Driver) acquire(ctx context.Context, l lock, r *driver.Request, t *toke
 			return driver.Grant{}, err
 		}
 		if !r.Wait && !q.fits(r) && kin == nil {
-			return driver.Grant{Status: driver.Busy}, nil
+			return q.answer(driver.Busy, weight), nil
 		}
 		if kin == nil && q.full(r, len(q.claims)) {
-			return driver.Grant{Status: driver.Full}, nil
+			return q.answer(driver.Full, weight), nil
 		}
 		if fresh.lease == 0 {
 			var err error
@@ -171,7 +171,7 @@ func (d *Driver) acquire(ctx context.Context, l lock, r *driver.Request, t *toke
 				if err := d.revoke(ctx, own); err != nil && !errors.Is(err, driver.ErrNotHeld) {
 					return driver.Grant{}, err
 				}
-				return driver.Grant{Status: driver.Full}, nil
+				return entered.answer(driver.Full, weight), nil
 			}
 			own := fresh
 			fresh = spare{}
@@ -228,12 +228,12 @@ func (d *Driver) answer(ctx context.Context, l lock, q *queue, c *claim, r *driv
 		if err := d.drop(ctx, c.tie); err != nil && !errors.Is(err, driver.ErrNotHeld) {
 			return driver.Grant{}, err
 		}
-		return driver.Grant{Status: driver.Busy}, nil
+		return q.answer(driver.Busy, c.Weight), nil
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	t.tie, t.granted, t.ask, t.wake, t.notice = c.tie, held, max(t.ask, r.Ask), r.Wake, r.Notice
-	g := driver.Grant{Status: driver.Queued}
+	g := q.answer(driver.Queued, c.Weight)
 	if held {
 		g = c.granted(r.Ask)
 	}
@@ -317,20 +317,10 @@ func (d *Driver) Close() error {
 // valid refuses what nobody can serve, and a caller that has given up already.
 func valid(ctx context.Context, r *driver.Request) error {
 	switch {
-	case r.Kind != driver.Mutex && r.Kind != driver.RWMutex && r.Kind != driver.Semaphore:
-		return refusal("locks of kind %q: %w", r.Kind, errors.ErrUnsupported)
-	case r.Name == "" || len(r.Name) > driver.MaxName:
-		return refusal("a name of %d bytes", len(r.Name))
-	case r.Token == "" || strings.ContainsFunc(r.Token, func(c rune) bool { return c <= ' ' }):
-		return refusal("a token with spaces, or none")
-	case len(r.Owner) > driver.MaxOwner:
-		return refusal("an owner of %d bytes", len(r.Owner))
-	case r.TTL < leastTTL || r.TTL > driver.MaxTTL:
+	case r.TTL < leastTTL:
 		return refusal("a TTL of %v, must be %v to %v", r.TTL, leastTTL, driver.MaxTTL)
-	case r.Kind == driver.Semaphore && (r.Limit < 1 || r.Limit > driver.MaxLimit || r.Weight < 1):
-		return refusal("a weight of %d and a limit of %d", r.Weight, r.Limit)
 	case ctx.Err() != nil:
 		return refusal("%w", ctx.Err())
 	}
-	return nil
+	return r.Check()
 }

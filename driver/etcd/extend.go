@@ -2,6 +2,7 @@ package etcddriver
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -16,6 +17,29 @@ var (
 
 // Notices implements [driver.Notifier].
 func (d *Driver) Notices() bool { return true }
+
+// Notice implements [driver.Notifier].
+func (d *Driver) Notice(ctx context.Context, lease driver.Lease) (wanted bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	l := d.lock(lease.Kind, lease.Name)
+	q, err := d.look(ctx, l, lease.Token)
+	if err != nil {
+		return false, d.failure(err)
+	}
+	c := q.find(lease.Token)
+	if c == nil || !q.holds(c) {
+		return false, driver.ErrNotHeld
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if t := d.tokens[l.id(lease.Token)]; t != nil && t.wake != nil && !t.released {
+		if t.notice = true; t.unfollow == nil {
+			d.heed(l, q, c, t)
+		}
+	}
+	return q.wanted(), nil
+}
 
 // Extend implements [driver.Extender]. If the place of the claim has no more fences, or there is
 // an owner, it gives none.
@@ -65,28 +89,39 @@ func (d *Driver) heed(l lock, q *queue, c *claim, t *token) {
 	t.unfollow, t.wanted = cancel, false
 	d.tasks.Go(func() {
 		defer cancel()
-		for pause := time.Duration(0); ctx.Err() == nil; {
+		for pause := time.Duration(0); ctx.Err() == nil; rest(ctx, pause) {
 			if q.wanted() {
 				d.want(ctx, t)
 			}
-			from := clientv3.WithRev(q.revision + 1)
-			for resp := range d.watch(ctx, l.claims, clientv3.WithPrefix(), clientv3.WithFilterDelete(), from) {
-				if resp.Err() == nil {
-					pause = 0
-				}
-				for _, e := range resp.Events {
-					if e.IsCreate() {
-						d.want(ctx, t)
-					}
-				}
+			came := d.newcomer(ctx, l, q, c.token)
+			if came && c.limit == 1 && len(c.Owner) == 0 {
+				d.want(ctx, t) // else it may have got the lock, too
 			}
-			pause = longer(pause) // such as while there is no leader
-			rest(ctx, pause)
-			if next, err := d.look(ctx, l, c.token); err == nil {
+			next, err := d.look(ctx, l, c.token)
+			if err == nil {
 				q = next
+			}
+			if pause = longer(pause); came && err == nil { // else such as while there is no leader
+				pause = 0
 			}
 		}
 	})
+}
+
+// newcomer waits for a claim that is made after q, and reports false if it cannot tell.
+func (d *Driver) newcomer(ctx context.Context, l lock, q *queue, token string) bool {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	none := clientv3.Compare(clientv3.CreateRevision(l.claims).WithPrefix(), "<", q.revision+1)
+	for resp := range d.watch(ctx, l.claims, clientv3.WithCreatedNotify(), clientv3.WithPrefix(), clientv3.WithFilterDelete()) {
+		switch next, err := d.missed(ctx, resp, l, q, token, none); {
+		case err != nil:
+			return false
+		case next != nil || slices.ContainsFunc(resp.Events, func(e *clientv3.Event) bool { return e.Kv.CreateRevision > q.revision }):
+			return true
+		}
+	}
+	return false
 }
 
 // want tells a token that it is wanted, unless nobody wants to know any more.

@@ -35,15 +35,15 @@ func (d *Driver) revoke(ctx context.Context, lease clientv3.LeaseID) error {
 	return err
 }
 
-// discard revokes a lease that was not used. It would end by itself, but TTLs can be long.
-func (d *Driver) discard(lease clientv3.LeaseID) {
-	if lease == 0 {
-		return
-	}
+// discard revokes leases that nobody uses, one after the other. They would end by themselves, but
+// TTLs can be long.
+func (d *Driver) discard(leases ...clientv3.LeaseID) {
 	d.tasks.Go(func() {
-		ctx, cancel := context.WithTimeout(d.ctx, timeout)
-		defer cancel()
-		_ = d.revoke(ctx, lease)
+		for _, lease := range leases {
+			ctx, cancel := context.WithTimeout(d.ctx, timeout)
+			_ = d.revoke(ctx, lease)
+			cancel()
+		}
 	})
 }
 

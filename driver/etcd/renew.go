@@ -2,6 +2,7 @@ package etcddriver
 
 import (
 	"context"
+	"sync"
 
 	"github.com/holdfast-go/holdfast/driver"
 )
@@ -40,7 +41,63 @@ func (d *Driver) Renew(ctx context.Context, leases []driver.Lease) []error {
 			d.remind(d.lock(l.Kind, l.Name).id(l.Token))
 		}
 	}
+	d.sayAll(ctx, leases, errs)
 	return errs
+}
+
+// sayAll has claims say the tags of leases that were renewed. That takes a write, so only what is
+// new is said. A renewal counts whatever becomes of it: an etcd without space takes no writes, but
+// keeps leases. A tag that was not said is said with the next renewal.
+func (d *Driver) sayAll(ctx context.Context, leases []driver.Lease, errs []error) {
+	patience := timeout // of the one with the shortest TTL, since all are answered together
+	for _, l := range leases {
+		patience = min(patience, l.TTL/3)
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	var all sync.WaitGroup
+	for i, l := range leases {
+		if errs[i] == nil && l.HolderTag != "" && len(l.HolderTag) <= driver.MaxHolderTag {
+			d.mu.Lock()
+			t := d.tokens[d.lock(l.Kind, l.Name).id(l.Token)]
+			if t == nil || t.said != l.HolderTag {
+				all.Go(func() { d.say(ctx, l) })
+			}
+			d.mu.Unlock()
+		}
+	}
+	all.Wait()
+}
+
+// say has the claim of a lease say its tag.
+func (d *Driver) say(ctx context.Context, lease driver.Lease) {
+	l := d.lock(lease.Kind, lease.Name)
+	for range attempts(ctx) {
+		q, err := d.look(ctx, l, lease.Token)
+		if err != nil {
+			return
+		}
+		c := q.find(lease.Token)
+		if c == nil {
+			return
+		}
+		if c.Tag != lease.HolderTag {
+			c.Tag = lease.HolderTag
+			done, err := d.rewrite(ctx, c, c.lease)
+			if err != nil {
+				return
+			}
+			if !done {
+				continue
+			}
+		}
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if t := d.tokens[l.id(lease.Token)]; t != nil {
+			t.said = lease.HolderTag
+		}
+		return
+	}
 }
 
 // renew renews a lease of which this driver knows nothing, or nothing good.

@@ -98,8 +98,11 @@ func (d *Driver) room(s spare) bool {
 	return s.lease != 0 && s.lasts() && len(d.spares) < mostSpares
 }
 
-// keep keeps a lease for the next claim, or revokes it.
+// keep keeps a lease for the next claim, or revokes it, if there is one.
 func (d *Driver) keep(s spare) {
+	if s.lease == 0 {
+		return
+	}
 	s.used = true
 	d.mu.Lock()
 	room := d.room(s)

@@ -15,6 +15,7 @@ type token struct {
 	tie            // of its claim; zero if that is not known
 	own      spare // the lease that an ask gave to its claim; zero if no answer shows that
 	granted  bool
+	said     string // the tag that its claim has from here
 	notice   bool   // tell it when somebody waits for what it holds
 	wanted   bool   // somebody has
 	ask      uint64 // the last that the store is known to have handled

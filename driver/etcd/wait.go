@@ -22,24 +22,22 @@ import (
 func (d *Driver) follow(l lock, q *queue, c *claim, t *token) {
 	ctx, cancel := context.WithCancel(d.ctx)
 	t.unfollow = cancel
-	name := c.token
+	name, tag := c.token, ""
 	d.tasks.Go(func() {
 		defer cancel()
 		for pause := time.Duration(0); ctx.Err() == nil; {
-			if c == nil || q.holds(c) || q.kin(c.record) != nil {
-				d.followed(ctx, l, q, c, t)
+			if !q.waits(c) {
+				d.followed(ctx, l, q, c, t, tag)
 				return
 			}
-			failed := d.await(ctx, l, q, c)
-			// To know the change is not enough: those further ahead may still be there, and our
-			// own claim may have gone while we watched another's.
-			next, err := d.look(ctx, l, name)
+			tag = q.tag()
+			next, err := d.await(ctx, l, q, c)
 			if err == nil {
-				q, c = next, next.find(name)
-			}
-			if err == nil && failed == nil {
-				pause = 0
+				pause, q, c = 0, next, next.find(name)
 				continue
+			}
+			if next, err = d.look(ctx, l, name); err == nil {
+				q, c = next, next.find(name)
 			}
 			pause = longer(pause)
 			rest(ctx, pause)
@@ -60,9 +58,9 @@ func rest(ctx context.Context, pause time.Duration) {
 }
 
 // followed tells a token that it holds the lock; or that it is to ask again, because it has lost
-// its place, or its owner holds the lock. ctx has ended if somebody else has told it, or nobody
-// wants to know.
-func (d *Driver) followed(ctx context.Context, l lock, q *queue, c *claim, t *token) {
+// its place, or its owner holds the lock. The tag is that of the holder before. ctx has ended if
+// somebody else has told it, or nobody wants to know.
+func (d *Driver) followed(ctx context.Context, l lock, q *queue, c *claim, t *token, tag string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if ctx.Err() != nil {
@@ -74,54 +72,106 @@ func (d *Driver) followed(ctx context.Context, l lock, q *queue, c *claim, t *to
 		return
 	}
 	t.tie, t.granted = c.tie, true
-	t.wake(c.granted(t.ask))
+	g := c.granted(t.ask)
+	g.HolderTag = tag
+	t.wake(g)
 	if t.notice {
 		d.heed(l, q, c, t)
 	}
 }
 
-// await returns when so much has changed since q that c might hold the lock, or with an error
-// if it cannot tell. It watches one claim if that alone stands in the way, so that only the next
-// of those that want the lock for themselves hears of a release, and otherwise all.
-func (d *Driver) await(ctx context.Context, l lock, q *queue, c *claim) error {
+// await returns the queue once so much has changed since q that c might hold the lock, or an
+// error if it cannot tell. It watches one claim if that alone stands in the way, so that only the
+// next of those that want the lock for themselves hears of a release, and otherwise all.
+func (d *Driver) await(ctx context.Context, l lock, q *queue, c *claim) (*queue, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	ahead := map[string]int64{} // the weight of those that came before
-	sum, key := c.Weight, ""
-	for _, a := range q.claims {
-		if a.token == c.token {
-			break
-		}
-		ahead[a.key] = a.Weight
-		sum += a.Weight
-		if a.Weight+c.Weight > c.limit && len(c.Owner) == 0 { // else another of the owner may get it first
-			key = a.key // the last of these
-		}
-	}
-	what := []clientv3.OpOption{clientv3.WithRev(q.revision + 1)}
-	if key == "" {
-		key, what = l.claims, append(what, clientv3.WithPrefix())
+	a := q.ahead(c)
+	key, what, same := l.claims, []clientv3.OpOption{clientv3.WithCreatedNotify(), clientv3.WithPrefix()}, []clientv3.Cmp(nil)
+	if a.one != nil {
+		key, what, same = a.one.key, what[:1], []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(a.one.key), "=", a.one.changed)}
 	}
 	for resp := range d.watch(ctx, key, what...) {
-		for _, e := range resp.Events {
-			weight, before := ahead[string(e.Kv.Key)]
-			if !before {
-				continue // It came later.
+		next, err := d.missed(ctx, resp, l, q, c.token, same...)
+		switch {
+		case err != nil:
+			return nil, err
+		case next != nil:
+			c := next.find(c.token)
+			if a.one != nil || !next.waits(c) || next.ahead(c).one != nil {
+				return next, nil
 			}
-			var r record
-			if e.Type == clientv3.EventTypePut && json.Unmarshal(e.Kv.Value, &r) == nil {
-				ahead[string(e.Kv.Key)] = r.Weight
-			} else {
-				delete(ahead, string(e.Kv.Key))
-			}
-			sum -= weight - r.Weight
-		}
-		change := len(resp.Events) > 0 && (key != l.claims || len(c.Owner) > 0)
-		if err := resp.Err(); err != nil || change || key == l.claims && sum <= c.limit {
-			return err
+			q, a = next, next.ahead(c)
+		case a.change(q, resp.Events) && (a.one != nil || len(c.Owner) > 0 || a.sum <= c.limit):
+			// To know the change is not enough: those further ahead may still be there, and our
+			// own claim may have gone while we watched another's.
+			return d.look(ctx, l, c.token)
 		}
 	}
-	return ctx.Err()
+	return nil, ctx.Err()
+}
+
+// ahead is what stands in the way of a claim.
+type ahead struct {
+	one     *claim           // that alone is to be watched, if any
+	weights map[string]int64 // of those that came before, by their keys
+	sum     int64            // with its own weight
+}
+
+func (q *queue) ahead(c *claim) ahead {
+	a := ahead{nil, map[string]int64{}, c.Weight}
+	for i := range q.claims {
+		other := &q.claims[i]
+		if other.token == c.token {
+			break
+		}
+		a.weights[other.key] = other.Weight
+		a.sum += other.Weight
+		if other.Weight+c.Weight > c.limit && len(c.Owner) == 0 { // else another of the owner may get it first
+			a.one = other // the last of these
+		}
+	}
+	return a
+}
+
+// change notes what has happened since q, and reports whether anything has to those that came before.
+func (a *ahead) change(q *queue, events []*clientv3.Event) (changed bool) {
+	for _, e := range events {
+		key := string(e.Kv.Key)
+		weight, before := a.weights[key]
+		if !before || e.Kv.ModRevision <= q.revision {
+			continue
+		}
+		var r record
+		if e.Type == clientv3.EventTypePut && json.Unmarshal(e.Kv.Value, &r) == nil {
+			a.weights[key] = r.Weight
+		} else {
+			delete(a.weights, key)
+		}
+		a.sum -= weight - r.Weight
+		changed = true
+	}
+	return changed
+}
+
+// missed returns the queue if anything may have happened after q and before a watch began, of which this
+// is a response: if the conditions do not hold any more, or there are none.
+//
+// A watch begins with what comes next. (Wrong version: with the revision after q. If etcd has written
+// anything since, that watch hears nothing for up to 100 ms: see syncWatchersLoop there. So a release
+// that came just before the watch, or an etcd that others write to, made each hand-over late.)
+func (d *Driver) missed(ctx context.Context, of clientv3.WatchResponse, l lock, q *queue, token string, same ...clientv3.Cmp) (*queue, error) {
+	if err := of.Err(); err != nil || !of.Created || of.Header.Revision <= q.revision {
+		return nil, err
+	}
+	if len(same) == 0 {
+		return d.look(ctx, l, token)
+	}
+	resp, err := d.client.Txn(ctx).If(same...).Else(l.look(token)...).Commit()
+	if err != nil || resp.Succeeded {
+		return nil, err
+	}
+	return d.seen(l, resp)
 }
 
 // watch yields what happens to a key. The client carries all watches on one stream, if the
@@ -161,7 +211,7 @@ func (d *Driver) listen(revision int64) {
 					from = resp.CompactRevision
 				}
 				for _, e := range resp.Events {
-					d.lost(strings.TrimPrefix(string(e.Kv.Key), d.prefix+newsPath))
+					d.lost(strings.TrimPrefix(string(e.Kv.Key), d.prefix+newsPath), string(e.Kv.Value))
 				}
 				from = max(from, resp.Header.Revision+1)
 			}
@@ -172,14 +222,14 @@ func (d *Driver) listen(revision int64) {
 	})
 }
 
-// lost tells a token that the lock was taken from it.
-func (d *Driver) lost(id string) {
+// lost tells a token that the lock was taken from it, and which holder has stolen it, if one has.
+func (d *Driver) lost(id, thief string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if t := d.tokens[id]; t != nil && t.granted {
 		t.granted, t.tie = false, tie{}
 		if t.wake != nil {
-			t.wake(driver.Grant{Status: driver.Lost})
+			t.wake(driver.Grant{Status: driver.Lost, Holder: thief})
 		}
 	}
 }

@@ -122,17 +122,17 @@ func (d *Driver) Inspect(ctx context.Context, k driver.Kind, name string) (drive
 	if k != driver.Mutex {
 		return driver.Info{Name: name}, redisscript.Unsupported("getset", k)
 	}
-	return redisscript.Inspect(ctx, d.rdb, name, d.inspectCall(name))
+	return redisscript.Inspect(ctx, d.rdb, name, d.inspectCall(k, name))
 }
 
-func (d *Driver) inspectCall(name string) redisscript.Call {
+func (d *Driver) inspectCall(_ driver.Kind, name string) redisscript.Call {
 	return call(inspect, []string{d.key(name), d.owner(name)})
 }
 
 // List implements [driver.Lister] with SCAN, on all masters of a Cluster, for which the user
 // needs that right. Each string of digits that is a time to come is a lock.
 func (d *Driver) List(ctx context.Context, prefix string, f func(k driver.Kind, name string) error) error {
-	shelf := redisscript.Shelf{Prefix: d.prefix, Type: "string", Beside: []string{ownerPrefix, settledPrefix}, Inspect: d.inspectCall}
+	shelf := redisscript.Shelf{Prefix: d.prefix, Type: "string", Beside: []string{ownerPrefix, settledPrefix}, Kinds: []driver.Kind{driver.Mutex}, Inspect: d.inspectCall}
 	return shelf.List(ctx, d.rdb, prefix, f)
 }
 
@@ -151,5 +151,5 @@ func valid(r *driver.Request) error {
 	if r.Owner != "" {
 		return redisscript.Ownerless("getset")
 	}
-	return redisscript.Check("getset", r)
+	return r.Check()
 }

@@ -14,10 +14,12 @@ var (
 	_ driver.Inspector   = (*Driver)(nil)
 	_ driver.Lister      = (*Driver)(nil)
 	_ driver.Forcer      = (*Driver)(nil)
+	_ driver.Stealer     = (*Driver)(nil)
 	_ driver.Downgrader  = (*Driver)(nil)
 	_ driver.Resizer     = (*Driver)(nil)
 	_ driver.Attacher    = (*Driver)(nil)
 	_ driver.Extender    = (*Driver)(nil)
+	_ driver.Notifier    = (*Driver)(nil)
 	_ driver.FenceRaiser = (*Driver)(nil)
 )
 
@@ -29,12 +31,14 @@ func (d *Driver) Inspect(_ context.Context, k driver.Kind, name string) (driver.
 	info := driver.Info{Name: name}
 	for _, h := range l.holders {
 		info.Holders = append(info.Holders, driver.Holder{
-			Holder: h.Holder, Shared: h.Shared, Weight: h.permits(), Owner: h.Owner, Since: h.since, Fence: h.fence, LastFence: h.last,
+			Holder: h.Holder, Shared: h.Shared, Weight: h.permits(), Owner: h.Owner, Since: h.since, Fence: h.fence, LastFence: h.last, Tag: h.tag,
 			TimeLeft: h.until.Sub(now),
 		})
 	}
 	for _, c := range l.queue {
-		info.Queue = append(info.Queue, driver.Waiter{Holder: c.Holder, Shared: c.Shared, Weight: c.permits(), Owner: c.Owner})
+		info.Queue = append(info.Queue, driver.Waiter{
+			Holder: c.Holder, Shared: c.Shared, Weight: c.permits(), Owner: c.Owner, Since: driver.Since(c.Token),
+		})
 	}
 	if k == driver.Semaphore && (l.resized || !l.idle()) {
 		info.Limit = l.limit
@@ -82,6 +86,39 @@ func (d *Driver) ForceRelease(_ context.Context, k driver.Kind, name string) err
 	l.holders = nil
 	d.serve(l, "", now)
 	return nil
+}
+
+// Steal implements [driver.Stealer].
+func (d *Driver) Steal(ctx context.Context, r *driver.Request) (driver.Grant, error) {
+	if err := valid(ctx, r); err != nil {
+		return driver.Grant{}, err
+	}
+	if r.Kind == driver.Semaphore || r.Shared {
+		return driver.Grant{}, refusal("to steal a part of a %s: %w", r.Kind, errors.ErrUnsupported)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	l, now := d.lock(r.Kind, r.Name, r.Token)
+	c := find(l.holders, r.Token)
+	switch {
+	case c != nil: // a repeat
+		c.extend(now, r.TTL)
+	case !l.dead[r.Token].IsZero():
+		return driver.Grant{}, driver.ErrNotHeld
+	default:
+		for _, h := range l.holders {
+			l.bury(h.Token, now)
+			h.wake(driver.Grant{Status: driver.Lost, Holder: r.Holder})
+		}
+		l.bury(r.Token, now) // it steals once
+		c = &claim{Request: *r}
+		c.weight, l.limit = r.Share()
+		l.holders = nil
+		d.grant(l, c, now)
+		l.told = nil // the lease that ends next is another
+		d.serve(l, "", now)
+	}
+	return c.granted(r.Ask), nil
 }
 
 // Downgrade implements [driver.Downgrader].
@@ -196,23 +233,10 @@ func (d *Driver) RaiseFence(_ context.Context, lease driver.Lease, fence, fences
 
 // valid refuses what no driver can serve, and callers that have given up already.
 func valid(ctx context.Context, r *driver.Request) error {
-	switch {
-	case r.Kind != driver.Mutex && r.Kind != driver.RWMutex && r.Kind != driver.Semaphore:
-		return refusal("locks of kind %q: %w", r.Kind, errors.ErrUnsupported)
-	case r.Name == "" || len(r.Name) > driver.MaxName:
-		return refusal("a name of %d bytes", len(r.Name))
-	case r.Token == "" || strings.ContainsFunc(r.Token, func(c rune) bool { return c <= ' ' }):
-		return refusal("a token with spaces, or none")
-	case len(r.Owner) > driver.MaxOwner:
-		return refusal("an owner of %d bytes", len(r.Owner))
-	case r.TTL < driver.MinTTL || r.TTL > driver.MaxTTL:
-		return refusal("a TTL of %v", r.TTL)
-	case r.Kind == driver.Semaphore && (r.Limit < 1 || r.Limit > driver.MaxLimit || r.Weight < 1):
-		return refusal("a weight of %d and a limit of %d", r.Weight, r.Limit)
-	case ctx.Err() != nil:
+	if ctx.Err() != nil {
 		return refusal("%w", ctx.Err())
 	}
-	return nil
+	return r.Check()
 }
 
 func refusal(format string, args ...any) error {
@@ -221,3 +245,12 @@ func refusal(format string, args ...any) error {
 
 // Notices implements [driver.Notifier].
 func (d *Driver) Notices() bool { return true }
+
+// Notice implements [driver.Notifier].
+func (d *Driver) Notice(_ context.Context, lease driver.Lease) (wanted bool, err error) {
+	err = d.hold(lease, func(l *lock, h *claim, _ time.Time) error {
+		h.Notice, wanted = true, len(l.queue) > 0
+		return nil
+	})
+	return wanted, err
+}

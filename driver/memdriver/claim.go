@@ -8,10 +8,6 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// all is how much of a lock that is no semaphore there is to hold. An exclusive holder
-// holds all of it, a shared holder 1.
-const all = 1 << 30
-
 // claim is what one token holds, or waits for.
 type claim struct {
 	driver.Request
@@ -34,23 +30,6 @@ type lock struct {
 	told    *claim               // the waiter that knows when the next lease ends
 	dead    map[string]time.Time // tokens that were given up, and until when it is known
 	used    time.Time
-}
-
-func weightOf(r *driver.Request) int64 {
-	switch {
-	case r.Kind == driver.Semaphore:
-		return r.Weight
-	case r.Shared:
-		return 1
-	}
-	return all
-}
-
-func limitOf(r *driver.Request) int64 {
-	if r.Kind == driver.Semaphore {
-		return r.Limit
-	}
-	return all
 }
 
 func find(claims []*claim, token string) *claim {
@@ -76,7 +55,7 @@ func (l *lock) left() int64 {
 // kin is a holder that lets c hold the lock beside it: one of the same owner.
 func (l *lock) kin(c *claim) *claim {
 	for _, h := range l.holders {
-		if c.Owner != "" && h.Owner == c.Owner && c.Kind != driver.Semaphore && h.weight == all && c.weight == all {
+		if c.Owner != "" && h.Owner == c.Owner && c.Kind != driver.Semaphore && h.weight == l.limit && c.weight == l.limit {
 			return h
 		}
 	}
@@ -181,7 +160,7 @@ func (l *lock) answer(c *claim, s driver.Status, next bool, now time.Time) drive
 		}
 	}
 	if !g.Behind {
-		g.Holder, g.HeldFor = l.holders[0].Holder, now.Sub(l.holders[0].since)
+		g.Holder, g.HeldFor, g.HolderFence = l.holders[0].Holder, now.Sub(l.holders[0].since), l.holders[0].fence
 	}
 	return g
 }

@@ -11,8 +11,8 @@ import (
 
 // abilities are what the suite must not skip.
 var abilities = []drivertest.Ability{
-	drivertest.Queue, drivertest.Push, drivertest.Hint, drivertest.Fences, drivertest.Inspect, drivertest.List, drivertest.Texts, drivertest.Whose, drivertest.Force,
-	drivertest.Raise, drivertest.Extend, drivertest.RWMutex, drivertest.Semaphore, drivertest.Downgrade, drivertest.Resize,
+	drivertest.Queue, drivertest.Push, drivertest.Hint, drivertest.Fences, drivertest.Inspect, drivertest.List, drivertest.Texts, drivertest.Tags, drivertest.Whose, drivertest.Force,
+	drivertest.Raise, drivertest.Extend, drivertest.Notice, drivertest.Steal, drivertest.RWMutex, drivertest.Semaphore, drivertest.Downgrade, drivertest.Resize,
 	drivertest.Owner, drivertest.Attach,
 }
 

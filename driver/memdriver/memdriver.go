@@ -49,7 +49,8 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 		if err := l.admit(r); err != nil {
 			return driver.Grant{}, err
 		}
-		c = &claim{Request: *r, weight: weightOf(r)}
+		c = &claim{Request: *r}
+		c.weight, _ = r.Share()
 		switch {
 		case l.may(c):
 			d.grant(l, c, now)
@@ -74,13 +75,14 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 
 // admit refuses what can never be had.
 func (l *lock) admit(r *driver.Request) error {
+	weight, limit := r.Share()
 	if l.idle() && !l.resized {
-		l.limit = limitOf(r)
+		l.limit = limit
 	}
 	switch {
-	case limitOf(r) != l.limit && !l.resized:
+	case limit != l.limit && !l.resized:
 		return fmt.Errorf("%w: %d, not %d: %w", driver.ErrLimitConflict, l.limit, r.Limit, driver.ErrNotExecuted)
-	case weightOf(r) > l.limit:
+	case weight > l.limit:
 		return fmt.Errorf("%w: %d of %d: %w", driver.ErrLimitExceeded, r.Weight, l.limit, driver.ErrNotExecuted)
 	}
 	return nil
@@ -131,7 +133,7 @@ func (d *Driver) lock(k driver.Kind, name, asking string) (*lock, time.Time) {
 		d.serve(l, asking, now)
 	}
 	if l == nil || l.idle() && now.Sub(l.used) > retention {
-		l = &lock{limit: all, dead: map[string]time.Time{}}
+		l = &lock{dead: map[string]time.Time{}}
 		d.locks[key{k, name}] = l
 	}
 	l.used = now

@@ -52,6 +52,39 @@ func TestWaiterKilledBehindASessionPoolerDelaysNobody(t *testing.T) {
 	require.Less(t, time.Since(began), a.ttl/6, "a heartbeat of the killed one would not be over for long")
 }
 
+// The sessions keep what was prepared in them if the pooler does not discard it.
+func TestNewsComesInBehindAPoolerThatKeepsPreparedStatements(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	dsn := s.Bouncer(t, "session", 2, "server_reset_query = UNLISTEN *")
+	for range 3 { // one process after the other
+		pool, err := pgxpool.New(t.Context(), dsn+" pool_max_conns=1")
+		require.NoError(t, err)
+		t.Cleanup(pool.Close)
+		d := store{s.Server, pool}.asker(t)
+		d.granted(request("holder", long))
+		waiter := request("waiter", long)
+		waiter.Wait = true
+		require.Eventually(t, func() bool { return d.ask(waiter).RetryAfter > time.Second }, patience, 10*time.Millisecond, "it is told")
+		d.release("waiter")
+		d.release("holder")
+		require.NoError(t, d.Close())
+	}
+}
+
+// Programs call Migrate at every start, with a pool as pgx makes it.
+func TestSchemaIsBroughtUpToDateBehindATransactionPooler(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	dsn := s.Bouncer(t, "transaction", 1)
+	for range 3 {
+		pool, err := pgxpool.New(t.Context(), dsn)
+		require.NoError(t, err)
+		require.NoError(t, pgdriver.Migrate(t.Context(), pool))
+		pool.Close()
+	}
+}
+
 // Other programs use the sessions of the pooler afterwards.
 func TestTransactionPoolerIsLeftWithoutListenAndLock(t *testing.T) {
 	t.Parallel()
@@ -137,7 +170,8 @@ func TestBackendsOfCallsThatAreGivenUpDoNotPileUp(t *testing.T) {
 			t.Cleanup(pool.Close)
 			d := pgdriver.New(pool)
 			t.Cleanup(func() { require.NoError(t, d.Close()) })
-			r := request(mode, time.Second)
+			r := request(mode, long)
+			r.Name = mode
 			asker{t, d}.granted(r)
 			tx, err := s.Begin(t.Context())
 			require.NoError(t, err)

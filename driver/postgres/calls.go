@@ -5,16 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/holdfast-go/holdfast/driver"
 )
 
-// A call may take a third of the TTL that it is about, so that a lease survives one that is not
-// answered. These are the bounds of that. The longer one is also for calls about no TTL, and for
+// A caller waits for a third of the TTL that its call is about, so that a lease survives one that is
+// not answered. These are the bounds of that. The longer one is also for calls about no TTL, and for
 // a connection.
 const (
 	leastTime = 500 * time.Millisecond
@@ -38,13 +41,22 @@ func (d *Driver) callers(pool *pgxpool.Pool) *pgxpool.Pool {
 	if c.PingTimeout == 0 {
 		c.PingTimeout = leastTime
 	}
-	beforeClose, onNotice := c.BeforeClose, c.ConnConfig.OnNotice
+	beforeClose, onNotice, shouldPing := c.BeforeClose, c.ConnConfig.OnNotice, c.ShouldPing
+	c.ShouldPing = func(ctx context.Context, p pgxpool.ShouldPingParams) bool {
+		d.asks(p.Conn)
+		if shouldPing != nil {
+			return shouldPing(ctx, p)
+		}
+		return p.IdleDuration > leastTime // As are all others when a call is late, and its server may have gone.
+	}
 	c.BeforeClose = func(conn *pgx.Conn) {
 		if beforeClose != nil {
 			beforeClose(conn)
 		}
 		if conn.IsClosed() { // It was broken, or silent. pgx would wait up to 15 s for its end.
-			d.pool.Reset() // It is not the only one, if its server has gone.
+			if d.silent(conn) {
+				d.pool.Reset() // It is not the only one, if its server has gone.
+			}
 			// A PgBouncer cancels what the connection waits for only while that is there. Otherwise
 			// its backend waits on, for a lock perhaps, beside those that the pooler knows of.
 			select {
@@ -62,10 +74,6 @@ func (d *Driver) callers(pool *pgxpool.Pool) *pgxpool.Pool {
 			onNotice(conn, n)
 		}
 	}
-	// Others may leave a call without an end.
-	c.ConnConfig.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
-		return &pgconn.DeadlineContextWatcherHandler{Conn: conn.Conn()}
-	}
 	hasten(c.ConnConfig)
 	own, err := pgxpool.NewWithConfig(context.Background(), c)
 	if err != nil {
@@ -74,8 +82,13 @@ func (d *Driver) callers(pool *pgxpool.Pool) *pgxpool.Pool {
 	return own
 }
 
-// hasten bounds the making of a connection, which by itself takes minutes where nobody answers.
+// hasten bounds the making of a connection, which by itself takes minutes where nobody answers, and
+// has a context end a call or a wait at once.
 func hasten(c *pgx.ConnConfig) {
+	// Others may leave a call without an end, or have the server cancel the next one.
+	c.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
+		return &pgconn.DeadlineContextWatcherHandler{Conn: conn.Conn()}
+	}
 	if c.ConnectTimeout == 0 {
 		c.ConnectTimeout = mostTime
 	}
@@ -86,6 +99,9 @@ func hasten(c *pgx.ConnConfig) {
 		return dial(ctx, network, addr)
 	}
 }
+
+// lastAnswer is the note of a connection about the answers before something was sent on it.
+const lastAnswer = "holdfast: last answer"
 
 // unconfirmed marks a connection on which a commit did not wait for the standby to the end.
 const unconfirmed = "holdfast: unconfirmed"
@@ -112,12 +128,89 @@ var errUnconfirmed = errors.New("the commit was not confirmed by a synchronous s
 // against operators, poolers and servers that shut down.
 //
 // A call that has begun does not end with ctx: nobody waits for it any more, but a connection
-// that is given up is one to be made again. It ends when its time is over. That cancels it at
-// the server, so that calls which wait for a standby do not pile up there.
+// that is given up is one to be made again. It ends after mostTime. That cancels it at the
+// server, so that calls which wait for a standby do not pile up there.
 func (d *Driver) call(ctx context.Context, ttl time.Duration, into []any, sql string, args ...any) error {
 	return d.query(ctx, timeFor(ttl), func(ctx context.Context, conn *pgx.Conn, mode pgx.QueryExecMode) error {
 		return conn.QueryRow(ctx, sql, append([]any{mode}, args...)...).Scan(into...)
 	})
+}
+
+// goesOn is the error of a call that is late, and ends with its context.
+type goesOn struct {
+	*storeError
+	call context.Context
+}
+
+// callFor is call for one lock, whose row may be locked for long, as by a transaction that somebody
+// has left open. Such calls have half of the connections, those included that go on without their
+// callers. The wrong version let waiters that ask again and again have all, and leases on other locks
+// were not renewed.
+func (d *Driver) callFor(ctx context.Context, k driver.Kind, name string, ttl time.Duration, into []any, sql string, args ...any) error {
+	id := lock{k, name}
+	g := d.gates.enter(id, max(1, int(d.pool.Stat().MaxConns())/2))
+	leave := func() { d.gates.leave(id, g) }
+	select {
+	case g.calls <- struct{}{}:
+	case <-ctx.Done():
+		leave()
+		return unsent(ctx.Err())
+	case <-time.After(timeFor(ttl)):
+		leave()
+		return classify(fmt.Errorf("no answer within %v to the calls before: %w", timeFor(ttl), context.DeadlineExceeded))
+	}
+	err := d.call(ctx, ttl, into, sql, args...)
+	end := func() {
+		<-g.calls
+		leave()
+	}
+	if late, ok := errors.AsType[*goesOn](err); ok {
+		context.AfterFunc(late.call, end)
+	} else {
+		end()
+	}
+	return err
+}
+
+type lock struct {
+	kind driver.Kind
+	name string
+}
+
+// gates are for locks with calls under way.
+type gates struct {
+	mu  sync.Mutex
+	all map[lock]*gate
+}
+
+type gate struct {
+	calls chan struct{} // one for each that is under way
+	users int           // calls that wait, or are under way
+}
+
+// enter returns the gate of a lock, for so many calls at a time.
+func (s *gates) enter(id lock, room int) *gate {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	g := s.all[id]
+	if g == nil {
+		if s.all == nil {
+			s.all = map[lock]*gate{}
+		}
+		g = &gate{calls: make(chan struct{}, room)}
+		s.all[id] = g
+	}
+	g.users++
+	return g
+}
+
+// leave takes the gate away with the last that uses it.
+func (s *gates) leave(id lock, g *gate) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if g.users--; g.users == 0 {
+		delete(s.all, id)
+	}
 }
 
 // rows calls row with each row that a query returns, scanned.
@@ -132,28 +225,68 @@ func (d *Driver) rows(ctx context.Context, limit time.Duration, into []any, row 
 	})
 }
 
-// query has f use a connection, for no longer than limit.
+// query has f use a connection, and waits for that no longer than limit.
+//
+// A call that is late may have lost its server, or the server is slow. The wrong version closed
+// the connection of each late call: the slow server had to make new ones, each for the price of
+// many calls, and got slower. Now the call goes on without its caller, and its answer frees the
+// connection. That is closed only when nothing has come for mostTime. The caller asks again on
+// another one, which is tried first (see callers) if it is from before the call.
 func (d *Driver) query(ctx context.Context, limit time.Duration, f func(context.Context, *pgx.Conn, pgx.QueryExecMode) error) error {
 	conn, err := d.connection(ctx)
 	if err != nil {
 		return unsent(err)
 	}
-	defer conn.Release()
-	bounded, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), limit, fmt.Errorf("no answer within %v", limit))
-	defer cancel()
-	err = f(bounded, conn.Conn(), pgx.QueryExecMode(d.mode.Load()))
+	late := fmt.Errorf("no answer within %v: %w", limit, context.DeadlineExceeded)
+	bounded, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), max(limit, mostTime), late)
+	d.asks(conn.Conn())
+	answer := make(chan error, 1)
+	go func() {
+		defer cancel()
+		err := d.ask(bounded, late, conn.Conn(), f)
+		conn.Release() // first: the caller's next call finds it
+		answer <- err
+	}()
+	if limit >= mostTime {
+		return <-answer
+	}
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case err := <-answer:
+		return err
+	case <-timer.C:
+		return &goesOn{classify(late), bounded}
+	}
+}
+
+// asks notes on a connection which answer was the last before something is sent on it.
+func (d *Driver) asks(conn *pgx.Conn) { conn.PgConn().CustomData()[lastAnswer] = d.answers.Load() }
+
+// silent reports whether nothing was answered, on any connection, since something was sent on
+// this one.
+func (d *Driver) silent(conn *pgx.Conn) bool {
+	return conn.PgConn().CustomData()[lastAnswer] == d.answers.Load()
+}
+
+// ask has f use the connection. The error late is for an answer that has not come when ctx ends.
+func (d *Driver) ask(ctx context.Context, late error, conn *pgx.Conn, f func(context.Context, *pgx.Conn, pgx.QueryExecMode) error) error {
+	err := f(ctx, conn, pgx.QueryExecMode(d.mode.Load()))
 	if unprepared(err) {
 		// A pooler has sent the statement to another session than the one that prepared it. So it
 		// will be with the next ones, and one that is not prepared takes little longer.
 		d.mode.Store(int32(pgx.QueryExecModeExec))
-		err = f(bounded, conn.Conn(), pgx.QueryExecModeExec)
+		err = f(ctx, conn, pgx.QueryExecModeExec)
 	}
-	marks := conn.Conn().PgConn().CustomData()
+	marks := conn.PgConn().CustomData()
 	_, lone := marks[unconfirmed]
 	delete(marks, unconfirmed)
+	if !conn.IsClosed() {
+		d.answers.Add(1)
+	}
 	switch {
-	case err != nil && bounded.Err() != nil:
-		return classify(fmt.Errorf("%w: %w", context.Cause(bounded), err))
+	case err != nil && ctx.Err() != nil:
+		return classify(late)
 	case err != nil:
 		return classify(err)
 	case lone:

@@ -30,8 +30,8 @@
 // lock could have all of them while its holder has none to release it with. 2 to 8 are enough.
 //
 // PostgreSQL commits transactions with a NOTIFY one at a time, and rouses every listening session of
-// the database for each. Some hundreds of clients that wait at the same time are fine, thousands are
-// not. Like every queue in PostgreSQL it is slowed down by transactions that stay open for long:
+// the database for each. A hand-over is one, and so is a first wait; to go on waiting is none. Some
+// hundreds of clients that wait at the same time are fine, thousands are not. Like every queue in PostgreSQL it is slowed down by transactions that stay open for long:
 // dead rows pile up until they end.
 //
 // # The schema
@@ -69,9 +69,9 @@
 //
 // # A server that does not answer
 //
-// A call is given up after a third of the TTL, at least 0.5 s and at most 3 s, and so is the
-// connection that it used; those that were idle are made anew. List may take a minute. To
-// connect may take 3 s, unless connect_timeout says otherwise. So if the host of the server dies
+// A call is given up after a third of the TTL, at least 0.5 s and at most 3 s. Its connection is
+// kept if the answer still comes within 3 s of the call, and else closed; those that were idle
+// meanwhile are tried before they are used. List may take a minute. To connect may take 3 s, unless connect_timeout says otherwise. So if the host of the server dies
 // without a word, and its successor answers at the same address, a lease of 10 s is not lost. A
 // LISTEN connection that is silent is found within 12 s; heartbeats do its work until then.
 //
@@ -85,7 +85,9 @@
 // on. LISTEN needs a session: in transaction mode give the driver a direct connection with
 // [WithListenConfig], or waiters ask every 50 to 250 ms instead. The driver finds such a pooler
 // by comparing backends, and sends it no LISTEN. In session mode keep
-// server_reset_query = DISCARD ALL, the default: it shows that a waiter has gone.
+// server_reset_query = DISCARD ALL, the default: it shows that a waiter has gone. There each client
+// connection keeps one of the server, so default_pool_size must be enough for all pools and one
+// listener of each process: where the listeners have all, the calls get no answer.
 //
 // # Fencing
 //
@@ -127,5 +129,5 @@
 // It is no [driver.Confirmer], so WithReplicas is refused: use synchronous_standby_names, which
 // makes every commit wait for standbys. It is no [driver.Batcher], so WithPipelining does nothing.
 // It is no [driver.Router], since one server keeps all locks. It is no [driver.Uptimer], which
-// package redlock needs of its nodes. The error of a lock that is taken does not name the holder.
+// package redlock needs of its nodes.
 package pgdriver

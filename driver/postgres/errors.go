@@ -106,6 +106,7 @@ func unprepared(err error) bool {
 var advices = map[string]string{
 	"3F000": "run pgdriver.Migrate once, or holdfast migrate", // invalid schema name
 	"42883": "run pgdriver.Migrate once, or holdfast migrate", // undefined function
+	"42703": "run pgdriver.Migrate once, or holdfast migrate", // undefined column: the schema is older
 	"55P03": "a transaction that counts on the lease is open, see holdfast.fenced, or lock_timeout is short",
 	"42501": "grant the user the rights that the documentation of package pgdriver lists",
 }

@@ -2,6 +2,7 @@ package pgdriver_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -115,4 +116,49 @@ func TestNoVerbLosesAnUpdateOfATransactionThatCountsOnALease(t *testing.T) {
 			require.Equal(t, 2, n, "an update was lost")
 		})
 	}
+}
+
+// Where waiters are told to ask, one may be robbed before it has asked. The suite looks at what comes of
+// the place.
+func TestWaiterThatIsRobbedUnheardIsToldItsPlace(t *testing.T) {
+	t.Parallel()
+	d := start(t, "-c", "synchronous_standby_names=nobody", "-c", "synchronous_commit=local").asker(t)
+	d.granted(request("holder", long))
+	waiter := request("waiter", long)
+	waiter.Wait = true
+	require.Equal(t, driver.Queued, d.ask(waiter).Status)
+	d.release("holder")
+	_, err := d.Steal(t.Context(), request("thief", long))
+	require.NoError(t, err)
+	_, err = d.Acquire(t.Context(), waiter)
+	require.ErrorIs(t, err, driver.ErrNotHeld)
+	unheard, _ := errors.AsType[driver.Unheard](err)
+	require.NotZero(t, unheard.Place.Number)
+}
+
+// A waiter that comes back stands in its place, unless another does. There it may fit in beside holders.
+func TestWaiterThatComesBackToItsPlace(t *testing.T) {
+	t.Parallel()
+	d := start(t).asker(t)
+	ask := func(token string, shared bool, place int64) driver.Status {
+		r := request(token, long)
+		r.Kind, r.Holder, r.Shared, r.Wait, r.Place.Number = driver.RWMutex, token, shared, true, place
+		return d.ask(r).Status
+	}
+	require.Equal(t, driver.Granted, ask("reader", true, 0))
+	for _, token := range []string{"gone", "writer", "next"} { // 1, 2 and 3
+		require.Equal(t, driver.Queued, ask(token, token == "next", 0))
+	}
+	require.NoError(t, d.Release(t.Context(), driver.Lease{Kind: driver.RWMutex, Name: "l", Token: "gone", TTL: long}))
+	require.Equal(t, driver.Queued, ask("late", true, 2))
+	require.Equal(t, driver.Granted, ask("back", true, 1))
+	info, err := d.Inspect(t.Context(), driver.RWMutex, "l")
+	require.NoError(t, err)
+	require.Len(t, info.Holders, 2)
+	require.Greater(t, info.Holders[1].Fence, info.Holders[0].Fence)
+	var queue []string
+	for _, w := range info.Queue {
+		queue = append(queue, w.Holder)
+	}
+	require.Equal(t, []string{"writer", "next", "late"}, queue)
 }

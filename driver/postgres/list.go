@@ -16,17 +16,17 @@ const listTime = time.Minute
 // minutes.
 func (d *Driver) List(ctx context.Context, prefix string, f func(k driver.Kind, name string) error) error {
 	var kind driver.Kind
-	var name []byte
+	var name string
 	type lock struct {
 		kind driver.Kind
 		name string
 	}
 	var locks []lock // f may need the connection
 	err := d.rows(ctx, listTime, []any{&kind, &name}, func() error {
-		locks = append(locks, lock{kind, string(name)})
+		locks = append(locks, lock{kind, unhex(&name)})
 		return nil
 	}, `
-		SELECT kind, name FROM holdfast.lock
+		SELECT kind, encode(name, 'hex') FROM holdfast.lock
 		 WHERE substring(name FOR length($1::bytea)) = $1 AND EXISTS (SELECT FROM holdfast.claim WHERE lock = lock.id)`, []byte(prefix))
 	if err != nil {
 		return err

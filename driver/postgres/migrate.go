@@ -11,7 +11,7 @@ import (
 // version is that of the schema in sql. A change of any file there needs another one. Clients of
 // the version before go on with the new functions, so these keep their arguments and results;
 // testdata has each version that may be found.
-const version = 3
+const version = 6
 
 //go:embed sql/*.sql
 var files embed.FS
@@ -19,7 +19,7 @@ var files embed.FS
 // parts are the files in sql in an order in which they can be run.
 var parts = []string{
 	"schema", "time", "open", "tell", "serve",
-	"acquire", "release", "renew", "extend", "attach", "downgrade", "resize", "force", "raise",
+	"acquire", "release", "renew", "extend", "notice", "attach", "downgrade", "resize", "force", "steal", "raise",
 	"inspect", "sweep", "fenced",
 }
 
@@ -28,8 +28,10 @@ var parts = []string{
 // create a schema, or that owns an empty schema holdfast. In a transaction it takes effect with
 // that. If the schema is there and not older than this package it does nothing, so it may be run
 // at every start, and by many at a time. In an older one it replaces the functions, as the user
-// that owns them. Programs that still have the older package may go on meanwhile. Those that have
-// this one need it to be called before: in an older schema their waiters ask every 50 to 250 ms.
+// that owns them; one whose results are others is made anew, without rights to execute it that were
+// given by hand. The old one stays beside it under another name, for calls that are under way.
+// Programs that still have the older package may go on meanwhile. Those that have this one need it
+// to be called before: in an older schema they get an error that says so.
 //
 // conn is a [pgx.Conn], a [pgx.Tx] or a pool.
 func Migrate(ctx context.Context, conn interface {
@@ -41,12 +43,12 @@ func Migrate(ctx context.Context, conn interface {
 			return err
 		}
 		var there bool
-		if err := tx.QueryRow(ctx, `SELECT to_regclass('holdfast.version') IS NOT NULL`).Scan(&there); err != nil {
+		if err := tx.QueryRow(ctx, `SELECT to_regclass('holdfast.version') IS NOT NULL`, pgx.QueryExecModeExec).Scan(&there); err != nil {
 			return err
 		}
 		missing, installed := parts, 0
 		if there {
-			if err := tx.QueryRow(ctx, `SELECT max(version) FROM holdfast.version`).Scan(&installed); err != nil || installed >= version {
+			if err := tx.QueryRow(ctx, `SELECT max(version) FROM holdfast.version`, pgx.QueryExecModeExec).Scan(&installed); err != nil || installed >= version {
 				return err
 			}
 			missing = parts[1:] // all but the tables
@@ -60,7 +62,7 @@ func Migrate(ctx context.Context, conn interface {
 				return fmt.Errorf("%s.sql: %w", part, err)
 			}
 		}
-		_, err := tx.Exec(ctx, `INSERT INTO holdfast.version VALUES ($1)`, version)
+		_, err := tx.Exec(ctx, fmt.Sprintf("INSERT INTO holdfast.version VALUES (%d)", version))
 		return err
 	})
 	if err != nil {

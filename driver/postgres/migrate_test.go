@@ -2,6 +2,7 @@ package pgdriver_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -32,6 +33,25 @@ func TestMigrateTakesASchemaThatWasMadeForItsUser(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// A client that finds an older schema says what to do, whether it lacks an argument or a result.
+func TestClientInAnOlderSchemaIsToldToMigrate(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	old, err := os.ReadFile("testdata/schema_1.sql")
+	require.NoError(t, err)
+	for _, older := range []string{
+		string(old),
+		`CREATE SCHEMA holdfast; CREATE FUNCTION holdfast.acquire(text, bytea, text, bigint, interval, bigint, boolean, bigint, bigint,
+			bytea, boolean, boolean, text, text, integer, bigint, bigint, OUT status text, OUT fence bigint) LANGUAGE sql AS 'SELECT NULL, NULL::bigint'`,
+	} {
+		_, err = s.Exec(t.Context(), `DROP SCHEMA holdfast CASCADE;`+older)
+		require.NoError(t, err)
+		_, err = s.asker(t).Acquire(t.Context(), request("a", long))
+		require.ErrorContains(t, err, "run pgdriver.Migrate")
+		require.NotErrorIs(t, err, driver.ErrTransient)
+	}
+}
+
 // A program that has the package of version 1 goes on in a schema of this version: it and
 // others wait for each other, and are told.
 func TestClientOfVersion1AndThisOneExcludeEachOther(t *testing.T) {
@@ -59,7 +79,7 @@ func TestClientOfVersion1AndThisOneExcludeEachOther(t *testing.T) {
 	}
 	var version int
 	require.NoError(t, s.QueryRow(t.Context(), `SELECT max(version) FROM holdfast.version`).Scan(&version))
-	require.Equal(t, 3, version)
+	require.Equal(t, 6, version)
 
 	a := s.asker(t)
 	waiter := request("waiter", long)
@@ -86,4 +106,36 @@ func TestClientOfVersion1AndThisOneExcludeEachOther(t *testing.T) {
 	_, err = conn.Exec(t.Context(), `SELECT holdfast.release('mutex', 'l', 'second', NULL, false)`)
 	require.NoError(t, err)
 	require.Greater(t, a.granted(request("last", long)), fence)
+}
+
+// A call that is under way ends as it began, whatever has become of its function.
+func TestCallUnderWayOutlivesAMigration(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	a := s.asker(t)
+	a.granted(request("before", long))
+	a.release("before")
+	for i := range 2 {
+		_, err := s.Exec(t.Context(), `TRUNCATE holdfast.version; INSERT INTO holdfast.version VALUES (5)`)
+		require.NoError(t, err)
+		tx, err := s.Begin(t.Context())
+		require.NoError(t, err)
+		_, err = tx.Exec(t.Context(), `SELECT FROM holdfast.lock FOR UPDATE`)
+		require.NoError(t, err)
+		asked := make(chan error, 1)
+		token := fmt.Sprint("a", i)
+		go func() {
+			_, err := a.Acquire(context.Background(), request(token, long))
+			asked <- err
+		}()
+		require.Eventually(t, func() bool { // It waits.
+			var n int
+			err := s.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'`).Scan(&n)
+			return err == nil && n == 1
+		}, patience, time.Millisecond)
+		require.NoError(t, pgdriver.Migrate(t.Context(), s.Pool))
+		require.NoError(t, tx.Commit(t.Context()))
+		require.NoError(t, <-asked)
+		a.release(token)
+	}
 }

@@ -3,6 +3,8 @@ package pgdriver_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -134,13 +136,91 @@ func TestCallsAreBounded(t *testing.T) {
 	require.NoError(t, a.Renew(t.Context(), []driver.Lease{lease("before", long)})[0])
 }
 
+// A server that is slow is not asked for a new connection with each call that is late: one costs
+// it more than many calls.
+func TestCallThatIsLateKeepsItsConnection(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	a := s.asker(t)
+	const ttl = 1500 * time.Millisecond
+	a.granted(request("before", long))
+	backends := func(where string) (pids []int) {
+		t.Helper()
+		require.NoError(t, s.QueryRow(t.Context(), `SELECT array_agg(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND `+where).Scan(&pids))
+		return pids
+	}
+	late := func() (pid int) {
+		t.Helper()
+		tx, err := s.Begin(t.Context())
+		require.NoError(t, err)
+		defer func() { require.NoError(t, tx.Rollback(t.Context())) }()
+		_, err = tx.Exec(t.Context(), `SELECT FROM holdfast.lock FOR UPDATE`)
+		require.NoError(t, err)
+		began := time.Now()
+		err = a.Renew(t.Context(), []driver.Lease{lease("before", ttl)})[0]
+		require.ErrorIs(t, err, driver.ErrTransient)
+		require.NotErrorIs(t, err, driver.ErrNotExecuted)
+		require.ErrorContains(t, err, "no answer within 500ms")
+		pids := backends("wait_event_type = 'Lock'")
+		if time.Since(began) > 2500*time.Millisecond {
+			return 0 // Its time may be over.
+		}
+		require.Len(t, pids, 1)
+		return pids[0]
+	}
+	for range 10 {
+		pid := late()
+		if pid == 0 {
+			continue
+		}
+		require.Eventually(t, func() bool {
+			return slices.Contains(backends("state = 'idle'"), pid)
+		}, patience, time.Millisecond, "it was given up")
+		return
+	}
+	require.Fail(t, "the machine is too slow")
+}
+
+// Calls that wait for the row of one lock leave others a connection.
+func TestLockThatIsStuckCostsNoLeaseOnAnother(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	far := s.asker(t)
+	far.granted(request("before", long))
+	s.Pool = s.pool(t, func(c *pgxpool.Config) { c.MaxConns = 4 })
+	locks := holdfast.Open(pgdriver.New(s.Pool), holdfast.WithTTL(3*time.Second), holdfast.WithLogger(slog.New(slog.DiscardHandler)))
+	defer func() { assert.NoError(t, locks.Close()) }()
+	held, err := locks.Mutex("other").Lease(t.Context())
+	require.NoError(t, err)
+	tx, err := s.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	_, err = tx.Exec(t.Context(), `SELECT FROM holdfast.lock WHERE name = 'l' FOR UPDATE`)
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			_, err := locks.Mutex("l", holdfast.WithStrictFIFO(), holdfast.WithTTL(time.Second)).Lease(ctx)
+			assert.ErrorIs(t, err, context.DeadlineExceeded)
+		})
+	}
+	wg.Wait()
+	require.NoError(t, held.Err())
+	require.NoError(t, held.Release(t.Context()))
+}
+
 // pgx prepares statements if it is not told otherwise, and such a pooler loses them.
 func TestPoolerOfTransactionsNeedsNoModeOfQueries(t *testing.T) {
 	t.Parallel()
 	s := start(t, "-c", "max_connections=200")
-	for _, mode := range []string{"transaction", "session"} {
+	for mode, size := range map[string]int{
+		"transaction": 5,
+		"session":     8, // a connection and a listener of each client
+	} {
 		t.Run(mode, func(t *testing.T) {
-			dsn := s.Bouncer(t, mode, 5)
+			dsn := s.Bouncer(t, mode, size)
 			var clients []*holdfast.Client
 			for range 4 {
 				config, err := pgxpool.ParseConfig(dsn)

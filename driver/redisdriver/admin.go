@@ -16,25 +16,25 @@ import (
 func (d *Driver) Attach(ctx context.Context, old driver.Lease, r *driver.Request) (driver.Grant, error) {
 	want := *r
 	want.Weight, want.Limit = 1, 1 // the request does not say
-	if err := valid(&want); err != nil {
+	if err := want.Check(); err != nil {
 		return driver.Grant{}, err
 	}
-	t := d.wakes.expect(r)
+	t := d.news.Expect(r)
 	lock := d.lockOf(t, r.Kind, r.Name)
-	a, err := d.only(ctx, attachScript, lock, t.said,
-		old.Token, redisscript.Millis(r.TTL), useful(r.Fences), d.wakes.client(r), r.Holder)
+	a, err := d.only(ctx, attachScript, lock, t.Beside.said,
+		old.Token, redisscript.Millis(r.TTL), useful(r.Fences), d.channel.client(r), r.Holder)
 	if err != nil {
-		d.wakes.failed(t, !errors.Is(err, driver.ErrNotExecuted), ctx.Err() != nil)
+		d.news.Failed(t, !errors.Is(err, driver.ErrNotExecuted), ctx.Err() != nil)
 		return driver.Grant{}, err
 	}
 	if _, more := a.acquired(); more {
 		d.serve(ctx, lock)
 	}
 	if a.status() != acquireGranted {
-		d.wakes.forget(r.Token)
+		d.news.Forget(r.Token)
 		return driver.Grant{}, driver.ErrNotHeld
 	}
-	d.wakes.granted(t, r.Ask)
+	d.news.Granted(t, r.Ask)
 	fence, fences := a.granted()
 	g := driver.Grant{Status: driver.Granted, Ask: r.Ask, Fence: fence, Fences: fences}
 	switch r.Kind {
@@ -48,7 +48,7 @@ func (d *Driver) Attach(ctx context.Context, old driver.Lease, r *driver.Request
 }
 
 // Detach implements [driver.Attacher].
-func (d *Driver) Detach(l driver.Lease) { d.wakes.forget(l.Token) }
+func (d *Driver) Detach(l driver.Lease) { d.news.Forget(l.Token) }
 
 // ForceRelease implements [driver.Forcer].
 func (d *Driver) ForceRelease(ctx context.Context, k driver.Kind, name string) error {

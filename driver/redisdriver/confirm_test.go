@@ -45,7 +45,7 @@ func TestConfirmCountsReplicasThatHaveTheGrant(t *testing.T) {
 		t.Helper()
 		errs := make([]error, len(leases))
 		for i, l := range leases {
-			errs[i] = d.Confirm(t.Context(), l, n, timeout)
+			errs[i] = d.Confirm(t.Context(), l, driver.Confirmation{Replicas: n, Timeout: timeout})
 		}
 		for _, err := range errs {
 			require.Equal(t, errs[0] == nil, err == nil, "not the same for all kinds: %v", errs)
@@ -56,14 +56,14 @@ func TestConfirmCountsReplicasThatHaveTheGrant(t *testing.T) {
 
 	a.Pause()
 	began := time.Now()
-	require.ErrorIs(t, confirm(2, short), driver.ErrNotReplicated)
+	require.ErrorIs(t, confirm(2, short), driver.ErrNotConfirmed)
 	assert.GreaterOrEqual(t, time.Since(began), 3*short)
 	require.NoError(t, confirm(1, long))
 	b.Detach(t, master)
-	require.ErrorIs(t, confirm(1, short), driver.ErrNotReplicated)
+	require.ErrorIs(t, confirm(1, short), driver.ErrNotConfirmed)
 	a.Resume()
 	require.NoError(t, confirm(1, long))
-	require.ErrorIs(t, confirm(2, short), driver.ErrNotReplicated)
+	require.ErrorIs(t, confirm(2, short), driver.ErrNotConfirmed)
 	b.Attach(t)
 	require.NoError(t, confirm(2, long))
 }
@@ -76,7 +76,7 @@ func TestConfirmAsksTheConnectionThatHasWritten(t *testing.T) {
 	d := redisdriver.New(master.Client(t, func(o *redis.Options) { o.PoolSize, o.MaxIdleConns = 20, 1 }))
 	defer func() { assert.NoError(t, d.Close()) }()
 	for _, l := range grant(t, d, time.Minute) {
-		require.ErrorIs(t, d.Confirm(t.Context(), l, 1, 50*time.Millisecond), driver.ErrNotReplicated)
+		require.ErrorIs(t, d.Confirm(t.Context(), l, driver.Confirmation{Replicas: 1, Timeout: 50 * time.Millisecond}), driver.ErrNotConfirmed)
 	}
 }
 
@@ -86,14 +86,14 @@ func TestConfirmRenewsWhatIsHeldAndNothingElse(t *testing.T) {
 		defer func() { assert.NoError(t, d.Close()) }()
 		for _, l := range grant(t, d, time.Minute) {
 			l.TTL = time.Hour
-			require.ErrorIs(t, d.Confirm(t.Context(), l, 1, time.Millisecond), driver.ErrNotReplicated, "there is none")
+			require.ErrorIs(t, d.Confirm(t.Context(), l, driver.Confirmation{Replicas: 1, Timeout: time.Millisecond}), driver.ErrNotConfirmed, "there is none")
 			info, err := d.Inspect(t.Context(), l.Kind, l.Name)
 			require.NoError(t, err)
 			require.Len(t, info.Holders, 1)
 			assert.Greater(t, info.Holders[0].TimeLeft, time.Hour/2)
 
 			require.NoError(t, d.Release(t.Context(), l))
-			require.ErrorIs(t, d.Confirm(t.Context(), l, 1, time.Millisecond), driver.ErrNotHeld)
+			require.ErrorIs(t, d.Confirm(t.Context(), l, driver.Confirmation{Replicas: 1, Timeout: time.Millisecond}), driver.ErrNotHeld)
 			info, err = d.Inspect(t.Context(), l.Kind, l.Name)
 			require.NoError(t, err)
 			assert.Empty(t, info.Holders)
@@ -122,13 +122,13 @@ func TestConfirmIsNotFooledByHooksAndClients(t *testing.T) {
 	defer func() { assert.NoError(t, d.Close()) }()
 	leases := grant(t, d, time.Minute)
 	rdb.AddHook(refuser{})
-	require.ErrorIs(t, d.Confirm(t.Context(), leases[0], 1, time.Millisecond), errVeto)
+	require.ErrorIs(t, d.Confirm(t.Context(), leases[0], driver.Confirmation{Replicas: 1, Timeout: time.Millisecond}), errVeto)
 
 	auto, err := s.Client(t).AutoPipeline()
 	require.NoError(t, err)
 	other := redisdriver.New(auto, redisdriver.WithPrefix(s.Prefix()))
 	defer func() { assert.NoError(t, other.Close()) }()
-	err = other.Confirm(t.Context(), leases[0], 1, time.Millisecond)
+	err = other.Confirm(t.Context(), leases[0], driver.Confirmation{Replicas: 1, Timeout: time.Millisecond})
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 	require.ErrorIs(t, err, driver.ErrNotExecuted)
 	require.NotErrorIs(t, err, driver.ErrTransient)
@@ -145,7 +145,7 @@ func TestConfirmWithoutTimeIsRefused(t *testing.T) {
 		leases := grant(t, d, time.Minute)
 		for _, timeout := range []time.Duration{0, time.Millisecond - 1, -time.Microsecond, -time.Second} {
 			done := make(chan error, 1)
-			go func() { done <- d.Confirm(t.Context(), leases[0], 1, timeout) }()
+			go func() { done <- d.Confirm(t.Context(), leases[0], driver.Confirmation{Replicas: 1, Timeout: timeout}) }()
 			select {
 			case err := <-done:
 				require.ErrorIs(t, err, driver.ErrNotExecuted, timeout)

@@ -4,16 +4,8 @@ import "github.com/holdfast-go/holdfast/driver"
 
 // Watches returns how many tokens the driver keeps in mind.
 func (d *Driver) Watches() int {
-	d.wakes.mu.Lock()
-	defer d.wakes.mu.Unlock()
-	return len(d.wakes.tokens)
-}
-
-// Idle reports whether the driver has no timer that wakes it.
-func (d *Driver) Idle() bool {
-	d.wakes.mu.Lock()
-	defer d.wakes.mu.Unlock()
-	return d.wakes.idle
+	n, _ := d.news.Known()
+	return n
 }
 
 // Key returns the key of a lock.
@@ -23,7 +15,7 @@ func (d *Driver) Key(k driver.Kind, name string) string { return d.lock(k, name)
 func IdleConns(told uint32) int { return idle(told) }
 
 // Channel returns what the wake channel of the driver's client is called.
-func (d *Driver) Channel() string { return d.wakes.prefix + d.wakes.id }
+func (d *Driver) Channel() string { return d.channel.prefix + d.channel.id }
 
 // Script is what can be done to locks.
 type Script struct {
@@ -42,9 +34,11 @@ func Scripts() []Script {
 		"acquire": {"BURIED": acquireBuried, "BUSY": acquireBusy, "QUEUED": acquireQueued, "GRANTED": acquireGranted,
 			"EXCEEDED": acquireExceeded, "CONFLICT": acquireConflict, "FULL": acquireFull},
 		"attach":    {"BURIED": acquireBuried, "GRANTED": acquireGranted},
+		"steal":     {"BURIED": acquireBuried, "GRANTED": acquireGranted},
 		"release":   {"NEITHER": statusNeither, "HELD": statusHeld, "WAITED": statusWaited},
 		"renew":     {"NEITHER": statusNeither, "HELD": statusHeld},
 		"extend":    {"NEITHER": statusNeither, "HELD": statusHeld, "WANTED": statusWanted},
+		"notice":    {"NEITHER": statusNeither, "HELD": statusHeld, "WANTED": statusWanted},
 		"downgrade": {"NEITHER": statusNeither, "HELD": statusHeld, "OWNED": statusOwned},
 		"force":     {"NEITHER": statusNeither, "HELD": statusHeld},
 		"resize":    {"HELD": statusHeld},
@@ -83,16 +77,15 @@ func (d *Driver) Waiting() (n int) {
 
 // Hears reports whether the driver has a subscription, as far as it knows.
 func (d *Driver) Hears() bool {
-	d.wakes.mu.Lock()
-	defer d.wakes.mu.Unlock()
-	return d.wakes.live
+	_, counts := d.news.Known()
+	return counts
 }
 
 // Dispatch has the driver hear a message.
-func (d *Driver) Dispatch(payload string) { d.wakes.dispatch(payload) }
+func (d *Driver) Dispatch(payload string) { d.channel.dispatch(payload, d.news.Hear) }
 
 // Seal returns a message with that news.
-func (d *Driver) Seal(news string) string { return d.wakes.seal(news) }
+func (d *Driver) Seal(news string) string { return d.channel.seal(news) }
 
 // ForOne returns the version of a script that is for one lock.
 func ForOne(text string) string { return forOne.Replace(text) }

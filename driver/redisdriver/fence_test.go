@@ -3,6 +3,9 @@ package redisdriver_test
 import (
 	"context"
 	"fmt"
+	"regexp"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -141,6 +144,125 @@ func TestFencesGoOnWhenTheClockIsSetBack(t *testing.T) {
 		require.EqualValues(t, 1, more.Fences)
 		n.given = more.Fence
 	}
+}
+
+// What a lock that is free again remembers is the last fence, whatever the clock says later.
+func TestFencesGoOnWhenTheClockIsSetBackWhileTheLockIsFree(t *testing.T) {
+	s, clock := redistest.RealWithClock(t)
+	n := watchNumbers(t, s)
+	p := n.comes()
+	n.are(p.must(driver.Granted))
+	p.release()
+	clock.Set(-30 * time.Second)
+	require.Equal(t, n.given+1, n.comes().must(driver.Granted).Fence)
+}
+
+// early has scripts read the clock, which is set by an hour before they write.
+type early struct {
+	back, forward atomic.Bool
+}
+
+func (*early) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (e *early) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		for _, cmd := range cmds {
+			if err := e.sees(cmd); err != nil {
+				return err
+			}
+		}
+		return next(ctx, cmds)
+	}
+}
+
+func (e *early) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if err := e.sees(cmd); err != nil {
+			return err
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (e *early) sees(cmd redis.Cmder) error {
+	const clock = "redis.call('TIME')"
+	on := e.back.Load() || e.forward.Load()
+	if on && cmd.Name() == "evalsha" {
+		cmd.SetErr(scriptUnknown{}) // so that the text comes
+	}
+	if !on || cmd.Name() != "eval" {
+		return cmd.Err()
+	}
+	text := cmd.Args()[1].(string)
+	if e.back.Load() {
+		text = strings.Replace(text, clock, "{ "+clock+"[1] + 3600, "+clock+"[2] }", 1)
+	} else {
+		text = regexp.MustCompile(`('PEXPIREAT', [^,]+|'PXAT'), int\(`).ReplaceAllString(text, "$0-3600000 + ")
+	}
+	cmd.Args()[1] = text
+	return cmd.Err()
+}
+
+type scriptUnknown struct{}
+
+func (scriptUnknown) Error() string { return "NOSCRIPT No matching script." }
+func (scriptUnknown) RedisError()   {}
+
+func keepOn(p *party) {
+	require.NoError(p.t, p.d.Renew(context.Background(), []driver.Lease{p.lease()})[0])
+}
+
+// A lock that is in use, or that gave a fence which the clock has not reached, is not forgotten if
+// the clock is set back just when a script runs.
+func TestKeyOutlivesAClockThatIsSetBackWithinAScript(t *testing.T) {
+	for name, does := range map[string]func(a, b *party){
+		"acquire": func(a, _ *party) { a.must(driver.Granted) },
+		"renew":   func(a, _ *party) { a.must(driver.Granted); keepOn(a) },
+		"release": func(a, _ *party) { a.must(driver.Granted); a.release() },
+		"wait":    func(a, b *party) { a.must(driver.Granted); b.must(driver.Queued) },
+		"steal": func(a, b *party) {
+			a.must(driver.Granted)
+			_, err := b.d.Steal(context.Background(), &b.req)
+			require.NoError(b.t, err)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+				e, rdb := &early{}, s.Client(t)
+				rdb.AddHook(e)
+				d := open(t, rdb, s)
+				a, b := join(t, d, "a", ttl), join(t, d, "b", ttl)
+				e.back.Store(true)
+				does(a, b)
+				e.back.Store(false)
+				left, err := s.Client(t).PTTL(t.Context(), key(s)).Result()
+				require.NoError(t, err)
+				require.Greater(t, left, time.Hour)
+			})
+		})
+	}
+}
+
+// A clock that is set forward ends leases and keys. It leaves none that never ends, as of a lock with
+// a tombstone whose end moves just then.
+func TestNoKeyIsLeftWithoutAnEndByAClockThatIsSetForwardWithinAScript(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		e, rdb := &early{}, s.Client(t)
+		rdb.AddHook(e)
+		d := open(t, rdb, s)
+		a, b, c := join(t, d, "a", ttl), join(t, d, "b", ttl), join(t, d, "c", 2*time.Minute)
+		a.must(driver.Granted)
+		b.must(driver.Queued)
+		require.NoError(t, d.ForceRelease(t.Context(), driver.Mutex, "rule"))
+		b.release()
+		e.forward.Store(true)
+		_, err := d.Acquire(t.Context(), &c.req)
+		e.forward.Store(false)
+		require.NoError(t, err)
+		left, err := s.Client(t).PTTL(t.Context(), key(s)).Result()
+		require.NoError(t, err)
+		require.NotEqual(t, time.Duration(-1), left)
+	})
 }
 
 // A person who looks up a fence that a resource has recorded finds it among those of its holder.

@@ -113,8 +113,8 @@ func FuzzNews(f *testing.F) {
 			var g driver.Grant
 			word := strings.Split(line, " ")
 			switch {
-			case line == "ask t":
-				g.Status = driver.Queued
+			case word[0] == "ask" && len(word) > 1 && len(word) <= 3 && word[1] == "t":
+				g.Status, g.HolderTag = driver.Queued, tagged(word[2:])
 			case line == "lost t":
 				g.Status = driver.Lost
 			case word[0] == "granted" && (len(word) == 5 || len(word) == 6):
@@ -125,11 +125,7 @@ func FuzzNews(f *testing.F) {
 				if word[1] != "t" || errors.Join(bad[:]...) != nil {
 					continue
 				}
-				g.Status = driver.Granted
-				if len(word) == 6 && len(word[5]) <= driver.MaxHolderTag && word[5] != "-" &&
-					!strings.ContainsFunc(word[5], func(c rune) bool { return c <= ' ' || c > '~' }) {
-					g.HolderTag = word[5]
-				}
+				g.Status, g.HolderTag = driver.Granted, tagged(word[5:])
 			default:
 				continue
 			}
@@ -139,6 +135,15 @@ func FuzzNews(f *testing.F) {
 			require.Contains(t, said, g, "%q", news)
 		}
 	})
+}
+
+// tagged is the tag that ends a line, if it is one.
+func tagged(word []string) string {
+	if len(word) == 1 && len(word[0]) <= driver.MaxHolderTag && word[0] != "-" &&
+		!strings.ContainsFunc(word[0], func(c rune) bool { return c <= ' ' || c > '~' }) {
+		return word[0]
+	}
+	return ""
 }
 
 // No two locks have one key, and the prefix is what each begins with.

@@ -133,7 +133,7 @@ func (m *model) wait(r *modelAsk, ask uint64) modelSeat {
 		return modelSeat{}
 	}
 	w := m.enter(r, ask)
-	if m.used() < m.limit || ask != 1 {
+	if m.used() < m.limit || ask != 1 && m.now+r.ttl/3 > m.nextEnd() {
 		m.grant(r.token) // which may drop it: a straggler does not say that it still waits
 	}
 	return modelSeat{m.birth, w.place}

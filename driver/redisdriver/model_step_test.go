@@ -214,6 +214,7 @@ func (w *world) compare() error {
 	if r.thin != "" {
 		w.model.renumber()
 	}
+	w.model.earliest = r.earliest - r.now + w.model.now
 	if wrong := r.faults(); len(wrong) > 0 {
 		return fmt.Errorf("%q in %q %q", wrong, r.thin, r.fields)
 	}

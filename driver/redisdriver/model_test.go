@@ -2,13 +2,14 @@ package redisdriver_test
 
 import (
 	"cmp"
+	"math"
 	"slices"
 
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// model is one lock as the contract in package driver has it, with the numbers of
-// part 5 of the design: a list of holders and a line of waiters. Times are in ms.
+// model is one lock as the contract in package driver has it, with the numbers of the rules in
+// docs/protocol.md: a list of holders and a line of waiters. Times are in ms.
 type model struct {
 	kind    driver.Kind
 	now     int64
@@ -31,6 +32,7 @@ type model struct {
 	tail, birth int64           // last place given out, and the numbering that it is of, 0 for none
 	born        func() int64    // what the next numbering is called
 	deaf        map[string]bool // clients whose subscription is broken
+	earliest    int64           // no lease ends before, in the record of several; renewals do not move it
 
 	seats map[string]modelSeat // what the clients remember, by token
 
@@ -132,6 +134,19 @@ func (m *model) used() (sum int64) {
 		sum += h.weight
 	}
 	return sum
+}
+
+// nextEnd is when the next lease ends, as far as the store has looked: a heartbeat goes through the
+// line only if that may be before the next one. Until then it keeps the places of the silent.
+func (m *model) nextEnd() int64 {
+	end := int64(math.MaxInt64)
+	for _, h := range m.holders {
+		end = min(end, h.expires)
+	}
+	if len(m.holders) > 1 && m.earliest >= m.now {
+		end = min(end, m.earliest)
+	}
+	return end
 }
 
 func (m *model) holding(token string) *modelHold {

@@ -148,10 +148,10 @@ func TestLongQueueIsServedAtOnceOnRealRedis(t *testing.T) {
 	rdb := s.Client(t)
 	ways := map[string]func(*testing.T, *crowd){
 		"a confirmation of another": func(t *testing.T, c *crowd) {
-			require.NoError(t, c.d.Confirm(t.Context(), c.holder.lease(), 0, time.Millisecond))
+			require.NoError(t, c.d.Confirm(t.Context(), c.holder.lease(), driver.Confirmation{Replicas: 0, Timeout: time.Millisecond}))
 		},
 		"a confirmation that is late": func(t *testing.T, c *crowd) {
-			require.ErrorIs(t, c.d.Confirm(t.Context(), c.crashed.lease(), 0, time.Millisecond), driver.ErrNotHeld)
+			require.ErrorIs(t, c.d.Confirm(t.Context(), c.crashed.lease(), driver.Confirmation{Replicas: 0, Timeout: time.Millisecond}), driver.ErrNotHeld)
 		},
 	}
 	for name, serve := range thatServe {

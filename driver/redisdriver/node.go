@@ -136,7 +136,7 @@ var errUndeclared = redisscript.Refusal(errors.New("redisdriver: this node is no
 // or not, and no others. It needs a second node to find out.
 func (d *Driver) keepsToItsKeys(ctx context.Context, g *group, key string) (bool, error) {
 	for i := range 100 { // others may have few slots
-		other := d.wakes.base + "node:" + strconv.Itoa(i)
+		other := d.channel.base + "node:" + strconv.Itoa(i)
 		if at := redisscript.Node(g.cluster, other); at == g.addr || at == "" {
 			continue
 		}

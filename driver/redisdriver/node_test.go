@@ -434,7 +434,7 @@ func (r *rush) during(happens func()) {
 					together.Go(func() { r.visit(i, name) })
 				}
 				together.Wait()
-				time.Sleep(10 * time.Millisecond) // nodes that get no time do not elect a master
+				time.Sleep(30 * time.Millisecond) // nodes that get no time do not elect a master
 			}
 		})
 	}

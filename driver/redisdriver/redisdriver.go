@@ -91,7 +91,8 @@
 //     what can be granted then, to 64 waiters at most, and says whether there is more.
 //  9. An attempt that does not wait serves the queue first, and leaves no record.
 //  10. A place is a number of one fat life of the lock. Numbers never go back in that life, and
-//     a waiter that was dropped returns to its place.
+//     a waiter that was dropped returns to its place. So does the token after one that was granted
+//     the lock and lost it unheard, see [driver.Unheard].
 //
 // The key:
 //
@@ -121,6 +122,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/internal/news"
 	"github.com/holdfast-go/holdfast/driver/internal/redisscript"
 )
 
@@ -130,7 +132,8 @@ type Driver struct {
 	groups    *groups
 	prefix    string
 	retention time.Duration
-	wakes     *wakes
+	channel   *channel
+	news      *news.Hub[words]
 	silence   *silence
 	uptime    *redisscript.Uptime
 	onCluster bool
@@ -209,10 +212,11 @@ func New(rdb redis.UniversalClient, opts ...Option) *Driver {
 	}
 	_, d.onCluster = rdb.(*redis.ClusterClient)
 	d.groups, d.silence = newGroups(rdb), newSilence(rdb)
-	d.wakes = newWakes(rdb, d.prefix+format)
+	d.channel = newChannel(rdb, d.prefix+format)
+	d.news = news.New(d.channel, pace, d.channel.words)
 	d.commands = within(rdb, false, answerTimeout)
 	d.uptime = redisscript.NewUptime(rdb)
-	d.channels, d.keeps = d.wakes.prefix, redisscript.Millis(d.retention)
+	d.channels, d.keeps = d.channel.prefix, redisscript.Millis(d.retention)
 	return d
 }
 
@@ -228,11 +232,11 @@ func (d *Driver) Node(k driver.Kind, name string) string {
 func (d *Driver) Batch(on bool) { d.groups.off.Store(!on) }
 
 // OnReconnect implements [driver.Reporter].
-func (d *Driver) OnReconnect(f func(reason string)) { d.wakes.onReconnect(f) }
+func (d *Driver) OnReconnect(f func(reason string)) { d.news.OnReconnect(f) }
 
 // Close implements [driver.Driver]: it ends the subscription.
 func (d *Driver) Close() error {
-	d.wakes.close()
+	d.news.Close()
 	d.silence.close()
 	return nil
 }

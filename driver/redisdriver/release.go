@@ -8,16 +8,16 @@ import (
 
 // Release implements [driver.Driver].
 func (d *Driver) Release(ctx context.Context, l driver.Lease) error {
-	t, sent := d.wakes.forget(l.Token)
+	t, sent := d.news.Forget(l.Token)
 	if !sent && !l.Unsettled {
 		return driver.ErrNotHeld // no ask reached Redis, nor will one
 	}
 	if t == nil { // nothing is known of the token
-		t = &watch{said: l.Token}
+		t = &token{Beside: words{said: l.Token}}
 	}
 	lock := d.lockOf(t, l.Kind, l.Name)
 	says := parting(l)
-	a, err := d.run(ctx, request{releaseScript, lock, [3]any{t.said, says}, t.waited || says != silently})
+	a, err := d.run(ctx, request{releaseScript, lock, [3]any{t.Beside.said, says}, t.Waited() || says != silently})
 	if err != nil {
 		return err
 	}

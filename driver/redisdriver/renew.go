@@ -127,7 +127,7 @@ func (d *Driver) renewed(l driver.Lease, reply any) (more bool, err error) {
 		return false, err
 	}
 	if a.wanted() {
-		d.wakes.wanted(l.Token)
+		d.news.Wanted(l.Token)
 	}
 	if a.status() == statusNeither {
 		err = driver.ErrNotHeld
@@ -137,6 +137,13 @@ func (d *Driver) renewed(l driver.Lease, reply any) (more bool, err error) {
 
 // Notices implements [driver.Notifier].
 func (d *Driver) Notices() bool { return true }
+
+// Notice implements [driver.Notifier].
+func (d *Driver) Notice(ctx context.Context, l driver.Lease) (wanted bool, err error) {
+	d.news.Heed(ctx, l.Token)
+	status, err := d.change(ctx, noticeScript, l.Kind, l.Name, l.Token)
+	return status == statusWanted, err
+}
 
 // Extend implements [driver.Extender].
 func (d *Driver) Extend(ctx context.Context, l driver.Lease, fences int64) (driver.Grant, error) {
@@ -155,15 +162,16 @@ func (d *Driver) Extend(ctx context.Context, l driver.Lease, fences int64) (driv
 	return driver.Grant{Status: driver.Granted, Fence: fence, Fences: numbers, Wanted: a.status() == statusWanted}, nil
 }
 
-// Confirm implements [driver.Confirmer] with the command WAIT. It needs a [redis.Client],
-// including one for failover, or a [redis.ClusterClient], and occupies a connection meanwhile.
-func (d *Driver) Confirm(ctx context.Context, l driver.Lease, replicas int, timeout time.Duration) error {
+// Confirm implements [driver.Confirmer] with the command WAIT, or WAITAOF for disks. It needs a
+// [redis.Client], including one for failover, or a [redis.ClusterClient], and occupies a
+// connection meanwhile.
+func (d *Driver) Confirm(ctx context.Context, l driver.Lease, c driver.Confirmation) error {
 	more := false
-	read := func(c *redisscript.Command) (err error) {
-		more, err = d.renewed(l, c.Val())
+	read := func(answer *redisscript.Command) (err error) {
+		more, err = d.renewed(l, answer.Val())
 		return err
 	}
-	err := redisscript.Confirm(ctx, d.rdb, d.call(renewScript, d.lock(l.Kind, l.Name), renewal(l)...), read, replicas, timeout)
+	err := redisscript.Confirm(ctx, d.rdb, d.call(renewScript, d.lock(l.Kind, l.Name), renewal(l)...), read, c)
 	if more {
 		d.serve(ctx, d.lock(l.Kind, l.Name))
 	}

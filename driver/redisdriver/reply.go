@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/internal/news"
 	"github.com/holdfast-go/holdfast/driver/internal/redisscript"
 )
 
@@ -47,7 +48,7 @@ func (a *answer) acquired() (first int64, more bool) { return a.numbers[1], a.nu
 func (a *answer) granted() (fence, fences int64) { return a.numbers[1], a.numbers[3] }
 
 // seat is where a token waits, of acquire.
-func (a *answer) seat() place { return place{a.numbers[3], a.numbers[4]} }
+func (a *answer) seat() driver.Place { return driver.Place{Birth: a.numbers[3], Number: a.numbers[4]} }
 
 // weight is that of a hold that was attached to.
 func (a *answer) weight() int64 { return a.numbers[4] }
@@ -113,9 +114,10 @@ func readText(reply string) (a answer, err error) {
 // grant; or "tag" if no holder is in the way.
 func (a *answer) heldBy(g driver.Grant) driver.Grant {
 	parts := strings.SplitN(a.text, " ", 8) // tag now fence numbers last since client text
-	g.HolderTag = fit(parts[0])
+	g.HolderTag = news.Tag(parts[0])
 	if g.Behind = len(parts) < 8; !g.Behind {
 		g.Holder, g.HeldFor = parts[7], max(0, millis(parts[1]).Sub(millis(parts[5])))
+		g.HolderFence, _ = strconv.ParseInt(parts[2], 10, 64) // written by a script
 	}
 	return g
 }
@@ -165,7 +167,7 @@ func holders(fields map[string]string, owner string, now time.Time, k driver.Kin
 		if !strings.HasPrefix(field, "h:") || len(parts) < 11 {
 			continue
 		}
-		h := driver.Holder{Holder: parts[10], Owner: owner, Since: millis(parts[8]), TimeLeft: millis(parts[1]).Sub(now)}
+		h := driver.Holder{Holder: parts[10], Owner: owner, Since: millis(parts[8]), TimeLeft: millis(parts[1]).Sub(now), Tag: news.Tag(parts[4])}
 		if h.TimeLeft < 0 {
 			continue
 		}
@@ -206,7 +208,7 @@ func queue(fields map[string]string, now time.Time, k driver.Kind) []driver.Wait
 		if !ok || len(parts) < 10 || millis(parts[5]).Before(now) {
 			continue
 		}
-		waiter := driver.Waiter{Holder: parts[9], Owner: original(parts[8])}
+		waiter := driver.Waiter{Holder: parts[9], Owner: original(parts[8]), Since: driver.Since(parts[0])}
 		waiter.Shared, waiter.Weight = share(k, parts[2])
 		n, _ := strconv.ParseInt(place, 10, 64)
 		seats = append(seats, placed{n, waiter})

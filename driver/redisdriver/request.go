@@ -1,12 +1,12 @@
 package redisdriver
 
 import (
-	"fmt"
 	"net/url"
 	"strconv"
 	"strings"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/internal/news"
 	"github.com/holdfast-go/holdfast/driver/internal/redisscript"
 )
 
@@ -48,52 +48,28 @@ func lockAt(base string, k driver.Kind, name string) lock {
 	return lock{k, name, base + string(k) + ":" + name}
 }
 
-func (d *Driver) lock(k driver.Kind, name string) lock { return lockAt(d.wakes.base, k, name) }
+func (d *Driver) lock(k driver.Kind, name string) lock { return lockAt(d.channel.base, k, name) }
 
 // lockOf returns a lock that something is to be said to about a token. It is mostly the one of
 // which the token was first heard, whose key is there.
-func (d *Driver) lockOf(t *watch, k driver.Kind, name string) lock {
-	key, _ := t.key.(string)
+func (d *Driver) lockOf(t *token, k driver.Kind, name string) lock {
+	key, _ := t.Beside.key.(string)
 	if at := len(key) - len(name) - 1; at > 0 && key[at] == ':' && key[at+1:] == name {
-		if base, ok := strings.CutSuffix(key[:at], string(k)); ok && base == d.wakes.base {
-			return lock{k, name, t.key}
+		if base, ok := strings.CutSuffix(key[:at], string(k)); ok && base == d.channel.base {
+			return lock{k, name, t.Beside.key}
 		}
 	}
 	return d.lock(k, name)
 }
 
-// everything is how much there is to hold of an RWMutex: for each reader 1, for a
-// writer all of it. Of a Mutex there is 1.
-const everything = 1 << 30
-
-func weight(r *driver.Request) int64 {
-	switch {
-	case r.Kind == driver.Semaphore:
-		return r.Weight
-	case r.Shared || r.Kind == driver.Mutex:
-		return 1
-	}
-	return everything
-}
-
-func limit(r *driver.Request) int64 {
-	switch r.Kind {
-	case driver.Semaphore:
-		return r.Limit
-	case driver.Mutex:
-		return 1
-	}
-	return everything
-}
-
 // standing is which ask of a token this is, and the place that it was told to wait in.
-func standing(ask uint64, at place) any {
-	if ask == 1 && at.number == 0 {
+func standing(ask uint64, at driver.Place) any {
+	if ask == 1 && at.Number == 0 {
 		return newcomer
 	}
 	b := strconv.AppendUint(make([]byte, 0, 48), ask, 10)
-	b = strconv.AppendInt(append(b, ' '), at.birth, 10)
-	return string(strconv.AppendInt(append(b, ' '), at.number, 10))
+	b = strconv.AppendInt(append(b, ' '), at.Birth, 10)
+	return string(strconv.AppendInt(append(b, ' '), at.Number, 10))
 }
 
 var newcomer any = "1 0 0"
@@ -108,9 +84,10 @@ type wish struct {
 
 // wish returns what a request says in one text.
 func (d *Driver) wish(r *driver.Request, wait bool) any {
+	weight, limit := r.Share()
 	w := wish{
-		numbers: [...]int64{redisscript.Millis(r.TTL), useful(r.Fences), room(r, wait), weight(r), limit(r)},
-		client:  d.wakes.client(r), owner: owner(r), holder: r.Holder,
+		numbers: [...]int64{redisscript.Millis(r.TTL), useful(r.Fences), room(r, wait), weight, limit},
+		client:  d.channel.client(r), owner: owner(r), holder: r.Holder,
 	}
 	memo := &d.wishes[0]
 	if r.Shared {
@@ -146,14 +123,14 @@ func room(r *driver.Request, wait bool) int64 {
 
 // parting is what a release says of a lease, see release.lua.
 func parting(l driver.Lease) any {
-	if !l.Unsettled && fit(l.HolderTag) == "" {
+	if !l.Unsettled && news.Tag(l.HolderTag) == "" {
 		return silently
 	}
 	unsettled, said := "0 ", nobody
 	if l.Unsettled {
 		unsettled = "1 "
 	}
-	if fit(l.HolderTag) != "" {
+	if news.Tag(l.HolderTag) != "" {
 		said = l.HolderTag
 	}
 	return unsettled + said
@@ -170,18 +147,10 @@ const nobody = "-"
 
 // tag is a holder's tag as an argument.
 func tag(s string) any {
-	if fit(s) == "" {
+	if news.Tag(s) == "" {
 		return nobody
 	}
 	return s
-}
-
-// fit returns the tag, or nothing if it is none.
-func fit(tag string) string {
-	if tag == nobody || len(tag) > driver.MaxHolderTag || strings.ContainsFunc(tag, func(c rune) bool { return c <= ' ' || c > '~' }) {
-		return ""
-	}
-	return tag
 }
 
 // owner returns on whose behalf a request is made, without spaces.
@@ -202,14 +171,4 @@ func original(owner string) string {
 		return name
 	}
 	return escaped // of no client of ours
-}
-
-func valid(r *driver.Request) error {
-	switch {
-	case r.Kind != driver.Mutex && r.Kind != driver.RWMutex && r.Kind != driver.Semaphore:
-		return redisscript.Unsupported("redisdriver", r.Kind)
-	case r.Kind == driver.Semaphore && (r.Limit < 1 || r.Limit > driver.MaxLimit || r.Weight < 1):
-		return redisscript.Refusal(fmt.Errorf("redisdriver: a weight of %d and a limit of %d", r.Weight, r.Limit))
-	}
-	return redisscript.Check("redisdriver", r)
 }

@@ -196,7 +196,7 @@ func TestUserThatMayOnlyDeleteChangesNothing(t *testing.T) {
 }
 
 // writing are the rights to change a key.
-var writing = []string{"+set", "+del", "+hset", "+hdel", "+pexpire"}
+var writing = []string{"+set", "+del", "+hset", "+hdel", "+pexpireat"}
 
 // A right that is missing is a refusal that says what to do, whichever it is, and leaves the lock as
 // it was.

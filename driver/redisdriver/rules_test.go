@@ -285,16 +285,22 @@ func TestWaiterThatSeemsGoneComesBackToItsPlace(t *testing.T) {
 
 // Rule 7. A waiter that was never heard of on the wake channel cannot be missed there.
 func TestWaiterWithoutSubscriptionIsNotPassedOver(t *testing.T) {
-	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
-		d := open(t, s.Client(t), s)
-		a, b, c := join(t, d, "a", ttl), join(t, d, "b", ttl), join(t, d, "c", ttl)
-		b.req.Wake = nil
-		a.must(driver.Granted)
-		b.must(driver.Queued)
-		c.must(driver.Queued)
-		a.release()
-		b.must(driver.Granted)
-	})
+	for name, unsettled := range map[string]bool{"short way": false, "general way": true} {
+		t.Run(name, func(t *testing.T) {
+			redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+				d := open(t, s.Client(t), s)
+				a, b, c := join(t, d, "a", ttl), join(t, d, "b", ttl), join(t, d, "c", ttl)
+				b.req.Wake = nil
+				a.must(driver.Granted)
+				b.must(driver.Queued)
+				c.must(driver.Queued)
+				l := a.lease()
+				l.Unsettled = unsettled // which the short way leaves alone
+				require.NoError(t, d.Release(t.Context(), l))
+				b.must(driver.Granted)
+			})
+		})
+	}
 }
 
 // Rule 7. A user may run scripts and not publish in them. A grant stays a grant.

@@ -15,15 +15,17 @@ var files embed.FS
 // arguments for each.
 var (
 	acquireScript = newScript("acquire", 3, forMany("acquire")...)
-	releaseScript = newScript("release", 2, forMany("release")...)
+	releaseScript = newScript("release", 2, forMany("release", "lib/burial")...)
 	renewScript   = newScript("renew", 3, forMany("renew")...)
 
 	extendScript    = newScript("extend", 0, forOneLock("extend")...)
+	noticeScript    = newScript("notice", 0, forOneLock("notice")...)
 	raiseScript     = newScript("raise", 0, forOneLock("raise")...)
-	forceScript     = newScript("force", 0, forOneLock("force")...)
+	forceScript     = newScript("force", 0, forOneLock("force", "lib/burial")...)
+	stealScript     = newScript("steal", 0, forOneLock("steal", "lib/burial")...)
 	downgradeScript = newScript("downgrade", 0, forOneLock("downgrade")...)
-	resizeScript    = newScript("resize", 0, forOneLock("resize")...)
-	attachScript    = newScript("attach", 0, forOneLock("attach")...)
+	resizeScript    = newScript("resize", 0, forOneLock("resize", "lib/burial")...)
+	attachScript    = newScript("attach", 0, forOneLock("attach", "lib/burial")...)
 	inspectScript   = newScript("inspect", 0, "lib/time", "op/inspect")
 	pingScript      = newScript("ping", 0, "op/ping")
 	nodeScript      = newScript("node", 0, "op/node")
@@ -34,16 +36,16 @@ var library = []string{"lib/record", "lib/lock", "lib/hold", "lib/expiry", "lib/
 
 // forMany puts a script for many locks together: the straight line for what is common comes first,
 // before anything is defined, and returns if it is enough.
-func forMany(verb string) []string {
-	return slices.Concat([]string{"lib/time", "lib/locks", "short/" + verb}, library, []string{"op/" + verb, "lib/each"})
+func forMany(verb string, more ...string) []string {
+	return slices.Concat([]string{"lib/time", "lib/locks", "short/" + verb}, library, more, []string{"op/" + verb, "lib/each"})
 }
 
-func forOneLock(verb string) []string {
-	return slices.Concat([]string{"lib/time"}, library, []string{"op/" + verb})
+func forOneLock(verb string, more ...string) []string {
+	return slices.Concat([]string{"lib/time"}, library, more, []string{"op/" + verb})
 }
 
 var allScripts = []*script{
-	acquireScript, releaseScript, renewScript, extendScript, raiseScript, forceScript,
+	acquireScript, releaseScript, renewScript, extendScript, noticeScript, raiseScript, forceScript, stealScript,
 	downgradeScript, resizeScript, attachScript, inspectScript, pingScript, nodeScript,
 }
 

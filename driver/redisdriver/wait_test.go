@@ -28,16 +28,24 @@ func TestHeartbeatWhereNothingHappensWritesOnlyItsRecord(t *testing.T) {
 		key := d.Key(first.req.Kind, first.req.Name)
 		before := rdb.HGetAll(t.Context(), key).Val()
 		for field, p := range map[string]*party{"w:1": first, "w:2": last} {
-			var calls map[string]int64
-			if s.Mini() == nil {
-				calls = s.CommandStats(t)
-			}
-			g := p.must(driver.Queued)
-			require.Equal(t, p == first, g.RetryAfter > 0, "only the first is told when the lease ends")
-			if s.Mini() == nil {
-				now := s.CommandStats(t)
-				for cmd, n := range map[string]int64{"hmget": 1, "hset": 1, "hget": 1, "exists": 0, "pexpire": 0, "publish": 0} {
-					require.Equal(t, n, now[cmd]-calls[cmd], cmd)
+			cost := map[string]int64{"hmget": 1, "hset": 1, "hget": 1, "exists": 0, "pexpireat": 0, "publish": 0}
+			for try := 0; ; try++ {
+				var calls map[string]int64
+				if s.Mini() == nil {
+					calls = s.CommandStats(t)
+				}
+				g := p.must(driver.Queued)
+				require.Equal(t, p == first, g.RetryAfter > 0, "only the first is told when the lease ends")
+				if s.Mini() != nil {
+					break
+				}
+				now, made := s.CommandStats(t), map[string]int64{}
+				for cmd := range cost {
+					made[cmd] = now[cmd] - calls[cmd]
+				}
+				if try == 2 || made["publish"] == 0 { // A ping of the subscription may come in between.
+					require.Equal(t, cost, made)
+					break
 				}
 			}
 			after := rdb.HGetAll(t.Context(), key).Val()
@@ -93,6 +101,21 @@ func TestHeartbeatOfALockWithSeveralHoldersNamesTheFirstEnd(t *testing.T) {
 		waiter := c.comes("waiter", minute, permits(1))
 		for range 2 {
 			require.LessOrEqual(t, waiter.must(driver.Queued).RetryAfter, minute/2+time.Second)
+		}
+	})
+}
+
+// The same where nobody has set the limit, so that the short way answers.
+func TestHeartbeatOfALockWithSeveralLeasesNamesTheFirstEnd(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		c := &scene{t: t, s: s, d: open(t, s.Client(t), s)}
+		c.comes("much", minute, permits(2))
+		c.comes("little", minute/2, permits(1))
+		waiter := c.comes("waiter", minute, permits(1))
+		for range 2 {
+			left := waiter.must(driver.Queued).RetryAfter
+			require.Positive(t, left)
+			require.LessOrEqual(t, left, minute/2+time.Second)
 		}
 	})
 }

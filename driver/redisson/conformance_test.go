@@ -21,7 +21,8 @@ var protocol = foreigntest.Protocol{
 	New: func(rdb redis.UniversalClient, prefix string) driver.Driver {
 		return redisson.New(rdb, redisson.WithPrefix(prefix))
 	},
-	Abilities: []drivertest.Ability{drivertest.Inspect, drivertest.List, drivertest.Whose, drivertest.Force, drivertest.Owner},
+	Abilities: []drivertest.Ability{drivertest.Inspect, drivertest.List, drivertest.Whose, drivertest.Force, drivertest.Owner, drivertest.RWMutex},
+	RWMutex:   true,
 	Owners:    []string{"", "o"},
 	Hold: func(ctx context.Context, rdb *redis.Client, name string, left time.Duration) error {
 		if err := rdb.HSet(ctx, name, "another", 1).Err(); err != nil || left == 0 {

@@ -27,6 +27,16 @@ var (
 		end
 		return redis.call('pttl', KEYS[1])`)
 
+	javaFenced = redis.NewScript(`
+		local mine = redis.call('hexists', KEYS[1], ARGV[2])
+		if mine == 0 and redis.call('exists', KEYS[1]) == 1 then
+			return { redis.call('pttl', KEYS[1]), -1 }
+		end
+		local fence = redis.call('incr', KEYS[2])
+		redis.call('hincrby', KEYS[1], ARGV[2], 1)
+		redis.call('pexpire', KEYS[1], ARGV[1])
+		return { -1, fence }`)
+
 	javaUnlock = redis.NewScript(`
 		local latch = redis.call('get', KEYS[3])
 		if latch ~= false then return tonumber(latch) end
@@ -96,6 +106,16 @@ func (j java) tryLock(t *testing.T, name string, lease time.Duration) (left time
 	}
 	require.NoError(t, err)
 	return time.Duration(n) * time.Millisecond, false
+}
+
+// tryFenced is what lockAndGetToken of RedissonFencedLock.java does: as tryLock, and it counts. The
+// fence is -1 if another holds the lock.
+func (j java) tryFenced(t *testing.T, name string) (left time.Duration, fence int64) {
+	t.Helper()
+	keys := []string{name, prefixed("redisson_lock_token", name)}
+	n, err := javaFenced.Run(t.Context(), j.rdb, keys, long.Milliseconds(), j.id()).Int64Slice()
+	require.NoError(t, err)
+	return time.Duration(n[0]) * time.Millisecond, n[1]
 }
 
 func (j java) mustLock(t *testing.T, name string, lease time.Duration) {

@@ -1,6 +1,7 @@
 package redisson
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -16,9 +17,11 @@ import (
 // still arrive.
 const retention = time.Minute
 
-// Driver keeps mutexes on Redis. See the package for how.
+// Driver keeps mutexes, and readers and writers, on Redis. See the package for how.
 type Driver struct {
 	rdb     redis.UniversalClient
+	form    Form
+	turn    time.Duration // of a FairLock
 	prefix  string
 	publish string // the command, PUBLISH or SPUBLISH
 	ears    *ears
@@ -58,13 +61,19 @@ func WithShardedPubSub() Option {
 // New returns a driver that sends its commands through rdb, with rdb's hooks and
 // limits, and does not close it.
 //
-// It panics if rdb is nil or a [redis.Ring]. A Ring moves names to other servers
-// when one fails, and then two holders would have the same lock.
+// It panics if rdb is nil or a [redis.Ring], or if an option makes no sense. A Ring moves names
+// to other servers when one fails, and then two holders would have the same lock.
 func New(rdb redis.UniversalClient, opts ...Option) *Driver {
 	redisscript.Require("redisson", rdb)
-	d := &Driver{rdb: rdb, publish: "PUBLISH"}
+	d := &Driver{rdb: rdb, publish: "PUBLISH", turn: defaultTurn}
 	for _, o := range opts {
 		o.apply(d)
+	}
+	switch {
+	case d.form < Lock || d.form > FairLock:
+		panic("holdfast: redisson: WithMutex: there is no such form")
+	case d.turn < time.Millisecond:
+		panic("holdfast: redisson: WithFairLockWaitTimeout: less than a millisecond")
 	}
 	d.ears = newEars(rdb, d.publish == "SPUBLISH")
 	return d
@@ -72,12 +81,28 @@ func New(rdb redis.UniversalClient, opts ...Option) *Driver {
 
 func (d *Driver) key(name string) string { return d.prefix + name }
 
-// channelOf is where Redisson tells that a lock is free.
-func channelOf(key string) string {
-	if strings.Contains(key, "{") {
-		return "redisson_lock__channel:" + key
+// channel is where Redisson tells that a lock is free.
+func (d *Driver) channel(k driver.Kind, name string) string {
+	if k == driver.RWMutex {
+		return "redisson_rwlock:" + tagged(d.key(name))
 	}
-	return "redisson_lock__channel:{" + key + "}"
+	return "redisson_lock__channel:" + tagged(d.key(name))
+}
+
+// ear is where a token hears of that: for a FairLock each waiter has a channel.
+func (d *Driver) ear(k driver.Kind, name, token string) string {
+	if d.form == FairLock {
+		return d.channel(k, name) + ":" + token
+	}
+	return d.channel(k, name)
+}
+
+// tagged is a key in what Redisson makes of it.
+func tagged(key string) string {
+	if strings.Contains(key, "{") {
+		return key
+	}
+	return "{" + key + "}"
 }
 
 func (d *Driver) settled(name string) string {
@@ -92,31 +117,33 @@ func (d *Driver) ownerKeys(name string) []string {
 // a thread, so none of them is taken for another.
 func field(owner string) string { return "owner " + owner }
 
-// Acquire implements [driver.Driver]. It answers Granted or Busy.
+// Acquire implements [driver.Driver]. It answers Granted or Busy, or Queued or Full if a Mutex is a
+// [FairLock].
 func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, error) {
-	if err := valid(r); err != nil {
+	if err := d.valid(r); err != nil {
 		return driver.Grant{}, err
 	}
 	c, err := redisscript.Run(ctx, d.rdb, d.acquireCall(r))
 	if err != nil {
 		return driver.Grant{}, err
 	}
-	status, left, holder, err := c.Asked("redisson")
+	status, left, text, err := c.Asked("redisson") // of the holder, or the fence
 	if err != nil {
 		return driver.Grant{}, err
 	}
-	channel, after := channelOf(d.key(r.Name)), redisscript.Remaining(left)
+	channel, after := d.ear(r.Kind, r.Name, r.Token), redisscript.Remaining(left)
 	switch {
 	case status == 0:
 		d.ears.leave(channel, r.Token)
 		return driver.Grant{}, fmt.Errorf("%w: the token was released before", driver.ErrNotHeld)
 	case status == 1:
 		d.ears.leave(channel, r.Token)
-		return driver.Grant{Status: driver.Granted, Ask: r.Ask}, nil
-	case r.Wait && r.Wake != nil && !d.ears.wait(channel, d.Node(r.Kind, r.Name), r):
+		return granted(r, text)
+	case status != 3 && r.Wait && r.Wake != nil && !d.ears.wait(channel, d.Node(r.Kind, r.Name), r):
 		after = redisscript.RetryAfter(r, after, redisscript.Poll)
 	}
-	return driver.Grant{Status: driver.Busy, RetryAfter: after, Holder: holder}, nil
+	answer := map[int64]driver.Status{3: driver.Full, 4: driver.Queued}[status]
+	return driver.Grant{Status: cmp.Or(answer, driver.Busy), RetryAfter: after, Holder: text}, nil
 }
 
 // Renew implements [driver.Driver]. All leases go in one pipeline.
@@ -125,7 +152,7 @@ func (d *Driver) Renew(ctx context.Context, leases []driver.Lease) []error {
 	var calls []redisscript.Call
 	var which []int
 	for i, l := range leases {
-		if l.Kind != driver.Mutex {
+		if !d.knows(l.Kind) {
 			errs[i] = redisscript.Unsupported("redisson", l.Kind)
 			continue
 		}
@@ -138,48 +165,58 @@ func (d *Driver) Renew(ctx context.Context, leases []driver.Lease) []error {
 }
 
 // Confirm implements [driver.Confirmer] with the command WAIT, as Redisson does after each
-// command. It needs a [redis.Client], including one for failover, or a
+// command, or WAITAOF for disks. It needs a [redis.Client], including one for failover, or a
 // [redis.ClusterClient], and occupies a connection meanwhile.
-func (d *Driver) Confirm(ctx context.Context, l driver.Lease, replicas int, timeout time.Duration) error {
-	if l.Kind != driver.Mutex {
+func (d *Driver) Confirm(ctx context.Context, l driver.Lease, c driver.Confirmation) error {
+	if !d.knows(l.Kind) {
 		return redisscript.Unsupported("redisson", l.Kind)
 	}
-	return redisscript.Confirm(ctx, d.rdb, d.renewCall(l), (*redisscript.Command).Renewed, replicas, timeout)
+	return redisscript.Confirm(ctx, d.rdb, d.renewCall(l), (*redisscript.Command).Renewed, c)
 }
 
 // Release implements [driver.Driver].
 func (d *Driver) Release(ctx context.Context, l driver.Lease) error {
-	if l.Kind != driver.Mutex {
+	if !d.knows(l.Kind) {
 		return redisscript.Unsupported("redisson", l.Kind)
 	}
-	d.ears.leave(channelOf(d.key(l.Name)), l.Token)
+	d.ears.leave(d.ear(l.Kind, l.Name, l.Token), l.Token)
 	return held(d.answer(ctx, d.releaseCall(l)))
 }
 
 // ForceRelease implements [driver.Forcer], with what forceUnlock of Redisson does. Nobody
 // tells the holder: holdfast finds out when it renews, and Redisson when it unlocks.
 func (d *Driver) ForceRelease(ctx context.Context, k driver.Kind, name string) error {
-	if k != driver.Mutex {
+	if !d.knows(k) {
 		return redisscript.Unsupported("redisson", k)
 	}
-	c := call(force, d.ownerKeys(name), channelOf(d.key(name)), d.publish, redisscript.Millis(retention))
-	return held(d.answer(ctx, c))
+	return held(d.answer(ctx, d.forceCall(k, name)))
 }
 
 // Inspect implements [driver.Inspector]. A holder is shown as its field: the token of an
 // acquisition here, and <uuid>:<thread> of a program in Java, followed by how often it holds.
 // All tokens of an owner are shown.
 func (d *Driver) Inspect(ctx context.Context, k driver.Kind, name string) (driver.Info, error) {
-	if k != driver.Mutex {
+	if !d.knows(k) {
 		return driver.Info{Name: name}, redisscript.Unsupported("redisson", k)
 	}
-	return redisscript.Inspect(ctx, d.rdb, name, d.inspectCall(name))
+	switch {
+	case k == driver.RWMutex:
+		return d.inspectRW(ctx, name)
+	case d.form == FairLock:
+		return d.inspectFair(ctx, name)
+	}
+	info, err := redisscript.Inspect(ctx, d.rdb, name, d.inspectCall(k, name))
+	if d.form == FencedLock {
+		number(info.Holders)
+	}
+	return info, err
 }
 
 // List implements [driver.Lister] with SCAN, on all masters of a Cluster, for which the user
-// needs that right. Each hash with one field, whose value is a number from 1 on, is a lock.
+// needs that right. Each hash with one field, whose value is a number from 1 on, is a mutex, and each
+// with the field "mode" of read or write an RWMutex.
 func (d *Driver) List(ctx context.Context, prefix string, f func(k driver.Kind, name string) error) error {
-	shelf := redisscript.Shelf{Prefix: d.prefix, Type: "hash", Inspect: d.inspectCall}
+	shelf := redisscript.Shelf{Prefix: d.prefix, Type: "hash", Kinds: d.kinds(), Inspect: d.inspectCall}
 	return shelf.List(ctx, d.rdb, prefix, f)
 }
 
@@ -202,9 +239,9 @@ func (d *Driver) Close() error {
 	return nil
 }
 
-func valid(r *driver.Request) error {
-	if r.Kind != driver.Mutex {
+func (d *Driver) valid(r *driver.Request) error {
+	if !d.knows(r.Kind) {
 		return redisscript.Unsupported("redisson", r.Kind)
 	}
-	return redisscript.Check("redisson", r)
+	return r.Check()
 }

@@ -131,12 +131,12 @@ func TestReplicasConfirmWhatTheyHave(t *testing.T) {
 	d := redisson.New(master.Client(t))
 	for _, owner := range []string{"", "o"} {
 		r, l := of(owner, "a"+owner, "me", time.Minute)
-		require.ErrorIs(t, d.Confirm(t.Context(), l, 1, time.Second), driver.ErrNotHeld)
+		require.ErrorIs(t, d.Confirm(t.Context(), l, driver.Confirmation{Replicas: 1, Timeout: time.Second}), driver.ErrNotHeld)
 		granted(t, d, r)
-		require.NoError(t, d.Confirm(t.Context(), l, 1, 10*time.Second))
+		require.NoError(t, d.Confirm(t.Context(), l, driver.Confirmation{Replicas: 1, Timeout: 10 * time.Second}))
 		replica.Pause()
-		require.ErrorIs(t, d.Confirm(t.Context(), l, 1, 50*time.Millisecond), driver.ErrNotReplicated)
+		require.ErrorIs(t, d.Confirm(t.Context(), l, driver.Confirmation{Replicas: 1, Timeout: 50 * time.Millisecond}), driver.ErrNotConfirmed)
 		replica.Resume()
-		require.NoError(t, d.Confirm(t.Context(), l, 1, 10*time.Second))
+		require.NoError(t, d.Confirm(t.Context(), l, driver.Confirmation{Replicas: 1, Timeout: 10 * time.Second}))
 	}
 }

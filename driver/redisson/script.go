@@ -13,13 +13,13 @@ import (
 var files embed.FS
 
 var (
-	acquire = newScript("acquire", "whose", "acquire")
+	acquire = newScript("acquire", "whose", "fence", "acquire")
 	renew   = newScript("renew", "renew")
 	release = newScript("release", "clock", "settle", "release")
-	force   = newScript("force", "clock", "settle", "force")
-	inspect = newScript("inspect", "clock", "inspect")
+	force   = newScript("force", "mutex", "clock", "settle", "force")
+	inspect = newScript("inspect", "clock", "holds", "held", "inspect")
 
-	ownerAcquire = newScript("acquire", "clock", "whose", "owner", "owner_acquire")
+	ownerAcquire = newScript("acquire", "clock", "whose", "owner", "fence", "owner_acquire")
 	ownerRenew   = newScript("renew", "clock", "owner", "owner_renew")
 	ownerRelease = newScript("release", "clock", "settle", "owner", "owner_release")
 )
@@ -49,19 +49,30 @@ func call(s *script, keys []string, args ...any) redisscript.Call {
 
 // acquireCall is the ask of a token, alone or of an owner.
 func (d *Driver) acquireCall(r *driver.Request) redisscript.Call {
-	if r.Owner == "" {
-		keys := []string{d.key(r.Name), d.settled(r.Name)}
+	switch {
+	case r.Kind == driver.RWMutex:
+		return d.rwAcquireCall(r)
+	case d.form == FairLock:
+		return d.fairAcquireCall(r)
+	case r.Owner == "":
+		keys := d.counted(r.Name, d.key(r.Name), d.settled(r.Name))
 		return call(acquire, keys, r.Token, redisscript.Lasting(r.TTL))
 	}
-	return call(ownerAcquire, d.ownerKeys(r.Name), r.Token, field(r.Owner), redisscript.Lasting(r.TTL))
+	return call(ownerAcquire, d.counted(r.Name, d.ownerKeys(r.Name)...), r.Token, field(r.Owner), redisscript.Lasting(r.TTL))
 }
 
-func (d *Driver) inspectCall(name string) redisscript.Call {
+func (d *Driver) inspectCall(k driver.Kind, name string) redisscript.Call {
 	keys := d.ownerKeys(name)
-	return call(inspect, []string{keys[0], keys[2]})
+	if k == driver.RWMutex {
+		return call(rwInspect, []string{keys[0], keys[2]}, tagged(d.key(name)))
+	}
+	return call(inspect, d.counted(name, keys[0], keys[2]))
 }
 
 func (d *Driver) renewCall(l driver.Lease) redisscript.Call {
+	if l.Kind == driver.RWMutex {
+		return d.rwRenewCall(l)
+	}
 	if l.Owner == "" {
 		return call(renew, []string{d.key(l.Name)}, l.Token, redisscript.Lasting(l.TTL))
 	}
@@ -69,8 +80,12 @@ func (d *Driver) renewCall(l driver.Lease) redisscript.Call {
 }
 
 func (d *Driver) releaseCall(l driver.Lease) redisscript.Call {
-	channel, settled := channelOf(d.key(l.Name)), redisscript.Millis(retention)
+	channel, settled := d.channel(l.Kind, l.Name), redisscript.Millis(retention)
 	switch {
+	case l.Kind == driver.RWMutex:
+		return d.rwReleaseCall(l)
+	case d.form == FairLock:
+		return d.fairReleaseCall(l)
 	case l.Owner != "" && !l.Unsettled:
 		return call(ownerRelease, d.ownerKeys(l.Name), l.Token, field(l.Owner), channel, d.publish, 0)
 	case l.Owner != "":
@@ -79,6 +94,17 @@ func (d *Driver) releaseCall(l driver.Lease) redisscript.Call {
 		return call(release, []string{d.key(l.Name)}, l.Token, channel, d.publish)
 	}
 	return call(release, []string{d.key(l.Name), d.settled(l.Name)}, l.Token, channel, d.publish, settled)
+}
+
+func (d *Driver) forceCall(k driver.Kind, name string) redisscript.Call {
+	by := force
+	switch {
+	case k == driver.RWMutex:
+		by = rwForce
+	case d.form == FairLock:
+		return d.fairForceCall(k, name)
+	}
+	return call(by, d.ownerKeys(name), d.channel(k, name), d.publish, redisscript.Millis(retention))
 }
 
 // answer runs a script that answers with an integer.

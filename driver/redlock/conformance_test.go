@@ -22,7 +22,7 @@ import (
 // abilities are what the suite must not skip on nodes with the protocol of holdfast.
 var abilities = []drivertest.Ability{
 	drivertest.Queue, drivertest.Push, drivertest.Hint, drivertest.Fences, drivertest.Inspect, drivertest.Texts, drivertest.Force,
-	drivertest.RWMutex, drivertest.Downgrade, drivertest.Owner,
+	drivertest.RWMutex, drivertest.Downgrade, drivertest.Owner, drivertest.Notice,
 }
 
 // kind is how locks are kept on a node.

@@ -152,3 +152,13 @@ func (d *redlock) Notices() bool {
 		return !able || !teller.Notices()
 	})
 }
+
+// Notice implements [driver.Notifier]. Somebody waits if any node says so: a waiter waits at all
+// of them.
+func (d *redlock) Notice(ctx context.Context, l driver.Lease) (wanted bool, err error) {
+	answers, errs := poll(ctx, d, lockID{l.Kind, l.Name}, func(ctx context.Context, n *node) (bool, error) {
+		teller, _ := driver.As[driver.Notifier](n.Driver)
+		return teller.Notice(ctx, l)
+	})
+	return slices.Contains(answers, true), d.byMajority(errs)
+}

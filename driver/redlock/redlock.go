@@ -135,7 +135,7 @@ func (d *redlock) valid(r *driver.Request) error {
 	if err := d.lasting(r.TTL); err != nil {
 		return err
 	}
-	return redisscript.Check("redlock", r)
+	return r.Check()
 }
 
 // lasting refuses a TTL that is longer than the time for which a restarted node has no

@@ -10,8 +10,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/redlock"
+	"github.com/holdfast-go/holdfast/internal/behavior"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
@@ -44,6 +46,19 @@ func TestSemaphoresAreRefused(t *testing.T) {
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 	_, err = locks.RWMutex("orders").TryRLease(t.Context())
 	require.NoError(t, err)
+}
+
+// Package deadlock finds no circle where nobody shows what holders say of themselves, and says so.
+func TestCirclesAreFoundIfTheNodesShowThem(t *testing.T) {
+	for name, k := range map[string]kind{"native": native, "plain": plain} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			open := opener(k, reals(t, 3))
+			behavior.Circles(t, func(tb testing.TB, opts ...holdfast.Option) *holdfast.Client {
+				return holdfast.Open(open(t), opts...)
+			})
+		})
+	}
 }
 
 func TestAbilitiesAreThoseOfTheNodes(t *testing.T) {

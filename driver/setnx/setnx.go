@@ -164,5 +164,5 @@ func valid(r *driver.Request) error {
 	if r.Owner != "" {
 		return redisscript.Ownerless("setnx")
 	}
-	return redisscript.Check("setnx", r)
+	return r.Check()
 }

@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -20,6 +22,7 @@ import (
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/deadlock"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/memdriver"
 )
@@ -106,6 +109,25 @@ func TestAnAlertFiresForASingleEvent(t *testing.T) {
 		},
 		"HoldfastSubscriptionBreaks": func(p place) { p.store.reconnect("error") },
 		"HoldfastNewsDoesNotArrive":  func(p place) { p.store.reconnect("mute") },
+		"HoldfastDeadlock": func(p place) {
+			var held, done sync.WaitGroup
+			held.Add(2)
+			var failed atomic.Int32
+			for _, names := range [][2]string{{"a", "b"}, {"b", "a"}} {
+				done.Go(func() {
+					err := p.locks.Mutex(names[0]).Do(p.Context(), func(ctx context.Context) error {
+						held.Done()
+						held.Wait()
+						return p.locks.Mutex(names[1]).Do(ctx, func(context.Context) error { return nil })
+					})
+					if errors.Is(err, holdfast.ErrDeadlock) {
+						failed.Add(1)
+					}
+				})
+			}
+			done.Wait()
+			require.EqualValues(p, 1, failed.Load())
+		},
 		"HoldfastStoreFails": func(p place) {
 			p.store.acquisitions.Store(3)
 			_, err := p.locks.Mutex("deploy").TryLease(p.Context())
@@ -137,9 +159,11 @@ func TestAnAlertFiresForASingleEvent(t *testing.T) {
 				p := place{T: t, store: &ill{Driver: memdriver.New()}}
 				p.locks, p.peer = holdfast.Open(p.store), holdfast.Open(p.store)
 				defer func() { assert.NoError(t, p.locks.Close()); assert.NoError(t, p.peer.Close()) }()
-				p.hook = holdfast.NewTracingHook(holdfast.WithLockClass(class),
-					holdfast.WithMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(exporter))))
+				meters := sdkmetric.NewMeterProvider(sdkmetric.WithReader(exporter))
+				p.hook = holdfast.NewTracingHook(holdfast.WithLockClass(class), holdfast.WithMeterProvider(meters))
 				p.locks.AddHook(p.hook)
+				// Its pause is short, lest the wait be an event, too.
+				p.locks.AddHook(deadlock.New(p.locks, deadlock.WithMeterProvider(meters), deadlock.WithPause(100*time.Millisecond)))
 
 				seen, began = scrapes{}, time.Now()
 				over := make(chan bool)

@@ -89,32 +89,32 @@ func (s *shop) report(ctx context.Context) error {
 	job := func(p *process, opts ...holdfast.LockOption) *holdfast.Mutex {
 		return p.locks.Mutex("report:daily", opts...)
 	}
-	var others errgroup.Group
-	later := func(p *process, name string, story error, f func(context.Context) error) {
-		others.Go(func() error { return errors.Join(pause(ctx, 200*ms), expect(p.trace(ctx, name, f), story)) })
+	var others, turnedAway errgroup.Group
+	later := func(g *errgroup.Group, p *process, name string, story error, f func(context.Context) error) {
+		g.Go(func() error { return errors.Join(pause(ctx, 200*ms), expect(p.trace(ctx, name, f), story)) })
 	}
 	err := s.batch.trace(ctx, "nightly report", func(ctx context.Context) error {
 		lease, err := job(s.batch).Lease(ctx)
 		if err != nil {
 			return err
 		}
-		later(s.web1, "nightly report", nil, func(ctx context.Context) error {
+		later(&others, s.web1, "nightly report", nil, func(ctx context.Context) error {
 			return job(s.web1).Do(ctx, s.web1.work("find it done", 5*ms))
 		})
-		later(s.web2, "nightly report", nil, func(ctx context.Context) error {
+		tried := make(chan struct{})
+		later(&turnedAway, s.web2, "nightly report", nil, func(ctx context.Context) error {
+			defer close(tried)
 			_, err := job(s.web2).TryLease(ctx)
 			return expect(err, holdfast.ErrLocked)
 		})
-		later(s.web2, "GET /report", context.DeadlineExceeded, func(ctx context.Context) error {
-			// If it waited already, TryLease would see only that somebody waits.
-			if err := pause(ctx, 100*ms); err != nil {
-				return err
-			}
+		later(&turnedAway, s.web2, "GET /report", context.DeadlineExceeded, func(ctx context.Context) error {
+			<-tried // If this waited already, TryLease would see only that somebody waits.
 			return job(s.web2, holdfast.WithWait(400*ms)).Do(ctx, s.web2.work("read it", 5*ms))
 		})
 		err = s.batch.work("sum up", 600*ms)(lease.Context())
 		err = errors.Join(err, s.disturb(ctx))
-		return errors.Join(err, s.batch.work("send mail", 800*ms)(lease.Context()), lease.Release(ctx))
+		err = errors.Join(err, s.batch.work("send mail", 800*ms)(lease.Context()))
+		return errors.Join(err, turnedAway.Wait(), lease.Release(ctx))
 	})
 	return errors.Join(err, others.Wait())
 }

@@ -64,6 +64,24 @@
 //     redisdriver.TestResizedLimitIsKeptForAMinuteAfterTheLastUse
 //     simulation.TestEveryPlanIsPlayedAsPromised
 //
+// # What holders and waiters say to each other
+//
+// Wanted, Steal, All and ErrUnavailable promise what their documentation says:
+//
+//	holdfast.TestHolderHearsThatAnotherProcessWaits
+//	holdfast.TestHolderHearsThatAGoroutineOfItsProcessWaits
+//	holdfast.TestQuestionWhetherAnybodyWaitsIsRepeated
+//	holdfast.TestHolderThatNeverLooksCostsNothing
+//	holdfast.TestStealTakesTheLockAndLeavesTheQueue
+//	holdfast.TestStealIsNotRepeatedAgainstTheNextHolder
+//	holdfast.TestVictimHearsWhoHasStolenTheLock
+//	holdfast.TestAllTakesAllOrNone
+//	holdfast.TestAllHoldsNothingBehindALockThatIsTaken
+//	exclusion.TestAllOfMixedKindsNeverDeadlocks
+//	fault.TestEveryTroubleOfTheStoreIsToldFromAHolder
+//	fault.TestOutageEndsAWaitSoon
+//	fault.TestHolderIsWaitedForLongerThanTheStore
+//
 // # Rules
 //
 // They are numbered in package redisdriver.
@@ -100,6 +118,7 @@
 //     redisdriver.TestPlaceOfAnEarlierLifeDoesNotCollide
 //     redisdriver.TestPlaceOfAnEarlierLifeOvertakesNobody
 //     redisdriver.TestPlacesAreNotReused
+//     redisdriver.TestWaiterThatIsRobbedUnheardHasItsPlaceAgain
 //  11. redisdriver.TestNobodyShortensTheLifeOfTheKey
 //     redisdriver.TestFullMemoryStopsNobodyWhoIsThere
 //  12. redisdriver.TestFenceAheadOfTheClockIsRemembered

@@ -41,6 +41,8 @@ func Run(t *testing.T, open Open) {
 		"ReleasedLockStaysTakenForMinHold":         (*suite).staysTaken,
 		"HolderThatHangsLosesTheLock":              (*suite).hangs,
 		"FullQueueTurnsCallersAway":                (*suite).turnsAway,
+		"CircleOfWaitsHasOneVictim":                (*suite).endsCircles,
+		"WaiterIsToldWhoHoldsTheLock":              (*suite).tellsWhoHolds,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

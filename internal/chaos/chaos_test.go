@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -15,9 +16,10 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// trial is a short run, with a load that a busy machine under the race detector can bear.
+// trial is a short run. The load says only that locks are granted before the first fault: how many a
+// machine under the race detector can bear, with other tests beside, is not what is tried.
 func trial(t *testing.T, topology string, length time.Duration) plan {
-	return plan{topology: topology, length: length, workers: 3, actors: 6, seed: uint64(time.Now().UnixNano()), load: 5, log: t.Logf}
+	return plan{topology: topology, length: length, worlds: 1, workers: 3, actors: 6, seed: uint64(time.Now().UnixNano()), load: 1, log: t.Logf}
 }
 
 func TestPromisesAreKeptThroughFaults(t *testing.T) {
@@ -31,31 +33,53 @@ func TestPromisesAreKeptThroughFaults(t *testing.T) {
 			t.Parallel()
 			o, err := run(trial(t, topology, length))
 			require.NoError(t, err)
-			t.Log("\n" + o.table())
+			t.Log("\n" + o.sum().table())
 			require.NoError(t, o.err())
 		})
 	}
 }
 
+// requireFound runs a trial on one server until all was found that workers with a bug do wrong. It is
+// a matter of luck. Only holders that do not yield need a calm to be found, which a busy machine may not have.
+func requireFound(t *testing.T, bug, only string, found func(*outcome) []int) {
+	t.Parallel()
+	all, calms := make([]bool, len(found(&outcome{}))), 0
+	for range 5 {
+		p := trial(t, "single", 16*time.Second)
+		p.sabotage, p.only = bug, only
+		o, err := run(p)
+		require.NoError(t, err)
+		calms += o.calms
+		for i, n := range found(o) {
+			all[i] = all[i] || n > 0
+		}
+		if !slices.Contains(all, false) {
+			require.ErrorContains(t, o.err(), "violation")
+			return
+		}
+	}
+	if bug == neverYield && calms == 0 {
+		t.Skip("there was no calm in five runs")
+	}
+	t.Fatalf("found: %v", all)
+}
+
 // A holder that was suspended and does not look is what the rig must see.
 func TestHoldersThatIgnoreLossesAreFound(t *testing.T) {
-	t.Parallel()
-	p := trial(t, "single", 16*time.Second)
-	p.sabotage, p.only = ignoreLoss, "worker: SIGSTOP"
-	o, err := run(p)
-	require.NoError(t, err)
-	require.NotZero(t, o.overlaps)
-	require.ErrorContains(t, o.err(), "violation")
+	requireFound(t, ignoreLoss, "worker: SIGSTOP", func(o *outcome) []int { return []int{o.overlaps, o.deaf} })
 }
 
 func TestReleasesOfTheLocksOfOthersAreFound(t *testing.T) {
-	t.Parallel()
-	p := trial(t, "single", 16*time.Second)
-	p.sabotage, p.only = releaseAnybody, "worker"
-	o, err := run(p)
-	require.NoError(t, err)
-	require.NotZero(t, o.overlaps)
-	require.NotZero(t, o.illegal)
+	requireFound(t, releaseAnybody, "worker", func(o *outcome) []int { return []int{o.overlaps, o.illegal} })
+}
+
+// A thief that is killed excuses whoever holds the lock.
+func TestThievesThatDoNotAskTheStoreAreFound(t *testing.T) {
+	requireFound(t, forgeTheft, "link: latency", func(o *outcome) []int { return []int{o.third, o.illegal} })
+}
+
+func TestHoldersThatDoNotYieldAreFound(t *testing.T) {
+	requireFound(t, neverYield, "worker: SIGKILL", func(o *outcome) []int { return []int{o.unheard} })
 }
 
 func TestRunWithoutFaultsIsVoid(t *testing.T) {

@@ -134,34 +134,37 @@ func (c *crew) stop() error {
 type testimony struct {
 	ops      []*op
 	sentAt   map[uint64]int64 // when the store was first asked for a token
-	queuedAt map[uint64]int64 // when it had queued it
+	queues   queues
 	troubles []record
 
 	goroutines, connections int // that were left
 }
 
 func (c *crew) testimony() (*testimony, error) {
-	t := &testimony{sentAt: map[uint64]int64{}, queuedAt: map[uint64]int64{}}
+	t := &testimony{sentAt: map[uint64]int64{}, queues: newQueues()}
 	for i := range c.incarnations {
-		records, err := read(c.historyOf(i))
+		done, err := testify(i, c.plan.Actors*voices, c.historyOf(i), func(r record) { t.take(i, r) })
 		if _, dead := c.killed[i]; err != nil && !(dead && errors.Is(err, os.ErrNotExist)) { // killed at once
 			return nil, err
 		}
-		done, rest := ops(i, records)
 		t.ops = append(t.ops, done...)
-		for _, r := range rest {
-			switch r.what {
-			case sent:
-				t.sentAt[r.id] = r.at
-			case queued:
-				t.queuedAt[r.id] = r.at
-			case trouble:
-				t.troubles = append(t.troubles, r)
-			case leak:
-				t.goroutines += max(0, int(r.weight))
-				t.connections += max(0, int(r.fence))
-			}
-		}
 	}
 	return t, nil
+}
+
+func (t *testimony) take(incarnation int, r record) {
+	switch r.what {
+	case sent:
+		t.sentAt[r.id] = r.at
+	case queued:
+		t.queues.asks[r.id] = append(t.queues.asks[r.id], span{r.seen, r.at})
+	case trouble:
+		t.troubles = append(t.troubles, r)
+		if r.class == deafened {
+			t.queues.ears[incarnation] = append(t.queues.ears[incarnation], r.at)
+		}
+	case leak:
+		t.goroutines += max(0, int(r.weight))
+		t.connections += max(0, int(r.fence))
+	}
 }

@@ -31,8 +31,9 @@ type step struct {
 // held is the state of the machine.
 type held struct {
 	used    int64
-	granted int // how many grants were made: all of them, or of writers
-	readers int // since the last writer, where readers have no order
+	floor   int64 // fence of the last theft, which has ended all holds before it
+	granted int   // how many grants were made: all of them, or of writers
+	readers int   // since the last writer, where readers have no order
 }
 
 func model(ordered bool) porcupine.Model {
@@ -41,9 +42,16 @@ func model(ordered bool) porcupine.Model {
 		Step: func(state, input, _ any) (bool, any) {
 			h, s := state.(held), input.(step)
 			weight, limit := s.o.room()
-			if !s.grants {
+			switch {
+			case !s.grants && s.o.theft() && s.o.fence > h.floor:
+				return false, h // before it began
+			case !s.grants && s.o.fence < h.floor:
+				return true, h // a theft was first
+			case !s.grants:
 				h.used -= weight
 				return h.used >= 0, h
+			case s.o.theft():
+				h.used, h.floor = 0, s.o.fence
 			}
 			h.used += weight
 			if h.used > limit {
@@ -84,6 +92,10 @@ func (f *findings) judgeHistory(all []*op, ordered bool, unsafe windows) {
 		if unsafe.touch(from, to) {
 			continue
 		}
+		if len(theftsOf(ops).unclear) > 0 {
+			f.unclear++
+			continue
+		}
 		switch porcupine.CheckOperationsTimeout(model(ordered || ops[0].kind == driver.Mutex), calls(ops, ordered), searchTime) {
 		case porcupine.Illegal:
 			f.illegal++
@@ -98,8 +110,9 @@ func (f *findings) judgeHistory(all []*op, ordered bool, unsafe windows) {
 }
 
 func calls(ops []*op, ordered bool) (h []porcupine.Operation) {
-	ops = slices.DeleteFunc(slices.Clone(ops), func(o *op) bool { return !o.granted() || o.believed < o.returned })
+	ops = slices.DeleteFunc(slices.Clone(ops), func(o *op) bool { return !o.granted() || o.believed < o.returned && !o.theft() })
 	slices.SortFunc(ops, func(a, b *op) int { return cmp.Compare(a.fence, b.fence) })
+	ops = slices.DeleteFunc(ops, passedOn(ops))
 	sinceWriter := 0
 	for i, o := range ops {
 		s := step{o: o, grants: true, rank: i}
@@ -111,10 +124,25 @@ func calls(ops []*op, ordered bool) (h []porcupine.Operation) {
 		}
 		h = append(h, porcupine.Operation{ClientId: 2 * i, Input: s, Call: o.invoked, Return: o.returned})
 		end := porcupine.Operation{ClientId: 2*i + 1, Input: step{o: o}, Call: o.believed, Return: o.believed}
-		if o.released == "ok" {
+		switch {
+		case o.released == "ok":
 			end.Call, end.Return = o.gives, o.gave
+		case o.believed < o.returned: // a thief that never believed
+			end.Call, end.Return = o.invoked, o.returned
 		}
 		h = append(h, end)
 	}
 	return h
+}
+
+// passedOn says of which grants nobody knows whether they came before or after a theft: a process
+// passes on a lease that it does not know to be stolen.
+func passedOn(byFence []*op) func(*op) bool {
+	first := map[uint64]*op{}
+	for _, o := range byFence {
+		if first[o.id] == nil {
+			first[o.id] = o
+		}
+	}
+	return func(o *op) bool { return first[o.id] != o && o.robbed != 0 && o.robbed < o.returned }
 }

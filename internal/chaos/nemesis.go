@@ -90,7 +90,7 @@ func (n *nemesis) shuffle(faults []fault, class set) {
 	seen := map[string]bool{}
 	for _, f := range faults {
 		switch {
-		case seen[f.kind] || f.never == class || f.set != safe && f.set != class:
+		case seen[f.kind] || slices.Contains(f.never, class) || f.set != safe && f.set != class:
 			continue
 		case f.set != safe:
 			n.deck = append(n.deck, slices.Repeat([]string{f.kind}, rarity)...)

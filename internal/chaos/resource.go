@@ -1,51 +1,10 @@
 package main
 
 import (
-	"fmt"
 	"net"
 	"net/rpc"
 	"sync"
-
-	"github.com/holdfast-go/holdfast/driver"
 )
-
-// slot is one of the locks that workers want. Its name changes every rotation operations,
-// so that a history of one name stays short.
-type slot struct {
-	kind  driver.Kind
-	how   way
-	limit int64 // of a semaphore
-}
-
-// way is how workers use a slot.
-type way string
-
-const (
-	plain  way = ""
-	fifo   way = "fifo"   // with WithStrictFIFO
-	linger way = "linger" // with WithLinger
-	long   way = "long"   // held for up to some TTLs; nobody waits for it
-)
-
-const rotation = 2000
-
-// permits is the limit of all semaphores.
-const permits = 4
-
-var slots = []slot{
-	{kind: driver.Mutex},
-	{kind: driver.Mutex, how: fifo},
-	{kind: driver.Mutex, how: linger},
-	{kind: driver.Mutex, how: long},
-	{kind: driver.RWMutex},
-	{kind: driver.RWMutex, how: fifo},
-	{kind: driver.RWMutex, how: long},
-	{kind: driver.Semaphore, limit: permits},
-	{kind: driver.Semaphore, how: fifo, limit: permits},
-}
-
-// withoutSemaphores is how many slots come before the semaphores.
-const withoutSemaphores = 7
 
 // Resource is what the locks guard: for each lock two counters. Holders read them, and write
 // them back one higher at the end of their hold. They do not look whether they still hold the
@@ -55,11 +14,8 @@ const withoutSemaphores = 7
 // Resource lives in the process that makes the faults, and knows nothing of locks.
 type Resource struct {
 	mu    sync.Mutex
-	names []naming
 	tally map[string]*tally
 }
-
-type naming struct{ generation, uses int }
 
 type tally struct {
 	plain, plainWrites   int64
@@ -77,39 +33,7 @@ type Access struct {
 }
 
 func newResource() *Resource {
-	return &Resource{names: make([]naming, len(slots)), tally: map[string]*tally{}}
-}
-
-// Name returns the lock of slot i to use now.
-func (r *Resource) Name(i int, name *string) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	n := &r.names[i]
-	if n.uses++; n.uses > rotation {
-		*n = naming{n.generation + 1, 1}
-	}
-	*name = r.nameLocked(i)
-	return nil
-}
-
-func (r *Resource) nameLocked(i int) string {
-	return fmt.Sprintf("%s%s-%d", slots[i].kind, slots[i].how, r.names[i].generation)
-}
-
-// rotate gives all slots new names.
-func (r *Resource) rotate() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for i := range r.names {
-		r.names[i] = naming{r.names[i].generation + 1, 0}
-	}
-}
-
-// current returns a lock that is in use.
-func (r *Resource) current(i int) (driver.Kind, string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slots[i].kind, r.nameLocked(i)
+	return &Resource{tally: map[string]*tally{}}
 }
 
 // Read returns both counters. From then on the fenced one refuses smaller fences.

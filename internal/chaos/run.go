@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -16,12 +17,14 @@ import (
 type plan struct {
 	topology string
 	length   time.Duration // from the first operation to the last one
+	worlds   int           // side by side
 	workers  int
 	actors   int // of each worker
 	seed     uint64
 	load     float64 // grants/s before the first fault, below which the run is void
 	sabotage string
 	only     string // what the kinds of faults to make begin with
+	thefts   bool   // use only locks that may be stolen
 	keep     string // directory for the histories, "" for none
 	log      func(format string, args ...any)
 }
@@ -42,16 +45,17 @@ type outcome struct {
 	events   []event
 	findings
 
-	load                                      float64
-	asked, grants, cancels, busy, losses      int
-	killed                                    int // operations whose process was killed
-	grantsByKind                              map[string]int
-	felt                                      map[string]int // faults, by kind
-	eternal, forgotten                        []string       // keys without TTL, and that outlive their use
-	goroutines, connections                   int            // left in the end
-	writes, lostUpdates, fencedLost, refusals int64
-	void                                      []string // why the run says nothing
-	errs                                      error
+	load                                        float64
+	asked, grants, parts, cancels, busy, losses int
+	killed                                      int // operations whose process was killed
+	grantsByKind                                map[string]int
+	felt                                        map[string]int // faults, by kind
+	eternal, forgotten                          []string       // keys without TTL, and that outlive their use
+	goroutines, connections                     int            // left in the end
+	writes, lostUpdates, fencedLost, refusals   int64
+	calms                                       int      // without a process that was held up
+	void                                        []string // why the run says nothing
+	errs                                        error
 }
 
 // run makes faults while workers work, and judges what they wrote down.
@@ -80,9 +84,18 @@ func (p plan) run(h *host) (*outcome, error) {
 	}
 	h.Cleanup(func() { _ = listener.Close() })
 	go func() { _ = resource.serve(listener) }()
-	s, err := newStage(h, p.topology, resource)
+	namesFile := filepath.Join(h.TempDir(), "names")
+	names, err := openNames(namesFile)
 	if err != nil {
 		return nil, err
+	}
+	h.Cleanup(names.uses.close)
+	s, err := newStage(h, p.topology, names)
+	if err != nil {
+		return nil, err
+	}
+	if p.thefts {
+		s.slots = slotsOf(slot.robbed)
 	}
 	if p.actors == 0 {
 		p.actors = s.actors
@@ -91,15 +104,16 @@ func (p plan) run(h *host) (*outcome, error) {
 		p.load = s.load
 	}
 
-	began := time.Now()
 	c, err := newCrew(assignment{
-		Seed: p.seed, Actors: p.actors, Slots: s.slots, Resource: socket, Store: s.store, Sabotage: p.sabotage,
+		Seed: p.seed, Actors: p.actors, Slots: s.slots, Resource: socket, Names: namesFile, Store: s.store, Sabotage: p.sabotage,
 	}, dir, p.workers)
 	if err != nil {
 		return nil, err
 	}
+	names.begun(p.workers * p.actors)
+	began := time.Now()
 	n := &nemesis{rng: rand.New(rand.NewPCG(p.seed, 1)), log: p.log, active: map[string]fault{}}
-	faults := append(s.faults, workerFaults(c, resource.rotate)...)
+	faults := append(s.faults, workerFaults(c, names.rotate)...)
 	faults = slices.DeleteFunc(faults, func(f fault) bool { return !strings.HasPrefix(f.kind, p.only) })
 	stopWatching := make(chan struct{})
 	if s.elects {
@@ -122,7 +136,7 @@ func (p plan) run(h *host) (*outcome, error) {
 		class := s.storms[len(storms)%len(s.storms)]
 		storm := n.rage(faults, class, time.Now().Add(min(length, time.Until(end)-calm)))
 		// The locks of this storm shall not matter in the next one.
-		resource.rotate()
+		names.rotate()
 		time.Sleep(calm)
 		storm.end = clock()
 		storms = append(storms, storm)
@@ -143,13 +157,21 @@ func (p plan) run(h *host) (*outcome, error) {
 	o.count(told.ops, warmFrom, warmTo)
 	o.feel(told.troubles)
 	unsafe := unsafeWindows(o.events)
+	markRobbed(told.ops)
 	o.judgeBelief(told.ops, unsafe)
-	o.judgeFences(told.ops, told.sentAt, s.ordered, unsafe)
+	o.judgeFences(told.ops, told.sentAt, s.ordered, unsafe, stepWindows(o.events))
 	o.judgeHistory(told.ops, s.ordered, unsafe)
 	storms = undisturbed(storms, o.events)
-	o.judgeProgress(told.ops, storms, s.patience, c.killed)
+	o.judgeProgress(told.ops, s.ordered, awake(storms, told.troubles), s.patience, c.killed)
+	calms := quiet(storms, told.troubles)
+	o.calms = len(calms)
 	if s.ordered {
-		o.judgeOrder(told.ops, told.queuedAt, quiet(storms, told.troubles))
+		o.judgeOrder(told.ops, told.queues, calms)
+		o.judgeBounds(told.ops, told.queues, calms)
+	}
+	o.judgeThefts(told.ops, calms, unsafe)
+	if o.victims == 0 && slices.ContainsFunc(s.slots, func(i int) bool { return slots[i].robbed() }) {
+		o.void = append(o.void, "nobody was robbed")
 	}
 	o.eternal, o.forgotten = keys.judge(told.ops, o.events)
 	o.writes, o.lostUpdates, o.fencedLost, o.refusals = resource.updates()
@@ -163,13 +185,16 @@ func (o *outcome) count(all []*op, from, to int64) {
 		switch op.class {
 		case "ok":
 			o.grants++
+			if op.mode == "all" {
+				o.parts++
+			}
 			o.grantsByKind[string(op.kind)]++
 			if from <= op.returned && op.returned < to {
 				early++
 			}
 		case "canceled":
 			o.cancels++
-		case "locked":
+		case "locked", "queue_full":
 			o.busy++
 		case "":
 			o.killed++
@@ -226,22 +251,57 @@ func quiet(storms []storm, troubles []record) (calms [][2]int64) {
 	return calms
 }
 
+// Counts of what the library has promised and not kept. The others only tell.
+const (
+	overlaps   = "moments with too many that believed"
+	inversions = "fences smaller than an earlier one"
+	doubles    = "fences given twice"
+	illegal    = "histories that no lock could have"
+	stuck      = "waits that did not end after the faults"
+	overtaken  = "waiters overtaken in a calm"
+	thirds     = "third holders beside a thief"
+	deaf       = "victims that heard too late"
+	unheard    = "holders that did not hear of a waiter"
+	early      = "grants earlier than WithMinHold allows"
+	crowds     = "moments with more waiters than WithMaxWaiters allows"
+	hung       = "leases longer than WithMaxHold allows"
+	slandered  = "victims that named no thief"
+	eternal    = "keys without a TTL"
+	forgotten  = "keys that outlive their use"
+	goroutines = "goroutines left"
+	conns      = "connections left"
+	fencedLost = "updates lost despite fences"
+)
+
+var promises = []string{
+	overlaps, inversions, doubles, illegal, stuck, overtaken, thirds, deaf, slandered, unheard, early, crowds, hung,
+	eternal, forgotten, goroutines, conns, fencedLost,
+}
+
+// counts are all numbers of an outcome that can be added up.
+func (o *outcome) counts() map[string]int {
+	all := map[string]int{
+		overlaps: o.overlaps, inversions: o.inversions, doubles: o.doubles, illegal: o.illegal, stuck: o.stuck,
+		overtaken: o.overtaken, thirds: o.third, deaf: o.deaf, slandered: o.slandered,
+		unheard: o.unheard, early: o.early, crowds: o.crowds, hung: o.hung, eternal: len(o.eternal),
+		forgotten: len(o.forgotten), goroutines: o.goroutines, conns: o.connections, fencedLost: int(o.fencedLost),
+
+		"asked": o.asked, "grants": o.grants, "cancelled": o.cancels, "busy": o.busy, "killed": o.killed, "lost": o.losses,
+		"unsafe overlaps": o.unsafeOverlaps, "late hand-overs": o.lateHandOvers, "clock losses": o.clockLosses, "linear": o.linear, "unclear": o.unclear,
+		"queued": o.queued, "steals": o.steals, "victims": o.victims, "named": o.named,
+		"yields": len(o.yields), "parts": o.parts, "ticks": o.ticks, "ended": o.ended,
+		"updates": int(o.writes), "lost updates": int(o.lostUpdates), "refusals": int(o.refusals),
+	}
+	for kind, n := range o.grantsByKind {
+		all[kind] = n
+	}
+	return all
+}
+
 // violations is what the library has promised and not kept.
-func (o *outcome) violations() (v []string) {
-	for text, n := range map[string]int{
-		"moments with too many that believed":     o.overlaps,
-		"fences smaller than an earlier one":      o.inversions,
-		"fences given twice":                      o.doubles,
-		"histories that no lock could have":       o.illegal,
-		"waits that did not end after the faults": o.stuck,
-		"waiters overtaken in a calm":             o.overtaken,
-		"keys without a TTL":                      len(o.eternal),
-		"keys that outlive their use":             len(o.forgotten),
-		"goroutines left":                         o.goroutines,
-		"connections left":                        o.connections,
-		"updates lost despite fences":             int(o.fencedLost),
-	} {
-		if n != 0 {
+func violations(counts map[string]int) (v []string) {
+	for _, text := range promises {
+		if n := counts[text]; n != 0 {
 			v = append(v, fmt.Sprintf("%d %s", n, text))
 		}
 	}
@@ -249,20 +309,27 @@ func (o *outcome) violations() (v []string) {
 	return v
 }
 
-// err is nil if the run says that the library keeps its promises.
-func (o *outcome) err() error {
-	var all []string
-	for _, v := range o.violations() {
+// broken tells which promises were not kept, with examples.
+func (o *outcome) broken() (all []string) {
+	for _, v := range violations(o.counts()) {
 		all = append(all, "violation: "+v)
 	}
-	for _, v := range o.void {
+	if len(all) == 0 {
+		return nil
+	}
+	for _, of := range slices.Sorted(maps.Keys(o.examples)) {
+		all = append(all, o.examples[of]...)
+	}
+	return all
+}
+
+// err is nil if the run says that the library keeps its promises.
+func (o *outcome) err() error { return o.sum().err() }
+
+func (s *sum) err() error {
+	all := slices.Clone(s.Broken)
+	for _, v := range s.Void {
 		all = append(all, "void: "+v)
-	}
-	for _, of := range o.examples {
-		all = append(all, of...)
-	}
-	if o.errs != nil {
-		all = append(all, "rig: "+o.errs.Error())
 	}
 	if len(all) == 0 {
 		return nil

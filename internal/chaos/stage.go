@@ -16,7 +16,7 @@ import (
 // stage is the servers of a topology, and what can be done to them.
 type stage struct {
 	store   store
-	slots   int // how many of the slots its store can keep
+	slots   []int // those that its store can keep
 	ordered bool
 	servers []*server
 	clock   *redistest.Clock // nil if it cannot be set
@@ -37,9 +37,9 @@ var topologies = []string{"single", "sentinel", "cluster", "redlock"}
 // workerUser is the user that workers are where rights can be taken from them.
 const workerUser = "worker"
 
-func newStage(h *host, topology string, r *Resource) (*stage, error) {
+func newStage(h *host, topology string, n names) (*stage, error) {
 	s := &stage{
-		store: store{Topology: topology}, slots: len(slots), ordered: true, actors: 12, load: 100,
+		store: store{Topology: topology}, slots: slotsOf(anySlot), ordered: true, actors: 12, load: 100,
 		patience: 2*ttl + 2*time.Second, // promise 2, and time to connect
 	}
 	switch topology {
@@ -48,7 +48,7 @@ func newStage(h *host, topology string, r *Resource) (*stage, error) {
 	case "sentinel":
 		s.sentinel(h)
 	case "cluster":
-		s.cluster(h, r)
+		s.cluster(h, n)
 	case "redlock":
 		s.redlock(h)
 	default:
@@ -146,7 +146,7 @@ func (s *stage) sentinel(h *host) {
 	s.storms, s.elects = []set{safe, data}, true
 }
 
-func (s *stage) cluster(h *host, r *Resource) {
+func (s *stage) cluster(h *host, n names) {
 	c := redistest.NewCluster(h)
 	servers := map[*redistest.Server]*server{}
 	for _, real := range c.Nodes {
@@ -157,7 +157,7 @@ func (s *stage) cluster(h *host, r *Resource) {
 	const part = "server"
 	// key is one that workers use now, so that they feel what happens to its master.
 	key := func() string {
-		kind, name := r.current(rand.IntN(s.slots))
+		kind, name := n.current(s.slots[rand.IntN(len(s.slots))])
 		return prefix + ":2:" + string(kind) + ":" + name
 	}
 	s.faults = append(s.faults, serverFaults(part, brief, func() *server { return servers[c.Owner(h, key())] })...)
@@ -202,7 +202,7 @@ func (s *stage) roles() (roles string) {
 // redlock has five servers that keep nothing over a restart. No more than two faults happen
 // at a time, so a majority is always there.
 func (s *stage) redlock(h *host) {
-	s.slots, s.ordered = withoutSemaphores, false
+	s.slots, s.ordered = slotsOf(ofRedlock), false
 	s.actors, s.load = 6, 20 // each waiter is one at all of the servers
 	// After a fault waiters have other places at each server. Each grant then takes as many
 	// rounds as there are waiters, until the last of them is served.

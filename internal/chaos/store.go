@@ -35,7 +35,7 @@ const delayedRestart = ttl + ttl/2
 // commands up after 300 ms, others have the timeouts that go-redis has by default.
 func (s store) open(w *witness, impatient bool) (driver.Driver, []io.Closer) {
 	redisOptions := func(addr string) *redis.Options {
-		o := &redis.Options{Addr: addr, Username: s.User}
+		o := &redis.Options{Addr: addr, Username: s.User, Dialer: w.dial}
 		if s.User != "" {
 			o.Password = "any"
 		}
@@ -53,11 +53,12 @@ func (s store) open(w *witness, impatient bool) (driver.Driver, []io.Closer) {
 		if err != nil {
 			panic(err)
 		}
+		o.Dialer = w.dial
 		rdb := redis.NewFailoverClient(o)
 		rdb.AddHook(w)
 		return native(rdb), []io.Closer{rdb}
 	case "cluster":
-		rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: s.Addrs})
+		rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: s.Addrs, Dialer: w.dial})
 		rdb.OnNewNode(func(node *redis.Client) { node.AddHook(w) })
 		return native(rdb), []io.Closer{rdb}
 	case "redlock":
@@ -154,15 +155,15 @@ func classOfReply(err error) string {
 	return broken
 }
 
-// observed is a driver that writes down when the store was asked for a token, and when it had
-// queued it. It also has the bugs that the rig is to find.
+// observed is a driver that writes down when the store was asked for a token, and each time that
+// it said that the token waits. It also has the bugs that the rig is to find.
 type observed struct {
 	driver.Driver
 	history  *history
 	sabotage string
 
 	mu    sync.Mutex
-	known map[string]string // tokens that are asked for, and the last that was written of them
+	known map[string]bool // tokens that are asked for
 }
 
 // Unwrap implements [driver.Wrapper].
@@ -170,26 +171,54 @@ func (o *observed) Unwrap() driver.Driver { return o.Driver }
 
 // Acquire implements [driver.Driver].
 func (o *observed) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, error) {
-	o.note(sent, r)
+	began := o.sends(r)
 	g, err := o.Driver.Acquire(ctx, r)
 	if err == nil && g.Status == driver.Queued {
-		o.note(queued, r)
+		o.note(queued, r, record{at: clock(), seen: began})
 	}
 	return g, err
 }
 
-// note writes each thing once of a token.
-func (o *observed) note(what string, r *driver.Request) {
+// Steal implements [driver.Stealer].
+func (o *observed) Steal(ctx context.Context, r *driver.Request) (driver.Grant, error) {
+	d, able := driver.As[driver.Stealer](o.Driver)
+	if !able {
+		return driver.Grant{}, errors.ErrUnsupported
+	}
+	o.sends(r)
+	if o.sabotage == forgeTheft {
+		return o.forge(ctx, d, r)
+	}
+	return d.Steal(ctx, r)
+}
+
+// forge tells of a theft that never took place, if there is anybody to steal from. A theft that
+// failed would excuse whoever holds the lock.
+func (o *observed) forge(ctx context.Context, thief driver.Stealer, r *driver.Request) (driver.Grant, error) {
+	d, _ := driver.As[driver.Inspector](o.Driver)
+	info, err := d.Inspect(ctx, r.Kind, r.Name)
+	if err != nil || len(info.Holders) == 0 {
+		return thief.Steal(ctx, r)
+	}
+	return driver.Grant{Status: driver.Granted, Ask: r.Ask, Fence: info.Holders[0].LastFence + 1, Fences: 1}, nil
+}
+
+// sends notes once that a token is asked for. It returns the time.
+func (o *observed) sends(r *driver.Request) int64 {
 	at := clock()
 	o.mu.Lock()
-	last := o.known[r.Token]
-	if last != queued {
-		o.known[r.Token] = what
-	}
+	known := o.known[r.Token]
+	o.known[r.Token] = true
 	o.mu.Unlock()
-	if last != what && last != queued {
-		o.history.write(record{at: at, actor: -1, what: what, kind: r.Kind, lock: r.Name, id: identity(r.Token)})
+	if !known {
+		o.note(sent, r, record{at: at})
 	}
+	return at
+}
+
+func (o *observed) note(what string, of *driver.Request, r record) {
+	r.actor, r.what, r.kind, r.lock, r.id = -1, what, of.Kind, of.Name, identity(of.Token)
+	o.history.write(r)
 }
 
 // Release implements [driver.Driver].
@@ -207,7 +236,11 @@ func (o *observed) Release(ctx context.Context, l driver.Lease) error {
 const (
 	ignoreLoss     = "ignore-loss"     // a holder never looks whether it still has the lock
 	releaseAnybody = "release-anybody" // a release does not look whose lock it is
+	forgeTheft     = "forge-theft"     // a thief does not ask the store
+	neverYield     = "never-yield"     // a holder does not listen to those that wait
 )
+
+var bugs = []string{ignoreLoss, releaseAnybody, forgeTheft, neverYield}
 
 // class is a word for how a call of a lock ended.
 func class(err error) string {

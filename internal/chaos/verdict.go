@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -17,6 +16,7 @@ type findings struct {
 	unsafeOverlaps int // while they do not
 	inversions     int // fences that are smaller than that of an earlier grant
 	lateHandOvers  int // the same within one process that has not heard of its loss, see promise 5
+	clockLosses    int // the same over two steps of the clock by an hour, of which the first has lost data
 	doubles        int // fences that were given twice
 	illegal        int // histories of a lock that no lock could have, by porcupine
 	linear         int // histories that one could
@@ -24,7 +24,25 @@ type findings struct {
 	overtaken      int // waiters that a later one overtook while there were no faults
 	queued         int // waits of which that is known
 	recovery       time.Duration
-	examples       map[string][]string
+
+	unheard int             // holders that did not hear that another waits
+	yields  []time.Duration // how long after a waiter came its holder heard of it
+	ticks   int             // pairs of grants with WithMinHold
+	early   int             // of these, those with too little time between them
+	fullest int             // how many have waited at a time with WithMaxWaiters
+	crowds  int             // moments with too many of them
+	ended   int             // leases that WithMaxHold has ended
+	hung    int             // leases that it should have
+
+	third     int             // moments with too many that believed, robbed ones not counted, of locks that are stolen
+	deaf      int             // victims that believed for too long
+	slandered int             // victims that named somebody who was no thief
+	steals    int             // thefts that were confirmed
+	victims   int             // holders that were surely robbed
+	named     int             // of these, those that were told by whom
+	heard     []time.Duration // in a calm, how long after the theft its victim still believed
+	unclear   int             // histories with a theft of which nobody knows whether it happened
+	examples  map[string][]string
 }
 
 // example keeps some of what was found, for people.
@@ -81,6 +99,25 @@ func (w windows) touch(from, to int64) bool {
 	return slices.ContainsFunc(w, func(one [2]int64) bool { return one[0] <= to && from <= one[1] })
 }
 
+func (w windows) count(from, to int64) (n int) {
+	for _, one := range w {
+		if one[0] <= to && from <= one[1] {
+			n++
+		}
+	}
+	return n
+}
+
+// stepWindows are when the clock was an hour ahead or behind.
+func stepWindows(events []event) (w windows) {
+	for _, e := range events {
+		if e.fault.set == times {
+			w = append(w, [2]int64{e.start, e.end})
+		}
+	}
+	return w
+}
+
 func byLock(all []*op) map[string][]*op {
 	locks := map[string][]*op{}
 	for _, o := range all {
@@ -89,16 +126,24 @@ func byLock(all []*op) map[string][]*op {
 	return locks
 }
 
+// counts is until when the holder counts as one.
+func (o *op) counts() int64 {
+	if o.robbed != 0 {
+		return min(o.believed, o.robbed)
+	}
+	return o.believed
+}
+
 // judgeBelief looks for moments at which more than one believed. A holder believes from the
 // moment at which it heard of the grant to the last one before which it looked and was
 // right: the time was taken before the look.
 func (f *findings) judgeBelief(all []*op, unsafe windows) {
 	for _, ops := range byLock(all) {
-		held := slices.DeleteFunc(slices.Clone(ops), func(o *op) bool { return !o.granted() || o.believed <= o.returned })
+		held := slices.DeleteFunc(slices.Clone(ops), func(o *op) bool { return !o.granted() || o.counts() <= o.returned })
 		slices.SortFunc(held, func(a, b *op) int { return cmp.Compare(a.returned, b.returned) })
 		var present []*op
 		for _, o := range held {
-			present = slices.DeleteFunc(present, func(p *op) bool { return p.believed <= o.returned })
+			present = slices.DeleteFunc(present, func(p *op) bool { return p.counts() <= o.returned })
 			used, limit := o.room()
 			for _, p := range present {
 				weight, _ := p.room()
@@ -109,6 +154,9 @@ func (f *findings) judgeBelief(all []*op, unsafe windows) {
 			case used <= limit:
 			case unsafe.touch(o.returned, o.returned):
 				f.unsafeOverlaps++
+			case slices.ContainsFunc(ops, (*op).theft):
+				f.third++
+				f.example("third holder", "%v while %v", o, present[:len(present)-1])
 			default:
 				f.overlaps++
 				f.example("overlap", "%v while %v", o, present[:len(present)-1])
@@ -122,8 +170,12 @@ func (f *findings) judgeBelief(all []*op, unsafe windows) {
 //
 // A process may have been granted a lease before the other grant, and pass it on to a goroutine
 // that asked afterwards. That is no fault if the store has forgotten the lease meanwhile, and
-// the process does not know yet. So it counts when the store was asked for the lease.
-func (f *findings) judgeFences(all []*op, sentAt map[uint64]int64, ordered bool, unsafe windows) {
+// the process does not know yet. So it counts when the store was asked for the lease. It is the
+// same if the lease was stolen.
+//
+// No order is promised over a loss of data while the clock is behind. A step of the clock by an
+// hour and back loses keys; if another step follows, fences may be smaller than before the first.
+func (f *findings) judgeFences(all []*op, sentAt map[uint64]int64, ordered bool, unsafe, steps windows) {
 	for _, ops := range byLock(all) {
 		granted := slices.DeleteFunc(slices.Clone(ops), func(o *op) bool { return !o.granted() })
 		asked := slices.Clone(granted)
@@ -155,61 +207,13 @@ func (f *findings) judgeFences(all []*op, sentAt map[uint64]int64, ordered bool,
 			}
 			switch {
 			case before == nil || o.fence > before.fence:
-			case sentAt[o.id] != 0 && sentAt[o.id] < before.returned && o.id != before.id && unsafe.touch(before.invoked, o.returned):
+			case sentAt[o.id] != 0 && sentAt[o.id] < before.returned && o.id != before.id && (unsafe.touch(before.invoked, o.returned) || o.robbed != 0 && o.robbed < o.returned):
 				f.lateHandOvers++
+			case steps.count(before.invoked, o.returned) > 1:
+				f.clockLosses++
 			default:
 				f.inversions++
 				f.example("fences", "%v after %v", o, before)
-			}
-		}
-	}
-}
-
-// judgeProgress looks for waits that began before the faults were over, or in the calm, and
-// did not end within patience.
-func (f *findings) judgeProgress(all []*op, storms []storm, patience time.Duration, killed map[int]int64) {
-	for _, s := range storms {
-		for _, o := range all {
-			from := max(o.invoked, s.heal)
-			bound := from + int64(patience)
-			at, dead := killed[o.incarnation]
-			switch {
-			case dead && at < s.end && o.returned == 0, bound > s.end, o.returned != 0 && o.returned < s.heal:
-				continue
-			case o.returned == 0 || o.returned > bound:
-				f.stuck++
-				f.example("stuck", "%v, all well since %d", o, s.heal)
-			case o.invoked <= s.heal:
-				f.recovery = max(f.recovery, time.Duration(o.returned-s.heal))
-			}
-		}
-	}
-}
-
-// judgeOrder looks for grants that overtook a waiter which the store had queued before they
-// were asked for, in the calm after a storm. Fences tell the order of the grants.
-func (f *findings) judgeOrder(all []*op, queuedAt map[uint64]int64, calms [][2]int64) {
-	for _, c := range calms {
-		within := slices.DeleteFunc(slices.Clone(all), func(o *op) bool {
-			return !o.granted() || !strings.Contains(o.lock, string(fifo)) || o.invoked < c[0] || o.returned > c[1]
-		})
-		for _, ops := range byLock(within) {
-			waited := slices.DeleteFunc(slices.Clone(ops), func(o *op) bool { return queuedAt[o.id] == 0 })
-			f.queued += len(waited)
-			slices.SortFunc(waited, func(a, b *op) int { return cmp.Compare(queuedAt[a.id], queuedAt[b.id]) })
-			slices.SortFunc(ops, func(a, b *op) int { return cmp.Compare(a.invoked, b.invoked) })
-			var latest *op // of those that were queued so far, the one that was served last
-			for _, o := range ops {
-				for len(waited) > 0 && queuedAt[waited[0].id] < o.invoked {
-					if latest == nil || waited[0].fence > latest.fence {
-						latest = waited[0]
-					}
-					waited = waited[1:]
-				}
-				if latest != nil && o.fence < latest.fence {
-					f.overtaken++
-					f.example("overtaken", "%v, queued at %d, by %v", latest, queuedAt[latest.id], o)
-				}
 			}
 		}
 	}

@@ -70,10 +70,10 @@ func TestReadersWithoutAnOrderAreLinearizable(t *testing.T) {
 	}
 	var f findings
 	f.judgeHistory(ops, false, nil)
-	f.judgeFences(ops, nil, false, nil)
+	f.judgeFences(ops, nil, false, nil, nil)
 	require.Equal(t, findings{linear: 1}, f)
 	f.judgeHistory(ops, true, nil)
-	f.judgeFences(ops, nil, true, nil)
+	f.judgeFences(ops, nil, true, nil, nil)
 	require.Equal(t, []int{1, 1}, []int{f.illegal, f.inversions}, "where they have an order")
 }
 
@@ -82,6 +82,7 @@ func TestFencesMustIncreaseInRealTime(t *testing.T) {
 	for name, c := range map[string]struct {
 		second  *op
 		unsafe  windows
+		steps   windows
 		want    findings
 		sharing bool
 	}{
@@ -89,6 +90,9 @@ func TestFencesMustIncreaseInRealTime(t *testing.T) {
 		"smaller, asked for before":                      {second: hold(driver.Mutex, 1, 6, 9, 20, 30, 40)},
 		"smaller, asked for afterwards":                  {second: hold(driver.Mutex, 1, 6, 11, 20, 30, 40), want: findings{inversions: 1}},
 		"also when the store forgets":                    {second: hold(driver.Mutex, 1, 6, 11, 20, 30, 40), unsafe: windows{{0, 100}}, want: findings{inversions: 1}},
+		"smaller, over one step of the clock":            {second: hold(driver.Mutex, 1, 6, 11, 20, 30, 40), steps: windows{{5, 12}}, want: findings{inversions: 1}},
+		"smaller, over two steps":                        {second: hold(driver.Mutex, 1, 6, 11, 20, 30, 40), steps: windows{{5, 6}, {15, 18}}, want: findings{clockLosses: 1}},
+		"smaller, and two steps are later":               {second: hold(driver.Mutex, 1, 6, 11, 20, 30, 40), steps: windows{{21, 22}, {25, 28}}, want: findings{inversions: 1}},
 		"given twice":                                    {second: hold(driver.Mutex, 1, 7, 9, 20, 30, 40), want: findings{doubles: 1}},
 		"under an older lease":                           {second: hold(driver.Mutex, 1, 6, 11, 20, 30, 40), sharing: true, unsafe: windows{{0, 100}}, want: findings{lateHandOvers: 1}},
 		"under an older lease, but nothing is forgotten": {second: hold(driver.Mutex, 1, 6, 11, 20, 30, 40), sharing: true, want: findings{inversions: 1}},
@@ -99,53 +103,9 @@ func TestFencesMustIncreaseInRealTime(t *testing.T) {
 				sentAt[c.second.id] = 5
 			}
 			var f findings
-			f.judgeFences([]*op{first, c.second}, sentAt, true, c.unsafe)
+			f.judgeFences([]*op{first, c.second}, sentAt, true, c.unsafe, c.steps)
 			f.examples = nil
 			require.Equal(t, c.want, f)
-		})
-	}
-}
-
-func TestWaitsMustEndInTheCalm(t *testing.T) {
-	const heal, patience = 1000, 4 * time.Second
-	end := heal + 2*int64(patience)
-	storms := []storm{{heal: heal, end: end}}
-	wait := func(invoked, returned int64) *op { return &op{incarnation: 3, invoked: invoked, returned: returned} }
-	for name, c := range map[string]struct {
-		op     *op
-		killed map[int]int64
-		want   int
-	}{
-		"ended in time":                 {op: wait(500, heal+10)},
-		"ended late":                    {op: wait(500, heal+int64(patience)+10), want: 1},
-		"never ended":                   {op: wait(500, 0), want: 1},
-		"began in the calm, ended late": {op: wait(heal+5, heal+int64(patience)+10), want: 1},
-		"never ended, killed":           {op: wait(500, 0), killed: map[int]int64{3: 600}},
-		"began too late to tell":        {op: wait(end-1, 0)},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var f findings
-			f.judgeProgress([]*op{c.op}, storms, patience, c.killed)
-			require.Equal(t, c.want, f.stuck)
-		})
-	}
-}
-
-func TestNobodyOvertakesAWaiterInACalm(t *testing.T) {
-	waiter := hold(driver.Mutex, 1, 9, 10, 100, 110, 120)
-	for name, c := range map[string]struct {
-		other *op
-		want  int
-	}{
-		"asked before it was queued":            {hold(driver.Mutex, 1, 8, 15, 90, 95, 99), 0},
-		"asked afterwards and served before":    {hold(driver.Mutex, 1, 8, 30, 90, 95, 99), 1},
-		"asked afterwards and served afterward": {hold(driver.Mutex, 1, 10, 30, 130, 140, 150), 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var f findings
-			f.judgeOrder([]*op{waiter, c.other}, map[uint64]int64{waiter.id: 20}, [][2]int64{{5, 200}})
-			require.Equal(t, c.want, f.overtaken)
-			require.Equal(t, 1, f.queued)
 		})
 	}
 }
@@ -165,22 +125,80 @@ func TestFencedCounterLosesNoUpdateOfAHolderThatIsLate(t *testing.T) {
 
 func TestHistoryOfAKilledProcessIsRead(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "history")
-	h, err := createHistory(name)
+	h, err := createHistory(name, 3)
 	require.NoError(t, err)
-	h.write(record{at: 1, actor: 2, what: ask, kind: driver.Mutex, lock: "x", mode: "wait", weight: 1})
-	h.write(record{at: 2, actor: 2, what: got, id: 1<<64 - 1, fence: 5, until: 9, class: "ok"})
-	h.write(record{at: 3, actor: 2, what: look})
+	h.write(record{at: 1, actor: 1, what: ask, kind: driver.Mutex, lock: "x", mode: "wait", weight: 1})
+	h.write(record{at: 2, actor: 1, what: got, id: 1<<64 - 1, fence: 5, class: "ok"})
+	h.looks[1].Store(3)
+	h.write(record{at: 6, actor: 1, what: give, seen: 3, class: "lost"})
+	h.write(record{at: 7, actor: 1, what: gave, class: "lock_lost"})
+	for actor := range 3 {
+		h.write(record{at: 8, actor: actor, what: ask, kind: driver.RWMutex, lock: "y", mode: "try"})
+		h.write(record{at: 9, actor: actor, what: got, fence: int64(actor), class: "ok"})
+	}
+	h.looks[2].Store(10)
 	h.write(record{at: 4, actor: -1, what: trouble, class: broken})
 	text, err := os.ReadFile(name)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(name, append(text, "5 2 gi"...), 0o600))
 
-	records, err := read(name)
+	var rest []record
+	done, err := testify(7, 3, name, func(r record) { rest = append(rest, r) })
 	require.NoError(t, err)
-	done, rest := ops(7, records)
-	require.Equal(t, []*op{{
-		incarnation: 7, actor: 2, kind: driver.Mutex, lock: "x", mode: "wait", weight: 1,
-		invoked: 1, returned: 2, class: "ok", id: 1<<64 - 1, fence: 5, believed: 3,
-	}}, done)
-	require.Equal(t, []record{{at: 4, actor: -1, what: trouble, kind: "-", lock: "-", mode: "-", class: broken}}, rest)
+	later := func(actor int, believed int64) *op {
+		return &op{
+			incarnation: 7, actor: actor, kind: driver.RWMutex, lock: "y", mode: "try", invoked: 8, returned: 9,
+			class: "ok", fence: int64(actor), believed: believed,
+		}
+	}
+	require.Equal(t, []*op{
+		{
+			incarnation: 7, actor: 1, kind: driver.Mutex, lock: "x", mode: "wait", weight: 1,
+			invoked: 1, returned: 2, class: "ok", id: 1<<64 - 1, fence: 5, believed: 3, gives: 6, gave: 7, released: "lock_lost", cause: "lost",
+		},
+		later(0, 0), // it never looked
+		later(1, 0), // its last look was in an earlier hold
+		later(2, 10),
+	}, done)
+	require.Equal(t, []record{{at: 4, actor: -1, what: trouble, class: broken}}, rest)
+}
+
+func TestSlotsHaveNewNamesAfterSomeUses(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "names")
+	a, err := openNames(file)
+	require.NoError(t, err)
+	b, err := openNames(file)
+	require.NoError(t, err)
+	first := a.take(0)
+	for range rotation - 1 {
+		require.Equal(t, first, b.take(0))
+	}
+	second := a.take(0)
+	require.NotEqual(t, first, second)
+	b.rotate()
+	third := a.take(0)
+	require.NotContains(t, []string{first, second}, third)
+	require.NotEqual(t, third, a.take(1))
+	_, now := b.current(0)
+	require.Equal(t, third, now)
+}
+
+func TestLoadCountsFromTheFirstGrant(t *testing.T) {
+	n, err := openNames(filepath.Join(t.TempDir(), "names"))
+	require.NoError(t, err)
+	over := make(chan struct{})
+	go func() {
+		n.begun(2)
+		close(over)
+	}()
+	for range 2 * len(wholes) { // as much as two actors can want at once
+		n.take(1)
+	}
+	select {
+	case <-over:
+		t.Fatal("nobody was granted anything")
+	case <-time.After(50 * time.Millisecond):
+	}
+	n.take(2)
+	<-over
 }

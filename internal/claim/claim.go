@@ -41,6 +41,8 @@ type Want struct {
 	TTL           time.Duration
 	Holder        string        // for people
 	From          *driver.Lease // to take over; nil to acquire
+	Steal         bool          // from whoever has it
+	Place         driver.Place  // of a token before it, see there
 }
 
 // Listener hears what a claim is told between two asks. Its methods must not block.
@@ -57,12 +59,23 @@ type Listener interface {
 	HeldBy(*Held)
 	// Trouble says what keeps the store from answering. nil says that it answers.
 	Trouble(err error)
+	// Unanswered says since when the store owes an answer: from the first ask without one. Zero
+	// says that it has answered.
+	Unanswered(since time.Time)
 	// Log returns the log for what is returned to nobody.
 	Log() *slog.Logger
 }
 
 // ErrTakenAway is what the store tells a holder whose lock is taken by force.
 var ErrTakenAway = fmt.Errorf("taken away: %w", driver.ErrNotHeld)
+
+// Stolen is ErrTakenAway with what the store says of the thief.
+type Stolen struct{ By string }
+
+func (e *Stolen) Error() string { return fmt.Sprintf("stolen by %q", e.By) }
+
+// Unwrap returns ErrTakenAway.
+func (e *Stolen) Unwrap() error { return ErrTakenAway }
 
 // Claim is one token at the store.
 type Claim struct {
@@ -79,10 +92,8 @@ type Claim struct {
 	// uncertain counts the asks of which it is not known whether the store has carried them out
 	// or still will. As long as there are any, giving the token up must leave a tombstone.
 	uncertain atomic.Int32
-	left      atomic.Bool // an answer left something behind in the store
-	ceased    atomic.Bool // nobody wants the lock by this token any more
-	settled   atomic.Bool // the release of its token is done
-	straggled atomic.Bool // an ask has been answered since the token was given up
+	left      atomic.Bool  // an answer left something behind in the store
+	phase     atomic.Int32 // of its life, see phase
 
 	// mu guards asking for calls outside of Wait. asking is nil once the lock is held:
 	// thousands of locks may be held for long.
@@ -90,16 +101,39 @@ type Claim struct {
 	asking *asking
 }
 
+// phase is how far the life of a token has come. An ask may be answered when its token is given up
+// already. The store may have handled that ask after the release, if it has no tombstone any more.
+// So the release is repeated, by the later one of that ask and the first release.
+//
+//	wanted ──given up──> ceased ──an ask is granted──> straggled
+//	                       │                               │
+//	                    released                  released, and again
+//	                       └──────────> settled <──────────┘
+//	                                     │   ^
+//	                                     └───┘ an ask is granted: released again
+type phase = int32
+
+const (
+	wanted phase = iota
+	ceased
+	straggled
+	settled
+)
+
 // Init makes a claim that the store does not know yet.
 func (c *Claim) Init(s *session.Session, w *Want, listener Listener) {
 	c.ID, c.Token, c.Owner = w.ID, s.NewToken(), w.ID.Owner
 	c.Shared, c.Weight, c.TTL = w.Shared, w.Weight, w.TTL
 	c.s, c.listener = s, listener
-	a := &asking{wait: w.Wait, notice: w.Notice, room: w.MaxWaiters, fences: w.Fences, limit: w.Limit, holder: w.Holder, from: w.From, first: 1}
+	a := &asking{wait: w.Wait, notice: w.Notice, room: w.MaxWaiters, fences: w.Fences, limit: w.Limit, holder: w.Holder, from: w.From, steal: w.Steal,
+		place: w.Place, first: 1}
 	a.sent = a.firstSent[:0]
 	a.own = session.Complaint{Op: "acquire", Kind: w.ID.Kind, Name: w.ID.Name, Log: listener}
 	if w.From != nil {
 		a.own.Op = "attach"
+	}
+	if w.Steal {
+		a.own.Op = "steal"
 	}
 	a.said = &a.own
 	c.asking = a
@@ -135,7 +169,11 @@ func (c *Claim) wake(g driver.Grant) {
 	}
 	switch g.Status {
 	case driver.Lost:
-		c.listener.Lost(ErrTakenAway)
+		if g.Holder != "" {
+			c.listener.Lost(&Stolen{g.Holder})
+		} else {
+			c.listener.Lost(ErrTakenAway)
+		}
 	case driver.Wanted:
 		c.listener.Wanted()
 	default:

@@ -11,13 +11,13 @@ import (
 	"github.com/holdfast-go/holdfast/internal/session"
 )
 
-// Confirm returns when n replicas have the grant, with the trust that follows from it,
+// Confirm returns when the grant is where want says, with the trust that follows from it,
 // since a confirmation is a renewal. If it returns an error, the caller must give the lock
 // back.
-func (c *Claim) Confirm(ctx context.Context, n int, timeout time.Duration) (keepalive.Trust, error) {
+func (c *Claim) Confirm(ctx context.Context, want driver.Confirmation) (keepalive.Trust, error) {
 	// Nothing else renews the lease meanwhile, so there must be something left of it.
-	limit := min(timeout, c.TTL/2)
-	hung := time.NewTimer(limit + c.TTL/4)
+	want.Timeout = min(want.Timeout, c.TTL/2)
+	hung := time.NewTimer(want.Timeout + c.TTL/4)
 	defer hung.Stop()
 	type result struct {
 		trust keepalive.Trust
@@ -27,7 +27,7 @@ func (c *Claim) Confirm(ctx context.Context, n int, timeout time.Duration) (keep
 	c.s.Grow()
 	go func() {
 		defer c.s.Done()
-		trust, err := c.confirm(ctx, n, limit)
+		trust, err := c.confirm(ctx, want)
 		done <- result{trust, err}
 	}()
 	var r result
@@ -35,28 +35,28 @@ func (c *Claim) Confirm(ctx context.Context, n int, timeout time.Duration) (keep
 	case r = <-done:
 	case <-ctx.Done():
 	case <-hung.C:
-		r.err = fmt.Errorf("%w: %w", driver.ErrNotReplicated, errTooSlow)
+		r.err = fmt.Errorf("%w: %w", driver.ErrNotConfirmed, errTooSlow)
 	case <-c.s.Closing():
 		return r.trust, session.ErrClosed
 	}
 	if ctx.Err() != nil { // also if it was confirmed at the same time
-		r.err = fmt.Errorf("%w: %w", context.Cause(ctx), driver.ErrNotReplicated)
+		r.err = fmt.Errorf("%w: %w", context.Cause(ctx), driver.ErrNotConfirmed)
 	}
 	return r.trust, r.err
 }
 
-// confirm asks for the confirmation, and again if anything but the replicas is in the way.
-func (c *Claim) confirm(ctx context.Context, n int, limit time.Duration) (keepalive.Trust, error) {
+// confirm asks for the confirmation, and again if anything but replicas or disks is in the way.
+func (c *Claim) confirm(ctx context.Context, want driver.Confirmation) (keepalive.Trust, error) {
 	by, _ := driver.As[driver.Confirmer](c.s.Driver)
-	deadline := time.Now().Add(limit)
+	deadline := time.Now().Add(want.Timeout)
 	var err error
 	for pause := 5 * time.Millisecond; ; pause *= 2 {
 		sent := time.Now()
-		left := deadline.Sub(sent) // less than meant, if the process was paused meanwhile
-		if left < time.Millisecond || err != nil && ctx.Err() != nil {
-			return keepalive.Trust{}, fmt.Errorf("%w: %w", driver.ErrNotReplicated, err)
+		want.Timeout = deadline.Sub(sent) // less than meant, if the process was paused meanwhile
+		if want.Timeout < time.Millisecond || err != nil && ctx.Err() != nil {
+			return keepalive.Trust{}, fmt.Errorf("%w: %w", driver.ErrNotConfirmed, err)
 		}
-		if err = by.Confirm(ctx, c.Lease(""), n, left); !errors.Is(err, driver.ErrTransient) {
+		if err = by.Confirm(ctx, c.Lease(""), want); !errors.Is(err, driver.ErrTransient) {
 			return keepalive.NewTrust(sent, c.TTL), err
 		}
 		time.Sleep(min(pause, time.Until(deadline)))

@@ -28,17 +28,17 @@ type jury struct {
 
 func (j jury) Unwrap() driver.Driver { return j.Driver }
 
-func (j jury) Confirm(ctx context.Context, l driver.Lease, n int, timeout time.Duration) error {
+func (j jury) Confirm(ctx context.Context, l driver.Lease, want driver.Confirmation) error {
 	if err := j.Renew(ctx, []driver.Lease{l})[0]; err != nil {
 		return err
 	}
-	return j.vote(n, timeout)
+	return j.vote(want.Replicas, want.Timeout)
 }
 
 // deaf are replicas that do not answer in time.
 func deaf(_ int, timeout time.Duration) error {
 	time.Sleep(timeout)
-	return driver.ErrNotReplicated
+	return driver.ErrNotConfirmed
 }
 
 const (
@@ -85,12 +85,12 @@ func TestWhatReplicasDoNotConfirmIsGivenBack(t *testing.T) {
 		for i := range try {
 			began := time.Now()
 			lease, err := try[i](t.Context())
-			require.ErrorIs(t, err, holdfast.ErrNotReplicated)
+			require.ErrorIs(t, err, holdfast.ErrNotConfirmed)
 			require.Nil(t, lease)
 			assert.Equal(t, replies, time.Since(began))
 			var lockError *holdfast.LockError
 			require.ErrorAs(t, err, &lockError)
-			assert.Equal(t, "not_replicated", lockError.ErrorType())
+			assert.Equal(t, "not_confirmed", lockError.ErrorType())
 			l.Until("it is free", func() bool {
 				lease, err := again[i](t.Context())
 				return err == nil && assert.NoError(t, lease.Release(t.Context()))
@@ -150,7 +150,7 @@ func TestEndOfWaitingTellsThatReplicasAreMissing(t *testing.T) {
 		_, err := c.Mutex("x").Lease(ctx)
 		assert.Less(t, time.Since(began), limit+10*time.Millisecond)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.ErrorIs(t, err, holdfast.ErrNotReplicated)
+		require.ErrorIs(t, err, holdfast.ErrNotConfirmed)
 		var lockError *holdfast.LockError
 		require.ErrorAs(t, err, &lockError)
 		assert.Equal(t, "timeout", lockError.ErrorType())
@@ -163,13 +163,13 @@ func TestEndOfWaitingRemembersThatReplicasWereMissing(t *testing.T) {
 	inTime(t, func(t *testing.T, l *lab.Lab) {
 		c := judged(l, func(int, time.Duration) error {
 			l.Link.BlackHole(true)
-			return driver.ErrNotReplicated
+			return driver.ErrNotConfirmed
 		})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err := c.Mutex("x").Lease(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.ErrorIs(t, err, holdfast.ErrNotReplicated)
+		require.ErrorIs(t, err, holdfast.ErrNotConfirmed)
 		l.Link.BlackHole(false)
 		l.Link.Cut()
 		l.SoonFree(l.Near(), "x")
@@ -209,7 +209,7 @@ func TestConfirmationThatHangsIsGivenUp(t *testing.T) {
 		c := judged(l, func(int, time.Duration) error { time.Sleep(lab.Ages / 2); return nil })
 		began := time.Now()
 		_, err := c.Mutex("x").TryLease(t.Context())
-		require.ErrorIs(t, err, holdfast.ErrNotReplicated)
+		require.ErrorIs(t, err, holdfast.ErrNotConfirmed)
 		assert.Less(t, time.Since(began), replies+lab.Ages/4+l.Slack)
 		l.SoonFree(l.Near(), "x")
 	})
@@ -225,7 +225,7 @@ func TestTroubleOnTheWayToTheReplicasIsTriedAgain(t *testing.T) {
 			err   error
 		}{
 			{func(n int64) error { return map[bool]error{n < 4: moved}[true] }, 4, nil},
-			{func(int64) error { return moved }, 5, holdfast.ErrNotReplicated},
+			{func(int64) error { return moved }, 5, holdfast.ErrNotConfirmed},
 			{func(int64) error { return refused }, 1, refused},
 		} {
 			var votes atomic.Int64

@@ -3,11 +3,8 @@ package claim
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/session"
@@ -20,9 +17,6 @@ const (
 	// store may be far away.
 	leastHang = 250 * time.Millisecond
 )
-
-// errSilent is why a release has failed to which there was no answer at all.
-var errSilent = fmt.Errorf("%w: no answer", driver.ErrTransient)
 
 // Releaser releases a token at the store, or a part of what it holds. It tries until the
 // store has answered, or the lease would have ended by itself. An attempt that hangs is
@@ -50,7 +44,7 @@ type Releaser struct {
 // operation of the session, and ends that. tag is what the next holder is told of this one.
 // last is nil if nobody held the lock by the token.
 func (c *Claim) Releaser(ctx context.Context, tag string, last LastHolder) *Releaser {
-	c.ceased.Store(true)
+	c.Cease()
 	return &Releaser{c: c, ctx: c.s.Under(ctx), lease: c.Lease(tag), last: last, lasting: c.TTL}
 }
 
@@ -78,7 +72,7 @@ func (r *Releaser) Late() { r.late, r.ctx = true, r.c.s.While(r.ctx) }
 
 // Cease notes that nobody wants the lock by this token any more, although it is not
 // released: another token takes the lock over.
-func (c *Claim) Cease() { c.ceased.Store(true) }
+func (c *Claim) Cease() { c.phase.CompareAndSwap(wanted, ceased) }
 
 // Withdraw gives up the token in the background, whatever became of its asks: its place in
 // the queue, or a grant that nobody used. It is called within an operation. If the store is never
@@ -224,7 +218,7 @@ func (r *Releaser) hang() time.Duration { return min(max(r.lease.TTL/6, leastHan
 
 // run tries until the release is done.
 func (r *Releaser) run(failed error) error {
-	err := errSilent
+	err := session.ErrSilent
 	next := time.NewTimer(0) // until the next attempt
 	defer next.Stop()
 	if failed != nil {
@@ -311,7 +305,7 @@ func (r *Releaser) judge(answer error) (err error, final bool) {
 	switch {
 	case err == nil, errors.Is(err, driver.ErrNotHeld) && r.maybe && r.instead == nil:
 		err, final = nil, true
-	case errors.Is(err, driver.ErrNotHeld), errors.Is(err, redis.ErrClosed), errors.Is(err, errors.ErrUnsupported):
+	case errors.Is(err, driver.ErrNotHeld), errors.Is(err, driver.ErrClosed), errors.Is(err, errors.ErrUnsupported):
 		final = true
 	default:
 		r.maybe = r.maybe || !errors.Is(err, driver.ErrNotExecuted)
@@ -336,25 +330,20 @@ func (r *Releaser) tooLate() bool {
 	return time.Now().After(r.deadline)
 }
 
-// settle notes that the release is done. An ask may have been answered since.
+// settle notes that the release is done.
 func (r *Releaser) settle() {
-	if r.part == nil {
-		r.c.settled.Store(true)
-		if r.c.straggled.Swap(false) {
-			_ = r.c.s.Driver.Release(r.ctx, r.now())
-		}
+	if r.part == nil && r.c.phase.Swap(settled) == straggled {
+		_ = r.c.s.Driver.Release(r.ctx, r.now())
 	}
 }
 
-// releaseAgain deals with an ask that was answered after its token was given up. The store
-// may have handled the ask after the release, if that has no tombstone any more. So the
-// release is repeated, by the later one of the ask and the first release. (A release that
-// begins from now on comes after this ask, which is answered.)
+// releaseAgain deals with a grant that came after its token was given up. A release that begins from
+// now on comes after that ask, which is answered.
 func (c *Claim) releaseAgain(ctx context.Context) {
-	c.straggled.Store(true)
-	if c.settled.Load() && c.straggled.Swap(false) {
-		r := c.Releaser(ctx, "", nil)
-		r.open()
-		_ = r.run(nil)
+	if c.phase.CompareAndSwap(ceased, straggled) || c.phase.Load() != settled {
+		return // the release that is under way will be repeated
 	}
+	r := c.Releaser(ctx, "", nil)
+	r.open()
+	_ = r.run(nil)
 }

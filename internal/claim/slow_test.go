@@ -1,7 +1,9 @@
 package claim_test
 
 import (
+	"bytes"
 	"context"
+	"log/slog"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -48,9 +50,11 @@ func TestWaiterThatWasForcedOutUnawaresQueuesAgain(t *testing.T) {
 	lab.Stage(t, func(t *testing.T, p *lab.Play, c *holdfast.Client) {
 		w := lab.Wait(t.Context(), c.Mutex("x"))
 		first := <-p.Asks
-		first.Answer <- lab.Result{Err: driver.ErrNotHeld}
+		stood := driver.Place{Birth: 7, Number: 3}
+		first.Answer <- lab.Result{Err: driver.Unheard{Place: stood}}
 		again := <-p.Asks
 		require.NotEqual(t, first.Token, again.Token)
+		require.Equal(t, stood, again.Place)
 		again.Granted(1)
 		require.True(t, w.Returned())
 		require.NoError(t, w.Err)
@@ -110,6 +114,28 @@ func TestStoreThatIsTooSlowForTheTTLIsWhyAWaitEnds(t *testing.T) {
 		_, err := c.Mutex("x").TryLease(t.Context())
 		require.ErrorIs(t, err, driver.ErrTransient)
 		time.Sleep(2 * lab.PlayTTL)
+	})
+}
+
+// It was slow once, and now somebody has the lock. A reader of the log must not be sent to the store.
+func TestStoreThatWasTooSlowForAGrantIsNotBlamedForAHolder(t *testing.T) {
+	lab.Stage(t, func(t *testing.T, p *lab.Play, _ *holdfast.Client) {
+		var log bytes.Buffer
+		c := holdfast.Open(p, holdfast.WithTTL(lab.PlayTTL), holdfast.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+		w := lab.Wait(t.Context(), c.Mutex("x"))
+		first := <-p.Asks
+		time.Sleep(lab.PlayTTL)
+		first.Granted(1)
+		time.Sleep(3 * time.Second) // in which the log tells
+		for range 100 {
+			(<-p.Asks).Queued()
+		}
+		require.NotContains(t, log.String(), "waited=2m", log.String())
+		require.Contains(t, log.String(), "longer to answer than a lease lasts")
+		(<-p.Asks).Granted(2)
+		<-w.Done
+		require.NoError(t, w.Lease.Release(t.Context()))
+		require.NoError(t, c.Close())
 	})
 }
 

@@ -140,11 +140,11 @@ func TestTokensAreFreshForEveryAcquisition(t *testing.T) {
 		for range 100 {
 			w := lab.Wait(t.Context(), c.Mutex("x"))
 			a := <-p.Asks
-			parts := strings.Split(a.Token, "-")
-			require.Len(t, parts, 3, "client, counter, random")
-			require.Len(t, parts[2], 16, "64 random bits")
-			require.False(t, seen[parts[2]], "drawn afresh, not once per client")
-			seen[parts[2]] = true
+			_, stamped, _ := strings.Cut(a.Token, ".") // client-counter.stamp
+			require.Len(t, stamped, 16, "32 bits of time, 64 random ones")
+			random := stamped[6:] // from its 36th bit on
+			require.False(t, seen[random], "drawn afresh, not once per client")
+			seen[random] = true
 			a.Granted(1)
 			require.True(t, w.Returned())
 			require.NoError(t, w.Lease.Release(context.Background()))

@@ -3,8 +3,6 @@ package claim
 import (
 	"context"
 	"errors"
-	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -18,56 +16,12 @@ const (
 	maxAsking = 3
 	// MaxTags is how many holders that were in the way of a claim are remembered, beside the last.
 	MaxTags = 8
+	// SilentAfter is how long the store may owe an answer to a waiter before it counts as silent,
+	// whatever it had said of the lock before.
+	SilentAfter = time.Second
 	// maxTries bounds how often an ask that does not wait is repeated after a failure.
 	maxTries = 3
 )
-
-// ErrLocked says that another holds the lock.
-var ErrLocked error = &session.Sentinel{Kind: "locked", Text: "held by another"}
-
-// ErrQueueFull says that as many wait for a lock as may.
-var ErrQueueFull error = &session.Sentinel{Kind: "queue_full", Text: "too many wait"}
-
-// Held is ErrLocked with what the store says of a holder.
-type Held struct {
-	Holder string
-	For    time.Duration // when it said so; 0 if it does not know
-	At     time.Time     // on our clock
-}
-
-// behind is ErrLocked of a request for which there is room.
-type behind struct{}
-
-func (behind) Error() string { return "holdfast: others wait for it, and come first" }
-func (behind) Unwrap() error { return ErrLocked }
-
-// Now returns what is known now. As long as the store tells of nobody else, it is still the
-// same holder.
-func (h *Held) Now() *Held {
-	now := time.Now()
-	if h.For == 0 {
-		return &Held{h.Holder, 0, now}
-	}
-	return &Held{h.Holder, h.For + now.Sub(h.At), now}
-}
-
-// Error says it with a precision that people can use.
-func (h *Held) Error() string {
-	if h.For == 0 {
-		return fmt.Sprintf("holdfast: held by %q", h.Holder)
-	}
-	unit := time.Second
-	if h.For < 10*time.Second {
-		unit = time.Millisecond
-	}
-	return fmt.Sprintf("holdfast: held by %q for %v", h.Holder, h.For.Round(unit))
-}
-
-// Unwrap returns ErrLocked.
-func (h *Held) Unwrap() error { return ErrLocked }
-
-// errTooSlow is why a grant is of no use: its lease was over when we heard of it.
-var errTooSlow = fmt.Errorf("%w: it takes longer to answer than a lease lasts", driver.ErrTransient)
 
 // asking is what a claim needs until the lock is held. It belongs to the goroutine in Wait.
 type asking struct {
@@ -78,16 +32,21 @@ type asking struct {
 	fences, limit int64
 	holder        string
 	from          *driver.Lease
+	steal         bool
+	place         driver.Place
 
 	sent []time.Time // when the asks were sent; sent[0] is ask number first
 	first,
 	last uint64 // numbers of the oldest ask that is remembered, and of the newest
 
-	underWay int           // asks that are not answered
-	post     *post         // nil as long as nothing is to come in; guarded by the claim's mu
-	in       *post         // the same, for Wait to use; nil as long as it has not looked
-	due      time.Time     // when to ask again
-	pause    time.Duration // before that, if asks fail
+	underWay   int           // asks that are not answered
+	unanswered time.Time     // when the first ask after the last answer was sent; zero if there is none
+	endure     time.Duration // gives up so long after that; 0: never
+	began      time.Time     // for the caller in Wait, which endures that much in any case
+	post       *post         // nil as long as nothing is to come in; guarded by the claim's mu
+	in         *post         // the same, for Wait to use; nil as long as it has not looked
+	due        time.Time     // when to ask again
+	pause      time.Duration // before that, if asks fail
 
 	err   error // why it takes so long: ErrLocked or an error of the store
 	said  *session.Complaint
@@ -103,6 +62,7 @@ type reply struct {
 	ask   uint64
 	grant driver.Grant
 	err   error
+	cut   bool // the end of its context has cut it short, which says nothing of the store
 }
 
 // Stats is what has happened to a claim, or to several of one caller.
@@ -111,6 +71,8 @@ type Stats struct {
 	Asked                   int      // how often the store was asked
 	Notify, Poll, Reconnect int      // what ended the pauses, see AcquireOp in the root
 	Tags                    []string // of the holders that were in the way
+	Holder                  string   // text of the last of them; empty if not known
+	HolderFence             int64    // of its grant; 0 if not known
 }
 
 // Stats returns what has happened so far.
@@ -131,6 +93,41 @@ func (c *Claim) Explain(err error, said *session.Complaint) {
 		c.asking.said = said
 	}
 }
+
+// Endure has the next Wait give up when the store has owed an answer for d, but not earlier than d
+// after began. 0 has it wait for the store as long as for a holder.
+func (c *Claim) Endure(d time.Duration, began time.Time) {
+	c.asking.endure, c.asking.began = d, began
+}
+
+// outage returns how much longer to wait for an answer, and whether that is bounded.
+func (a *asking) outage() (left time.Duration, bounded bool) {
+	if a.endure == 0 || a.unanswered.IsZero() {
+		return 0, false
+	}
+	since := a.unanswered
+	if since.Before(a.began) {
+		since = a.began
+	}
+	return time.Until(since.Add(a.endure)), true
+}
+
+// why is what a caller has waited for whose context ends now.
+func (a *asking) why() error {
+	held, told := a.err.(*Held)
+	switch {
+	case a.troubled():
+		return a.err
+	case a.err == nil || !a.unanswered.IsZero() && time.Since(a.unanswered) >= SilentAfter:
+		return session.ErrSilent
+	case told:
+		return held.Now()
+	}
+	return a.err
+}
+
+// troubled reports whether the store says why it is of no help.
+func (a *asking) troubled() bool { return a.err != nil && !errors.Is(a.err, ErrLocked) }
 
 // Hurry has the next Wait ask at once.
 func (c *Claim) Hurry() { c.asking.due = time.Now() }
@@ -175,20 +172,20 @@ func (p *post) wait(d time.Duration) {
 
 // Wait asks, and asks again every TTL/3, which is the heartbeat of a waiter. It returns
 // when the lock is granted or there is a reason to give up. After that another goroutine
-// may go on with the claim.
-func (c *Claim) Wait(ctx context.Context) (keepalive.Trust, driver.Grant, error) {
+// may go on with the claim. An error that comes from interrupt is such a reason.
+func (c *Claim) Wait(ctx context.Context, interrupt <-chan error) (keepalive.Trust, driver.Grant, error) {
 	a := c.asking
 	defer a.own.Leave(c.s)
 	var g driver.Grant
 	var err error
 	switch {
 	case a.last > 0:
-	case ctx.Done() == nil && c.s.Brisk():
+	case ctx.Done() == nil && a.endure == 0 && c.s.Brisk():
 		// Nobody can call this off, so this goroutine can wait for the answer itself.
 		// Another goroutine would double the time that a free lock takes.
 		r := c.number()
 		watch := c.s.Watch(c, a.said.Tell(c.s))
-		answer, late := c.send(ctx, r, a.from)
+		answer, late := c.send(ctx, r, a.verb())
 		watch.End()
 		if late {
 			c.releaseAgain(ctx)
@@ -197,9 +194,10 @@ func (c *Claim) Wait(ctx context.Context) (keepalive.Trust, driver.Grant, error)
 	default:
 		c.ask(ctx)
 	}
-	for ; err == nil; g, err = c.event(ctx) {
+	for ; err == nil; g, err = c.event(ctx, interrupt) {
 		if g.Status == driver.Granted && ctx.Err() == nil {
 			if trust, ok := c.trust(g.Ask); ok && trust.Left() > 0 {
+				c.owed(time.Time{})
 				return trust, g, nil
 			}
 			// The news came so late that the lease it tells of is over, and somebody
@@ -236,7 +234,7 @@ func (c *Claim) Hangs(v *session.Vigil) {
 
 // event waits for the next thing to happen and returns its result: a grant, a reason to
 // give up, or neither.
-func (c *Claim) event(ctx context.Context) (driver.Grant, error) {
+func (c *Claim) event(ctx context.Context, interrupt <-chan error) (driver.Grant, error) {
 	a, in := c.asking, c.open()
 	select {
 	case r := <-in.replies: // a timer costs more than looking first
@@ -246,6 +244,16 @@ func (c *Claim) event(ctx context.Context) (driver.Grant, error) {
 	next := time.Until(a.due)
 	if a.wait {
 		next = min(next, a.said.Tell(c.s))
+	}
+	if left, bounded := a.outage(); bounded {
+		if left <= 0 {
+			over := &session.Outage{For: a.endure}
+			if a.troubled() {
+				over.Err = a.err
+			}
+			return driver.Grant{}, over
+		}
+		next = min(next, left)
 	}
 	in.wait(next)
 	defer in.timer.Stop()
@@ -270,205 +278,24 @@ func (c *Claim) event(ctx context.Context) (driver.Grant, error) {
 		}
 		return driver.Grant{}, nil
 	case <-ctx.Done():
-		why := a.err
-		if held, told := why.(*Held); told {
-			why = held.Now()
-		}
-		return driver.Grant{}, session.WithTrouble(context.Cause(ctx), why)
+		return driver.Grant{}, session.WithTrouble(context.Cause(ctx), a.why())
+	case why := <-interrupt:
+		return driver.Grant{}, Interrupt(why)
 	case <-c.s.Closing():
 		return driver.Grant{}, session.ErrClosed
 	}
 }
 
-// ask sends the next ask, unless too many are under way.
-func (c *Claim) ask(ctx context.Context) {
-	a := c.asking
-	if a.underWay == maxAsking {
-		a.due = c.heartbeat(time.Now())
-		return
-	}
-	r, from, replies := c.number(), a.from, c.open().replies
-	c.s.Grow()
-	go func() {
-		defer c.s.Done()
-		answer, late := c.send(ctx, r, from)
-		replies <- answer
-		if late {
-			c.releaseAgain(ctx)
-		}
-	}()
-}
+// interrupted is the end of a wait that somebody has interrupted.
+type interrupted struct{ error }
 
-// heartbeat returns when to ask again after an ask at that time: after TTL/3, or up to TTL/30
-// earlier. The waiters of a client with that TTL keep time together, so that the driver can
-// put many of them into one call.
-func (c *Claim) heartbeat(asked time.Time) time.Time {
-	return c.s.Beat(asked.Add(c.TTL/3), c.TTL/30)
-}
+func (i interrupted) Unwrap() error { return i.error }
 
-// number makes the next ask and notes when it is sent.
-func (c *Claim) number() *driver.Request {
-	a, now := c.asking, time.Now()
-	a.underWay++
-	a.last++
-	a.sent = append(a.sent, now)
-	// A grant that rests on an ask older than the TTL is worth nothing.
-	for now.Sub(a.sent[0]) > c.TTL {
-		a.sent = a.sent[1:]
-		a.first++
-	}
-	a.due = c.heartbeat(now)
-	a.said.Asked()
-	c.uncertain.Add(1)
-	r := &a.firstAsk
-	if a.last > 1 { // nobody knows how long the driver looks at the first one
-		r = new(driver.Request)
-	}
-	*r = driver.Request{
-		Kind: c.ID.Kind, Name: c.ID.Name, Token: c.Token, Ask: a.last, TTL: c.TTL, Owner: c.Owner,
-		Shared: c.Shared, Wait: a.wait, MaxWaiters: a.room, Notice: a.notice, Weight: c.Weight, Limit: a.limit, Fences: a.fences,
-		Holder: a.holder, Wake: c.wake,
-	}
-	return r
-}
+// Interrupt returns the error of a wait that somebody has interrupted, and why.
+func Interrupt(why error) error { return interrupted{why} }
 
-// send carries an ask to the store, and returns the reply. If late, the caller must call
-// releaseAgain at a suitable moment.
-func (c *Claim) send(ctx context.Context, r *driver.Request, from *driver.Lease) (_ reply, late bool) {
-	var g driver.Grant
-	var err error
-	if from == nil {
-		g, err = c.s.Driver.Acquire(ctx, r)
-	} else {
-		d, _ := driver.As[driver.Attacher](c.s.Driver)
-		g, err = d.Attach(ctx, *from, r)
-	}
-	if err == nil && !nothing(g) {
-		c.left.Store(true)
-	}
-	if err == nil || errors.Is(err, driver.ErrNotExecuted) || errors.Is(err, driver.ErrNotHeld) {
-		c.uncertain.Add(-1) // not before that, see absent
-	}
-	if end := ctx.Err(); end != nil && errors.Is(err, end) {
-		// A waiter that goes on with the claim has a context of its own.
-		err = fmt.Errorf("%w: %w", driver.ErrTransient, err)
-	}
-	return reply{r.Ask, g, err}, err == nil && !nothing(g) && c.ceased.Load()
-}
-
-// nothing reports whether an answer says that nothing was left behind.
-func nothing(g driver.Grant) bool { return g.Status == driver.Busy || g.Status == driver.Full }
-
-// trust returns the trust that follows from a grant resting on that ask.
-func (c *Claim) trust(ask uint64) (keepalive.Trust, bool) {
-	a := c.asking
-	if ask < a.first || ask > a.last {
-		return keepalive.Trust{}, false
-	}
-	return keepalive.NewTrust(a.sent[ask-a.first], c.TTL), true
-}
-
-// answer looks at the reply to an ask. It returns a grant if there is one, or an error if
-// it is no use to go on. Otherwise it sets the time of the next ask.
-func (c *Claim) answer(r reply) (driver.Grant, error) {
-	a := c.asking
-	a.underWay--
-	if r.err != nil {
-		return driver.Grant{}, c.failed(r.err)
-	}
-	c.s.Answered()
-	a.pause = 0
-	a.said.Answered(c.s)
-	if a.err != nil {
-		c.listener.Trouble(nil)
-	}
-	a.heard = true
-	c.behind(r.grant.HolderTag)
-	switch r.grant.Status {
-	case driver.Granted:
-		if a.from != nil {
-			c.Shared, c.Weight, c.Owner = r.grant.Shared, r.grant.Weight, r.grant.Owner
-		}
-		return r.grant, nil
-	case driver.Busy:
-		c.busy(r.grant)
-		if !a.wait {
-			return driver.Grant{}, a.err
-		}
-		// The driver has no queue. Jitter keeps the waiters from coming in step.
-		least := 50 * time.Millisecond
-		if p, able := driver.As[driver.Poller](c.s.Driver); able {
-			least = min(least, p.Poll())
-		}
-		a.askIn(min(max(r.grant.RetryAfter, least), c.TTL/3))
-	case driver.Full:
-		c.busy(r.grant)
-		return driver.Grant{}, fmt.Errorf("%w: %w", ErrQueueFull, a.err)
-	case driver.Queued:
-		a.room = 0 // should it have to come back, it was there before
-		c.busy(r.grant)
-		if r.grant.RetryAfter > 0 && r.grant.RetryAfter < c.TTL/3 {
-			a.due = time.Now().Add(r.grant.RetryAfter)
-		}
-	}
-	return driver.Grant{}, nil
-}
-
-// busy notes that somebody has the lock or is before us.
-func (c *Claim) busy(g driver.Grant) {
-	c.asking.err = ErrLocked
-	switch {
-	case g.Behind:
-		c.asking.err = behind{}
-		c.listener.HeldBy(nil)
-	case g.Holder != "":
-		held := &Held{g.Holder, g.HeldFor, time.Now()}
-		c.asking.err = held
-		c.listener.HeldBy(held)
-	}
-	if !c.asking.stats.Contended {
-		c.asking.stats.Contended = true
-		if c.asking.wait {
-			c.listener.Busy()
-		}
-	}
-}
-
-// behind notes the tag of a holder that is in the way. Of a long wait the first ones are
-// remembered, and the last.
-func (c *Claim) behind(tag string) {
-	if tags := c.asking.stats.Tags; tag != "" && (len(tags) == 0 || tags[len(tags)-1] != tag) {
-		c.asking.stats.Tags = append(tags[:min(len(tags), MaxTags)], tag)
-		c.listener.Behind(tag)
-	}
-}
-
-// failed decides whether an error ends the claim.
-func (c *Claim) failed(err error) error {
-	a := c.asking
-	if errors.Is(err, driver.ErrLimitConflict) || errors.Is(err, driver.ErrLimitExceeded) {
-		c.s.Answered() // it is an answer, if not what we had hoped for
-	}
-	// A user whom the store has let in before is let in again, once somebody has mended the password
-	// or the rights. To give up for that would end a fleet.
-	passes := errors.Is(err, driver.ErrTransient) || a.wait && c.s.Accepted() && errors.Is(err, driver.ErrDenied)
-	if !passes || !a.wait && a.last >= maxTries {
-		return err
-	}
-	c.trouble(err)
-	a.said.Failed(err)
-	a.pause = min(max(2*a.pause, 5*time.Millisecond), time.Second, c.TTL/6)
-	a.askIn(a.pause)
-	return nil
-}
-
-// trouble notes why the store is of no help.
-func (c *Claim) trouble(err error) {
-	c.asking.err = err
-	c.listener.Trouble(err)
-}
-
-// askIn sets the next ask to a random time around d from now.
-func (a *asking) askIn(d time.Duration) {
-	a.due = time.Now().Add(d/2 + rand.N(d))
+// Interrupted reports whether a wait has ended so.
+func Interrupted(err error) bool {
+	_, ok := err.(interrupted)
+	return ok
 }

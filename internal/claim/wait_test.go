@@ -40,13 +40,14 @@ func (c *claimant) note(f func()) {
 	f()
 }
 
-func (c *claimant) Lost(cause error)   { c.note(func() { c.lost = append(c.lost, cause) }) }
-func (c *claimant) Wanted()            { c.note(func() { c.wanted++ }) }
-func (c *claimant) Busy()              { c.note(func() { c.busy++ }) }
-func (c *claimant) Behind(string)      {}
-func (c *claimant) HeldBy(*claim.Held) {}
-func (c *claimant) Trouble(err error)  { c.note(func() { c.troubles = append(c.troubles, err) }) }
-func (c *claimant) Log() *slog.Logger  { return slog.New(slog.NewTextHandler(&c.log, nil)) }
+func (c *claimant) Lost(cause error)     { c.note(func() { c.lost = append(c.lost, cause) }) }
+func (c *claimant) Wanted()              { c.note(func() { c.wanted++ }) }
+func (c *claimant) Busy()                { c.note(func() { c.busy++ }) }
+func (c *claimant) Behind(string)        {}
+func (c *claimant) HeldBy(*claim.Held)   {}
+func (c *claimant) Trouble(err error)    { c.note(func() { c.troubles = append(c.troubles, err) }) }
+func (c *claimant) Unanswered(time.Time) {}
+func (c *claimant) Log() *slog.Logger    { return slog.New(slog.NewTextHandler(&c.log, nil)) }
 
 const ttl = lab.PlayTTL
 
@@ -92,7 +93,7 @@ type waiting struct {
 func (c *claimant) wait(ctx context.Context) *waiting {
 	w := new(waiting)
 	go func() {
-		w.trust, w.grant, w.err = c.Wait(ctx)
+		w.trust, w.grant, w.err = c.Wait(ctx, nil)
 		w.done = true
 		c.s.Done()
 	}()
@@ -370,7 +371,7 @@ func TestGrantToAContextThatHasEndedIsNotUsed(t *testing.T) {
 		require.True(t, w.returned())
 		ask.Granted(1)
 		synctest.Wait()
-		_, _, err := c.Wait(ctx) // finds the answer first
+		_, _, err := c.Wait(ctx, nil) // finds the answer first
 		require.ErrorIs(t, err, context.Canceled)
 		c.s.Grow()
 		c.Withdraw(context.Background())

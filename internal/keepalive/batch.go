@@ -149,19 +149,18 @@ func (k *Keeper) renew(batch []*Entry, name string, n *node) {
 			k.renewed(e, sent)
 		case errors.Is(err, driver.ErrNotHeld):
 			k.remove(e)
-			e.err = err
+			e.fail().err = err
 			lost = append(lost, e)
 		default:
-			e.err = err
-			ttl := e.Trust().ttl
-			e.pause = min(max(2*e.pause, ttl/100), ttl/6)
-			e.next = time.Now().Add(e.pause/2 + time.Duration(jitter*float64(e.pause)))
+			f, ttl := e.fail(), e.Trust().ttl
+			f.err, f.pause = err, min(max(2*f.pause, ttl/100), ttl/6)
+			e.next = time.Since(start) + f.pause/2 + time.Duration(jitter*float64(f.pause))
 			k.plan(e)
 		}
 	}
 	k.schedule(time.Now()) // not for those that were to be asked for again without an answer
 	k.mu.Unlock()
 	for _, e := range lost {
-		e.Owner.Lost(e.err)
+		e.lost()
 	}
 }

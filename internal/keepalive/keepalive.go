@@ -78,10 +78,32 @@ type Entry struct {
 	// The rest is guarded by Keeper.mu.
 	queued bool          // in the queue of its node
 	place  int32         // in the heap, counted from 1; 0 when not in care
-	next   time.Time     // when to renew, or to try again
-	pause  time.Duration // before that, if renewals fail
-	err    error         // of the last renewal
+	next   time.Duration // when to renew, or to try again, after start
+	failed *failure      // nil if the last renewal has not: thousands of leases may be held
 	node   string        // that had the lock when it was last asked for
+}
+
+// failure is what came of renewals that have failed, or of a look at the clocks.
+type failure struct {
+	err   error         // of the last one
+	pause time.Duration // before the next
+}
+
+// fail returns what is known of failures, for more to be noted.
+func (e *Entry) fail() *failure {
+	if e.failed == nil {
+		e.failed = &failure{}
+	}
+	return e.failed
+}
+
+// lost tells the owner.
+func (e *Entry) lost() {
+	var cause error
+	if e.failed != nil {
+		cause = e.failed.err
+	}
+	e.Owner.Lost(cause)
 }
 
 // Owner is the holder of a lease.
@@ -97,10 +119,11 @@ type Owner interface {
 
 // due is when the entry needs attention.
 func (e *Entry) due() time.Time {
-	if end := e.trust.Load().Deadline(); e.Fixed || end.Before(e.next) {
+	next := start.Add(e.next)
+	if end := e.trust.Load().Deadline(); e.Fixed || end.Before(next) {
 		return end
 	}
-	return e.next
+	return next
 }
 
 // Locate asks which node has the lock. It comes before Add, for it may take time.
@@ -123,11 +146,9 @@ func (k *Keeper) Add(e *Entry, lease driver.Lease, trust Trust) {
 	e.trust.Store(&e.first)
 	// A pushed grant may rest on an ask from a while ago. The renewal is due a third
 	// of a TTL after that ask: at once if so much has been used up.
-	e.next = e.first.sent.Add(e.first.ttl/renewals - k.early(e.first.ttl))
+	e.next = e.first.sent.Sub(start) + e.first.ttl/renewals - k.early(e.first.ttl)
 	if lease.HolderTag != "" {
-		if soon := time.Now().Add(announce); soon.Before(e.next) {
-			e.next = soon
-		}
+		e.next = min(e.next, time.Since(start)+announce)
 	}
 	heap.Push(&k.heap, e)
 	k.plan(e)
@@ -147,7 +168,7 @@ func (k *Keeper) early(ttl time.Duration) time.Duration {
 func (k *Keeper) Announce(e *Entry) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if soon := time.Now().Add(announce); e.place > 0 && soon.Before(e.next) {
+	if soon := time.Since(start) + announce; e.place > 0 && soon < e.next {
 		e.next = soon
 		k.plan(e)
 	}
@@ -217,7 +238,7 @@ func (k *Keeper) look() {
 	k.mu.Unlock()
 
 	for _, e := range lost {
-		e.Owner.Lost(e.err)
+		e.lost()
 	}
 }
 
@@ -243,9 +264,9 @@ func (k *Keeper) catchUp(now time.Time) {
 	for _, e := range k.heap {
 		trust := e.Trust()
 		if cause := trust.Cause(); cause != nil {
-			e.err = cause
+			e.fail().err = cause
 		}
-		e.next = e.next.Add(-trust.skipped(now)) // or the lease may end before
+		e.next -= trust.skipped(now) // or the lease may end before
 		trust = trust.caughtUp(now)
 		e.trust.Store(&trust)
 	}
@@ -268,7 +289,7 @@ func (k *Keeper) act(now time.Time) (lost []*Entry) {
 		sends = true
 		k.queue(e)
 		// If there is no answer by then, the batch may hang; ask beside it.
-		e.next = now.Add(e.Trust().ttl / repeats)
+		e.next = now.Sub(start) + e.Trust().ttl/repeats
 		heap.Fix(&k.heap, 0)
 	}
 	return lost
@@ -278,7 +299,8 @@ func (k *Keeper) act(now time.Time) (lost []*Entry) {
 // soon. Otherwise leases that were spread out would be renewed one by one. An entry that
 // waits for a retry does not join. The caller holds mu.
 func (k *Keeper) joins(e *Entry, now time.Time) bool {
-	return !e.Fixed && e.pause == 0 && !e.next.After(now.Add(e.Trust().ttl/slack)) && !k.full(e.node)
+	retries := e.failed != nil && e.failed.pause > 0
+	return !e.Fixed && !retries && e.next <= now.Sub(start)+e.Trust().ttl/slack && !k.full(e.node)
 }
 
 // renewed notes a renewal. The caller holds mu.
@@ -288,14 +310,14 @@ func (k *Keeper) renewed(e *Entry, sent time.Time) {
 	}
 	now, before := time.Now(), e.Trust()
 	if trust := NewTrust(sent, before.ttl).caughtUp(now); trust.Deadline().After(before.caughtUp(now).Deadline()) {
-		e.next = trust.sent.Add(trust.ttl / renewals)
+		e.next = trust.sent.Sub(start) + trust.ttl/renewals
 		if trust.sent.Sub(before.sent) > trust.ttl/renewals+trust.ttl/slack {
 			// It was held up, and others with it: by an outage, or a pause of the process.
-			e.next = e.next.Add(-k.early(trust.ttl))
+			e.next -= k.early(trust.ttl)
 		}
 		e.trust.Store(&trust)
 	}
-	e.pause, e.err = 0, nil
+	e.failed = nil
 	k.plan(e)
 }
 

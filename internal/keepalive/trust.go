@@ -36,10 +36,14 @@ func NewTrust(sent time.Time, ttl time.Duration) Trust {
 func (t Trust) Left() time.Duration { return t.LeftAt(time.Now()) }
 
 // LeftAt is Left at a moment, a result of [time.Now] just now.
-func (t Trust) LeftAt(now time.Time) time.Duration { return t.Deadline().Sub(now) - t.skipped(now) }
+func (t Trust) LeftAt(now time.Time) time.Duration {
+	return t.lasts() - now.Sub(t.sent) - t.skipped(now)
+}
 
 // Deadline returns when trust ends, unless the wall clock ends it earlier.
-func (t Trust) Deadline() time.Time { return t.sent.Add(t.ttl - (t.ttl/100 + 2*time.Millisecond)) }
+func (t Trust) Deadline() time.Time { return t.sent.Add(t.lasts()) }
+
+func (t Trust) lasts() time.Duration { return t.ttl - (t.ttl/100 + 2*time.Millisecond) }
 
 // Cause returns [ErrClock] if trust has ended by the wall clock alone, else nil.
 func (t Trust) Cause() error {
@@ -62,14 +66,17 @@ func (t Trust) caughtUp(now time.Time) Trust {
 // ahead is by how much the wall clock was ahead of the monotonic one at a moment. Only
 // differences mean something.
 func ahead(at time.Time) time.Duration {
-	d := at.Round(0).Sub(start.Round(0)) - at.Sub(start) // Round(0) strips the monotonic reading
+	d := time.Duration(at.UnixNano()-startWall) - at.Sub(start) // the first knows the wall clock alone
 	if s := step.Load(); s != nil && at.After(s.after) {
 		d += s.by
 	}
 	return d
 }
 
-var start = time.Now()
+var (
+	start     = time.Now()
+	startWall = start.UnixNano()
+)
 
 // step is when tests have set the wall clock forward, and by how much.
 var step atomic.Pointer[struct {

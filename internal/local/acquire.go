@@ -23,7 +23,9 @@ type Want struct {
 	MaxWaiters    int64 // 0: as many as there are
 	Options       *Options
 	Patience      time.Duration      // bounds the waiting; 0: as long as the context allows
+	Endure        time.Duration      // gives up if the store owes an answer for so long; 0: never
 	From          *driver.Lease      // the lease to take over; nil to acquire
+	Steal         bool               // from whoever has it
 	Sync          bool               // by Lock or its like, which returns no lease
 	Within        bool               // by Do: nobody sees the lease, and its context may end with that of the caller
 	Said          *session.Complaint // of a caller that retries; nil for a new one
@@ -31,9 +33,13 @@ type Want struct {
 	// For hooks; nil if there are none.
 	Holding Holding
 	Report  *Report
+	// Interrupt gives the waiting up with the error that it brings.
+	Interrupt <-chan error
 
+	began       time.Time // of one with a bound on outages
 	group       *readGroup
-	unconfirmed error // why an earlier grant was given back
+	unconfirmed error        // why an earlier grant was given back
+	place       driver.Place // of a token that lost the lock unheard
 }
 
 // Holding is called when the lock was granted, with the context that the lease's is made
@@ -66,6 +72,9 @@ func (r *Report) add(g *Grant) {
 	r.Notify += of.Notify
 	r.Poll += of.Poll
 	r.Reconnect += of.Reconnect
+	if of.Holder != "" {
+		r.Holder, r.HolderFence = of.Holder, of.HolderFence
+	}
 	for _, tag := range of.Tags {
 		r.block(tag)
 	}
@@ -74,9 +83,9 @@ func (r *Report) add(g *Grant) {
 // passable reports whether the grant for a request may pass to others in this process. A
 // grant that is not renewed ends when it ends. An owner has no need to wait for itself.
 // Holders of permits and readers share the lock with others, and have a grant each. A
-// caller that attaches wants one certain lease. With MinHold nobody may have the lock next.
+// caller that attaches wants one certain lease, and a thief does not wait for others. With MinHold nobody may have the lock next.
 func (l *Lock) passable(w *Want) bool {
-	return l.id.Kind != driver.Semaphore && !w.Shared && !w.Options.Strict && !w.Options.Fixed && l.id.Owner == "" && w.From == nil &&
+	return l.id.Kind != driver.Semaphore && !w.Shared && !w.Options.Strict && !w.Options.Fixed && l.id.Owner == "" && w.From == nil && !w.Steal &&
 		w.Options.MinHold == 0
 }
 
@@ -95,8 +104,8 @@ func (l *Lock) Acquire(ctx context.Context, w *Want) (*Hold, error) {
 	if h, err := l.nested(ctx, w); h != nil || err != nil {
 		return h, err
 	}
-	if _, able := driver.As[driver.Confirmer](s.Driver); w.Options.Replicas > 0 && !able {
-		return nil, fmt.Errorf("the store does not know of replicas: %w", errors.ErrUnsupported)
+	if _, able := driver.As[driver.Confirmer](s.Driver); w.Options.confirmed() && !able {
+		return nil, fmt.Errorf("the store does not know of replicas and disks: %w", errors.ErrUnsupported)
 	}
 	if _, able := driver.As[driver.Attacher](s.Driver); w.Options.MinHold > 0 && !able {
 		return nil, fmt.Errorf("the store cannot keep a lock that was released: %w", errors.ErrUnsupported)
@@ -109,6 +118,9 @@ func (l *Lock) Acquire(ctx context.Context, w *Want) (*Hold, error) {
 	}
 	if wait.Err() != nil {
 		return nil, context.Cause(wait)
+	}
+	if w.Endure > 0 {
+		w.began = time.Now()
 	}
 	wait = leasectx.Exempt(wait)
 	passable := l.passable(w)
@@ -125,26 +137,31 @@ func (l *Lock) Acquire(ctx context.Context, w *Want) (*Hold, error) {
 		} else {
 			l.evict(wait, w)
 		}
-		// At the store, until it has granted the lock and the replicas that are asked for
-		// have it.
+		// At the store, until it has granted the lock, and the grant is where it has to be.
 		for h == nil && err == nil {
 			if g == nil {
 				g = l.newGrant(w, passable)
 			} else {
 				g.Explain(nil, w.Said)
 			}
-			trust, granted, failure := g.Wait(wait)
-			if failure == nil && w.Options.Replicas > 0 {
-				trust, failure = g.Confirm(wait, w.Options.Replicas, w.Options.ReplicaTimeout)
+			g.Endure(w.Endure, w.began)
+			trust, granted, failure := g.Wait(wait, w.Interrupt)
+			for _, c := range [...]driver.Confirmation{w.Options.Replicas, w.Options.Fsync} {
+				if failure == nil && c.Timeout > 0 {
+					trust, failure = g.Confirm(wait, c)
+				}
 			}
 			w.Report.add(g)
 			switch {
 			case failure == nil:
+				if w.Steal {
+					l.robbed(g, granted.Fence)
+				}
 				h, err = l.firstHold(ctx, w, g, trust, granted)
 			case l.startsOver(wait, w, failure):
 				g.Withdraw(ctx)
 				g, w.MaxWaiters = nil, 0 // it has been let in
-			case passable && wait.Err() != nil && w.Wait && s.Open():
+			case passable && w.Wait && s.Open() && (wait.Err() != nil || isOutage(failure) || claim.Interrupted(failure)):
 				err = failure
 				l.abandon(ctx, g) // it has a good place in the store's queue
 			default:
@@ -175,11 +192,19 @@ func (l *Lock) Acquire(ctx context.Context, w *Want) (*Hold, error) {
 	}
 }
 
-// startsOver reports whether to start over, with a new token at the end of the store's
-// queue. Either the lock was taken away by force before we heard of the grant, or the grant
-// was given back for lack of replicas.
+// isOutage reports whether the store has owed an answer for longer than the caller endures.
+func isOutage(err error) bool {
+	_, is := errors.AsType[*session.Outage](err)
+	return is
+}
+
+// startsOver reports whether to start over, with a new token. Either the lock was taken away
+// before we heard of the grant: then the new token has the old place if the store knows how. Or
+// the grant was given back because it was not confirmed.
 func (l *Lock) startsOver(wait context.Context, w *Want, failure error) bool {
-	unconfirmed := errors.Is(failure, driver.ErrNotReplicated)
+	unheard, _ := errors.AsType[driver.Unheard](failure)
+	w.place = unheard.Place
+	unconfirmed := errors.Is(failure, driver.ErrNotConfirmed)
 	if unconfirmed {
 		w.unconfirmed = failure
 		if w.Said == nil {
@@ -188,7 +213,7 @@ func (l *Lock) startsOver(wait context.Context, w *Want, failure error) bool {
 		w.Said.Persist(failure)
 		w.Said.Tell(l.r.Session)
 	}
-	return (unconfirmed || errors.Is(failure, driver.ErrNotHeld)) && w.Wait && w.From == nil && wait.Err() == nil
+	return (unconfirmed || errors.Is(failure, driver.ErrNotHeld)) && w.Wait && w.From == nil && !w.Steal && wait.Err() == nil
 }
 
 // firstHold makes a hold of what the store has granted.
@@ -245,22 +270,8 @@ func (l *Lock) waitTurn(ctx, wait context.Context, w *Want) (*Hold, *Grant, erro
 			return nil, nil, err
 		}
 		if waits {
-			told := true
-			select {
-			case n = <-me.news:
-			case <-wait.Done():
-				n, told = l.dequeue(me)
-			case <-l.r.Session.Closing():
-				n, told = l.dequeue(me)
-			}
-			if late := wait.Err() != nil; late || !l.r.Session.Open() {
-				if told {
-					l.reject(ctx, n)
-				}
-				if !late {
-					return nil, nil, session.ErrClosed
-				}
-				return nil, nil, l.withTrouble(context.Cause(wait))
+			if n, err = l.await(ctx, wait, w, me); err != nil {
+				return nil, nil, err
 			}
 		}
 		if !n.yours {
@@ -271,6 +282,60 @@ func (l *Lock) waitTurn(ctx, wait context.Context, w *Want) (*Hold, *Grant, erro
 		}
 		// It was lost on the way from hand to hand.
 	}
+}
+
+// await waits in the queue for news, or for a reason to give up.
+func (l *Lock) await(ctx, wait context.Context, w *Want, me *waiter) (n news, err error) {
+	began, told := now(), false
+	outage := make(<-chan time.Time)
+	if w.Endure > 0 {
+		outage = time.After(w.Endure)
+	}
+	for !told && err == nil {
+		select {
+		case n = <-me.news:
+			told = true
+		case <-outage:
+			if left := l.endures(w, began); left > 0 {
+				outage = time.After(left)
+				continue
+			}
+			err = &session.Outage{For: w.Endure, Err: l.obstacle(began)}
+		case <-wait.Done():
+			err = session.WithTrouble(context.Cause(wait), l.obstacle(began))
+		case why := <-w.Interrupt:
+			err = claim.Interrupt(why)
+		case <-l.r.Session.Closing():
+			err = session.ErrClosed
+		}
+	}
+	switch {
+	case err != nil:
+		n, told = l.dequeue(me)
+	case wait.Err() != nil:
+		err = session.WithTrouble(context.Cause(wait), l.obstacle(began))
+	case !l.r.Session.Open():
+		err = session.ErrClosed
+	}
+	if err != nil {
+		l.mu.Lock()
+		l.blame(w.Report) // Nobody may have known when the wait began.
+		l.mu.Unlock()
+	}
+	if err != nil && told {
+		l.reject(ctx, n)
+	}
+	return n, err
+}
+
+// endures returns for how much longer a waiter in the queue waits for the store to answer
+// the one that is there.
+func (l *Lock) endures(w *Want, began moment) time.Duration {
+	since := moment(l.unanswered.Load())
+	if since == 0 {
+		return w.Endure
+	}
+	return w.Endure - time.Duration(now()-max(since, began))
 }
 
 // enqueue brings in a goroutine that wants the lock exclusively. Either there is news at
@@ -304,16 +369,15 @@ func (l *Lock) enqueue(wait context.Context, w *Want, me *waiter) (n news, waits
 	}
 	if w.Report != nil {
 		w.Report.Contended = true
-		if l.grant != nil {
-			w.Report.block(l.grant.oldest().tag())
-		} else if l.ahead != nil {
-			w.Report.block(l.ahead.tag)
-		}
+		l.blame(w.Report)
 	}
 	if !w.Wait {
 		return news{}, false, l.busy()
 	}
 	l.waiting.push(me)
+	if l.grant != nil {
+		l.grant.want()
+	}
 	l.advance()
 	return news{}, true, nil
 }
@@ -325,6 +389,9 @@ func (l *Lock) succeed(ctx context.Context, w *Want, g *Grant) *Hold {
 	before := g.oldest()
 	if w.Report != nil {
 		w.Report.block(before.tag())
+	}
+	if w.Report != nil && w.Report.Contended { // A grant that lingered was in nobody's way.
+		w.Report.Holder, w.Report.HolderFence = l.holder(g.opts), before.fence
 	}
 	if g.state != held {
 		l.mu.Unlock()
@@ -347,21 +414,39 @@ func (l *Lock) succeed(ctx context.Context, w *Want, g *Grant) *Hold {
 		return nil
 	}
 	g.holds = append(g.room[:0], h)
-	if h.tag() != "" {
+	if h.tag() != "" || g.notes != nil {
 		l.r.Keeper.Announce(&g.entry)
 	}
 	return h
 }
 
-// withTrouble adds to the end of a context what the caller has waited for.
-func (l *Lock) withTrouble(cause error) error {
-	l.mu.Lock()
-	trouble := l.busy()
-	if l.ahead != nil && l.ahead.trouble != nil {
-		trouble = l.ahead.trouble
+// blame notes in a report, if there is one, who is in the way as far as is known. The caller holds mu.
+func (l *Lock) blame(r *Report) {
+	switch {
+	case r == nil:
+	case l.grant != nil:
+		r.block(l.grant.oldest().tag())
+		r.Holder, r.HolderFence = l.holder(l.grant.opts), l.grant.oldest().fence
+	case l.ahead != nil:
+		r.block(l.ahead.tag)
+		if l.ahead.held != nil {
+			r.Holder, r.HolderFence = l.ahead.held.Holder, l.ahead.held.Fence
+		}
 	}
-	l.mu.Unlock()
-	return session.WithTrouble(cause, trouble)
+}
+
+// obstacle is what a caller has waited for that has waited since then.
+func (l *Lock) obstacle(began moment) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	since := moment(l.unanswered.Load())
+	switch {
+	case l.ahead != nil && l.ahead.trouble != nil:
+		return l.ahead.trouble
+	case l.grant == nil && since != 0 && now()-since >= min(moment(claim.SilentAfter), (now()-began)/2):
+		return session.ErrSilent
+	}
+	return l.busy()
 }
 
 // busy is ErrLocked, with what is known of the holder. The caller holds mu.

@@ -470,3 +470,5 @@ func (s single) Release(ctx context.Context, l driver.Lease) error { return s.d.
 func (s single) Close() error { return s.d.Close() }
 
 func (s single) Notices() bool { return true }
+
+func (s single) Notice(ctx context.Context, l driver.Lease) (bool, error) { return s.d.Notice(ctx, l) }

@@ -18,11 +18,17 @@ import (
 
 // However many wait for a lock in this process, each of them leaves the queue at once. The
 // bound is generous; in a queue that is searched for each, it is a hundred times as long at worst.
-// The race detector bears some 8,000 goroutines.
+// The race detector bears some 8,000 goroutines. Other work of the machine can hold up one of the
+// measurements, but not each of five.
 func TestCrowdThatLeavesTogetherTakesTheTimeOfEach(t *testing.T) {
-	small, large := crowdLeaves(t, 500), crowdLeaves(t, 5_000)
-	t.Logf("500 leave in %v, 5,000 in %v", small, large)
-	require.Less(t, large, 40*max(small, 10*time.Millisecond))
+	for range 5 {
+		small, large := crowdLeaves(t, 500), crowdLeaves(t, 5_000)
+		t.Logf("500 leave in %v, 5,000 in %v", small, large)
+		if large < 40*max(small, 10*time.Millisecond) {
+			return
+		}
+	}
+	require.Fail(t, "each time the crowd took longer")
 }
 
 // crowdLeaves returns how long it takes until so many goroutines that wait for a lock have

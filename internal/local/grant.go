@@ -39,7 +39,7 @@ const (
 var (
 	ErrExpired   = errors.New("not renewed in time")
 	errTakenAway = errors.New("taken away by ForceUnlock")
-	errForgotten = errors.New("the store does not know it any more, as after ForceUnlock, FLUSHALL, an eviction or a failover")
+	errForgotten = errors.New("the store does not know it any more, as after ForceUnlock, Steal, FLUSHALL, an eviction or a failover")
 )
 
 // byClock is an ErrExpired for which a clock is to blame.
@@ -64,6 +64,7 @@ type Grant struct {
 	grouped  bool   // readers that go in together
 	cause    *error // of its loss; points to nil for none in particular
 	turn     turn
+	notes    *notes   // nil before the first
 	holds    []*Hold  // those that count on it, or else the one that did last
 	room     [1]*Hold // for most
 	first    Hold     // the only one, mostly
@@ -74,7 +75,8 @@ func (l *Lock) newGrant(w *Want, passable bool) *Grant {
 	g := &Grant{lock: l, opts: w.Options, passable: passable, grouped: w.group != nil}
 	want := claim.Want{
 		ID: &l.id, Shared: w.Shared, Wait: w.Wait, Weight: w.Weight, Limit: w.Limit, MaxWaiters: w.MaxWaiters,
-		TTL: w.Options.TTL, Holder: l.holder(w.Options), From: w.From,
+		TTL: w.Options.TTL, Holder: l.holder(w.Options), From: w.From, Steal: w.Steal,
+		Place: w.place,
 	}
 	if g.passable || g.grouped {
 		want.Fences = maxPasses
@@ -136,7 +138,10 @@ func (g *Grant) why() error {
 	if g.cause != nil {
 		cause = *g.cause
 	}
+	var stolen *claim.Stolen
 	switch {
+	case errors.As(cause, &stolen):
+		return stolen
 	case errors.Is(cause, claim.ErrTakenAway):
 		return errTakenAway
 	case errors.Is(cause, driver.ErrNotHeld):
@@ -250,11 +255,13 @@ func (g *Grant) oldest() *Hold {
 // Leased returns the grant as the store is told of it in a renewal.
 func (g *Grant) Leased() driver.Lease { return g.Claim.Lease(g.tag()) }
 
-func (g *Grant) tag() string {
-	if h := g.Oldest(); h != nil {
-		return h.tag()
+func (g *Grant) tag() (said string) {
+	g.lock.mu.Lock()
+	defer g.lock.mu.Unlock()
+	if h := g.oldest(); h != nil {
+		said = h.tag()
 	}
-	return ""
+	return g.withNotes(said)
 }
 
 // values returns a context with the values of the oldest hold's context, for commands. The
@@ -311,6 +318,7 @@ func (g *Grant) tellStore() <-chan error {
 // Wanted implements [claim.Listener].
 func (g *Grant) Wanted() {
 	g.lock.mu.Lock()
+	g.want()
 	g.turn.wanted = true
 	unused := g.state == idle
 	if !unused && g.lock.grant == g {
@@ -362,6 +370,18 @@ func (g *Grant) HeldBy(held *claim.Held) {
 
 // Log implements [claim.Listener].
 func (g *Grant) Log() *slog.Logger { return g.opts.Log() }
+
+// Unanswered implements [claim.Listener].
+func (g *Grant) Unanswered(since time.Time) {
+	if !g.passable {
+		return
+	}
+	if since.IsZero() {
+		g.lock.unanswered.Store(0)
+	} else {
+		g.lock.unanswered.Store(int64(since.Sub(start)))
+	}
+}
 
 // Trouble implements [claim.Listener].
 func (g *Grant) Trouble(err error) {

@@ -23,6 +23,8 @@ type Hold struct {
 	fence     int64
 	values    context.Context      // which its context has, and what is done for it
 	life      atomic.Pointer[life] // nil until there is need of its context; set under Lock.mu
+	wanted    chan struct{}        // closed when another waits; nil until there is need of it; under Lock.mu
+	sought    bool                 // wanted is closed
 	anonymous bool                 // nobody sees it: it can serve another when its holder is done
 	within    bool                 // its context also ends with the one that it was acquired with
 
@@ -230,27 +232,35 @@ func (h *Hold) Client() any { return h.grant.lock.r.Client }
 func (h *Hold) Grant() *Grant { return h.grant }
 
 // Release ends the hold, and gives the lock up if it was the last one. It waits for the store
-// until ctx ends, but at least 1 s.
+// until ctx ends, or for as long as it endures, but at least 1 s.
 func (h *Hold) Release(ctx context.Context) error {
 	r, due, err := h.leave(ctx)
 	if !due {
 		return err
 	}
-	if ctx.Done() == nil {
+	endures := h.grant.opts.Endure
+	if ctx.Done() == nil && endures == 0 {
 		return lossOf(r.Run(false))
+	}
+	var outage <-chan time.Time
+	if endures > 0 {
+		outage = time.After(endures)
 	}
 	began := time.Now()
 	done := r.Background()
 	select {
 	case err := <-done:
 		return lossOf(err)
+	case <-outage:
+		err = &session.Outage{For: endures}
 	case <-ctx.Done():
+		err = session.WithTrouble(EndOf(ctx), driver.ErrTransient)
 	}
 	select {
 	case err := <-done:
 		return lossOf(err)
 	case <-time.After(releaseWait - time.Since(began)):
-		return fmt.Errorf("%w: it goes on in the background", EndOf(ctx))
+		return fmt.Errorf("%w: it goes on in the background", err)
 	}
 }
 

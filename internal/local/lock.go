@@ -32,6 +32,7 @@ package local
 
 import (
 	"log/slog"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -48,18 +49,19 @@ type ID = claim.ID
 // Options say how a lock is to be held. A grant passes only between holds with equal
 // Options.
 type Options struct {
-	TTL            time.Duration
-	Linger         time.Duration // how long a grant is kept that nobody wants
-	Owner          string        // on whose behalf exclusive holds are; empty for nobody
-	Holder         string        // for people; empty for that of the session
-	Replicas       int           // that confirm a grant
-	ReplicaTimeout time.Duration
-	MaxHold        time.Duration // after which a hold is lost; 0: never
-	MinHold        time.Duration // for which the lock stays taken in any case
-	Fixed          bool          // not renewed
-	Nested         bool          // a context that holds the lock may acquire it again
-	Strict         bool          // nothing passes to another in this process
-	Logger         *slog.Logger
+	TTL      time.Duration
+	Linger   time.Duration       // how long a grant is kept that nobody wants
+	Owner    string              // on whose behalf exclusive holds are; empty for nobody
+	Holder   string              // for people; empty for that of the session
+	Endure   time.Duration       // gives up if the store owes an answer for so long; 0: never
+	Replicas driver.Confirmation // of a grant; zero for none
+	Fsync    driver.Confirmation // the same
+	MaxHold  time.Duration       // after which a hold is lost; 0: never
+	MinHold  time.Duration       // for which the lock stays taken in any case
+	Fixed    bool                // not renewed
+	Nested   bool                // a context that holds the lock may acquire it again
+	Strict   bool                // nothing passes to another in this process
+	Logger   *slog.Logger
 }
 
 // Log returns the log for what cannot be returned to a caller.
@@ -69,6 +71,9 @@ func (o *Options) Log() *slog.Logger {
 	}
 	return o.Logger
 }
+
+// confirmed reports whether a grant must be confirmed.
+func (o *Options) confirmed() bool { return o.Replicas.Timeout > 0 || o.Fsync.Timeout > 0 }
 
 func (o *Options) compatible(other *Options) bool { return o == other || *o == *other }
 
@@ -80,30 +85,40 @@ type Registry struct {
 	Wrap    func(op string, id ID, err error) error // what the user is told
 
 	extender driver.Extender // nil if the driver has no such ability
+	notifier driver.Notifier // the same
 
 	mu    sync.Mutex
-	locks map[key]*Lock
-	sweep int // size of locks at which those that nobody uses are thrown away
+	locks map[string]map[string]*Lock // by kind and name, see keyOf
+	kept  int                         // how many these are
+	sweep int                         // how many are enough to throw away those that nobody uses
 
 	waiters sync.Pool // not for all clients: in a test each may have a time of its own
 }
 
 // NewRegistry returns a Registry without any locks.
 func NewRegistry(s *session.Session, k *keepalive.Keeper, wrap func(string, ID, error) error) *Registry {
-	r := &Registry{Session: s, Keeper: k, Wrap: wrap, locks: map[key]*Lock{}, sweep: spare}
+	r := &Registry{Session: s, Keeper: k, Wrap: wrap, locks: map[string]map[string]*Lock{}, sweep: spare}
 	r.extender, _ = driver.As[driver.Extender](s.Driver)
+	if n, able := driver.As[driver.Notifier](s.Driver); able && n.Notices() {
+		r.notifier = n
+	}
 	r.waiters.New = func() any { return &waiter{news: make(chan news, 1)} }
 	return r
 }
 
-// key is an ID in two strings: thousands of locks may be held, and few have an owner.
-type key struct{ kind, name string }
-
-func keyOf(id ID) key {
+// keyOf returns an ID in two strings, the first of which is one of few: thousands of locks may
+// be held, and few have an owner.
+func keyOf(id ID) (kind, name string) {
 	if id.Owner == "" {
-		return key{string(id.Kind), id.Name}
+		return string(id.Kind), id.Name
 	}
-	return key{string(id.Kind) + "\x00" + id.Owner, id.Name} // no kind has a NUL
+	return "owned " + string(id.Kind), strconv.Itoa(len(id.Owner)) + ":" + id.Owner + id.Name
+}
+
+// known returns the lock among those that are kept, nil if it is not there. The caller holds mu.
+func (r *Registry) known(id ID) *Lock {
+	kind, name := keyOf(id)
+	return r.locks[kind][name]
 }
 
 // spare is how many locks may be kept that are not in use, since the next call may be for
@@ -125,6 +140,10 @@ type Lock struct {
 	ahead   *ahead     // what is in the way of the waiter at the store; nil if not known
 	readers *readGroup // which others may join; nil if there is none
 	sync    *syncHolds // nil before the first
+
+	// unanswered is since when the store owes an answer to the one that is there, in nanoseconds
+	// after the start; 0 if it does not.
+	unanswered atomic.Int64
 
 	deposited atomic.Int32 // how many sync holds there are; changed under mu
 }
@@ -170,11 +189,16 @@ func (r *Registry) Ref(id ID, k *Kept) *Lock {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	l := r.locks[keyOf(id)]
+	l := r.known(id)
 	if l == nil {
 		r.tidy()
 		l = &Lock{id: id, r: r}
-		r.locks[keyOf(id)] = l
+		kind, name := keyOf(id)
+		if r.locks[kind] == nil {
+			r.locks[kind] = map[string]*Lock{}
+		}
+		r.locks[kind][name] = l
+		r.kept++
 	}
 	l.use() // what is among locks is not gone
 	k.lock.Store(l)
@@ -192,7 +216,7 @@ func (r *Registry) find(id ID, k *Kept) *Lock {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.locks[keyOf(id)]
+	return r.known(id)
 }
 
 // inUse returns the lock if it is in use, and else nil. The lock must be given back with
@@ -200,7 +224,7 @@ func (r *Registry) find(id ID, k *Kept) *Lock {
 func (r *Registry) inUse(id ID) *Lock {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	l := r.locks[keyOf(id)]
+	l := r.known(id)
 	if l == nil || l.refs.Load() == 0 {
 		return nil
 	}
@@ -211,24 +235,29 @@ func (r *Registry) inUse(id ID) *Lock {
 // tidy throws away locks that are not in use, when there are twice as many as were in use
 // the last time. The caller holds mu.
 func (r *Registry) tidy() {
-	if len(r.locks) < r.sweep {
+	if r.kept < r.sweep {
 		return
 	}
-	for k, l := range r.locks {
-		if l.refs.CompareAndSwap(0, gone) {
-			delete(r.locks, k)
+	for _, of := range r.locks {
+		for name, l := range of {
+			if l.refs.CompareAndSwap(0, gone) {
+				delete(of, name)
+				r.kept--
+			}
 		}
 	}
-	r.sweep = 2*len(r.locks) + spare
+	r.sweep = 2*r.kept + spare
 }
 
 // InUse returns how many locks are in use.
 func (r *Registry) InUse() (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, l := range r.locks {
-		if l.refs.Load() > 0 {
-			n++
+	for _, of := range r.locks {
+		for _, l := range of {
+			if l.refs.Load() > 0 {
+				n++
+			}
 		}
 	}
 	return n

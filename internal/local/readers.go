@@ -25,10 +25,10 @@ type readGroup struct {
 	waiting []chan *readGroup // the others, first in, first out, that hear that they are in (nil), or to ask
 }
 
-// JoinReaders joins a group of readers. It reports whether the caller is in. If so, its
+// joinReaders joins a group of readers. It reports whether the caller is in. If so, its
 // reference to the lock is given back. If not, w is changed so that the caller asks the
-// store on behalf of a group, see Admit.
-func (l *Lock) JoinReaders(w *Want) (in bool) {
+// store on behalf of a group, see admit.
+func (l *Lock) joinReaders(w *Want) (in bool) {
 	g, wait := l.join(w)
 	if wait != nil {
 		// When the client is closed whichever is at the store gives up, and then the next.
@@ -38,7 +38,7 @@ func (l *Lock) JoinReaders(w *Want) (in bool) {
 	return g == nil
 }
 
-// join is the part of JoinReaders under mu. The caller is in if both results are nil. If
+// join is the part of joinReaders under mu. The caller is in if both results are nil. If
 // wait is not nil, the result will arrive there.
 func (l *Lock) join(w *Want) (g *readGroup, wait chan *readGroup) {
 	l.mu.Lock()
@@ -74,10 +74,10 @@ func (l *Lock) letIn(h *Hold, o *Options) bool {
 	return true
 }
 
-// Admit lets in the readers that wait in the group of w. The reader at the store has left
+// admit lets in the readers that wait in the group of w. The reader at the store has left
 // its hold h with the lock, or has failed: then h is nil. Readers that are too many go on
 // as a group that is as open as theirs was.
-func (l *Lock) Admit(w *Want, h *Hold) {
+func (l *Lock) admit(w *Want, h *Hold) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	g := w.group
@@ -98,9 +98,9 @@ func (l *Lock) Admit(w *Want, h *Hold) {
 	}
 }
 
-// Grouped reports whether readers go in together. Readers on a lease that is not renewed
+// grouped reports whether readers go in together. Readers on a lease that is not renewed
 // would have only the rest of it. Readers whose leases are nested, owned, confirmed or
 // bounded need a lease each.
-func (o *Options) Grouped() bool {
-	return !o.Strict && !o.Fixed && !o.Nested && o.Owner == "" && o.Replicas == 0 && o.MaxHold == 0 && o.MinHold == 0
+func (o *Options) grouped() bool {
+	return !o.Strict && !o.Fixed && !o.Nested && o.Owner == "" && !o.confirmed() && o.MaxHold == 0 && o.MinHold == 0
 }

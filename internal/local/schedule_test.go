@@ -98,23 +98,20 @@ func contend(t *testing.T, rng *rand.Rand, p *process, r *referee, options []*lo
 			ctx, cancel = context.WithTimeout(ctx, time.Duration(rng.IntN(40))*time.Millisecond)
 		}
 		hold, pause := time.Duration(rng.IntN(3))*time.Millisecond, time.Duration(rng.IntN(4))*time.Millisecond
-		lock := p.Ref(id, new(local.Kept))
-		grouped := shared && sync && w.Options.Grouped()
 		var held *local.Hold
 		var err error
-		in := grouped && lock.JoinReaders(&w)
-		if !in {
+		if !sync {
+			lock := p.Ref(id, new(local.Kept))
 			held, err = lock.Acquire(ctx, &w)
-			if err == nil && sync && !lock.Deposit(held) {
-				held, err = nil, session.ErrClosed
-			}
-			if grouped {
-				lock.Admit(&w, held)
-			}
+			lock.Unref()
+		} else if lock := p.Enter(id, new(local.Kept), &w, false); lock != nil {
+			var h *local.Hold
+			h, err = lock.Acquire(ctx, &w)
+			err = lock.Keep(&w, h, err)
 		}
 		if err == nil {
 			fence := int64(0)
-			if held != nil && !sync {
+			if held != nil {
 				fence = held.Fence()
 			}
 			r.enter(t, shared, fence)
@@ -130,9 +127,6 @@ func contend(t *testing.T, rng *rand.Rand, p *process, r *referee, options []*lo
 					assert.NoError(t, last.ReleaseBriefly(context.Background()))
 				}
 			}
-		}
-		if err != nil || !sync {
-			lock.Unref()
 		}
 		cancel()
 		time.Sleep(pause)

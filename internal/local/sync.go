@@ -65,9 +65,46 @@ func (l *Lock) waitFreed(w *Want, freed <-chan struct{}) error {
 	}
 }
 
-// Deposit leaves a hold with the lock, which is in use from then on. It reports false if
-// Close has released the hold.
-func (l *Lock) Deposit(h *Hold) bool {
+// Enter is the first step of a lock without a lease, Acquire the second and Keep the third. It returns
+// nil if the caller is in already: readers go in together, unless each is to be seen.
+func (r *Registry) Enter(id ID, k *Kept, w *Want, seen bool) *Lock {
+	l := r.Ref(id, k)
+	w.group = nil
+	if w.Shared && !seen && w.Options.grouped() && l.joinReaders(w) {
+		return nil
+	}
+	return l
+}
+
+// Keep leaves the hold that was acquired with the lock, where TakeBack finds it. If that cannot
+// be or there is none, since err says why, the lock is given back.
+func (l *Lock) Keep(w *Want, h *Hold, err error) error {
+	if err == nil && !l.leave(h) {
+		h, err = nil, session.ErrClosed // which has released it
+	}
+	if w.group != nil {
+		l.admit(w, h)
+	}
+	if err != nil {
+		l.Unref()
+	}
+	return err
+}
+
+// Deposit leaves a hold with its lock, where TakeBackSome finds it. It reports false if Close has
+// released the hold.
+func (r *Registry) Deposit(id ID, k *Kept, h *Hold) bool {
+	l := r.Ref(id, k)
+	if !l.leave(h) {
+		l.Unref()
+		return false
+	}
+	return true
+}
+
+// leave leaves a hold with the lock, which is in use from then on. It reports false if Close has
+// released the hold.
+func (l *Lock) leave(h *Hold) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.r.Session.Open() {
@@ -77,7 +114,7 @@ func (l *Lock) Deposit(h *Hold) bool {
 	return true
 }
 
-// deposit is Deposit, unless the client is closed. The caller holds mu.
+// deposit is leave, unless the client is closed. The caller holds mu.
 func (l *Lock) deposit(h *Hold) {
 	if l.sync == nil {
 		l.sync = &syncHolds{}

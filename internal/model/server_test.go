@@ -156,13 +156,16 @@ func (s *server) do(args []string) any {
 			must(s.text != "" && args[1] == s.text)
 			return s.ok()
 		}
-		must(len(args) == 4 && args[2] == "PX" && args[1] != "")
-		ms, err := strconv.ParseInt(args[3], 10, 64)
+		must(len(args) == 4 && args[2] == "PXAT" && args[1] != "")
+		at, err := strconv.ParseInt(args[3], 10, 64)
 		must(err == nil)
-		if ms <= 0 {
+		if at <= 0 {
 			return refused("ERR invalid expire time in 'set' command")
 		}
-		s.text, s.fields, s.ends = args[1], nil, now+ms
+		s.text, s.fields, s.ends = args[1], nil, at
+		if at <= now {
+			s.text = ""
+		}
 		return s.ok()
 	case "HSET":
 		must(len(args) >= 3 && len(args)%2 == 1)
@@ -193,12 +196,12 @@ func (s *server) do(args []string) any {
 		was := s.exists()
 		s.text, s.fields = "", nil
 		return flag(was)
-	case "PEXPIRE":
+	case "PEXPIREAT":
 		must(len(args) == 2)
-		ms, err := strconv.ParseInt(args[1], 10, 64)
+		at, err := strconv.ParseInt(args[1], 10, 64)
 		must(err == nil)
 		was := s.exists()
-		if s.ends = now + ms; ms <= 0 {
+		if s.ends = at; at <= now {
 			s.text, s.fields = "", nil
 		}
 		return flag(was)

@@ -3,6 +3,7 @@
 //
 //	go run ./internal/mutants              # all of them
 //	go run ./internal/mutants -run redlock # those whose name matches
+//	go run ./internal/mutants -sample 12   # so many of them, at random
 //	go run ./internal/mutants -list        # what there is
 //
 // The bugs are data: text that stands in a file once, and text to put in its place. Nothing
@@ -21,6 +22,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -38,6 +40,8 @@ func main() {
 	jobs := flag.Int("jobs", 2, "mutants at a time")
 	timeout := flag.Duration("timeout", 2*time.Minute, "for the tests of one tier; a mutant for which they take longer is found")
 	sound := flag.Bool("sound", true, "first see the tests pass without a mutant")
+	sample := flag.Int("sample", 0, "only so `many` of them, at random; 0 for all")
+	seed := flag.Uint64("seed", rand.Uint64(), "which sample")
 	list := flag.Bool("list", false, "say what the mutants are, and test nothing")
 	flag.Parse()
 	if *list {
@@ -48,7 +52,7 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := hunt(ctx, *run, *jobs, *timeout, *sound); err != nil {
+	if err := hunt(ctx, *run, draw{*sample, *seed}, *jobs, *timeout, *sound); err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		stop()
 		os.Exit(1)
@@ -111,7 +115,28 @@ type hunter struct {
 	timeout time.Duration
 }
 
-func hunt(ctx context.Context, run string, jobs int, timeout time.Duration, sound bool) error {
+// draw is how many mutants are tried, 0 for all, and which.
+type draw struct {
+	many int
+	seed uint64
+}
+
+// from returns the sample of all, in the order of all.
+func (d draw) from(all []*mutant) []*mutant {
+	if d.many == 0 || d.many >= len(all) {
+		return all
+	}
+	fmt.Printf("%d of %d mutants: -sample %d -seed %d\n", d.many, len(all), d.many, d.seed)
+	places := rand.New(rand.NewPCG(d.seed, 0)).Perm(len(all))[:d.many]
+	slices.Sort(places)
+	var some []*mutant
+	for _, i := range places {
+		some = append(some, all[i])
+	}
+	return some
+}
+
+func hunt(ctx context.Context, run string, sample draw, jobs int, timeout time.Duration, sound bool) error {
 	want, err := regexp.Compile(run)
 	if err != nil {
 		return err
@@ -135,6 +160,7 @@ func hunt(ctx context.Context, run string, jobs int, timeout time.Duration, soun
 	if len(chosen) == 0 {
 		return fmt.Errorf("no mutant matches %q", run)
 	}
+	chosen = sample.from(chosen)
 	if sound {
 		if err := h.unharmed(ctx, chosen); err != nil {
 			return err

@@ -73,3 +73,17 @@ func TestEveryRuleHasAMutant(t *testing.T) {
 		assert.Regexp(t, known, of)
 	}
 }
+
+func TestSampleIsOfSoManyAndOfItsSeed(t *testing.T) {
+	var all []*mutant
+	for i := range mutants {
+		all = append(all, &mutants[i])
+	}
+	assert.Equal(t, all, draw{}.from(all))
+	assert.Equal(t, all, draw{many: len(all) + 1}.from(all))
+	one := draw{12, 1}.from(all)
+	assert.Len(t, one, 12)
+	assert.Subset(t, all, one)
+	assert.Equal(t, one, draw{12, 1}.from(all))
+	assert.NotEqual(t, one, draw{12, 2}.from(all))
+}

@@ -46,7 +46,7 @@ func RealWithClock(tb testing.TB, args ...string) (*Server, *Clock) {
 	tb.Cleanup(func() { _ = file.Close() })
 	c := &Clock{tb: tb, file: file}
 	c.Set(0)
-	return startReal(tb, args, []string{"LD_PRELOAD=" + library, "HOLDFAST_CLOCK=" + file.Name()}), c
+	return startReal(tb, program(), args, []string{"LD_PRELOAD=" + library, "HOLDFAST_CLOCK=" + file.Name()}), c
 }
 
 // Set lets the server's clock be ahead of the real one by offset, or behind if

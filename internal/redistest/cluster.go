@@ -15,8 +15,12 @@ import (
 // masters is how many masters a Cluster has to begin with.
 const masters = 3
 
+// nodeTimeout is how long a node may be silent before the others replace it. It is more than a busy
+// machine keeps a process of ours waiting.
+const nodeTimeout = 2 * time.Second
+
 // Cluster is a Redis Cluster for one test, which may hurt its servers: three masters, mostly with
-// a replica of each. A master that has gone is replaced by that after about 2 s.
+// a replica of each. A master that has gone is replaced by that after about 3 s.
 type Cluster struct {
 	tb testing.TB
 
@@ -47,7 +51,7 @@ func newCluster(tb testing.TB, replicas int) *Cluster {
 	requireBinary(tb, program())
 	n := masters * (1 + replicas)
 	c := &Cluster{tb: tb, Nodes: make([]*Server, n), given: map[int]time.Time{}}
-	for i, d := range startDaemons(tb, n, "--cluster-enabled", "yes", "--cluster-node-timeout", "1000",
+	for i, d := range startDaemons(tb, n, "--cluster-enabled", "yes", "--cluster-node-timeout", fmt.Sprint(nodeTimeout.Milliseconds()),
 		"--cluster-allow-replica-migration", "no",
 		"--repl-ping-replica-period", "1") { // a replica that was sent nothing is not listed
 		c.Nodes[i] = &Server{endpoint: at(d.addr), tb: tb, prefix: prefixOf(tb), private: true, daemon: d}
@@ -62,7 +66,7 @@ func startDaemons(tb testing.TB, n int, args ...string) []*daemon {
 	daemons, errs := make([]*daemon, n), make([]error, n)
 	var wg sync.WaitGroup
 	for i := range n {
-		wg.Go(func() { daemons[i], errs[i] = newDaemon(args, nil) })
+		wg.Go(func() { daemons[i], errs[i] = newDaemon(program(), args, nil) })
 	}
 	wg.Wait()
 	for _, d := range daemons {

@@ -22,27 +22,28 @@ import (
 // daemon is a redis-server process that can be started more than once, at the
 // same address and in the same directory.
 type daemon struct {
-	addr string
-	dir  string
-	args []string
-	env  []string
+	program string
+	addr    string
+	dir     string
+	args    []string
+	env     []string
 
 	mu     sync.Mutex // held while the process starts or ends
 	cmd    *exec.Cmd
 	exited chan struct{}
 }
 
-// program is the server that all tests start.
+// program is the server that tests start.
 func program() string { return cmp.Or(os.Getenv("HOLDFAST_REDIS_SERVER"), "redis-server") }
 
 // newDaemon starts a server on a free port of the loopback interface. args
 // come after those that it sets itself, so they win; so do env.
-func newDaemon(args, env []string) (*daemon, error) {
+func newDaemon(program string, args, env []string) (*daemon, error) {
 	dir, err := os.MkdirTemp("", "holdfast-redis-")
 	if err != nil {
 		return nil, err
 	}
-	d := &daemon{dir: dir, args: args, env: env}
+	d := &daemon{program: program, dir: dir, args: args, env: env}
 	for range 10 {
 		d.addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(randomPort()))
 		if err = d.start(); !errors.Is(err, syscall.EADDRINUSE) {
@@ -106,7 +107,7 @@ func (d *daemon) start() error {
 			return err
 		}
 	}
-	cmd := exec.Command(program(), slices.Concat(config, []string{
+	cmd := exec.Command(d.program, slices.Concat(config, []string{
 		"--bind", "127.0.0.1", "--port", port, "--dir", d.dir,
 		"--save", "", "--appendonly", "no", "--enable-debug-command", "yes",
 		"--repl-diskless-sync-delay", "0",

@@ -72,7 +72,7 @@ func (sd *sharedDaemon) get() (*daemon, error) {
 	defer sd.mu.Unlock()
 	if !sd.started {
 		sd.started = true
-		sd.daemon, sd.err = newDaemon(nil, nil)
+		sd.daemon, sd.err = newDaemon(program(), nil, nil)
 	}
 	return sd.daemon, sd.err
 }

@@ -14,13 +14,19 @@ import (
 // keeps data over a [Server.Restart], even after a [Server.Kill].
 func Real(tb testing.TB, args ...string) *Server {
 	tb.Helper()
-	return startReal(tb, args, nil)
+	return startReal(tb, program(), args, nil)
 }
 
-func startReal(tb testing.TB, args, env []string) *Server {
+// Valkey is [Real] with a valkey-server, for what Redis 7.0 does not have.
+func Valkey(tb testing.TB, args ...string) *Server {
 	tb.Helper()
-	requireBinary(tb, program())
-	d, err := newDaemon(args, env)
+	return startReal(tb, "valkey-server", args, nil)
+}
+
+func startReal(tb testing.TB, program string, args, env []string) *Server {
+	tb.Helper()
+	requireBinary(tb, program)
+	d, err := newDaemon(program, args, env)
 	if err != nil {
 		tb.Fatalf("redistest: %v", err)
 	}

@@ -12,7 +12,7 @@ import (
 // Replica starts a server that copies this one, and returns when it has all there is.
 func (s *Server) Replica(tb testing.TB, args ...string) *Server {
 	tb.Helper()
-	r := Real(tb, args...)
+	r := startReal(tb, s.process().program, args, nil)
 	r.Follow(tb, s)
 	return r
 }

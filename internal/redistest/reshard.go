@@ -23,8 +23,8 @@ type Move struct {
 }
 
 // hearsay is how long after a slot was given away some node may say that it is not the new
-// owner's. They tell each other what they know once in half of --cluster-node-timeout.
-const hearsay = time.Second
+// owner's. They tell each other what they know once in half of nodeTimeout.
+const hearsay = nodeTimeout
 
 // Move begins to move the slot of a key.
 //

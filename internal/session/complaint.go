@@ -56,6 +56,14 @@ func (c *Complaint) Answered(s *Session) {
 	}
 }
 
+// Over notes that trouble which persists is over, if that was its reason.
+func (c *Complaint) Over(reason error, s *Session) {
+	if c.persists && c.reason == reason {
+		c.persists = false
+		c.Answered(s)
+	}
+}
+
 // Leave notes that the caller waits no more.
 func (c *Complaint) Leave(s *Session) {
 	if c.up {

@@ -17,6 +17,8 @@ type Errand struct {
 	First func() error // comes before Do, in this process; nil for nothing
 	Do    func() error // at the store; runs on another goroutine, perhaps beyond the call
 	Once  bool         // what was perhaps done must not be done again
+
+	Endure time.Duration // gives up if the store has not answered for so long; 0: never
 }
 
 // retries reports whether to try again after an error.
@@ -51,7 +53,20 @@ func (s *Session) Await(ctx context.Context, e Errand, said Complaint, end func(
 	defer timer.Stop()
 	var failed error // at the last attempt
 	var pause time.Duration
-	var retry <-chan time.Time
+	var retry, outage <-chan time.Time
+	if e.Endure > 0 {
+		over := time.NewTimer(e.Endure)
+		defer over.Stop()
+		outage = over.C
+	}
+	leave := func(err error) error {
+		if retry != nil { // nothing is under way
+			s.Done()
+		} else {
+			go func() { <-attempts; s.Done() }()
+		}
+		return err
+	}
 	for {
 		select {
 		case err := <-attempts:
@@ -68,13 +83,13 @@ func (s *Session) Await(ctx context.Context, e Errand, said Complaint, end func(
 			go attempt()
 		case <-timer.C:
 			timer.Reset(said.Tell(s))
+		case <-outage:
+			return leave(&Outage{e.Endure, failed})
 		case <-ctx.Done():
-			if retry != nil { // nothing is under way
-				s.Done()
-			} else {
-				go func() { <-attempts; s.Done() }()
+			if failed == nil {
+				failed = ErrSilent
 			}
-			return WithTrouble(end(ctx), failed)
+			return leave(WithTrouble(end(ctx), failed))
 		}
 	}
 }

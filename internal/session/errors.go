@@ -1,5 +1,12 @@
 package session
 
+import (
+	"fmt"
+	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
 // Sentinel is an error of this library that callers look for, with a word for it that is
 // fit for telemetry.
 type Sentinel struct {
@@ -11,6 +18,29 @@ func (e *Sentinel) Error() string { return "holdfast: " + e.Text }
 
 // Is makes an error of a hook match what the driver's error matches.
 func (e *Sentinel) Is(target error) bool { return e.Same != nil && target == e.Same }
+
+// ErrSilent is the trouble of a caller to whom the store has not answered.
+var ErrSilent = fmt.Errorf("%w: no answer", driver.ErrTransient)
+
+// Outage ends a wait, since the store has not answered for so long.
+type Outage struct {
+	For time.Duration
+	Err error // what it says instead; nil for nothing
+}
+
+func (e *Outage) Error() string {
+	text := driver.ErrTransient.Error() + " for " + e.For.String()
+	if e.Err != nil {
+		text += ": " + e.Err.Error()
+	}
+	return text
+}
+
+// Is makes an Outage match driver.ErrTransient, whatever the store says.
+func (e *Outage) Is(target error) bool { return target == driver.ErrTransient }
+
+// Unwrap returns what the store says.
+func (e *Outage) Unwrap() error { return e.Err }
 
 // ErrClosed says that the client is closed.
 var ErrClosed error = &Sentinel{Kind: "closed", Text: "client closed"}

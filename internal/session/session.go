@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/leasectx"
+	"github.com/holdfast-go/holdfast/internal/stamp"
 )
 
 // Session is a driver in use by a client.
@@ -143,14 +144,13 @@ func (s *Session) Beat(t time.Time, every time.Duration) time.Time {
 
 // NewToken returns the identity of an acquisition. The counter tells the tokens of this
 // client apart. The random part tells them from those of its clones: a virtual machine that
-// was copied while it ran must not repeat them.
+// was copied while it ran must not repeat them. The token also tells when it was made.
 func (s *Session) NewToken() string {
 	b := make([]byte, 0, 56)
 	b = append(b, s.id...)
 	b = append(b, '-')
 	b = strconv.AppendUint(b, s.count.Add(1), 10)
-	b = append(b, '-')
-	return string(appendRandom(b))
+	return string(stamp.Append(b))
 }
 
 func appendRandom(to []byte) []byte {

@@ -32,6 +32,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/deadlock"
 	"github.com/holdfast-go/holdfast/driver"
 	etcddriver "github.com/holdfast-go/holdfast/driver/etcd"
 	"github.com/holdfast-go/holdfast/driver/getset"
@@ -41,6 +42,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver/redisson"
 	"github.com/holdfast-go/holdfast/driver/redlock"
 	"github.com/holdfast-go/holdfast/driver/setnx"
+	zkdriver "github.com/holdfast-go/holdfast/driver/zookeeper"
 	"github.com/holdfast-go/holdfast/fence/httpfence"
 	"github.com/holdfast-go/holdfast/fence/redisfence"
 	"github.com/holdfast-go/holdfast/fence/sqlfence"
@@ -86,10 +88,12 @@ var (
 	_ = stdouttrace.New
 	_ trace.TracerProvider
 	_ driver.Driver
+	_ = deadlock.New
 	_ = etcddriver.New
 	_ = getset.New
 	_ = memdriver.New
 	_ = pgdriver.New
+	_ = zkdriver.New
 	_ = redisdriver.New
 	_ = redisson.New
 	_ = redlock.New

@@ -22,6 +22,7 @@ func TestErrorsTellWhetherTheyPass(t *testing.T) {
 		require.NoError(t, client.Close())
 		_, err := d.Acquire(t.Context(), &request)
 		require.ErrorIs(t, err, driver.ErrNotExecuted)
+		require.ErrorIs(t, err, driver.ErrClosed)
 		require.NotErrorIs(t, err, driver.ErrTransient)
 		require.NoError(t, d.Close())
 	})

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/internal/contend"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
@@ -104,7 +106,7 @@ func hammer(t *testing.T, open func() *clientv3.Client) {
 // requireNothingLeft requires that nobody holds the lock, or waits.
 func requireNothingLeft(t *testing.T, endpoint string) {
 	t.Helper()
-	info := inspector(t, kinds[0], endpoint)()
+	info := contend.Inspector(t, contend.Kinds[0], endpoint)()
 	require.Empty(t, info.Holders)
 	require.Empty(t, info.Queue)
 }

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -51,8 +52,23 @@ type member struct {
 	endpoint string
 }
 
-// cluster starts n members.
+// cluster starts n members. Others may take a port before they do.
 func cluster(tb testing.TB, n int) []*member {
+	tb.Helper()
+	for range 5 {
+		members := start(tb, n)
+		if !slices.ContainsFunc(members, func(m *member) bool { return !m.isReady() }) {
+			return members
+		}
+		for _, m := range members {
+			m.Kill()
+		}
+	}
+	tb.Fatal("no member starts")
+	return nil
+}
+
+func start(tb testing.TB, n int) []*member {
 	tb.Helper()
 	dir := tb.TempDir()
 	members := make([]*member, n)
@@ -68,9 +84,6 @@ func cluster(tb testing.TB, n int) []*member {
 		m.env = append(m.env, "MEMBERS="+strings.Join(all, ","))
 		m.Process = redistest.Child(tb, "member", m.env...)
 	}
-	for _, m := range members {
-		m.ready()
-	}
 	return members
 }
 
@@ -82,13 +95,15 @@ func free(tb testing.TB) string {
 	return l.Addr().String()
 }
 
-func (m *member) ready() {
+// isReady waits until the member serves, or has ended.
+func (m *member) isReady() bool {
 	m.tb.Helper()
 	select {
-	case line, ok := <-m.Lines():
-		require.True(m.tb, ok, "the member has ended: %s", line)
+	case _, ok := <-m.Lines():
+		return ok
 	case <-time.After(time.Minute):
 		m.tb.Fatal("the member does not start")
+		return false
 	}
 }
 
@@ -96,7 +111,7 @@ func (m *member) ready() {
 func (m *member) restart() {
 	m.tb.Helper()
 	m.Process = redistest.Child(m.tb, "member", m.env...)
-	m.ready()
+	require.True(m.tb, m.isReady(), "the member has ended")
 }
 
 func (m *member) pause()  { require.NoError(m.tb, m.Signal(syscall.SIGSTOP)) }

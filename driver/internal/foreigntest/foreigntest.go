@@ -28,6 +28,7 @@ import (
 type Protocol struct {
 	New       func(rdb redis.UniversalClient, prefix string) driver.Driver
 	Abilities []drivertest.Ability // that the driver must have
+	RWMutex   bool                 // whether it has that kind, too
 	Owners    []string             // on whose behalf tokens ask; "" is nobody
 
 	// Hold has another program hold the lock for so long, or without an end if that is 0.
@@ -49,6 +50,9 @@ type Protocol struct {
 
 	// Resemble makes a key of the same type that is no lock. It is nil if there is none.
 	Resemble func(ctx context.Context, rdb *redis.Client, name string) error
+
+	// Counters is what keys begin with that stay for ever. It is empty if there are none.
+	Counters string
 
 	Scripts [][]string // the files of each in the folder script, without .lua
 }
@@ -72,7 +76,20 @@ func (p Protocol) Conformance(t *testing.T) {
 			})
 		}
 	})
+	p.dropCounters(t, s)
 	s.RequireTTLs(t, "")
+}
+
+// dropCounters deletes what stays for ever, so that all else can be required to go.
+func (p Protocol) dropCounters(t *testing.T, s *redistest.Server) {
+	if p.Counters == "" {
+		return
+	}
+	rdb := s.Client(t)
+	for _, key := range s.Keys(t, p.Counters) {
+		require.Equal(t, time.Duration(-1), rdb.PTTL(t.Context(), key).Val(), "%q would go", key)
+		require.NoError(t, rdb.Del(t.Context(), key).Err())
+	}
 }
 
 // ConformanceInVirtualTime is the same on miniredis, where it costs nothing to wait until
@@ -85,6 +102,7 @@ func (p Protocol) ConformanceInVirtualTime(t *testing.T) {
 			redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
 				defer func() { skipped = t.Skipped() }()
 				c.Run(t, p.opener(s), p.Abilities...)
+				p.dropCounters(t, s)
 				s.RequireTTLs(t, "")
 				time.Sleep(retention + 15*time.Second)
 				s.RequireNoKeys(t, "", 0)
@@ -108,7 +126,7 @@ func (p Protocol) Run(t *testing.T) {
 	t.Run("OnlyListNeedsTheRightToScan", p.onlyListNeedsTheRightToScan)
 	t.Run("LeaseIsNeverShortened", p.leaseIsNeverShortened)
 	t.Run("ForeignKeysAreRefused", p.foreignKeysAreRefused)
-	t.Run("OnlyMutexes", p.onlyMutexes)
+	t.Run("OtherKindsAreRefused", p.otherKindsAreRefused)
 	t.Run("RenewalsSurviveARestart", p.renewalsSurviveARestart)
 	t.Run("ReleaseWorksWhenMemoryIsFull", p.releaseWorksWhenMemoryIsFull)
 	t.Run("Cluster", p.cluster)
@@ -397,10 +415,14 @@ func (p Protocol) foreignKeysAreRefused(t *testing.T) {
 	}
 }
 
-func (p Protocol) onlyMutexes(t *testing.T) {
+func (p Protocol) otherKindsAreRefused(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
 		d := p.New(s.Client(t), "")
-		for _, k := range []driver.Kind{driver.RWMutex, driver.Semaphore} {
+		kinds := []driver.Kind{driver.Semaphore}
+		if !p.RWMutex {
+			kinds = append(kinds, driver.RWMutex)
+		}
+		for _, k := range kinds {
 			l := lease(s.Prefix()+"a", "")
 			l.Kind = k
 			_, err := d.Acquire(t.Context(), request(l))
@@ -411,7 +433,7 @@ func (p Protocol) onlyMutexes(t *testing.T) {
 				errs = append(errs, f.ForceRelease(t.Context(), k, l.Name))
 			}
 			if c, ok := d.(driver.Confirmer); ok {
-				errs = append(errs, c.Confirm(t.Context(), l, 1, time.Second))
+				errs = append(errs, c.Confirm(t.Context(), l, driver.Confirmation{Replicas: 1, Timeout: time.Second}))
 			}
 			for _, err := range errs {
 				require.ErrorIs(t, err, errors.ErrUnsupported)
@@ -420,7 +442,7 @@ func (p Protocol) onlyMutexes(t *testing.T) {
 		}
 		locks := holdfast.Open(d)
 		defer func() { require.NoError(t, locks.Close()) }()
-		_, err := locks.RWMutex(s.Prefix() + "a").Lease(t.Context())
+		_, err := locks.Semaphore(s.Prefix()+"a", 1).Lease(t.Context(), 1)
 		require.ErrorIs(t, err, errors.ErrUnsupported)
 	})
 }

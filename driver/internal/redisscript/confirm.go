@@ -15,16 +15,16 @@ import (
 // maxRedirects is how often a confirmation follows a key from node to node.
 const maxRedirects = 3
 
-// Confirm runs the script of a renewal, has its answer read, and waits until so many replicas
-// have what it has written; see driver.Confirmer.
+// Confirm runs the script of a renewal, has its answer read, and waits until what it has written
+// is where want says; see driver.Confirmer.
 //
-// The command WAIT speaks of what its own connection has written, and a Cluster client
-// would send it to any node. So both go by one connection to the master of the key. The
+// The commands WAIT and WAITAOF speak of what their own connection has written, and a Cluster
+// client would send them to any node. So both go by one connection to the master of the key. The
 // wrong version takes any: one that has written nothing is told that all replicas have it.
-func Confirm(ctx context.Context, rdb redis.UniversalClient, call Call, read func(*Command) error, replicas int, timeout time.Duration) error {
-	if timeout < time.Millisecond {
+func Confirm(ctx context.Context, rdb redis.UniversalClient, call Call, read func(*Command) error, want driver.Confirmation) error {
+	if want.Timeout < time.Millisecond {
 		// For WAIT, 0 is for ever, and it refuses what is negative.
-		return Refusal(fmt.Errorf("redis: confirmation within %v, must be at least 1 ms", timeout))
+		return Refusal(fmt.Errorf("redis: confirmation within %v, must be at least 1 ms", want.Timeout))
 	}
 	node, err := Master(ctx, rdb, call.Key())
 	if err != nil {
@@ -32,7 +32,7 @@ func Confirm(ctx context.Context, rdb redis.UniversalClient, call Call, read fun
 	}
 	asking := false
 	for range 1 + maxRedirects {
-		err = confirm(ctx, node, call, read, asking, replicas, timeout)
+		err = confirm(ctx, node, call, read, asking, want)
 		to, elsewhere := redis.IsMovedError(err)
 		if !elsewhere {
 			// The slot is on its way, and the key is there already.
@@ -81,7 +81,7 @@ func masterAt(ctx context.Context, rdb redis.UniversalClient, addr string) *redi
 // confirm is Confirm on one node. The client's hooks are kept: a pipeline would save a round
 // trip, but WAIT may take longer than the client's ReadTimeout, which then applies, and a
 // client that Client.WithTimeout returns has no hooks.
-func confirm(ctx context.Context, node *redis.Client, call Call, read func(*Command) error, asking bool, replicas int, timeout time.Duration) error {
+func confirm(ctx context.Context, node *redis.Client, call Call, read func(*Command) error, asking bool, want driver.Confirmation) error {
 	conn := node.Conn()
 	defer func() { _ = conn.Close() }() // goes back to the pool
 	var to processor = conn
@@ -96,11 +96,35 @@ func confirm(ctx context.Context, node *redis.Client, call Call, read func(*Comm
 		return err
 	}
 	// It is not repeated on another connection should this one break: a Conn has one.
-	n, err := conn.Wait(ctx, replicas, time.Duration(Millis(timeout))*time.Millisecond).Result()
-	if err == nil && n < int64(replicas) {
-		err = fmt.Errorf("%w: %d of %d", driver.ErrNotReplicated, n, replicas)
+	timeout := time.Duration(Millis(want.Timeout)) * time.Millisecond
+	if want.Disk {
+		n, err := conn.WaitAOF(ctx, 1, want.Replicas, timeout).Result()
+		return onDisk(n, err, want.Replicas)
+	}
+	n, err := conn.Wait(ctx, want.Replicas, timeout).Result()
+	if err == nil && n < int64(want.Replicas) {
+		err = fmt.Errorf("%w: %d of %d replicas have it", driver.ErrNotConfirmed, n, want.Replicas)
 	}
 	return err
+}
+
+// onDisk is what WAITAOF has answered, {disks of the server, of replicas}, as an error.
+func onDisk(disks []int64, err error, replicas int) error {
+	switch {
+	case redis.HasErrorPrefix(err, "unknown command"):
+		return fmt.Errorf("redis: WAITAOF needs Redis 7.2 or Valkey: %w", errors.ErrUnsupported)
+	case redis.HasErrorPrefix(err, "WAITAOF"):
+		return fmt.Errorf("redis: WAITAOF needs appendonly yes: %w", errors.ErrUnsupported)
+	case err != nil:
+		return err
+	case len(disks) != 2:
+		return fmt.Errorf("redis: strange answer of WAITAOF: %v", disks)
+	case disks[0] < 1:
+		return fmt.Errorf("%w: it is not on the disk of the server", driver.ErrNotConfirmed)
+	case disks[1] < int64(replicas):
+		return fmt.Errorf("%w: it is on the disks of %d of %d replicas", driver.ErrNotConfirmed, disks[1], replicas)
+	}
+	return nil
 }
 
 // asker tells a node, before each command, that the owner of the slot has sent us.

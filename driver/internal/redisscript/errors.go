@@ -30,7 +30,7 @@ func (e *storeError) Unwrap() error { return e.err }
 
 func (e *storeError) Is(target error) bool {
 	return target == driver.ErrTransient && e.transient || target == driver.ErrDenied && e.denied ||
-		target == driver.ErrNotExecuted && e.notExecuted
+		target == driver.ErrNotExecuted && e.notExecuted || target == driver.ErrClosed && errors.Is(e.err, redis.ErrClosed)
 }
 
 // Refusal is an error that the driver itself returns, having sent nothing.

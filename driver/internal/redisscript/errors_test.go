@@ -57,6 +57,7 @@ func TestErrorsAreSortedByWhatTheyMean(t *testing.T) {
 			err := redisscript.Classify(c.err)
 			require.ErrorIs(t, err, c.err)
 			require.Equal(t, c.transient, errors.Is(err, driver.ErrTransient), "transient")
+			require.Equal(t, errors.Is(c.err, redis.ErrClosed), errors.Is(err, driver.ErrClosed), "closed")
 			require.Equal(t, c.notExecuted, errors.Is(err, driver.ErrNotExecuted), "not executed")
 		})
 	}

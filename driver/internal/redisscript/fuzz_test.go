@@ -28,7 +28,7 @@ func FuzzServerKeepsALeaseAtLeastAsLongAsItIsTrusted(f *testing.F) {
 
 		ttl := time.Duration(n)
 		r := &driver.Request{Kind: driver.Mutex, Name: "x", Token: "t", TTL: ttl, Wait: true}
-		if err := redisscript.Check("fuzz", r); ttl < driver.MinTTL || ttl > driver.MaxTTL {
+		if err := r.Check(); ttl < driver.MinTTL || ttl > driver.MaxTTL {
 			require.ErrorIs(t, err, driver.ErrNotExecuted)
 			return
 		} else {

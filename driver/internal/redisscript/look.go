@@ -51,8 +51,16 @@ func (c *Command) Asked(name string) (status, left int64, holder string, err err
 // without an end, the time is negative.
 func (c *Command) Held(name string) ([]driver.Holder, error) {
 	reply, err := c.Slice()
-	if err != nil || len(reply) == 0 {
+	if err != nil {
 		return nil, err
+	}
+	return Holders(name, reply)
+}
+
+// Holders reads such an answer.
+func Holders(name string, reply []any) ([]driver.Holder, error) {
+	if len(reply) == 0 {
+		return nil, nil
 	}
 	owner, ok := reply[0].(string)
 	if !ok || len(reply)%2 == 0 {
@@ -90,8 +98,10 @@ type Shelf struct {
 	Type   string   // of their keys, as the command TYPE says it
 	Beside []string // what keys of that type begin with that are ours, and no locks
 
-	// Inspect is a look at the lock of a name. It is nil if every key of that type is a lock.
-	Inspect func(name string) Call
+	// Inspect is a look at the lock of a name, for each of the Kinds. It is nil if every key of that
+	// type is a mutex.
+	Inspect func(k driver.Kind, name string) Call
+	Kinds   []driver.Kind
 }
 
 // List is that of [driver.Lister], see [Scan].
@@ -103,10 +113,10 @@ func (s Shelf) List(ctx context.Context, rdb redis.UniversalClient, prefix strin
 				names = append(names, name)
 			}
 		}
-		names, err := s.locks(ctx, rdb, names)
-		for _, name := range names {
+		locks, err := s.locks(ctx, rdb, names)
+		for _, l := range locks {
 			if err == nil {
-				err = f(driver.Mutex, name)
+				err = f(l.kind, l.name)
 			}
 		}
 		return err
@@ -124,21 +134,32 @@ func (s Shelf) name(key string) (string, bool) {
 	return name, 0 < len(name) && len(name) <= driver.MaxName
 }
 
+type lock struct {
+	kind driver.Kind
+	name string
+}
+
 // locks returns those of the names whose key is a lock, looked at in one pipeline.
-func (s Shelf) locks(ctx context.Context, rdb redis.UniversalClient, names []string) ([]string, error) {
-	if s.Inspect == nil || len(names) == 0 {
-		return names, nil
-	}
+func (s Shelf) locks(ctx context.Context, rdb redis.UniversalClient, names []string) ([]lock, error) {
+	var locks, all []lock
 	var calls []Call
 	for _, name := range names {
-		calls = append(calls, s.Inspect(name))
+		if s.Inspect == nil {
+			locks = append(locks, lock{driver.Mutex, name})
+			continue
+		}
+		for _, k := range s.Kinds {
+			all, calls = append(all, lock{k, name}), append(calls, s.Inspect(k, name))
+		}
 	}
-	var locks []string
+	if len(calls) == 0 {
+		return locks, nil
+	}
 	for i, c := range RunAll(ctx, rdb, calls) {
 		holders, err := c.Held(calls[i].family)
 		switch {
 		case err == nil && len(holders) > 0:
-			locks = append(locks, names[i])
+			locks = append(locks, all[i])
 		case err != nil && !foreign(err):
 			return nil, Classify(err)
 		}

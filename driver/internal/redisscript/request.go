@@ -23,22 +23,6 @@ func Require(name string, rdb redis.UniversalClient) {
 	}
 }
 
-// Check refuses, in the name of a driver, what no driver can serve. The driver itself
-// checks which kinds of lock there are, and what they need.
-func Check(name string, r *driver.Request) error {
-	switch {
-	case r.Name == "" || len(r.Name) > driver.MaxName:
-		return Refusal(fmt.Errorf("%s: a name of %d bytes", name, len(r.Name)))
-	case r.Token == "" || strings.ContainsFunc(r.Token, func(c rune) bool { return c <= ' ' }):
-		return Refusal(fmt.Errorf("%s: a token with spaces, or none", name))
-	case len(r.Owner) > driver.MaxOwner:
-		return Refusal(fmt.Errorf("%s: an owner of %d bytes", name, len(r.Owner)))
-	case r.TTL < driver.MinTTL || r.TTL > driver.MaxTTL:
-		return Refusal(fmt.Errorf("%s: a TTL of %v", name, r.TTL))
-	}
-	return nil
-}
-
 // Unsupported refuses, in the name of a driver, a kind of lock that it does not have.
 func Unsupported(name string, k driver.Kind) error {
 	return Refusal(fmt.Errorf("%s: locks of kind %q: %w", name, k, errors.ErrUnsupported))

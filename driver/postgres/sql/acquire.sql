@@ -4,17 +4,33 @@
 -- status is granted (fence and fences are its numbers), queued (place is where it waits),
 -- busy, full (as many wait as _most allows), released (the token was given up before), conflict
 -- or exceeded (the size in force is another, or less than the weight). retry is when to ask
--- again, NULL for a heartbeat.
+-- again, NULL for a heartbeat. To a token that cannot have the lock, holder is the text of the one
+-- that has held it longest, held_for for how long, and holder_fence its first number; or it is only
+-- behind others that wait.
 --
--- Version 1 had no _most. Its clients call this one, without a bound.
-DROP FUNCTION IF EXISTS holdfast.acquire(text, bytea, text, bigint, interval, bigint, boolean, bigint, bigint, bytea,
-    boolean, boolean, text, text, integer, bigint);
+-- Version 1 had no _most. Its clients call this one, without a bound. Those of versions 2 to 5
+-- take the results that they know by name.
+--
+-- The function of an older version is renamed, since its results are others. The wrong version drops
+-- it: a call that is under way looks its results up at the end, and fails with an internal error.
+DO $$
+DECLARE
+    f regprocedure;
+BEGIN
+    FOR f IN SELECT p.oid FROM pg_proc p WHERE p.pronamespace = 'holdfast'::regnamespace AND p.proname = 'acquire_before' LOOP
+        EXECUTE format('DROP FUNCTION %s', f);
+    END LOOP;
+    FOR f IN SELECT p.oid FROM pg_proc p WHERE p.pronamespace = 'holdfast'::regnamespace AND p.proname = 'acquire' LOOP
+        EXECUTE format('ALTER FUNCTION %s RENAME TO acquire_before', f);
+    END LOOP;
+END
+$$;
 CREATE OR REPLACE FUNCTION holdfast.acquire(
     _kind text, _name bytea, _token text, _ask bigint, _ttl interval, _fences bigint,
     _shared boolean, _weight bigint, _size bigint, _owner bytea, _wait boolean, _notice boolean,
     _holder text, _client text, _listener integer, _place bigint, _most bigint DEFAULT NULL,
     OUT status text, OUT fence bigint, OUT fences bigint, OUT place bigint, OUT retry interval,
-    OUT tag text, OUT size bigint)
+    OUT tag text, OUT size bigint, OUT behind boolean, OUT holder text, OUT held_for interval, OUT holder_fence bigint)
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
 DECLARE
     l     holdfast.lock := holdfast.open(_kind, _name, _size);
@@ -23,6 +39,8 @@ DECLARE
     s     holdfast.state;
     known boolean;
     crowded boolean := false;
+    back  boolean; -- in the place that it had
+    pushed boolean;
 BEGIN
     IF holdfast.buried(l, _now, _token) THEN
         status := 'released';
@@ -78,11 +96,21 @@ BEGIN
             IF s.next IS NULL THEN
                 s.next := _token;
             END IF;
-            c.place := coalesce(_place, nextval('holdfast.place'));
+            back := _place IS NOT NULL AND NOT EXISTS (
+                SELECT FROM holdfast.claim k WHERE k.lock = l.id AND NOT k.held AND k.place = _place);
+            c.place := CASE WHEN back THEN _place ELSE nextval('holdfast.place') END;
             c.asks := least(_now + _ttl / 3, CASE WHEN s.next = _token THEN s.ends END);
             INSERT INTO holdfast.claim VALUES (c.*) ON CONFLICT DO NOTHING; -- Its last lease may have to stay, see leave.
+            back := back AND FOUND;
             PERFORM holdfast.tell(h.client, 'wanted ' || h.token)
                FROM holdfast.claim h WHERE h.lock = l.id AND h.held AND h.notice AND h.until > _now;
+            IF back THEN -- It may be the first now, and need less than the one that was.
+                l.fence := s.given;
+                pushed := s.granted;
+                s := holdfast.serve(l, _now, _token, NULL);
+                s.granted := s.granted OR pushed;
+                SELECT * INTO c FROM holdfast.claim k WHERE k.lock = l.id AND k.token = _token;
+            END IF;
         END IF;
     END IF;
     tag := s.tag;
@@ -100,6 +128,11 @@ BEGIN
     ELSE
         status := 'busy';
         retry := s.ends - _now;
+    END IF;
+    behind := c.weight <= l.size - s.used;
+    IF NOT behind THEN
+        SELECT h.holder, _now - h.since, h.fence INTO holder, held_for, holder_fence
+          FROM holdfast.claim h WHERE h.lock = l.id AND h.held ORDER BY h.since, h.fence LIMIT 1;
     END IF;
     IF NOT s.granted THEN
         PERFORM holdfast.lazily(); -- A waiter asks again, and so comes back.

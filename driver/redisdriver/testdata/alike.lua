@@ -17,7 +17,7 @@ local function milli()
 end
 
 local SECRETS = { ['wake:a'] = 'secret', ['wake:b'] = 'other', ['wake:c'] = 'third', ['wake:d'] = '' }
-local WRITES = { SET = true, HSET = true, HDEL = true, DEL = true, PEXPIRE = true }
+local WRITES = { SET = true, HSET = true, HDEL = true, DEL = true, PEXPIREAT = true }
 
 -- What a script takes for Redis.
 local function server()
@@ -44,11 +44,11 @@ local function server()
     if command == 'SET' and third == 'KEEPTTL' then
       return real.pcall(command, ...)
     elseif command == 'SET' then
-      assert(third == 'PX' and string.find(fourth, '^%d+$'), fourth)
-      ends[key] = milli() + fourth
+      assert(third == 'PXAT' and string.find(fourth, '^%d+$'), fourth)
+      ends[key] = fourth + 0
       return real.pcall('SET', key, second)
-    elseif command == 'PEXPIRE' then
-      ends[key] = milli() + second
+    elseif command == 'PEXPIREAT' then
+      ends[key] = second + 0
       return real.call('EXISTS', key)
     end
     local reply = real.pcall(command, ...)

@@ -1,4 +1,5 @@
--- force.lua: end the lease of whoever holds the lock, and tell those who wait.
+-- force.lua: end the lease of whoever holds the lock, and tell those who wait. Needs mutex.lua and
+-- settle.lua.
 --
 -- KEYS[1]  lock, a hash: its one field is the holder, with how often it holds
 -- KEYS[2]  settled, a zset: tokens that were given up

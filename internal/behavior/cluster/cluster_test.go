@@ -13,6 +13,8 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/redisdriver"
+	"github.com/holdfast-go/holdfast/internal/behavior"
 	"github.com/holdfast-go/holdfast/internal/behavior/lab"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
@@ -70,6 +72,7 @@ func TestCluster(t *testing.T) {
 		for _, s := range []scene{
 			{"EveryNameIsALock", everyNameIsALock},
 			{"GrantsCrossNodes", grantsCrossNodes},
+			{"CircleOfWaitsHasOneVictim", endsCircles},
 			{"WaitersPollWhereScriptsMayNotPublish", waitersPollWhereScriptsMayNotPublish},
 			{"WaitersFollowTheirSlot", waitersFollowTheirSlot},
 			{"FirstWaiterComesWhileTheSlotMoves", firstWaiterComesWhileTheSlotMoves},
@@ -133,6 +136,13 @@ func everyNameIsALock(t *testing.T, c *city) {
 		require.Greater(t, lease.Fence(), held.Fence(), "%q", name)
 		require.NoError(t, lease.Release(t.Context()), "%q", name)
 	}
+}
+
+// The locks of a circle are on different nodes.
+func endsCircles(t *testing.T, c *city) {
+	behavior.Circles(t, func(_ testing.TB, opts ...holdfast.Option) *holdfast.Client {
+		return holdfast.Open(redisdriver.New(c.connect(t), redisdriver.WithPrefix(c.prefix)), opts...)
+	})
 }
 
 // A client listens on one node for news of locks on all of them.

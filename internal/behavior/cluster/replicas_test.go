@@ -26,7 +26,7 @@ func TestConfirmedLeaseIsHeldAfterAFailover(t *testing.T) {
 	}
 	other.Detach(t, master)
 	_, err := mu(2).TryLease(t.Context())
-	require.ErrorIs(t, err, holdfast.ErrNotReplicated)
+	require.ErrorIs(t, err, holdfast.ErrNotConfirmed)
 	var lease *holdfast.Lease
 	require.Eventually(t, func() bool { // what was refused is given back in the background
 		lease, err = mu(1).TryLease(t.Context())

@@ -42,7 +42,7 @@ func TestSentinelFailoverThatLosesWrites(t *testing.T) {
 	}
 	doomed := l.Take(locks.Mutex("doomed", holdfast.WithTTL(ttl)).Lease)
 	_, err := other.Mutex("unsafe", holdfast.WithReplicas(1, 50*time.Millisecond)).TryLease(t.Context())
-	require.ErrorIs(t, err, holdfast.ErrNotReplicated)
+	require.ErrorIs(t, err, holdfast.ErrNotConfirmed)
 	for _, w := range all { // of which no replica knows
 		w.everybody(2, 2*lab.Soon)
 	}

@@ -146,7 +146,7 @@ func TestOnlyRWMutexesAreDowngraded(t *testing.T) {
 func TestDowngradeOfALostLeaseIsErrLost(t *testing.T) {
 	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
 		far, near := l.Far().RWMutex("x"), l.Near().RWMutex("x")
-		// It does not know yet: the next renewal is 10 s away.
+		// It does not know yet: the next renewal is 12 s away.
 		lease := l.Take(far.Lease)
 		require.NoError(t, near.ForceUnlock(t.Context()))
 		reader := l.Take(near.RLease)

@@ -205,7 +205,7 @@ func TestHalfOpenSubscriptionIsFoundAndMadeAnew(t *testing.T) {
 		lease := w.Granted(ttl/3 + l.Slack)
 		require.NoError(t, lease.Release(t.Context()))
 
-		// Here the heartbeat is 10 s away. The test hears of the new subscription by the
+		// Here the heartbeat is 12 s away. The test hears of the new subscription by the
 		// ask that follows it.
 		held = l.Lease(near, "x")
 		was := subscribed.Load()

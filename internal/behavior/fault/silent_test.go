@@ -321,7 +321,7 @@ func TestExtensionThatHangsKeepsNoLock(t *testing.T) {
 // A call for several locks waits for a dead link once, not once for each.
 func TestCallsForSeveralLocksWaitForADeadLinkOnce(t *testing.T) {
 	const n = 10
-	several := func(far *holdfast.Client) (locks []*holdfast.Mutex) {
+	several := func(far *holdfast.Client) (locks []holdfast.Part) {
 		for i := range n {
 			locks = append(locks, far.Mutex(fmt.Sprint("a", i)))
 		}

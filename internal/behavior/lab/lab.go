@@ -33,9 +33,10 @@ type Lab struct {
 
 const (
 	// Ages is a TTL that no test waits for: what depends on it is stuck.
-	Ages = 30 * time.Second
-	// Soon is far less than that, and enough for whatever needs no timeout.
-	Soon = 5 * time.Second
+	Ages = 36 * time.Second
+	// Soon is less than the third of it after which a heartbeat comes, and enough for whatever needs
+	// no timeout, also on a machine that stands still for some seconds.
+	Soon = 10 * time.Second
 )
 
 // New returns a lab whose clients leave nothing behind: when the test ends, none
@@ -43,7 +44,7 @@ const (
 // and no token stands in the log.
 func New(t *testing.T, s *redistest.Server) *Lab {
 	t.Helper()
-	l := &Lab{T: t, Server: s, Retention: 200 * time.Millisecond, Slack: 1500 * time.Millisecond}
+	l := &Lab{T: t, Server: s, Retention: 200 * time.Millisecond, Slack: 4 * time.Second}
 	if s.Mini() != nil {
 		// Its clock goes on in the middle of a script. A key must not be near its end
 		// when it is used again.

@@ -217,7 +217,7 @@ func TestForceUnlockTakesTheLockFromAll(t *testing.T) {
 		require.NoError(t, s.ForceUnlock(t.Context()))
 		all := large.Granted(lab.Soon)
 		l.IsHeldBy(s, all)
-		for _, lost := range []*holdfast.Lease{first, second, some, more} { // the next renewal is 10 s away
+		for _, lost := range []*holdfast.Lease{first, second, some, more} { // the next renewal is 12 s away
 			l.Loses(lost, lab.Soon)
 			require.ErrorIs(t, lost.Release(t.Context()), holdfast.ErrLost)
 		}

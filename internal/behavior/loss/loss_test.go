@@ -53,7 +53,7 @@ func TestForceUnlockTellsAHolderThatListens(t *testing.T) {
 		l.UntilQueue("x", 1)
 
 		require.NoError(t, near.Mutex("x").ForceUnlock(t.Context()))
-		l.Loses(lease, lab.Soon) // the next renewal is 10 s away
+		l.Loses(lease, lab.Soon) // the next renewal is 12 s away
 		assert.ErrorContains(t, lease.Err(), "taken away by ForceUnlock")
 		next := first.Granted(lab.Soon)
 		assert.Greater(t, next.Fence(), lease.Fence())

@@ -277,6 +277,7 @@ func TestCloseAfterTheRedisClientSaysThatRedisWasNotTold(t *testing.T) {
 			c := holdfast.New(rdb, holdfast.WithPrefix(s.Prefix()), holdfast.WithLogger(slog.New(slog.DiscardHandler)))
 			take(c)
 			require.NoError(t, rdb.Close())
+			assert.Contains(t, lab.Panics(t, c.Mutex("free").Lock), redis.ErrClosed.Error(), "nobody will open it again")
 			require.ErrorIs(t, lab.Promptly(t, lab.Soon, c.Close), redis.ErrClosed, name)
 		}
 	})

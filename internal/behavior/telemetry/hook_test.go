@@ -160,12 +160,12 @@ func TestHooksAreToldWhatIsAskedFor(t *testing.T) {
 			"release x keep 0",
 			"rwmutex x shared false weight 0 wait false 1m0s: contended false asked 1 {0 0 0}",
 			"release x keep 0",
-			"semaphore x shared false weight 3 wait false 30s: contended false asked 1 {0 0 0}",
+			"semaphore x shared false weight 3 wait false 36s: contended false asked 1 {0 0 0}",
 			"release x keep 1",
 			"release x keep 0",
-			"mutex y shared false weight 0 wait true 30s: contended true asked 1 {1 0 0}",
+			"mutex y shared false weight 0 wait true 36s: contended true asked 1 {1 0 0}",
 			"release y keep 0",
-			"mutex y shared false weight 0 wait false 30s: contended true asked 1 {0 0 0}",
+			"mutex y shared false weight 0 wait false 36s: contended true asked 1 {0 0 0}",
 		}, got)
 	})
 }
@@ -313,11 +313,22 @@ func TestHookThatPanicsDoesNotWedgeTheClient(t *testing.T) {
 				lease := l.Lease(c, "release")
 				panics(func() { _ = lease.Release(t.Context()) })
 
+				// These call hooks on goroutines of their own, where nobody could recover.
+				panics(func() { _, _ = holdfast.All(t.Context(), c.Mutex("one"), c.Mutex("two")) })
+				all, err := holdfast.All(t.Context(), c.Mutex("three"), c.Mutex("four"))
+				require.NoError(t, err)
+				panics(func() { _ = all.Release(t.Context()) })
+				permits := c.Semaphore("permits", 3)
+				for range 3 {
+					require.NoError(t, permits.Acquire(t.Context(), 1))
+				}
+				panics(func() { permits.Release(3) })
+
 				l.Free(c, "other")
 				c.Mutex("other").Lock()
 				c.Mutex("other").Unlock()
 				require.NoError(t, lab.Promptly(t, lab.Soon, c.Close))
-				for _, name := range []string{"lease", "lock", "try", "unlock", "release"} {
+				for _, name := range []string{"lease", "lock", "try", "unlock", "release", "one", "two", "three", "four"} {
 					l.SoonFree(l.Near(), name)
 				}
 			})

@@ -44,7 +44,7 @@ func (e *telemetry) told() (spans []string) {
 		assert.Equal(e.t, s.Name(), fmt.Sprint(a["holdfast.operation.name"], " ", a["holdfast.primitive"]))
 		assert.Equal(e.t, "x", a["holdfast.lock.name"])
 		assert.Equal(e.t, trace.SpanKindInternal, s.SpanKind())
-		text := fmt.Sprint(s.Name(), " ", a["holdfast.mode"], ": ") + plain(s, "operation.name", "primitive", "mode", "lock.name")
+		text := fmt.Sprint(s.Name(), " ", a["holdfast.mode"], ": ") + plain(s, "operation.name", "primitive", "mode", "lock.name", "blocked_by", "blocked_by_fencing_token")
 		if s.Status().Code == codes.Error {
 			text += " ERROR"
 		}
@@ -58,7 +58,7 @@ func (e *telemetry) told() (spans []string) {
 	return spans
 }
 
-// plain returns the attributes of a span but for some.
+// plain returns the attributes of a span but for some. TestSpanOfAWaitSaysWhoWasInTheWay looks at blocked_by.
 func plain(s sdktrace.ReadOnlySpan, but ...string) string {
 	set, _ := attribute.NewSetWithFiltered(s.Attributes(), func(a attribute.KeyValue) bool {
 		return !slices.Contains(but, strings.TrimPrefix(string(a.Key), "holdfast."))

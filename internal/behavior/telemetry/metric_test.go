@@ -216,7 +216,7 @@ func TestLossForWantOfRenewalIsTold(t *testing.T) {
 		assert.InDelta(t, 3, hold.EndTime().Sub(hold.StartTime()).Seconds(), .1)
 		require.Positive(t, failed)
 		assert.Len(t, hold.Events(), failed)
-		assert.EqualValues(t, failed, e.counted()["renew.duration error.type=store primitive=mutex"])
+		assert.EqualValues(t, failed, e.counted()["renew.duration error.type=unavailable primitive=mutex"])
 		require.NoError(t, c.Close())
 	})
 }

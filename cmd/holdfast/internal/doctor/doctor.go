@@ -26,6 +26,7 @@ import (
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/flags"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/show"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/store"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/store/zookeeper"
 	"github.com/holdfast-go/holdfast/driver"
 )
 
@@ -36,9 +37,9 @@ be lost. Each line begins with
    warn   locks work, but more slowly, or can be lost in a case that is named
    fail   locks do not work, or will be lost
 
-Below a warn or fail stands what to do. It takes a lock of its own, twice,
-and writes keys of its own below the prefix, which vanish within a minute or
-so.
+Below a warn or fail, and some ok, stands what to do. The doctor takes a lock
+of its own, twice, and writes keys of its own below the prefix, which vanish
+within a minute or so.
 
 The rights of the user of Redis are tried one by one. To see all, the doctor
 itself also needs +info, +config|get and +acl|list, and ls needs +scan; locks
@@ -118,6 +119,8 @@ func examine(ctx context.Context, s *store.Store, prefix string) []finding {
 		findings = examinePostgres(ctx, client)
 	case *clientv3.Client:
 		findings = examineEtcd(ctx, client, prefix)
+	case *zookeeper.Servers:
+		findings = examineZooKeeper(client)
 	default:
 		if s.Form != nil {
 			findings = append(examineServers(ctx, s.Redis), examineForm(ctx, s.Form, s.Redis, prefix)...)

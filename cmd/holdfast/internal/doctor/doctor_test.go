@@ -216,6 +216,9 @@ func TestJudgements(t *testing.T) {
 		"old etcd 3.4":             {judgeEtcd("3.4.30"), fail},
 		"etcd 3.4":                 {judgeEtcd("3.4.31"), fine},
 		"etcd":                     {judgeEtcd("3.7.0"), fine},
+		"old ZooKeeper":            {judgeZooKeeper("3.4.14-abc, built on"), fail},
+		"ZooKeeper":                {judgeZooKeeper("3.8.0-5a02a05eddb59aee6ac762f7ea82e92a68eb9c0f, built on"), fine},
+		"silent ZooKeeper":         {judgeZooKeeper(""), warn},
 		"far away":                 {judgeLatency(80e6), warn},
 		"near":                     {judgeLatency(1e6), fine},
 		"wrong clock":              {judgeClock(-5e9, 1e6), warn},
@@ -234,6 +237,32 @@ func TestAdviceOfASlowLockNamesALineThatIsThere(t *testing.T) {
 		assert.Equal(t, "see "+check+" above", judgeLock(0, 1e9, []finding{{Check: check, Level: warn}}).Advice)
 	}
 	assert.NotContains(t, judgeLock(0, 1e9, []finding{{Check: "latency", Level: fine}}).Advice, "above")
+}
+
+func TestDoctorAdvisesToWaitForADiskThatMayNotHaveTheLastGrants(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		redis, valkey, policy string
+		want                  []string
+	}{
+		{"7.0.15", "", "everysec", []string{"WithFsync", "Redis 7.2 or Valkey", "appendfsync always"}},
+		{"7.2.4", "", "everysec", []string{"WithFsync"}},
+		{"8.0.0", "", "no", []string{"WithFsync", "appendfsync is everysec"}},
+		{"7.2.4", "8.0.1", "everysec", []string{"WithFsync"}},
+		{"8.0.0", "", "always", nil},
+	} {
+		info := map[string]string{"redis_version": c.redis, "valkey_version": c.valkey, "aof_enabled": "1", "aof_last_write_status": "ok"}
+		f := judgePersistence(info, func(string) string { return c.policy })
+		assert.Equal(t, fine, f.Level)
+		assert.Equal(t, c.want == nil, f.Advice == "", c)
+		for _, word := range []string{"WithFsync", "Redis 7.2 or Valkey", "appendfsync is everysec", "appendfsync always"} {
+			assert.Equal(t, slices.Contains(c.want, word), strings.Contains(f.Advice, word), "%v: %s", c, f.Advice)
+		}
+	}
+	found := examineServer(t.Context(), redistest.Valkey(t, "--appendonly", "yes", "--appendfsync", "everysec").Client(t))
+	i := slices.IndexFunc(found, func(f finding) bool { return f.Check == "persistence" })
+	require.GreaterOrEqual(t, i, 0)
+	assert.Contains(t, found[i].Advice, "WithFsync(0, time.Second)")
 }
 
 func TestDoctorNamesUsersWithChannelsButNoLocks(t *testing.T) {

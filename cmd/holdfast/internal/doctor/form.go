@@ -32,6 +32,7 @@ func examineForm(ctx context.Context, f *store.Form, rdb redis.UniversalClient, 
 	}
 	more := []right{
 		{"+get", []any{"get", key}, false},
+		{"+pexpire", []any{"pexpire", key, 10_000}, false},
 		{"+hexists", []any{"hexists", key, "f"}, false},
 		{"+hlen", []any{"hlen", key}, false},
 		{"+hkeys", []any{"hkeys", key}, false},

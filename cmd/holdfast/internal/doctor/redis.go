@@ -101,25 +101,30 @@ func examineServer(ctx context.Context, rdb redis.Cmdable) []finding {
 }
 
 func judgeVersion(info map[string]string) finding {
-	version := info["redis_version"] // that Valkey and KeyDB are compatible with
-	f := finding{Check: "version", Level: fine, Text: "Redis " + version}
+	text := info["redis_version"] // that Valkey and KeyDB are compatible with
+	f := finding{Check: "version", Level: fine, Text: "Redis " + text}
 	switch {
 	case info["valkey_version"] != "":
 		f.Text = "Valkey " + info["valkey_version"]
 	case info["mvcc_depth"] != "" || strings.Contains(info["executable"], "keydb"):
-		f.Text = "KeyDB, like Redis " + version
+		f.Text = "KeyDB, like Redis " + text
 	case info["dragonfly_version"] != "":
 		f.Text = "Dragonfly " + info["dragonfly_version"]
 		f.Level, f.Text, f.Advice = warn, f.Text+", with which holdfast is not tested", "use Redis or Valkey"
 	}
-	if version == "" {
+	if text == "" {
 		return finding{Check: "version", Level: warn, Text: "cannot tell", Advice: "make sure that it is like Redis 6.2 or later"}
 	}
-	var major, minor int
-	if _, err := fmt.Sscanf(version, "%d.%d", &major, &minor); err != nil || major < 6 || major == 6 && minor < 2 {
+	if major, minor, err := version(info); err != nil || major < 6 || major == 6 && minor < 2 {
 		f.Level, f.Advice = fail, "use Redis 6.2 or later, or Valkey"
 	}
 	return f
+}
+
+// version returns the version of Redis that a server is compatible with.
+func version(info map[string]string) (major, minor int, err error) {
+	_, err = fmt.Sscanf(info["redis_version"], "%d.%d", &major, &minor)
+	return major, minor, err
 }
 
 func judgeEviction(info map[string]string) finding {
@@ -151,6 +156,7 @@ func judgePersistence(info map[string]string, config func(string) string) findin
 		switch fsync {
 		case "everysec", "no":
 			f.Text = "appendonly, appendfsync " + fsync + ": survives a restart; a crash of the machine can lose the last grants"
+			f.Advice = adviseFsync(info, fsync)
 		default:
 			f.Text = strings.TrimSpace("appendonly " + fsync)
 		}
@@ -160,6 +166,19 @@ func judgePersistence(info map[string]string, config func(string) string) findin
 		f.Level, f.Text = warn, "none: a restart forgets all locks"
 	}
 	return f
+}
+
+// adviseFsync says how a crash of the machine loses no grant.
+func adviseFsync(info map[string]string, policy string) string {
+	advice := "WithFsync(0, time.Second) has locks of holdfast's own form on the disk before they are trusted"
+	if policy == "no" {
+		advice += ", once appendfsync is everysec"
+	}
+	major, minor, _ := version(info)
+	if info["valkey_version"] == "" && (major < 7 || major == 7 && minor < 2) {
+		advice += ", with Redis 7.2 or Valkey; until then only appendfsync always does"
+	}
+	return advice
 }
 
 func judgeReplication(info map[string]string, active string) []finding {
@@ -218,7 +237,7 @@ func rights(key, channel string) []right {
 		{"+evalsha", []any{"evalsha", strings.Repeat("0", 40), 1, key}, false}, // NOSCRIPT is a yes
 		{"+time", []any{"time"}, false},
 		{"+hset", []any{"hset", key, "f", "v"}, false},
-		{"+pexpire", []any{"pexpire", key, 10_000}, false},
+		{"+pexpireat", []any{"pexpireat", key, time.Now().Add(10 * time.Second).UnixMilli()}, false},
 		{"+pttl", []any{"pttl", key}, false},
 		{"+hmget", []any{"hmget", key, "f"}, false},
 		{"+hget", []any{"hget", key, "f"}, false},

@@ -1,4 +1,5 @@
-// Package guard is holdfast run, which runs a command under a lock.
+// Package guard is holdfast run, which runs a command under a lock, and acquire, renew and release,
+// for scripts that hold a lease on their own.
 package guard
 
 import (
@@ -92,10 +93,12 @@ type guard struct {
 	shared  bool
 	limit   int64 // of the semaphore; 0 if it is none
 	permits int64
+	leaves  bool // the lease goes on when this process ends
 	address *store.Address
 	ttl     time.Duration
 	timeout time.Duration // of the waiting; 0 waits for ever
 	noWait  bool
+	steal   bool          // from whoever has it
 	busy    int           // the exit code if the lock was not acquired
 	verbose bool          // say whom it waits for, terminal or not
 	onLost  string        // term, kill or ignore
@@ -114,41 +117,19 @@ func Command(command []string) *cli.Command {
 		OnUsageError:    flags.OnUsageError,
 		// -sn, as with flock.
 		UseShortOptionHandling: true,
-		Flags: append([]cli.Flag{
+		Flags: slices.Concat([]cli.Flag{
 			&cli.StringFlag{Name: "lock", Usage: "`NAME` of the lock", Required: true, Local: true},
-			&cli.StringFlag{Name: "kind", Usage: "`KIND` of lock: " + strings.Join(flags.Kinds, ", ") + " (default: rwmutex, or semaphore with --limit)", Local: true, HideDefault: true, Validator: flags.OneOf(flags.Kinds...)},
-			&cli.BoolFlag{Name: "shared", Aliases: []string{"s"}, Usage: "run together with others that are --shared", Local: true},
-			&cli.BoolFlag{Name: "exclusive", Aliases: []string{"x", "e"}, Usage: "run alone, which is the default", Local: true},
-			&cli.Int64Flag{Name: "limit", Usage: "run at most `NUMBER` at a time: the permits of a semaphore", Local: true, HideDefault: true, Validator: flags.Between[int64](1, driver.MaxLimit)},
-			&cli.Int64Flag{Name: "permits", Value: 1, Usage: "`NUMBER` of permits to take, with --limit", Local: true, Validator: flags.Between[int64](1, driver.MaxLimit)},
-			&flags.Time{Name: "ttl", Value: 10 * time.Second, Usage: "`TIME` after which the lock of a dead holder is free", Local: true, Validator: isTTL},
-			&flags.Time{Name: "timeout", Aliases: []string{"w", "wait"}, Usage: "longest `TIME` to wait for the lock, such as 5 (seconds) or 2m; 0 waits for ever", Local: true, Validator: flags.NotNegative},
-			&cli.BoolFlag{Name: "no-wait", Aliases: []string{"n"}, Usage: "fail at once instead of waiting", Local: true},
-			&cli.IntFlag{Name: "conflict-exit-code", Aliases: []string{"E"}, Value: exit.NotAcquired, Usage: "exit `CODE` if the lock was not acquired", Local: true, Validator: flags.Between(0, 255)},
-			&cli.StringFlag{Name: "holder", Usage: "`TEXT` that others see while this one holds or waits (default: host and process)", Local: true, HideDefault: true, Validator: isHolder},
+		}, lockFlags(10*time.Second), []cli.Flag{
+			&cli.BoolFlag{Name: "steal", Usage: "take the lock from whoever has it, who may go on until it hears of that: as holdfast unlock does, but with nobody in between", Local: true},
 			&cli.StringFlag{Name: "command", Aliases: []string{"c"}, Usage: "run `COMMAND` by sh -c, instead of one after --", Local: true},
 			&cli.BoolFlag{Name: "verbose", Usage: "say whom it waits for even if standard error is no terminal", Local: true},
 			&cli.StringFlag{Name: "on-lost", Value: "term", Usage: "`WHAT` a command gets whose lease was lost: term, kill or ignore", Local: true, Validator: flags.OneOf(OnLostWays...)},
 			&flags.Time{Name: "grace", Value: 5 * time.Second, Usage: "`TIME` between TERM and KILL when the lease is lost", Local: true, Validator: flags.NotNegative},
-		}, store.Flags()...),
+		}, store.Flags()),
 		Action: func(ctx context.Context, cmd *cli.Command) error {
-			g := &guard{
-				lock:    cmd.String("lock"),
-				kind:    cmd.String("kind"),
-				holder:  cmd.String("holder"),
-				shared:  cmd.Bool("shared"),
-				limit:   cmd.Int64("limit"),
-				permits: cmd.Int64("permits"),
-				address: store.AddressOf(cmd),
-				ttl:     cmd.Duration("ttl"),
-				timeout: cmd.Duration("timeout"),
-				noWait:  cmd.Bool("no-wait"),
-				busy:    cmd.Int("conflict-exit-code"),
-				verbose: cmd.Bool("verbose"),
-				onLost:  cmd.String("on-lost"),
-				grace:   cmd.Duration("grace"),
-				command: command,
-			}
+			g := guardOf(cmd, cmd.String("lock"))
+			g.steal = cmd.Bool("steal")
+			g.verbose, g.onLost, g.grace, g.command = cmd.Bool("verbose"), cmd.String("on-lost"), cmd.Duration("grace"), command
 			switch line := cmd.String("command"); {
 			case line != "" && command != nil:
 				return exit.WrongUsage(errors.New("-c and a command after -- exclude each other"))
@@ -163,6 +144,39 @@ func Command(command []string) *cli.Command {
 			}
 			return g.run(ctx)
 		},
+	}
+}
+
+// lockFlags say which lock to take, and how long to wait for it.
+func lockFlags(ttl time.Duration) []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "kind", Usage: "`KIND` of lock: " + strings.Join(flags.Kinds, ", ") + " (default: rwmutex, or semaphore with --limit)", Local: true, HideDefault: true, Validator: flags.OneOf(flags.Kinds...)},
+		&cli.BoolFlag{Name: "shared", Aliases: []string{"s"}, Usage: "have it together with others that are --shared", Local: true},
+		&cli.BoolFlag{Name: "exclusive", Aliases: []string{"x", "e"}, Usage: "have it alone, which is the default", Local: true},
+		&cli.Int64Flag{Name: "limit", Usage: "at most `NUMBER` at a time: the permits of a semaphore", Local: true, HideDefault: true, Validator: flags.Between[int64](1, driver.MaxLimit)},
+		&cli.Int64Flag{Name: "permits", Value: 1, Usage: "`NUMBER` of permits to take, with --limit", Local: true, Validator: flags.Between[int64](1, driver.MaxLimit)},
+		&flags.Time{Name: "ttl", Value: ttl, Usage: "`TIME` after which the lock of a dead holder is free", Local: true, Validator: isTTL},
+		&flags.Time{Name: "timeout", Aliases: []string{"w", "wait"}, Usage: "longest `TIME` to wait for the lock, such as 5 (seconds) or 2m; 0 waits for ever; the end takes a few seconds more if the store does not answer", Local: true, Validator: flags.NotNegative},
+		&cli.BoolFlag{Name: "no-wait", Aliases: []string{"n"}, Usage: "fail at once instead of waiting", Local: true},
+		&cli.IntFlag{Name: "conflict-exit-code", Aliases: []string{"E"}, Value: exit.NotAcquired, Usage: "exit `CODE` if the lock was not acquired", Local: true, Validator: flags.Between(0, 255)},
+		&cli.StringFlag{Name: "holder", Usage: "`TEXT` that others see while this one holds or waits (default: host and process)", Local: true, HideDefault: true, Validator: isHolder},
+	}
+}
+
+// guardOf returns what the flags of cmd say of the lock of that name.
+func guardOf(cmd *cli.Command, lock string) *guard {
+	return &guard{
+		lock:    lock,
+		kind:    cmd.String("kind"),
+		holder:  cmd.String("holder"),
+		shared:  cmd.Bool("shared"),
+		limit:   cmd.Int64("limit"),
+		permits: cmd.Int64("permits"),
+		address: store.AddressOf(cmd),
+		ttl:     cmd.Duration("ttl"),
+		timeout: cmd.Duration("timeout"),
+		noWait:  cmd.Bool("no-wait"),
+		busy:    cmd.Int("conflict-exit-code"),
 	}
 }
 
@@ -181,6 +195,8 @@ func (g *guard) check(cmd *cli.Command) error {
 	switch {
 	case g.noWait && g.timeout > 0:
 		return errors.New("--no-wait and --timeout exclude each other")
+	case g.steal && (g.shared || g.limit > 0):
+		return errors.New("--steal takes the whole lock, so it has neither --shared nor --limit")
 	case g.shared && cmd.Bool("exclusive"):
 		return errors.New("--shared and --exclusive exclude each other")
 	case g.kind == "mutex" && g.shared:

@@ -287,8 +287,8 @@ func TestConflictHasTheExitCodeThatIsAskedFor(t *testing.T) {
 	clitest.Held(t, s, "busy")
 	for code, args := range map[int][]string{
 		0: {"-n", "-E", "0"},
-		1: {"-w", "0.2", "-E", "1"},
-		9: {"-w", "200ms", "--conflict-exit-code", "9"},
+		1: {"-w", "1.5", "-E", "1"},
+		9: {"-w", "1500ms", "--conflict-exit-code", "9"},
 	} {
 		p := under(t, s, "busy", append(args, "-c", "echo ran")...)
 		assert.Equal(t, code, p.Run(), "%q", args)

@@ -30,6 +30,9 @@ func (g *guard) open(s *store.Store, locks *holdfast.Client) *lock {
 	}
 	if g.kind == "mutex" || g.kind == "" && s.Form != nil && g.limit == 0 && !g.shared {
 		mu := locks.Mutex(g.lock, as...)
+		if g.steal {
+			return &lock{mu.Steal, mu.Steal, mu.Inspect}
+		}
 		return &lock{mu.Lease, mu.TryLease, mu.Inspect}
 	}
 	if g.limit > 0 {
@@ -43,6 +46,9 @@ func (g *guard) open(s *store.Store, locks *holdfast.Client) *lock {
 	rw := locks.RWMutex(g.lock, as...)
 	if g.shared {
 		return &lock{rw.RLease, rw.TryRLease, rw.Inspect}
+	}
+	if g.steal {
+		return &lock{rw.Steal, rw.Steal, rw.Inspect}
 	}
 	return &lock{rw.Lease, rw.TryLease, rw.Inspect}
 }

@@ -17,6 +17,6 @@ func TestMain(m *testing.M) {
 		}
 		var command []string
 		os.Args, command = Split(os.Args)
-		return clitest.Verbs(Command(command))()
+		return clitest.Verbs(Command(command), Acquire(), Renew(), Release())()
 	})
 }

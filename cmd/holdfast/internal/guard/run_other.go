@@ -18,3 +18,7 @@ func Watch([]string) {}
 func (g *guard) run(context.Context) error {
 	return exit.With(exit.Failure, errors.New("holdfast run needs process groups, which only Unix has"))
 }
+
+func (g *guard) acquire(context.Context, bool) error {
+	return exit.With(exit.Failure, errors.New("holdfast acquire needs the signals of Unix"))
+}

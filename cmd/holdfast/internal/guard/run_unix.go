@@ -20,13 +20,17 @@ import (
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/store"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/term"
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/claim"
 )
 
 // passedOn are the signals that go to the command. The first four end the waiting
 // if they come before there is one.
 var passedOn = []os.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2}
 
-func (g *guard) run(ctx context.Context) error {
+func (g *guard) run(ctx context.Context) error { return g.have(ctx, g.hold) }
+
+// have calls then with the lease, once it has the lock.
+func (g *guard) have(ctx context.Context, then func(*store.Store, *holdfast.Lease, chan os.Signal) error) error {
 	signals := make(chan os.Signal, 16)
 	notify(signals, passedOn...)
 	waiting, end := endOnSignal(ctx, signals)
@@ -39,6 +43,9 @@ func (g *guard) run(ctx context.Context) error {
 	if err := s.CanLock(); err != nil {
 		return err
 	}
+	if _, able := driver.As[driver.Attacher](s.Driver); g.leaves && !able {
+		return s.Unavailable(errors.New("it cannot hand a lease from one process to another"))
+	}
 	if coarse, ok := driver.As[driver.Granular](s.Driver); ok {
 		if least, _ := coarse.Granularity(); g.ttl < least {
 			return exit.WrongUsage(fmt.Errorf("--ttl: on this store it must be at least %v", least))
@@ -48,16 +55,65 @@ func (g *guard) run(ctx context.Context) error {
 	defer store.CloseClient(locks)
 	defer signal.Stop(signals) // from then on they end us, should Redis not answer
 
-	lease, err := g.acquire(waiting, g.open(s, locks))
+	lease, err := g.await(waiting, g.open(s, locks))
 	if err == nil {
 		// A signal that arrived with the lock, but before there was a command.
 		end()
 		if _, ok := errors.AsType[interrupted](context.Cause(waiting)); !ok {
-			return g.hold(lease, signals)
+			return then(s, lease, signals)
 		}
 		g.release(lease)
 	}
 	return g.refusal(waiting, s, err)
+}
+
+// acquire has the lock go on when this process has ended, and prints the token of the lease.
+func (g *guard) acquire(ctx context.Context, asJSON bool) error {
+	if closed(os.Stdout) {
+		return exit.With(exit.Unavailable, errors.New("nobody can read the token: standard output is closed"))
+	}
+	signal.Ignore(unix.SIGPIPE) // It would end us before the lock is given back.
+	g.leaves = true
+	return g.have(ctx, func(s *store.Store, lease *holdfast.Lease, _ chan os.Signal) error {
+		ctx, cancel := context.WithTimeout(ctx, store.ReleaseTimeout)
+		defer cancel()
+		token, err := lease.Detach(ctx)
+		if err != nil {
+			g.release(lease)
+			return exit.With(exit.Unavailable, err)
+		}
+		if err := printLease(os.Stdout, lease, token, asJSON); err != nil {
+			return exit.With(exit.Unavailable, g.takeBack(s, token, err))
+		}
+		return nil
+	})
+}
+
+// takeBack releases a lease whose token reached nobody.
+func (g *guard) takeBack(s *store.Store, token string, err error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), store.ReleaseTimeout)
+	defer cancel()
+	err = fmt.Errorf("cannot write the token: %w", err)
+	l, left := claim.Parse(token)
+	if left == nil {
+		left = persist(ctx, func() error { return s.Driver.Release(ctx, l) })
+	}
+	if left != nil && !errors.Is(left, driver.ErrNotHeld) {
+		err = fmt.Errorf("%w; %q stays locked for up to %v: %w", err, g.lock, g.ttl, left)
+	}
+	return err
+}
+
+// closed reports whether a standard stream was closed when we were started. Go opens /dev/null in its
+// place, for reading and writing; a shell opens it for one of them.
+func closed(f *os.File) bool {
+	flags, err := unix.FcntlInt(f.Fd(), unix.F_GETFL, 0)
+	if err != nil || flags&unix.O_ACCMODE != unix.O_RDWR {
+		return err != nil
+	}
+	is, err := f.Stat()
+	null, missing := os.Stat(os.DevNull)
+	return err == nil && missing == nil && os.SameFile(is, null)
 }
 
 // notify is signal.Notify without the signals that we were started to ignore, as nohup
@@ -103,8 +159,8 @@ func endOnSignal(ctx context.Context, signals <-chan os.Signal) (_ context.Conte
 
 var errTimeout = errors.New("--timeout is over")
 
-// acquire waits for the lock as the command line says.
-func (g *guard) acquire(ctx context.Context, l *lock) (lease *holdfast.Lease, err error) {
+// await waits for the lock as the command line says.
+func (g *guard) await(ctx context.Context, l *lock) (lease *holdfast.Lease, err error) {
 	if g.verbose || term.Is(os.Stderr) {
 		start, done := time.Now(), g.tell(ctx, l)
 		defer func() {
@@ -152,7 +208,7 @@ func (g *guard) refusal(waiting context.Context, s *store.Store, err error) erro
 }
 
 // hold runs the command while it holds the lease.
-func (g *guard) hold(lease *holdfast.Lease, signals chan os.Signal) error {
+func (g *guard) hold(_ *store.Store, lease *holdfast.Lease, signals chan os.Signal) error {
 	j, err := g.start(lease)
 	if err != nil {
 		g.release(lease)

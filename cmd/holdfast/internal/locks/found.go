@@ -19,6 +19,8 @@ import (
 type found struct {
 	kind driver.Kind
 	holdfast.Info
+	chains []string // what holders wait for, see chain
+	circle bool     // see markCircles
 }
 
 // idle reports whether nobody holds the lock, nor waits for it.
@@ -45,8 +47,11 @@ func (f *found) write(w io.Writer, now time.Time) error {
 			return err
 		}
 	}
+	for _, c := range f.chains {
+		fmt.Fprintf(w, "  %s\n", c)
+	}
 	for i, q := range f.Queue {
-		fmt.Fprintf(w, "  %2d. %s%s\n", i+1, show.Printable(q.Holder), show.Part(q.Shared, q.Weight))
+		fmt.Fprintf(w, "  %2d. %s%s%s\n", i+1, show.Printable(q.Holder), show.Part(q.Shared, q.Weight), show.WaitsFor(q.Since, now))
 	}
 	return nil
 }
@@ -65,11 +70,12 @@ type lockJSON struct {
 	holdfast.Info
 	// Base64 is the name if it is no text, which JSON cannot have.
 	Base64 []byte `json:"name_base64,omitempty"`
+	Circle bool   `json:"circle,omitempty"`
 }
 
 // MarshalJSON gives the lock the form that holdfast inspect --help shows.
 func (f *found) MarshalJSON() ([]byte, error) {
-	l := lockJSON{Kind: f.kind, Info: f.Info}
+	l := lockJSON{Kind: f.kind, Info: f.Info, Circle: f.circle}
 	if !utf8.ValidString(f.Name) {
 		l.Base64 = []byte(f.Name)
 	}

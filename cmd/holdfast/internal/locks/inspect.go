@@ -1,8 +1,7 @@
-// Package locks is holdfast ls, inspect and unlock.
+// Package locks is holdfast ls, inspect, wait and unlock.
 package locks
 
 import (
-	"bytes"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -10,17 +9,14 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/urfave/cli/v3"
 
-	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/clock"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exit"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/flags"
-	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/show"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/store"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/term"
 	"github.com/holdfast-go/holdfast/driver"
@@ -29,7 +25,9 @@ import (
 const inspectHelp = `Shows who holds a lock and who waits for it, in the order in which they will
 be served. LEFT is the time after which the lease ends unless it is renewed,
 and FENCE is the fencing token; (+31) is how many more a client may use that
-passes the lock on among its goroutines.
+passes the lock on among its goroutines. Where a holder waits for another
+lock itself, and its program has the hook of package deadlock, a line tells
+for which, who holds that, and so on.
 
 The three kinds of lock do not meet: "nightly" may be a mutex, an rwmutex and
 a semaphore at the same time. Without --kind those are shown that are in use.
@@ -45,7 +43,7 @@ With --json each lock is one line, in the form that holdfast.Info has in Go:
    {"kind":"mutex","name":"nightly","holders":[{"holder":"web1:4242",
    "since":"2026-11-22T15:30:00Z","fence":1790000000000000,
    "last_fence":1790000000000000,"left_ns":9120000000}],
-   "queue":[{"holder":"web2:77"}]}
+   "queue":[{"holder":"web2:77","since":"2026-11-22T15:30:04Z"}]}
 
 A name that is no UTF-8 stands there in base64, too, as "name_base64", for
 --base64. A name that begins with a dash comes after --, at the end.
@@ -61,9 +59,6 @@ Exit codes: 0 if somebody holds the lock or waits for it; 1 if nobody does;
 // allKinds are the kinds of lock that a name can stand for.
 var allKinds = []driver.Kind{driver.Mutex, driver.RWMutex, driver.Semaphore}
 
-// watchEvery is the pause between two looks at a lock that is watched.
-const watchEvery = 500 * time.Millisecond
-
 // Inspect is holdfast inspect.
 func Inspect() *cli.Command {
 	return &cli.Command{
@@ -76,7 +71,7 @@ func Inspect() *cli.Command {
 		Flags: append([]cli.Flag{
 			kindFlag(),
 			base64Flag(),
-			&cli.BoolFlag{Name: "watch", Usage: "go on showing it until Ctrl-C", Local: true},
+			watchFlag(),
 			flags.JSON(),
 		}, store.Flags()...),
 		Action: func(ctx context.Context, cmd *cli.Command) error {
@@ -93,7 +88,11 @@ func Inspect() *cli.Command {
 			defer s.Close()
 			write := writer(s, name, cmd.Bool("json"))
 			if cmd.Bool("watch") {
-				return watch(ctx, s, cmd.String("kind"), name, write)
+				return watch(ctx, s, write, func() ([]*found, error) {
+					looking, cancel := context.WithTimeout(ctx, store.ConnectTimeout)
+					defer cancel()
+					return inspect(looking, s, cmd.String("kind"), name)
+				})
 			}
 			locks, err := inspect(ctx, s, cmd.String("kind"), name)
 			if err != nil {
@@ -166,7 +165,8 @@ func inspect(ctx context.Context, s *store.Store, kind, name string) ([]*found, 
 		if err != nil {
 			return nil, s.Unavailable(err)
 		}
-		if f := (&found{k, info}); !f.idle() {
+		if f := (&found{kind: k, Info: info}); !f.idle() {
+			f.chains = f.chainsAt(ctx, inspector, time.Now())
 			locks = append(locks, f)
 		}
 	}
@@ -193,93 +193,4 @@ func writer(s *store.Store, name string, asJSON bool) func(io.Writer, []*found) 
 		}
 		return nil
 	}
-}
-
-// watch shows the locks of a name until ctx ends. A store that does not answer for a while
-// ends it only if it has never answered.
-func watch(ctx context.Context, s *store.Store, kind, name string, write func(io.Writer, []*found) error) error {
-	var (
-		before []string  // the last answer
-		seen   time.Time // when it came
-		state  string    // as it was shown
-		silent bool      // the store has not answered since
-		lines  int       // that are drawn on the terminal
-	)
-	terminal := term.Draws(os.Stdout)
-	for {
-		looking, cancel := context.WithTimeout(ctx, store.ConnectTimeout)
-		locks, err := inspect(looking, s, kind, name)
-		cancel()
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err != nil && before == nil {
-			return err
-		}
-		if silent != (err != nil) && !terminal {
-			if err != nil {
-				exit.Say(fmt.Errorf("%w; trying again", err))
-			} else {
-				exit.Say(fmt.Errorf("%s answers again", s.Name))
-			}
-		}
-		silent = err != nil
-		text := ""
-		if now := identities(locks); !silent && (terminal || before == nil || !slices.Equal(now, before)) {
-			var b bytes.Buffer
-			if err := write(&b, locks); err != nil {
-				return exit.With(exit.Failure, err)
-			}
-			before, state = now, b.String()
-			text = state
-		}
-		if _, height, ok := term.Size(os.Stdout); ok && terminal {
-			if silent {
-				text = fmt.Sprintf("As it was %s ago: %s; trying again\n%s", show.Whole(time.Since(seen)), show.Visible(err.Error()), state)
-			}
-			text = fitted(text, height)
-			text, lines = redrawn(text, lines), strings.Count(text, "\n")
-		}
-		if !silent {
-			seen = time.Now()
-		}
-		if _, err := os.Stdout.WriteString(text); err != nil {
-			return exit.With(exit.Failure, err)
-		}
-		clock.Pause(ctx, watchEvery)
-	}
-}
-
-// fitted returns what of text a terminal shows, with a line left for the cursor: what has
-// scrolled away cannot be drawn again.
-func fitted(text string, height int) string {
-	lines := strings.SplitAfter(text, "\n") // and an empty one at the end
-	room := max(height-2, 1)
-	if len(lines)-1 <= room+1 {
-		return text
-	}
-	return strings.Join(lines[:room], "") + fmt.Sprintf("... and %s\n", show.Plural(len(lines)-1-room, "more line", "more lines"))
-}
-
-// redrawn returns text that replaces the lines that the last one had.
-func redrawn(text string, lines int) string {
-	up := "\r"
-	if lines > 0 {
-		up = fmt.Sprintf("\r\x1b[%dA", lines)
-	}
-	return up + term.NoWrap + strings.ReplaceAll(text, "\n", term.ClearLine+"\r\n") + term.ClearBelow + term.Wrap
-}
-
-// identities says who holds locks and who waits. It is never nil.
-func identities(locks []*found) []string {
-	all := []string{}
-	for _, l := range locks {
-		for _, h := range l.Holders {
-			all = append(all, fmt.Sprint("holds ", l.kind, h.Holder, h.Fence, h.Shared, h.Weight))
-		}
-		for _, q := range l.Queue {
-			all = append(all, fmt.Sprint("waits ", l.kind, q.Holder, q.Shared, q.Weight))
-		}
-	}
-	return all
 }

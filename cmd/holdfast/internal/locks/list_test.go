@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -42,7 +43,7 @@ func TestListShowsEveryHolderAndHowManyWait(t *testing.T) {
 		lines := strings.Split(strings.TrimSpace(p.Stdout.String()), "\n")
 		require.Len(t, lines, 4, "a head, and three holders")
 		assert.Regexp(t, `^NAME +KIND +HOLDER +HELD +LEFT +FENCE +WAIT$`, lines[0])
-		assert.Regexp(t, `^orders:1 +rwmutex +\S+ +\d+s +\d+\.\ds +\d{16} +1$`, lines[1])
+		assert.Regexp(t, `^orders:1 +rwmutex +\S+ +\d+s +\d+\.\ds +\d{16} +1 for \d+s$`, lines[1])
 		assert.Regexp(t, `^pool +semaphore 1/5 +\S+ +\d+s +\d+\.\ds +\d{16} +0$`, lines[2])
 		assert.Regexp(t, `^pool +semaphore 2/5 +\S+ +\d+s +\d+\.\ds +\d{16} +0$`, lines[3])
 		for _, line := range lines {
@@ -108,4 +109,24 @@ func TestListFailsIfALockCannotBeLookedAt(t *testing.T) {
 	assert.Equal(t, exit.Unavailable, p.Run())
 	assert.Contains(t, p.Stderr.String(), "the user lacks a right")
 	assert.Empty(t, p.Stdout.String())
+}
+
+func TestWatchedListIsWrittenWhenItChanges(t *testing.T) {
+	t.Parallel()
+	s := redistest.Mini(t)
+	require.NoError(t, s.Client(t).RPush(t.Context(), s.Prefix()+":2:mutex:foreign", "x").Err())
+	p := clitest.Command(t, s, "ls", "--watch", "watched:").Start()
+	p.AwaitOutput(`no locks on Redis`)
+	locks := clitest.LocksOf(t, s)
+	for _, name := range []string{"watched:1", "watched:2"} { // of the same holder, one after the other
+		lease, err := locks.Mutex(name).TryLease(t.Context())
+		require.NoError(t, err)
+		p.AwaitOutput(name)
+		require.NoError(t, lease.Release(t.Context()))
+	}
+	p.AwaitOutput(`(?s)watched:2.*no locks`)
+	p.Signal(syscall.SIGINT)
+	assert.Equal(t, 0, p.Wait())
+	assert.Equal(t, 2, strings.Count(p.Stdout.String(), "watched:"), "only changes are written")
+	assert.Empty(t, p.Stderr.String(), "what is no lock is left out in silence")
 }

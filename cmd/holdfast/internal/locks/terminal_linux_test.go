@@ -1,6 +1,7 @@
 package locks
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -91,4 +92,47 @@ func TestListOnATerminalHasOneLineForEachHolder(t *testing.T) {
 	p := clitest.Command(t, s, "ls")
 	require.Equal(t, 0, p.Run())
 	require.Contains(t, p.Stdout.String(), long, "programs read it whole")
+}
+
+func TestWatchedListIsDrawnAtTheSamePlaceOfATerminal(t *testing.T) {
+	t.Parallel()
+	s := redistest.Mini(t)
+	c := clitest.Command(t, s, "ls", "--watch").OnTerminal(80, 24)
+	c.AwaitOutput(`no locks on Redis`)
+	long := "invoices:customer-4711:" + strings.Repeat("x", 60) + ":2026-11"
+	clitest.Held(t, s, long)
+	start(t, s, program{"web-1", "a", "b"}, program{"web-2", "b", "a"})
+	c.AwaitOutput(`(?s)\x1b\[1A.*NAME +KIND.*a  .* 1, circle\x1b.*b  .* 1, circle\x1b.*\S+…\S+:2026-11  rwmutex  `)
+	c.AwaitOutput(`(?s)\x1b\[4A\x1b`)
+	c.Types(clitest.CtrlC)
+	require.Equal(t, 0, c.Wait())
+	for line := range strings.SplitSeq(regexp.MustCompile(`\x1b\[\??\d*[A-Za-z]`).ReplaceAllString(c.Stdout.String(), ""), "\r\n") {
+		require.LessOrEqual(t, utf8.RuneCountInString(strings.Trim(line, "\r")), 80, line)
+	}
+}
+
+func TestListFitsANarrowTerminal(t *testing.T) {
+	t.Parallel()
+	s := redistest.Mini(t)
+	start(t, s, program{"web-1.example.org:4711", "accounts:4711", "accounts:4712"}, program{"web-2.example.org:4711", "accounts:4712", "accounts:4711"})
+	for columns, head := range map[uint16]string{
+		100: "NAME KIND HOLDER HELD LEFT FENCE WAIT",
+		65:  "NAME KIND HOLDER HELD LEFT WAIT",
+		40:  "NAME HOLDER WAIT",
+		30:  "NAME HOLDER WAIT",
+	} {
+		for _, args := range [][]string{{"ls"}, {"ls", "--watch"}} {
+			c := clitest.Command(t, s, args...).OnTerminal(columns, 24)
+			c.AwaitOutput(`(?s)WAIT.*circle.*circle`)
+			if len(args) > 1 {
+				c.Types(clitest.CtrlC)
+			}
+			require.Equal(t, 0, c.Wait())
+			text := strings.ReplaceAll(regexp.MustCompile(`\x1b\[\??\d*[A-Za-z]`).ReplaceAllString(c.Stdout.String(), ""), "\r", "")
+			require.Contains(t, strings.Join(strings.Fields(text), " "), head)
+			for line := range strings.SplitSeq(text, "\n") {
+				require.LessOrEqual(t, utf8.RuneCountInString(line), int(columns), text)
+			}
+		}
+	}
 }

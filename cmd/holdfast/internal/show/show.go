@@ -30,37 +30,51 @@ func NewTable(w io.Writer, heads ...string) Table {
 // Row adds a row.
 func (t Table) Row(cells ...string) { fmt.Fprintln(t, strings.Join(cells, "\t")) }
 
-// least is what Fit leaves of a cell.
-const least = 12
+// least is what Fit leaves of a cell while there is a column to leave out, and then.
+const least, atLeast = 12, 6
 
-// Fit cuts cells of rows in the middle, in these columns and the longest first, so that no row is
-// wider than width, if that can be.
-func Fit(rows [][]string, width int, columns ...int) {
-	var widths []int
+// Fit returns rows that are no wider than width, if that can be. It cuts cells in the middle, in the
+// columns cut and the longest first. If that is not enough it leaves columns out: those of spare, one
+// after the other.
+func Fit(rows [][]string, width int, cut, spare []int) [][]string {
+	widths := make([]int, len(rows[0]))
 	for _, row := range rows {
 		for i, cell := range row {
-			if i == len(widths) {
-				widths = append(widths, 0)
-			}
 			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
 		}
 	}
-	over := 2*(len(widths)-1) - width
+	longest := func() int {
+		return slices.MaxFunc(cut, func(a, b int) int { return cmp.Compare(widths[a], widths[b]) })
+	}
+	out := map[int]bool{}
+	over := -2 - width
 	for _, w := range widths {
-		over += w
+		over += w + 2
 	}
 	for ; over > 0; over-- {
-		longest := slices.MaxFunc(columns, func(a, b int) int { return cmp.Compare(widths[a], widths[b]) })
-		if widths[longest] <= least {
+		i := longest()
+		if widths[i] <= least && len(spare) > 0 {
+			over -= widths[spare[0]] + 2 - 1
+			out[spare[0]], spare = true, spare[1:]
+			continue
+		}
+		if widths[i] <= atLeast {
 			break
 		}
-		widths[longest]--
+		widths[i]--
 	}
-	for _, row := range rows {
-		for _, i := range columns {
-			row[i] = middle(row[i], widths[i])
+	fit := make([][]string, len(rows))
+	for n, row := range rows {
+		for i, cell := range row {
+			if slices.Contains(cut, i) {
+				cell = middle(cell, widths[i])
+			}
+			if !out[i] {
+				fit[n] = append(fit[n], cell)
+			}
 		}
 	}
+	return fit
 }
 
 // middle returns s in at most width characters: what names differ by is at their ends.
@@ -111,6 +125,14 @@ func HeldFor(t, now time.Time) string {
 		return "-"
 	}
 	return Whole(now.Sub(t))
+}
+
+// WaitsFor says for how long a waiter has waited, if the store knows.
+func WaitsFor(t, now time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return " waits " + Whole(now.Sub(t))
 }
 
 // Remaining is the time that a lease has.

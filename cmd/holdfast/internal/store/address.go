@@ -38,6 +38,8 @@ const Help = `Stores, for --store:
    postgres://user:password@host/db    PostgreSQL, with the schema that
                                        holdfast migrate makes; no --prefix
    etcd://host:2379,host2:2379         etcd; etcds:// with TLS
+   zk://user:password@host:2181,host2:2181
+                                       ZooKeeper; zks:// with TLS
    setnx+redis://host:6379             mutexes of others: SET NX PX, as of
    getset+redis://host:6379            redsync; SETNX and GETSET; RLock of
    redisson+redis://host:6379          Redisson. Any URL of a Redis can come

@@ -38,10 +38,10 @@ var Forms = map[string]*Form{
 		"holdfast:", "asks every 50 to 150 ms", strings.Fields("eval evalsha exists time get set pexpire del"),
 	},
 	"redisson": {
-		"RLock of Redisson", func(rdb redis.UniversalClient, prefix string) driver.Driver {
+		"RLock and RReadWriteLock of Redisson", func(rdb redis.UniversalClient, prefix string) driver.Driver {
 			return redisson.New(rdb, redisson.WithPrefix(prefix))
 		},
-		"holdfast:redisson:", "is told, and races with the others", strings.Fields("eval evalsha zscore exists hset pexpire pttl hexists hlen hkeys hgetall zrange hdel time zremrangebyscore zadd"),
+		"holdfast:redisson:", "is told, and races with the others", strings.Fields("eval evalsha zscore exists hset pexpire pttl hexists hget hlen hkeys hgetall zrange hdel time zremrangebyscore zadd"),
 	},
 }
 

@@ -72,11 +72,11 @@ func (a *Address) Open(ctx context.Context) (*Store, error) {
 		return open(ctx, a, password)
 	}
 	if len(openers) == 0 {
-		return nil, exit.WrongUsage(errors.New("--store: this program has locks on Redis alone; holdfast demo has them on PostgreSQL and etcd, too"))
+		return nil, exit.WrongUsage(errors.New("--store: this program has locks on Redis alone; holdfast demo has them on PostgreSQL, etcd and ZooKeeper, too"))
 	}
 	// Not the whole URL, for its password.
 	return nil, exit.WrongUsage(errors.New("--store: want a URL that begins with redis://, rediss://, unix://, redis+sentinel://, " +
-		"redis+cluster://, postgres:// or etcd://, or with setnx+redis://, getset+redis:// or redisson+redis://"))
+		"redis+cluster://, postgres://, etcd:// or zk://, or with setnx+redis://, getset+redis:// or redisson+redis://"))
 }
 
 func isPrefix(s string) (err error) {

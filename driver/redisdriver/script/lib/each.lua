@@ -32,13 +32,11 @@ for i = 1, #KEYS do
   if not replies[i] and handled < AT_LENGTH then
     n, handled, news = i, handled + 1, {}
     local done, reply, refused = pcall(handle_one, i, (i - 1) * ARGUMENTS)
-    if done then
-      replies[i] = reply
-    elseif type(reply) == 'table' then
-      replies[i] = reply -- a command was refused
-    elseif string.find(reply, '^%u+ ') then
+    if done or type(reply) == 'table' then
+      replies[i] = reply -- a table that is an error is a command that was refused
+    elseif find(reply, '^%u+ ') then
       replies[i] = { err = reply } -- the same, from Redis 7 on
-    elseif string.find(reply, ': %-%u') or string.find(reply, ': The user executing the script ', 1, true) then
+    elseif find(reply, ': %-%u') or find(reply, ': The user executing the script ', 1, true) then
       replies[i] = { err = 'ERR Error running script ' .. reply } -- the same before Redis 7
     else
       replies[i] = { err = 'WRONGTYPE ' .. KEYS[n] .. ' is no lock: ' .. (string.gsub(reply, '%c', ' ')) }

@@ -43,8 +43,8 @@ local function hold(w)
     end
     lock.used = lock.used + h.weight
   end
-  h.numbers = string.format('%d %d', fence, numbers)
-  h.granted = h.numbers .. string.format(' %d %d ', last, now) .. w.client .. ' ' .. w.text -- %s ends at a NUL
+  h.numbers = format('%d %d', fence, numbers)
+  h.granted = h.numbers .. format(' %d %d ', last, now) .. w.client .. ' ' .. w.text -- %s ends at a NUL
   lock.count = lock.count + 1
   if lock.count == 1 or h.expires < lock.earliest then
     lock.earliest, lock.span = h.expires, length

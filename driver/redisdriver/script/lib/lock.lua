@@ -86,22 +86,14 @@ local function load(token, record)
   if record == nil then
     record = redis.call('MGET', KEYS[n])[1]
   end
-  local h, shares, stands
+  local v, h = {}, nil
   if record then
-    local high, limit
-    high, limit, h = thin_read(record)
-    if not high then
+    v[1], v[2], h = thin_read(record)
+    if not v[1] then
       return { err = 'WRONGTYPE ' .. KEYS[n] .. ' is a string, but no lock' }
     end
-    lock = { thin = record, tail = 0, waiting = 0, life = 0, longest = 0, dead = '', holders = {}, waiters = {},
-      count = 0, used = 0, earliest = 0, span = 0 }
-    set('high', high)
-    set('limit', limit)
-    if h then
-      seat_holder(h, 1)
-    end
   else
-    local v = redis.pcall('HMGET', KEYS[n], 'high', 'limit', 'resized', 'owner', 'head', 'tail', 'birth', 'waiting', 'dead',
+    v = redis.pcall('HMGET', KEYS[n], 'high', 'limit', 'resized', 'owner', 'head', 'tail', 'birth', 'waiting', 'dead',
       'life', 'longest', 'shares', 'h:1', 't:' .. token)
     if v.err then
       return v
@@ -110,15 +102,24 @@ local function load(token, record)
     if v[13] and not h then
       return { err = 'WRONGTYPE ' .. KEYS[n] .. ' is a hash, but no lock' }
     end
-    lock = { high = (v[1] or 0) + 0, limit = (v[2] or 0) + 0, resized = v[3], owner = v[4] or nil,
-      head = v[5] and v[5] + 0 or nil, tail = (v[6] or 0) + 0, birth = v[7] and v[7] + 0, waiting = (v[8] or 0) + 0,
-      dead = v[9] or '', life = (v[10] or 0) + 0, longest = (v[11] or 0) + 0, holders = { h or nil }, waiters = {},
-      count = 0, used = 0, earliest = 0, span = 0 }
-    lock.informed, shares, stands = lock.head, v[12], v[14]
+  end
+  lock = { thin = record, high = (v[1] or 0) + 0, limit = (v[2] or 0) + 0, resized = v[3], owner = v[4] or nil,
+    head = v[5] and v[5] + 0 or nil, tail = (v[6] or 0) + 0, birth = v[7] and v[7] + 0, waiting = (v[8] or 0) + 0,
+    dead = v[9] or '', life = (v[10] or 0) + 0, longest = (v[11] or 0) + 0, holders = { h or nil }, waiters = {},
+    count = 0, used = 0, earliest = 0, span = 0 }
+  lock.informed = lock.head
+  if record then -- all of it is to be written should it become fat
+    set('high', lock.high)
+    set('limit', lock.limit)
+    if h then
+      seat_holder(h, 1)
+    end
+  else
     lock.absent = not (v[1] or v[10]) and redis.call('EXISTS', KEYS[n]) == 0
   end
+  local shares, stands = v[12], v[14]
   if shares then
-    local count, used, earliest, span = string.match(shares, '^(%d+) (%d+) (%d+) (%d+)$')
+    local count, used, earliest, span = match(shares, '^(%d+) (%d+) (%d+) (%d+)$')
     lock.shares, lock.count, lock.used, lock.earliest, lock.span = shares, count + 0, used + 0, earliest + 0, span + 0
   elseif h then
     lock.count, lock.used, lock.earliest, lock.span = 1, h.weight, h.expires, h.ttl + grace(h.ttl)
@@ -127,7 +128,7 @@ local function load(token, record)
   if h and h.token == token then
     lock.mine = h
   elseif stands then
-    local waits, number = string.byte(stands) == 119, tonumber(string.sub(stands, 2)) -- w
+    local waits, number = string.byte(stands) == 119, tonumber(sub(stands, 2)) -- w
     local seat = waits and waiter_at(number) or not waits and number <= lock.count and holder_at(number)
     if not seat or seat.token ~= token then
       changed['t:' .. token] = false -- a failover that lost writes can have given one place to two
@@ -149,6 +150,10 @@ end
 -- How long a key lives if what it is used for lasts ms, and high is the last fence. Fences must
 -- not repeat although the key is forgotten in the end: if the clock was set back, the key
 -- lives until it has caught up with them.
+--
+-- Its end is written as a time, since the clock may be set between the TIME of a script and what it
+-- writes. The wrong version says in how many ms the key ends. Then the server counts them from
+-- another time than we do, and if the clock was set back the key ends while the lock is in use.
 local function lifetime(ms, high)
   if high > now_us or ms < 0 then -- the clock was set back
     ms = math.max(ms, math.floor(high / 1000) - now)
@@ -161,14 +166,14 @@ end
 local function free_of_memory()
   local ttl = redis.call('PTTL', KEYS[n])
   -- What is not there stays so. What has no end gets one that is later than all that it keeps.
-  redis.call('PEXPIRE', KEYS[n], int(ttl > 0 and ttl or DISTANT))
+  redis.call('PEXPIREAT', KEYS[n], int(now + (ttl > 0 and ttl or DISTANT)))
 end
 
 -- Run a command that writes, although memory is full if it must be. Returns the error if that was
 -- refused.
 local function write(must, ...)
   local reply = redis.pcall(...)
-  if must and type(reply) == 'table' and reply.err and string.find(reply.err, 'OOM', 1, true) then
+  if must and type(reply) == 'table' and reply.err and find(reply.err, 'OOM', 1, true) then
     free_of_memory()
     reply = redis.pcall(...)
   end
@@ -183,7 +188,7 @@ local function save(must)
     local record = lock.count == 1 and thin_record(lock.high, lock.limit, lock.holders[1]) or int(lock.high)
     if record ~= (lock.thin or '0') or lock.needed then
       local ms = lock.count == 1 and lock.holders[1].expires - now or 0
-      return write(must, 'SET', KEYS[n], record, 'PX', int(lifetime(ms, lock.high)))
+      return write(must, 'SET', KEYS[n], record, 'PXAT', int(now + lifetime(ms, lock.high)))
     end
     return nil
   end
@@ -214,7 +219,7 @@ local function save(must)
   end
 
   if lock.count > 1 then
-    local shares = string.format('%d %d %d %d', lock.count, lock.used, lock.earliest, lock.span)
+    local shares = format('%d %d %d %d', lock.count, lock.used, lock.earliest, lock.span)
     changed.shares = shares ~= lock.shares and shares or nil
   elseif lock.shares then
     changed.shares = false
@@ -230,8 +235,11 @@ local function save(must)
   end
   -- A server may refuse one of these commands and not another, as for a user that lacks the right to
   -- it. Nothing knows any more what HSET has written over. So what comes after HSET is first run to
-  -- no effect: HDEL of no field, and PEXPIRE not to bring the end nearer. Either frees the script of
+  -- no effect: HDEL of no field, and PEXPIREAT not to bring the end nearer. Either frees the script of
   -- the limit of memory, so for a newcomer an HSET to no effect comes before that.
+  --
+  -- If the clock is set forward just now, that end may be over, and the key goes. Then HSET makes one
+  -- without an end, which the last PEXPIREAT takes away. The wrong version had none where the end moved away.
   local refused
   if lock.thin then
     refused = write(true, 'SET', KEYS[n], lock.thin, 'KEEPTTL') -- which must be able to put it back
@@ -241,7 +249,7 @@ local function save(must)
   elseif not lock.absent then
     refused = life and not gone[1] and not must and write(must, 'HSET', KEYS[n], 'life', int(lock.life))
       or gone[1] and filled > 0 and write(must, 'HDEL', KEYS[n], '')
-      or life and write(must, 'PEXPIRE', KEYS[n], int(math.max(life, lock.life) - now))
+      or life and write(must, 'PEXPIREAT', KEYS[n], int(math.max(life, lock.life)))
   end
   for from = 1, filled, AT_ONCE do
     refused = refused or write(must, 'HSET', KEYS[n], unpack(fields, from, math.min(from + AT_ONCE - 1, filled)))
@@ -249,12 +257,12 @@ local function save(must)
   for from = 1, #gone, AT_ONCE do
     refused = refused or write(must, 'HDEL', KEYS[n], unpack(gone, from, math.min(from + AT_ONCE - 1, #gone)))
   end
-  if life and not refused and (lock.thin or lock.absent or life < lock.life) then
-    refused = write(must, 'PEXPIRE', KEYS[n], int(life - now))
+  if life and not refused then
+    refused = write(must, 'PEXPIREAT', KEYS[n], int(life))
   end
   if refused and lock.thin then
     local _, _, h = thin_read(lock.thin)
-    redis.pcall('SET', KEYS[n], lock.thin, 'PX', int(lifetime(h and h.expires - now or 0, lock.high)))
+    redis.pcall('SET', KEYS[n], lock.thin, 'PXAT', int(now + lifetime(h and h.expires - now or 0, lock.high)))
   elseif refused and lock.absent then
     redis.pcall('DEL', KEYS[n])
   end

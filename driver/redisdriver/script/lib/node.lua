@@ -22,7 +22,7 @@ for n = 1, #KEYS do
   local reply = redis.pcall('MGET', KEYS[n]) -- GET refuses a fat one
   if not reply.err then
     records[n] = reply[1]
-  elseif string.find(reply.err, 'cluster is down', 1, true) then
+  elseif find(reply.err, 'cluster is down', 1, true) then
     return { err = 'CLUSTERDOWN ' .. reply.err } -- so that they do not all ask again
   else
     replies[n], left = 'elsewhere', left - 1

@@ -28,7 +28,7 @@ end
 -- a Cluster, what another node publishes then may come first.
 local function publish()
   for client, lines in pairs(news) do
-    local secret = string.match(client, '^[^.!]*%.?([^!]*)')
+    local secret = match(client, '^[^.!]*%.?([^!]*)')
     redis.pcall('PUBLISH', channel(client), lines .. '\n' .. redis.sha1hex(secret .. lines .. secret))
   end
 end
@@ -40,9 +40,9 @@ local function heed(h)
   end
 end
 
--- Tell those who hold the lock; a few suffice.
+-- Tell those who hold the lock. If they are very many, the others hear it when they renew.
 local function notify()
-  for slot = 1, math.min(lock.count, 16) do
+  for slot = 1, math.min(lock.count, LOOKED_AT) do
     heed(holder_at(slot))
   end
 end

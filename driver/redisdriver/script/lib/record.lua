@@ -11,29 +11,29 @@
 -- that ends in !, it wants to hear that somebody waits. Few calls look at what comes after the
 -- tag, so it is left in one piece: what was granted.
 local function holder_read(record) -- nothing if it is none
-  local token, expires, ttl, weight, tag, granted = string.match(record, '^(%S+) (%d+) (%d+) (%d+) (%S+) (.*)$')
+  local token, expires, ttl, weight, tag, granted = match(record, '^(%S+) (%d+) (%d+) (%d+) (%S+) (.*)$')
   return granted and { token = token, expires = expires + 0, ttl = ttl + 0, weight = weight + 0, tag = tag, granted = granted,
     slot = 1, field = 'h:1' }
 end
 
 local function holder_record(h)
-  return h.token .. string.format(' %d %d %d ', h.expires, h.ttl, h.weight) .. h.tag .. ' ' .. h.granted
+  return h.token .. format(' %d %d %d ', h.expires, h.ttl, h.weight) .. h.tag .. ' ' .. h.granted
 end
 
 local function fences_of(h)
-  local fence, numbers, last = string.match(h.granted, '^(%d+) (%d+) (%d+)')
+  local fence, numbers, last = match(h.granted, '^(%d+) (%d+) (%d+)')
   return tonumber(fence), tonumber(numbers), tonumber(last)
 end
 
 -- Others were given to the holder beyond those that it was granted.
 local function set_fences(h, fence, numbers, last)
-  h.granted = string.format('%d %d %d', fence, numbers, last) .. string.match(h.granted, '^%d+ %d+ %d+(.*)$')
+  h.granted = format('%d %d %d', fence, numbers, last) .. match(h.granted, '^%d+ %d+ %d+(.*)$')
 end
 
 local NOTICE = 33 -- !
 
 local function client_of(h)
-  h.client = h.client or string.match(h.granted, '^%d+ %d+ %d+ %d+ (%S+)') or '-'
+  h.client = h.client or match(h.granted, '^%d+ %d+ %d+ %d+ (%S+)') or '-'
   return h.client
 end
 
@@ -41,12 +41,12 @@ end
 -- to hold and the record of the holder. This is all that most locks ever are: read once, written
 -- once. Nothing if it is not of that form.
 local function thin_read(record)
-  local high, limit, holder = string.match(record, '^(%d+) (%d+) (.*)$')
+  local high, limit, holder = match(record, '^(%d+) (%d+) (.*)$')
   if holder then
     local h = holder_read(holder)
     return h and high + 0, limit + 0, h
   end
-  return tonumber((string.match(record, '^%d+$'))), 0, nil
+  return tonumber((match(record, '^%d+$'))), 0, nil
 end
 
 local function thin_record(high, limit, h)
@@ -59,20 +59,20 @@ end
 -- another node of a Cluster.
 local function waiter_read(record)
   local token, ask, weight, ttl, fences, alive, heard, client, owner, text =
-    string.match(record, '^(%S+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d) (%S+) (%S+) (.*)$')
+    match(record, '^(%S+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d) (%S+) (%S+) (.*)$')
   return { token = token, ask = ask, weight = weight + 0, ttl = ttl + 0, fences = fences, alive = alive + 0, heard = heard,
     client = client, owner = owner, text = text }
 end
 
 local function waiter_record(w)
-  return w.token .. ' ' .. w.ask .. string.format(' %d %d ', w.weight, w.ttl) .. w.fences .. ' ' .. int(w.alive) .. ' '
+  return w.token .. ' ' .. w.ask .. format(' %d %d ', w.weight, w.ttl) .. w.fences .. ' ' .. int(w.alive) .. ' '
     .. w.heard .. ' ' .. w.client .. ' ' .. w.owner .. ' ' .. w.text
 end
 
 -- A client is written as "id.secret", with ! at the end if it wants to hear that somebody waits.
 -- The id names its channel; for the secret see publish in queue.lua.
 local function channel(client)
-  return ARGV[1] .. string.match(client, '^[^.!]*')
+  return ARGV[1] .. match(client, '^[^.!]*')
 end
 
 local listening = {} -- the number of subscribers on a client's channel, as this node sees it

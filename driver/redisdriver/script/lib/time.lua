@@ -16,6 +16,7 @@
 
 local n = 1
 local unpack = table.unpack or unpack -- Lua 5.4 or 5.1
+local find, match, sub, format = string.find, string.match, string.sub, string.format -- each use is cheaper
 local retention = ARGV[2] + 0
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
@@ -24,7 +25,7 @@ local now = math.floor(now_us / 1000)
 -- %.0f would take three times as long. On a server of 32 bits %d is wrong: short/acquire.lua
 -- finds out, and without it nobody has a lock.
 local function int(number)
-  return string.format('%d', number)
+  return format('%d', number)
 end
 
 -- The lease lasts longer on the server than the holder may believe in it.

@@ -102,9 +102,9 @@ local function enqueue(w, birth, place)
 end
 
 local function handle(at)
-  local ask, birth, place = string.match(ARGV[4 + at], '^(%d+) (%d+) (%d+)$')
+  local ask, birth, place = match(ARGV[4 + at], '^(%d+) (%d+) (%d+)$')
   local ttl, fences, room, weight, limit, owner, client, text =
-    string.match(ARGV[5 + at], '^(%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (%S+) (.*)$')
+    match(ARGV[5 + at], '^(%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (%S+) (.*)$')
   local w = { token = ARGV[3 + at], ask = ask, ttl = ttl + 0, fences = fences, room = room + 0, wait = room ~= '0',
     weight = weight + 0, limit = limit + 0, client = client, owner = owner, text = text }
   lock.asker = w.token

@@ -21,7 +21,7 @@ local function holder_of(token)
   if lock.holders[1] and lock.holders[1].token == token then
     return lock.holders[1]
   end
-  local slot = not lock.thin and string.match(redis.call('HGET', KEYS[n], 't:' .. token) or '', '^h(%d+)$')
+  local slot = not lock.thin and match(redis.call('HGET', KEYS[n], 't:' .. token) or '', '^h(%d+)$')
   local h = slot and tonumber(slot) <= lock.count and holder_at(tonumber(slot))
   return h and h.token == token and h or nil
 end

@@ -15,7 +15,7 @@
 local NEITHER, HELD, WAITED = 0, 1, 2
 
 local function handle(at)
-  local unsettled, tag = string.match(ARGV[4 + at], '^(%d) (.*)$')
+  local unsettled, tag = match(ARGV[4 + at], '^(%d) (.*)$')
   local status, h = NEITHER, lock.mine
   lock.must = true
   expire()

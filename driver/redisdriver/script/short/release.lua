@@ -6,7 +6,6 @@
 --
 -- KEYS[n]  lock
 -- ARGV[1]  wake channels are called this followed by the client's id
--- ARGV[2]  retention
 -- ARGV[3]  of each lock these in turn, see op/release.lua: token
 -- ARGV[4]  "unsettled tag"
 --
@@ -28,8 +27,8 @@ do
       -- stays. If that is refused, memory is full. The long way knows how to write all the same.
       local record = records[n]
       if record then
-        local high, holder = string.match(record, '^(%d+) %d+ (%S+) ')
-        if holder == token and #high <= 16 and high + 0 <= now_us and not redis.pcall('SET', KEYS[n], high, 'PX', ARGV[2]).err then
+        local high, holder = match(record, '^(%d+) %d+ (%S+) ')
+        if holder == token and #high <= 16 and high + 0 <= now_us and not redis.pcall('SET', KEYS[n], high, 'PXAT', int(now + retention)).err then
           replies[n], left, passed[KEYS[n]] = HELD, left - 1, true
         end
         break
@@ -46,29 +45,27 @@ do
       local shares = v[5]
       local count, slot, mine, last, used, earliest, span = '1', '1', v[4], nil, nil, nil, nil
       if shares then
-        count, used, earliest, span = string.match(shares, '^(%d+) (%d+) (%d+) (%d+)$')
-        slot = string.match(v[6] or '', '^h(%d+)$')
+        count, used, earliest, span = match(shares, '^(%d+) (%d+) (%d+) (%d+)$')
+        slot = match(v[6] or '', '^h(%d+)$')
         if not count or not slot then
           break
         end
         local seats = redis.call('HMGET', KEYS[n], 'h:' .. slot, 'h:' .. count)
         mine, last = seats[1] or '', seats[2] or ''
       end
-      if string.find(mine, token, 1, true) ~= 1 then
+      local who, expires, ttl, weight, tag = match(mine, '^(%S+) (%d+) (%d+) (%d+) (%S+) ')
+      if who ~= token then
         break
+      elseif shares then
+        used, earliest, span = used - weight, earliest + 0, span + 0
+      else
+        used, earliest, span = 0, expires + 0, ttl + grace(ttl + 0)
       end
-      local expires, ttl, weight, tag = string.match(mine, '^ (%d+) (%d+) (%d+) (%S+) ', #token + 1)
-      if not tag then
-        break
-      end
-      if not shares then
-        used, earliest, span = weight, expires, ttl + grace(ttl + 0)
-      end
-      if earliest + 0 < now or earliest + 0 > now + span then
+      if earliest < now or earliest > now + span then
         break
       end
       -- The last holder takes the slot.
-      local moved = slot ~= count and string.match(last, '^%S+')
+      local moved = slot ~= count and match(last, '^%S+')
       if slot ~= count and not moved then
         break
       end
@@ -79,7 +76,7 @@ do
           break
         end
         if count == '1' then
-          if not dead and not redis.pcall('SET', KEYS[n], v[1], 'PX', ARGV[2]).err then
+          if not dead and not redis.pcall('SET', KEYS[n], v[1], 'PXAT', int(now + retention)).err then
             replies[n], left = HELD, left - 1
           end
           break
@@ -89,7 +86,7 @@ do
         local reply = 0
         if count == '2' then
           -- One stays, and the key need not live longer than that one.
-          local stays = string.match(slot == '1' and last or v[4], '^%S+ (%d+) ')
+          local stays = match(slot == '1' and last or v[4], '^%S+ (%d+) ')
           local lasts = stays and retention + stays - now
           if not lasts or lasts <= retention or life < now + lasts - retention / 2 or life > now + lasts or life < now + retention and dead then
             break
@@ -98,7 +95,7 @@ do
             reply = redis.pcall('HSET', KEYS[n], 'h:1', last, 't:' .. moved, 'h1')
           end
         else
-          reply = redis.pcall('HSET', KEYS[n], 'shares', int(count - 1) .. ' ' .. int(used - weight) .. ' ' .. earliest .. ' ' .. span)
+          reply = redis.pcall('HSET', KEYS[n], 'shares', format('%d %d %d %d', count - 1, used, earliest, span))
         end
         if type(reply) ~= 'number' then
           break
@@ -122,42 +119,35 @@ do
       -- The first who waits is there, and needs just what was held.
       local field = 'w:' .. head
       local waiter = redis.call('HGET', KEYS[n], field) or ''
-      local space = string.find(waiter, ' ', 1, true)
-      local ask, wweight, wttl, fences, alive, heard, client, owner, text =
-        string.match(waiter, '^ (%d+) (%d+) (%d+) (%d+) (%d+) (%d) (%S+) (%S+) (.*)$', space)
-      if not ask or owner ~= '-' or alive + 0 < now or alive + 0 > now + patience(wttl + 0)
-        or used - weight + wweight ~= tonumber(v[2]) then
+      local wtoken, ask, wweight, wttl, fences, alive, heard, id, rest, owner, text =
+        match(waiter, '^(%S+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d) ([^ .!]+)(%S*) (%S+) (.*)$')
+      local place, tail, waiting, longest, next = tonumber(head), tonumber(v[8]), tonumber(v[9]), tonumber(v[10] or 0), nil
+      if owner ~= '-' or not place or not tail or not waiting or not longest then
         break
       end
-      local place, tail, waiting, next = tonumber(head), tonumber(v[8]), tonumber(v[9]), nil
-      if not place or not tail or not waiting then
+      local wlasts = wttl + 0
+      alive, used = alive + 0, used + wweight
+      if alive < now or alive > now + patience(wlasts) or used ~= tonumber(v[2]) then
         break
       elseif place < tail then
         next = int(place + 1)
-        if waiting < 2 or string.byte(client, -1) == NOTICE then
+        if waiting < 2 or string.byte(rest, -1) == NOTICE then
           break
         end
       end
 
       -- The lease that it gets outlasts the heartbeats of the others, and the key that lease.
-      local length = wttl + grace(wttl + 0)
-      local lasts, till = retention + length, int(now + length)
-      if not shares or till + 0 < earliest + 0 then
-        earliest, span = till, int(length)
+      local length = wlasts + grace(wlasts)
+      local lasts, till = retention + length, now + length
+      if not shares or till < earliest then
+        earliest, span = till, length
       end
-      if next and now + (tonumber(v[10]) or 0) / 3 > earliest + 0 or life < now + lasts - retention / 2
+      if next and now + longest / 3 > earliest or life < now + lasts - retention / 2
         or life < now + retention and dead or not next and count == '1' and life > now + lasts then
         break
       end
 
       -- Its client is there.
-      local id, secret = client, ''
-      local dot = string.find(client, '.', 1, true)
-      if dot then
-        id, secret = string.sub(client, 1, dot - 1), string.match(client, '^[^!]*', dot + 1)
-      elseif string.byte(client, -1) == NOTICE then
-        break
-      end
       if heard == '1' then
         listening[id] = listening[id] or redis.pcall('PUBSUB', 'NUMSUB', ARGV[1] .. id)[2] or -1
         if listening[id] == 0 then
@@ -166,23 +156,20 @@ do
       end
 
       -- It holds the lock from now on, with numbers from first on: see numbers_after.
-      local us = string.sub('00000' .. clock[2], -6)
-      local now_us_text, now_text = clock[1] .. us, clock[1] .. string.sub(us, 1, 3)
-      local first, numbers = now_us + 1 - fences, nil
+      local latest, first, numbers = int(now_us), now_us + 1 - fences, nil
       if first > high then
         numbers = int(first) .. ' ' .. fences
       else
-        numbers = int(high + 1) .. ' ' .. int(now_us - high)
+        numbers = format('%d %d', high + 1, now_us - high)
       end
-      local wtoken = string.sub(waiter, 1, space - 1)
-      record = wtoken .. ' ' .. till .. ' ' .. wttl .. ' ' .. wweight .. ' - ' .. numbers .. ' ' .. now_us_text .. ' ' .. now_text
-        .. ' ' .. client .. ' ' .. text
+      record = wtoken .. ' ' .. int(till) .. ' ' .. wttl .. ' ' .. wweight .. ' - ' .. numbers .. ' ' .. latest .. ' ' .. int(now)
+        .. ' ' .. id .. rest .. ' ' .. text
       local reply -- as above
       if next then
-        reply = redis.pcall('HSET', KEYS[n], 'h:' .. count, record, 't:' .. wtoken, 'h' .. count, 'high', now_us_text,
+        reply = redis.pcall('HSET', KEYS[n], 'h:' .. count, record, 't:' .. wtoken, 'h' .. count, 'high', latest,
           'head', next, 'waiting', int(waiting - 1))
       else
-        reply = redis.pcall('HSET', KEYS[n], 'h:' .. count, record, 't:' .. wtoken, 'h' .. count, 'high', now_us_text)
+        reply = redis.pcall('HSET', KEYS[n], 'h:' .. count, record, 't:' .. wtoken, 'h' .. count, 'high', latest)
       end
       if type(reply) ~= 'number' then
         break
@@ -198,18 +185,18 @@ do
         break
       end
       if shares then
-        redis.call('HSET', KEYS[n], 'shares', count .. ' ' .. int(used - weight + wweight) .. ' ' .. earliest .. ' ' .. span)
+        redis.call('HSET', KEYS[n], 'shares', format('%s %d %d %d', count, used, earliest, span))
       end
       if moved then
         redis.call('HSET', KEYS[n], 'h:' .. slot, last, 't:' .. moved, 'h' .. slot)
       end
       replies[n], left = HELD, left - 1
-      if client ~= '-' then
-        local told = string.sub(ARGV[4 + at], 3)
+      if id ~= '-' then
+        local told = sub(ARGV[4 + at], 3)
         told = told == '-' and tag or told
         local line = 'granted ' .. wtoken .. ' ' .. ask .. ' ' .. numbers .. (told ~= '-' and ' ' .. told or '')
         news[id] = news[id] and news[id] .. '\n' .. line or line
-        secrets[id] = secret
+        secrets[id] = match(rest, '^%.?([^!]*)')
       end
     until true
     if not replies[n] then

@@ -16,7 +16,7 @@ do
   for n = 1, #KEYS do
     local at = (n - 1) * ARGUMENTS
     local before, high, token, expires, ttl, weight, tag, granted =
-      string.match(records[n] or '', '^((%d+) %d+ (%S+)) (%d+) (%d+) (%d+) (%S+) (.*)$')
+      match(records[n] or '', '^((%d+) %d+ (%S+)) (%d+) (%d+) (%d+) (%S+) (.*)$')
     if token == ARGV[3 + at] and not passed[KEYS[n]] and granted and #high <= 16 and #ttl <= 16 and high + 0 <= now_us
       and expires + 0 >= now and expires + 0 <= now + ttl + grace(ttl + 0) then
       local asked = ARGV[4 + at]
@@ -24,7 +24,7 @@ do
       tag = ARGV[5 + at] ~= '-' and ARGV[5 + at] or tag
       local length = ttl + grace(ttl + 0)
       if not redis.pcall('SET', KEYS[n], before .. ' ' .. int(now + length) .. ' ' .. ttl .. ' ' .. weight .. ' ' .. tag .. ' ' .. granted,
-        'PX', int(retention + length)).err then
+        'PXAT', int(now + retention + length)).err then
         replies[n], left, passed[KEYS[n]] = HELD, left - 1, true
       end
     end

@@ -1,12 +1,13 @@
 -- lib/time.lua
 local n = 1
 local unpack = table.unpack or unpack
+local find, match, sub, format = string.find, string.match, string.sub, string.format
 local retention = ARGV[2] + 0
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
 local now = math.floor(now_us / 1000)
 local function int(number)
-return string.format('%d', number)
+return format('%d', number)
 end
 local function grace(ttl)
 return ttl >= 10000 and 500 or ttl <= 100 and 5 or math.floor(ttl / 20)
@@ -20,10 +21,9 @@ local replies, left = {}, #KEYS
 local records = redis.call('MGET', unpack(KEYS))
 -- short/acquire.lua
 do
-local us = string.sub('00000' .. clock[2], -6)
-local now_us_text, now_text = clock[1] .. us, clock[1] .. string.sub(us, 1, 3)
 local wish, ttl, fences, room, weight, limit, owner, whom
-local length, held, granted, waits
+local lasts, weighs, most, length
+local held, granted, waits, last
 local passed = {}
 for n = 1, #KEYS do
 repeat
@@ -31,45 +31,51 @@ local at = (n - 1) * ARGUMENTS
 local token, standing, record = ARGV[3 + at], ARGV[4 + at], records[n]
 if wish ~= ARGV[5 + at] then
 wish, held, waits = ARGV[5 + at], nil, nil
-ttl, fences, room, weight, limit, owner, whom = string.match(wish, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (.*)$')
-length = ttl + grace(ttl + 0)
+ttl, fences, room, weight, limit, owner, whom = match(wish, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (.*)$')
+lasts, weighs, most = ttl + 0, weight + 0, limit + 0
+length = lasts + grace(lasts)
 end
-if weight + 0 > limit + 0 or replies[n] or passed[KEYS[n]] then
+if weighs > most or replies[n] or passed[KEYS[n]] then
 break
 end
 local high
 if record then
-high = #record <= 16 and not string.find(record, '%D') and tonumber(record)
+high = #record <= 16 and not find(record, '%D') and tonumber(record)
 if not high then
 break
 end
-elseif string.sub(standing, -2) == ' 0' and redis.call('EXISTS', KEYS[n]) == 0 then
-if int(now_us) ~= now_us_text then
+elseif sub(standing, -2) == ' 0' and redis.call('EXISTS', KEYS[n]) == 0 then
+if int(now_us) + 0 ~= now_us then
 return { err = 'ERR this is a Redis server of 32 bits, which cannot keep locks' }
 end
 record, high = '0', now_us - 1
 end
-local v, life, head, dead, count, used, earliest, span, tag, whose, waiting
+local v, life, head, count, used, earliest, span, tag, whose
 if not record then
 v = redis.pcall('HMGET', KEYS[n], 'high', 'limit', 'life', 'h:1', 'shares', 't:' .. token, 'head', 'tail', 'waiting',
 'longest', 'birth', 'dead', 'owner', 'resized')
-high, life, head, dead = tonumber(v[1]), tonumber(v[3]), v[7], v[12]
-local holder = v[4]
-if not high or not life or not holder or v[2] ~= limit or v[13] or v[14] or string.find(holder, token, 1, true) == 1 then
+high, life, head = tonumber(v[1]), tonumber(v[3]), v[7]
+if not high or not life or v[2] ~= limit or v[13] or v[14] then
 break
 end
-earliest, span, used, tag, whose = string.match(holder, '^ (%d+) (%d+) (%d+) (%S+) (.*)$', string.find(holder, ' ', 1, true))
 if v[5] then
-count, used, earliest, span = string.match(v[5], '^(%d+) (%d+) (%d+) (%d+)$')
-elseif whose then
-count, span = 1, span + grace(span + 0)
+count, used, earliest, span = match(v[5], '^(%d+) (%d+) (%d+) (%d+)$')
+else
+count, earliest, span, used, tag, whose = match(v[4] or '', '^(%S+) (%d+) (%d+) (%d+) (%S+) (.*)$')
 end
-if not count or not whose or earliest + 0 < now or earliest + 0 > now + span then
+if not count or count == token then
 break
 end
-if dead then
-local till = string.match(dead, '^\n%S+ (%d+)')
-if life < now + retention or not till or till + 0 <= now or string.find(dead, '\n' .. token .. ' ', 1, true) then
+used, earliest, span = used + 0, earliest + 0, span + 0
+if not v[5] then
+count, span = 1, span + grace(span)
+end
+if earliest < now or earliest > now + span then
+break
+end
+if v[12] then
+local till = match(v[12], '^\n%S+ (%d+)')
+if life < now + retention or not till or till + 0 <= now or find(v[12], '\n' .. token .. ' ', 1, true) then
 break
 end
 end
@@ -77,82 +83,85 @@ end
 if high >= now_us then
 break
 end
-if record or not head and used + weight <= limit + 0 then
+if record or not head and used + weighs <= most then
 if owner ~= '-' then
 break
 end
+local ends = now + length
 if not held then
-held = ' ' .. int(now + length) .. ' ' .. ttl .. ' ' .. weight .. ' - '
-granted = ' ' .. now_us_text .. ' ' .. now_text .. ' ' .. whom
+held, last = ' ' .. int(ends) .. ' ' .. ttl .. ' ' .. weight .. ' - ', int(now_us)
+granted = ' ' .. last .. ' ' .. int(now) .. ' ' .. whom
 end
 local first, reply = now_us + 1 - fences, nil
 local numbers
 if first > high then
 numbers = int(first) .. ' ' .. fences
 else
-numbers = int(high + 1) .. ' ' .. int(now_us - high)
+numbers = format('%d %d', high + 1, now_us - high)
 end
 if record then
-reply = redis.pcall('SET', KEYS[n], now_us_text .. ' ' .. limit .. ' ' .. token .. held .. numbers .. granted,
-'PX', int(retention + length))
+reply = redis.pcall('SET', KEYS[n], last .. ' ' .. limit .. ' ' .. token .. held .. numbers .. granted,
+'PXAT', int(now + retention + length))
 replies[n], left, passed[KEYS[n]] = reply.err and reply or numbers, left - 1, true
 break
 end
-if v[6] or life < now + length + retention / 2 then
+if v[6] or life < ends + retention / 2 then
 break
 end
-if now + length < earliest + 0 then
-earliest, span = int(now + length), length
+if ends < earliest then
+earliest, span = ends, length
 end
-count = int(count + 1)
+local shares = format('%d %d %d %d', count + 1, used + weighs, earliest, span)
+count = match(shares, '^%d+')
 reply = redis.pcall('HSET', KEYS[n], 'h:' .. count, token .. held .. numbers .. granted, 't:' .. token, 'h' .. count,
-'high', now_us_text, 'shares', count .. ' ' .. int(used + weight) .. ' ' .. earliest .. ' ' .. int(span))
+'high', last, 'shares', shares)
 if type(reply) == 'number' then
 replies[n], left = numbers, left - 1
 end
 break
 end
-local lasts, stands, place, first, reply = patience(ttl + 0), v[6], nil, nil, nil
-if room == '0' or used + 0 ~= limit + 0 or earliest + 0 < now + ttl / 3 or ttl + 0 > (tonumber(v[10]) or 0)
-or life < now + lasts + retention / 2 or not tonumber(v[11]) then
+local stands, patient, place, first, reply = v[6], now + patience(lasts), nil, nil, nil
+if room == '0' or used ~= most or earliest < now + lasts / 3 or lasts > (tonumber(v[10]) or 0)
+or life < patient + retention / 2 or not tonumber(v[11]) then
 break
 end
+if v[5] then
+tag, whose = match(v[4] or '', '^%S+ %d+ %d+ %d+ (%S+) (.*)$')
+end
+local ask, waiting, tail = '1', v[9], nil
 if stands then
-place = head and string.match(stands, '^w(%d+)$')
-local who, ask = string.match(place and redis.call('HGET', KEYS[n], 'w:' .. place) or '', '^(%S+) (%d+) ')
-if who ~= token or ask + 0 > string.match(standing, '^%d+') + 0 then
+place, ask = head and match(stands, '^w(%d+)$'), match(standing, '^%d+')
+local who, before = match(place and redis.call('HGET', KEYS[n], 'w:' .. place) or '', '^(%S+) (%d+) ')
+if who ~= token or before + 0 > ask + 0 then
 break
 end
 first = head == place
 else
-waiting = tonumber(v[9] or 0)
-if standing ~= '1 0 0' or not tonumber(v[8]) or not waiting or waiting >= room + 0 then
+tail, waiting = tonumber(v[8]), tonumber(waiting or 0)
+if standing ~= '1 0 0' or not tail or not waiting or waiting >= room + 0 then
 break
 end
-place, first = int(v[8] + 1), not head
+place, waiting, first = int(tail + 1), int(waiting + 1), not head
 end
-if first and (v[5] or string.find(whose, '^%d+ %d+ %d+ %d+ %S*!')) then
+if not whose or first and (v[5] or find(whose, '^%d+ %d+ %d+ %d+ %S*!')) then
 break
 end
 if not waits then
-local space = string.find(whom, ' ', 1, true)
-local client = string.sub(whom, 1, space - 1)
-local heard = redis.pcall('PUBSUB', 'NUMSUB', ARGV[1] .. string.match(client, '^[^.!]*'))[2]
-waits = ' ' .. weight .. ' ' .. ttl .. ' ' .. fences .. ' ' .. int(now + lasts) .. ((tonumber(heard) or 0) > 0 and ' 1 ' or ' 0 ')
-.. client .. ' ' .. owner .. string.sub(whom, space)
+local client, text = match(whom, '^(%S+)(.*)$')
+local heard = redis.pcall('PUBSUB', 'NUMSUB', ARGV[1] .. match(client, '^[^.!]*'))[2]
+waits = ' ' .. weight .. ' ' .. ttl .. ' ' .. fences .. ' ' .. int(patient) .. ((tonumber(heard) or 0) > 0 and ' 1 ' or ' 0 ')
+.. client .. ' ' .. owner .. text
 end
+local waiter = token .. ' ' .. ask .. waits
 if stands then
-reply = redis.pcall('HSET', KEYS[n], 'w:' .. place, token .. ' ' .. string.match(standing, '^%d+') .. waits)
-elseif head then
-reply = redis.pcall('HSET', KEYS[n], 'w:' .. place, token .. ' 1' .. waits, 't:' .. token, 'w' .. place, 'tail', place,
-'waiting', int(waiting + 1))
+reply = redis.pcall('HSET', KEYS[n], 'w:' .. place, waiter)
 else
-reply = redis.pcall('HSET', KEYS[n], 'w:' .. place, token .. ' 1' .. waits, 't:' .. token, 'w' .. place, 'tail', place,
-'waiting', int(waiting + 1), 'head', place)
+reply = redis.pcall('HSET', KEYS[n], 'w:' .. place, waiter, 't:' .. token, 'w' .. place, 'tail', place, 'waiting', waiting,
+'head', head or place)
 end
 if type(reply) == 'number' then
 replies[n], left = 'waits ' .. (first and int(earliest - now + 1) or '0') .. ' ' .. v[11] .. ' ' .. place .. ' ' .. tag .. ' '
-.. now_text .. ' ' .. whose, left - 1
+.. int(now) .. ' ' .. whose, left - 1
 end
 until true
 if not replies[n] then
@@ -165,48 +174,48 @@ return replies
 end
 -- lib/record.lua
 local function holder_read(record)
-local token, expires, ttl, weight, tag, granted = string.match(record, '^(%S+) (%d+) (%d+) (%d+) (%S+) (.*)$')
+local token, expires, ttl, weight, tag, granted = match(record, '^(%S+) (%d+) (%d+) (%d+) (%S+) (.*)$')
 return granted and { token = token, expires = expires + 0, ttl = ttl + 0, weight = weight + 0, tag = tag, granted = granted,
 slot = 1, field = 'h:1' }
 end
 local function holder_record(h)
-return h.token .. string.format(' %d %d %d ', h.expires, h.ttl, h.weight) .. h.tag .. ' ' .. h.granted
+return h.token .. format(' %d %d %d ', h.expires, h.ttl, h.weight) .. h.tag .. ' ' .. h.granted
 end
 local function fences_of(h)
-local fence, numbers, last = string.match(h.granted, '^(%d+) (%d+) (%d+)')
+local fence, numbers, last = match(h.granted, '^(%d+) (%d+) (%d+)')
 return tonumber(fence), tonumber(numbers), tonumber(last)
 end
 local function set_fences(h, fence, numbers, last)
-h.granted = string.format('%d %d %d', fence, numbers, last) .. string.match(h.granted, '^%d+ %d+ %d+(.*)$')
+h.granted = format('%d %d %d', fence, numbers, last) .. match(h.granted, '^%d+ %d+ %d+(.*)$')
 end
 local NOTICE = 33
 local function client_of(h)
-h.client = h.client or string.match(h.granted, '^%d+ %d+ %d+ %d+ (%S+)') or '-'
+h.client = h.client or match(h.granted, '^%d+ %d+ %d+ %d+ (%S+)') or '-'
 return h.client
 end
 local function thin_read(record)
-local high, limit, holder = string.match(record, '^(%d+) (%d+) (.*)$')
+local high, limit, holder = match(record, '^(%d+) (%d+) (.*)$')
 if holder then
 local h = holder_read(holder)
 return h and high + 0, limit + 0, h
 end
-return tonumber((string.match(record, '^%d+$'))), 0, nil
+return tonumber((match(record, '^%d+$'))), 0, nil
 end
 local function thin_record(high, limit, h)
 return int(high) .. ' ' .. int(limit) .. ' ' .. holder_record(h)
 end
 local function waiter_read(record)
 local token, ask, weight, ttl, fences, alive, heard, client, owner, text =
-string.match(record, '^(%S+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d) (%S+) (%S+) (.*)$')
+match(record, '^(%S+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d) (%S+) (%S+) (.*)$')
 return { token = token, ask = ask, weight = weight + 0, ttl = ttl + 0, fences = fences, alive = alive + 0, heard = heard,
 client = client, owner = owner, text = text }
 end
 local function waiter_record(w)
-return w.token .. ' ' .. w.ask .. string.format(' %d %d ', w.weight, w.ttl) .. w.fences .. ' ' .. int(w.alive) .. ' '
+return w.token .. ' ' .. w.ask .. format(' %d %d ', w.weight, w.ttl) .. w.fences .. ' ' .. int(w.alive) .. ' '
 .. w.heard .. ' ' .. w.client .. ' ' .. w.owner .. ' ' .. w.text
 end
 local function channel(client)
-return ARGV[1] .. string.match(client, '^[^.!]*')
+return ARGV[1] .. match(client, '^[^.!]*')
 end
 local listening = {}
 local function listeners(client)
@@ -254,22 +263,14 @@ changed = { high = nil, head = nil, tail = nil, birth = nil, life = nil }
 if record == nil then
 record = redis.call('MGET', KEYS[n])[1]
 end
-local h, shares, stands
+local v, h = {}, nil
 if record then
-local high, limit
-high, limit, h = thin_read(record)
-if not high then
+v[1], v[2], h = thin_read(record)
+if not v[1] then
 return { err = 'WRONGTYPE ' .. KEYS[n] .. ' is a string, but no lock' }
 end
-lock = { thin = record, tail = 0, waiting = 0, life = 0, longest = 0, dead = '', holders = {}, waiters = {},
-count = 0, used = 0, earliest = 0, span = 0 }
-set('high', high)
-set('limit', limit)
-if h then
-seat_holder(h, 1)
-end
 else
-local v = redis.pcall('HMGET', KEYS[n], 'high', 'limit', 'resized', 'owner', 'head', 'tail', 'birth', 'waiting', 'dead',
+v = redis.pcall('HMGET', KEYS[n], 'high', 'limit', 'resized', 'owner', 'head', 'tail', 'birth', 'waiting', 'dead',
 'life', 'longest', 'shares', 'h:1', 't:' .. token)
 if v.err then
 return v
@@ -278,15 +279,24 @@ h = v[13] and holder_read(v[13])
 if v[13] and not h then
 return { err = 'WRONGTYPE ' .. KEYS[n] .. ' is a hash, but no lock' }
 end
-lock = { high = (v[1] or 0) + 0, limit = (v[2] or 0) + 0, resized = v[3], owner = v[4] or nil,
+end
+lock = { thin = record, high = (v[1] or 0) + 0, limit = (v[2] or 0) + 0, resized = v[3], owner = v[4] or nil,
 head = v[5] and v[5] + 0 or nil, tail = (v[6] or 0) + 0, birth = v[7] and v[7] + 0, waiting = (v[8] or 0) + 0,
 dead = v[9] or '', life = (v[10] or 0) + 0, longest = (v[11] or 0) + 0, holders = { h or nil }, waiters = {},
 count = 0, used = 0, earliest = 0, span = 0 }
-lock.informed, shares, stands = lock.head, v[12], v[14]
+lock.informed = lock.head
+if record then
+set('high', lock.high)
+set('limit', lock.limit)
+if h then
+seat_holder(h, 1)
+end
+else
 lock.absent = not (v[1] or v[10]) and redis.call('EXISTS', KEYS[n]) == 0
 end
+local shares, stands = v[12], v[14]
 if shares then
-local count, used, earliest, span = string.match(shares, '^(%d+) (%d+) (%d+) (%d+)$')
+local count, used, earliest, span = match(shares, '^(%d+) (%d+) (%d+) (%d+)$')
 lock.shares, lock.count, lock.used, lock.earliest, lock.span = shares, count + 0, used + 0, earliest + 0, span + 0
 elseif h then
 lock.count, lock.used, lock.earliest, lock.span = 1, h.weight, h.expires, h.ttl + grace(h.ttl)
@@ -295,7 +305,7 @@ lock.told = h and h.tag or '-'
 if h and h.token == token then
 lock.mine = h
 elseif stands then
-local waits, number = string.byte(stands) == 119, tonumber(string.sub(stands, 2))
+local waits, number = string.byte(stands) == 119, tonumber(sub(stands, 2))
 local seat = waits and waiter_at(number) or not waits and number <= lock.count and holder_at(number)
 if not seat or seat.token ~= token then
 changed['t:' .. token] = false
@@ -319,11 +329,11 @@ return retention + ms
 end
 local function free_of_memory()
 local ttl = redis.call('PTTL', KEYS[n])
-redis.call('PEXPIRE', KEYS[n], int(ttl > 0 and ttl or DISTANT))
+redis.call('PEXPIREAT', KEYS[n], int(now + (ttl > 0 and ttl or DISTANT)))
 end
 local function write(must, ...)
 local reply = redis.pcall(...)
-if must and type(reply) == 'table' and reply.err and string.find(reply.err, 'OOM', 1, true) then
+if must and type(reply) == 'table' and reply.err and find(reply.err, 'OOM', 1, true) then
 free_of_memory()
 reply = redis.pcall(...)
 end
@@ -335,7 +345,7 @@ and (lock.count == 0 or lock.count == 1 and (lock.thin or lock.absent)) then
 local record = lock.count == 1 and thin_record(lock.high, lock.limit, lock.holders[1]) or int(lock.high)
 if record ~= (lock.thin or '0') or lock.needed then
 local ms = lock.count == 1 and lock.holders[1].expires - now or 0
-return write(must, 'SET', KEYS[n], record, 'PX', int(lifetime(ms, lock.high)))
+return write(must, 'SET', KEYS[n], record, 'PXAT', int(now + lifetime(ms, lock.high)))
 end
 return nil
 end
@@ -361,7 +371,7 @@ changed.life = int(life)
 end
 end
 if lock.count > 1 then
-local shares = string.format('%d %d %d %d', lock.count, lock.used, lock.earliest, lock.span)
+local shares = format('%d %d %d %d', lock.count, lock.used, lock.earliest, lock.span)
 changed.shares = shares ~= lock.shares and shares or nil
 elseif lock.shares then
 changed.shares = false
@@ -384,7 +394,7 @@ end
 elseif not lock.absent then
 refused = life and not gone[1] and not must and write(must, 'HSET', KEYS[n], 'life', int(lock.life))
 or gone[1] and filled > 0 and write(must, 'HDEL', KEYS[n], '')
-or life and write(must, 'PEXPIRE', KEYS[n], int(math.max(life, lock.life) - now))
+or life and write(must, 'PEXPIREAT', KEYS[n], int(math.max(life, lock.life)))
 end
 for from = 1, filled, AT_ONCE do
 refused = refused or write(must, 'HSET', KEYS[n], unpack(fields, from, math.min(from + AT_ONCE - 1, filled)))
@@ -392,12 +402,12 @@ end
 for from = 1, #gone, AT_ONCE do
 refused = refused or write(must, 'HDEL', KEYS[n], unpack(gone, from, math.min(from + AT_ONCE - 1, #gone)))
 end
-if life and not refused and (lock.thin or lock.absent or life < lock.life) then
-refused = write(must, 'PEXPIRE', KEYS[n], int(life - now))
+if life and not refused then
+refused = write(must, 'PEXPIREAT', KEYS[n], int(life))
 end
 if refused and lock.thin then
 local _, _, h = thin_read(lock.thin)
-redis.pcall('SET', KEYS[n], lock.thin, 'PX', int(lifetime(h and h.expires - now or 0, lock.high)))
+redis.pcall('SET', KEYS[n], lock.thin, 'PXAT', int(now + lifetime(h and h.expires - now or 0, lock.high)))
 elseif refused and lock.absent then
 redis.pcall('DEL', KEYS[n])
 end
@@ -428,8 +438,8 @@ lock.owner, changed.owner = owner, owner
 end
 lock.used = lock.used + h.weight
 end
-h.numbers = string.format('%d %d', fence, numbers)
-h.granted = h.numbers .. string.format(' %d %d ', last, now) .. w.client .. ' ' .. w.text
+h.numbers = format('%d %d', fence, numbers)
+h.granted = h.numbers .. format(' %d %d ', last, now) .. w.client .. ' ' .. w.text
 lock.count = lock.count + 1
 if lock.count == 1 or h.expires < lock.earliest then
 lock.earliest, lock.span = h.expires, length
@@ -505,31 +515,16 @@ end
 local function clear_tombstones()
 local from = 1
 while true do
-local _, last, till = string.find(lock.dead, '^\n%S+ (%d+)', from)
+local _, last, till = find(lock.dead, '^\n%S+ (%d+)', from)
 if not till or tonumber(till) > now then
 break
 end
 from = last + 1
 end
-set_tombstones(string.sub(lock.dead, from))
-end
-local function bury(token)
-clear_tombstones()
-local dead = lock.dead
-local first, last = string.find(dead, '\n' .. token .. ' ', 1, true)
-if first then
-local next = string.find(dead, '\n', last, true)
-dead = string.sub(dead, 1, first - 1) .. (next and string.sub(dead, next) or '')
-end
-dead = dead .. '\n' .. token .. ' ' .. int(now + retention)
-while #dead > 8192 do
-dead = string.gsub(dead, '^\n*[^\n]*', '')
-end
-set_tombstones(dead)
-keep(0)
+set_tombstones(sub(lock.dead, from))
 end
 local function has_tombstone(token)
-return string.find(lock.dead, '\n' .. token .. ' ', 1, true) ~= nil
+return find(lock.dead, '\n' .. token .. ' ', 1, true) ~= nil
 end
 -- lib/queue.lua
 local LOOKED_AT = 64
@@ -542,7 +537,7 @@ end
 end
 local function publish()
 for client, lines in pairs(news) do
-local secret = string.match(client, '^[^.!]*%.?([^!]*)')
+local secret = match(client, '^[^.!]*%.?([^!]*)')
 redis.pcall('PUBLISH', channel(client), lines .. '\n' .. redis.sha1hex(secret .. lines .. secret))
 end
 end
@@ -552,7 +547,7 @@ tell(h.client, 'wanted ' .. h.token)
 end
 end
 local function notify()
-for slot = 1, math.min(lock.count, 16) do
+for slot = 1, math.min(lock.count, LOOKED_AT) do
 heed(holder_at(slot))
 end
 end
@@ -720,9 +715,9 @@ changed['t:' .. w.token] = 'w' .. number
 end
 end
 local function handle(at)
-local ask, birth, place = string.match(ARGV[4 + at], '^(%d+) (%d+) (%d+)$')
+local ask, birth, place = match(ARGV[4 + at], '^(%d+) (%d+) (%d+)$')
 local ttl, fences, room, weight, limit, owner, client, text =
-string.match(ARGV[5 + at], '^(%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (%S+) (.*)$')
+match(ARGV[5 + at], '^(%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (%S+) (.*)$')
 local w = { token = ARGV[3 + at], ask = ask, ttl = ttl + 0, fences = fences, room = room + 0, wait = room ~= '0',
 weight = weight + 0, limit = limit + 0, client = client, owner = owner, text = text }
 lock.asker = w.token
@@ -811,13 +806,11 @@ for i = 1, #KEYS do
 if not replies[i] and handled < AT_LENGTH then
 n, handled, news = i, handled + 1, {}
 local done, reply, refused = pcall(handle_one, i, (i - 1) * ARGUMENTS)
-if done then
+if done or type(reply) == 'table' then
 replies[i] = reply
-elseif type(reply) == 'table' then
-replies[i] = reply
-elseif string.find(reply, '^%u+ ') then
+elseif find(reply, '^%u+ ') then
 replies[i] = { err = reply }
-elseif string.find(reply, ': %-%u') or string.find(reply, ': The user executing the script ', 1, true) then
+elseif find(reply, ': %-%u') or find(reply, ': The user executing the script ', 1, true) then
 replies[i] = { err = 'ERR Error running script ' .. reply }
 else
 replies[i] = { err = 'WRONGTYPE ' .. KEYS[n] .. ' is no lock: ' .. (string.gsub(reply, '%c', ' ')) }

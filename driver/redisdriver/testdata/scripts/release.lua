@@ -1,12 +1,13 @@
 -- lib/time.lua
 local n = 1
 local unpack = table.unpack or unpack
+local find, match, sub, format = string.find, string.match, string.sub, string.format
 local retention = ARGV[2] + 0
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
 local now = math.floor(now_us / 1000)
 local function int(number)
-return string.format('%d', number)
+return format('%d', number)
 end
 local function grace(ttl)
 return ttl >= 10000 and 500 or ttl <= 100 and 5 or math.floor(ttl / 20)
@@ -32,8 +33,8 @@ break
 end
 local record = records[n]
 if record then
-local high, holder = string.match(record, '^(%d+) %d+ (%S+) ')
-if holder == token and #high <= 16 and high + 0 <= now_us and not redis.pcall('SET', KEYS[n], high, 'PX', ARGV[2]).err then
+local high, holder = match(record, '^(%d+) %d+ (%S+) ')
+if holder == token and #high <= 16 and high + 0 <= now_us and not redis.pcall('SET', KEYS[n], high, 'PXAT', int(now + retention)).err then
 replies[n], left, passed[KEYS[n]] = HELD, left - 1, true
 end
 break
@@ -47,28 +48,26 @@ end
 local shares = v[5]
 local count, slot, mine, last, used, earliest, span = '1', '1', v[4], nil, nil, nil, nil
 if shares then
-count, used, earliest, span = string.match(shares, '^(%d+) (%d+) (%d+) (%d+)$')
-slot = string.match(v[6] or '', '^h(%d+)$')
+count, used, earliest, span = match(shares, '^(%d+) (%d+) (%d+) (%d+)$')
+slot = match(v[6] or '', '^h(%d+)$')
 if not count or not slot then
 break
 end
 local seats = redis.call('HMGET', KEYS[n], 'h:' .. slot, 'h:' .. count)
 mine, last = seats[1] or '', seats[2] or ''
 end
-if string.find(mine, token, 1, true) ~= 1 then
+local who, expires, ttl, weight, tag = match(mine, '^(%S+) (%d+) (%d+) (%d+) (%S+) ')
+if who ~= token then
+break
+elseif shares then
+used, earliest, span = used - weight, earliest + 0, span + 0
+else
+used, earliest, span = 0, expires + 0, ttl + grace(ttl + 0)
+end
+if earliest < now or earliest > now + span then
 break
 end
-local expires, ttl, weight, tag = string.match(mine, '^ (%d+) (%d+) (%d+) (%S+) ', #token + 1)
-if not tag then
-break
-end
-if not shares then
-used, earliest, span = weight, expires, ttl + grace(ttl + 0)
-end
-if earliest + 0 < now or earliest + 0 > now + span then
-break
-end
-local moved = slot ~= count and string.match(last, '^%S+')
+local moved = slot ~= count and match(last, '^%S+')
 if slot ~= count and not moved then
 break
 end
@@ -77,14 +76,14 @@ if v[9] then
 break
 end
 if count == '1' then
-if not dead and not redis.pcall('SET', KEYS[n], v[1], 'PX', ARGV[2]).err then
+if not dead and not redis.pcall('SET', KEYS[n], v[1], 'PXAT', int(now + retention)).err then
 replies[n], left = HELD, left - 1
 end
 break
 end
 local reply = 0
 if count == '2' then
-local stays = string.match(slot == '1' and last or v[4], '^%S+ (%d+) ')
+local stays = match(slot == '1' and last or v[4], '^%S+ (%d+) ')
 local lasts = stays and retention + stays - now
 if not lasts or lasts <= retention or life < now + lasts - retention / 2 or life > now + lasts or life < now + retention and dead then
 break
@@ -93,7 +92,7 @@ if moved then
 reply = redis.pcall('HSET', KEYS[n], 'h:1', last, 't:' .. moved, 'h1')
 end
 else
-reply = redis.pcall('HSET', KEYS[n], 'shares', int(count - 1) .. ' ' .. int(used - weight) .. ' ' .. earliest .. ' ' .. span)
+reply = redis.pcall('HSET', KEYS[n], 'shares', format('%d %d %d %d', count - 1, used, earliest, span))
 end
 if type(reply) ~= 'number' then
 break
@@ -115,36 +114,29 @@ break
 end
 local field = 'w:' .. head
 local waiter = redis.call('HGET', KEYS[n], field) or ''
-local space = string.find(waiter, ' ', 1, true)
-local ask, wweight, wttl, fences, alive, heard, client, owner, text =
-string.match(waiter, '^ (%d+) (%d+) (%d+) (%d+) (%d+) (%d) (%S+) (%S+) (.*)$', space)
-if not ask or owner ~= '-' or alive + 0 < now or alive + 0 > now + patience(wttl + 0)
-or used - weight + wweight ~= tonumber(v[2]) then
+local wtoken, ask, wweight, wttl, fences, alive, heard, id, rest, owner, text =
+match(waiter, '^(%S+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d) ([^ .!]+)(%S*) (%S+) (.*)$')
+local place, tail, waiting, longest, next = tonumber(head), tonumber(v[8]), tonumber(v[9]), tonumber(v[10] or 0), nil
+if owner ~= '-' or not place or not tail or not waiting or not longest then
 break
 end
-local place, tail, waiting, next = tonumber(head), tonumber(v[8]), tonumber(v[9]), nil
-if not place or not tail or not waiting then
+local wlasts = wttl + 0
+alive, used = alive + 0, used + wweight
+if alive < now or alive > now + patience(wlasts) or used ~= tonumber(v[2]) then
 break
 elseif place < tail then
 next = int(place + 1)
-if waiting < 2 or string.byte(client, -1) == NOTICE then
+if waiting < 2 or string.byte(rest, -1) == NOTICE then
 break
 end
 end
-local length = wttl + grace(wttl + 0)
-local lasts, till = retention + length, int(now + length)
-if not shares or till + 0 < earliest + 0 then
-earliest, span = till, int(length)
+local length = wlasts + grace(wlasts)
+local lasts, till = retention + length, now + length
+if not shares or till < earliest then
+earliest, span = till, length
 end
-if next and now + (tonumber(v[10]) or 0) / 3 > earliest + 0 or life < now + lasts - retention / 2
+if next and now + longest / 3 > earliest or life < now + lasts - retention / 2
 or life < now + retention and dead or not next and count == '1' and life > now + lasts then
-break
-end
-local id, secret = client, ''
-local dot = string.find(client, '.', 1, true)
-if dot then
-id, secret = string.sub(client, 1, dot - 1), string.match(client, '^[^!]*', dot + 1)
-elseif string.byte(client, -1) == NOTICE then
 break
 end
 if heard == '1' then
@@ -153,23 +145,20 @@ if listening[id] == 0 then
 break
 end
 end
-local us = string.sub('00000' .. clock[2], -6)
-local now_us_text, now_text = clock[1] .. us, clock[1] .. string.sub(us, 1, 3)
-local first, numbers = now_us + 1 - fences, nil
+local latest, first, numbers = int(now_us), now_us + 1 - fences, nil
 if first > high then
 numbers = int(first) .. ' ' .. fences
 else
-numbers = int(high + 1) .. ' ' .. int(now_us - high)
+numbers = format('%d %d', high + 1, now_us - high)
 end
-local wtoken = string.sub(waiter, 1, space - 1)
-record = wtoken .. ' ' .. till .. ' ' .. wttl .. ' ' .. wweight .. ' - ' .. numbers .. ' ' .. now_us_text .. ' ' .. now_text
-.. ' ' .. client .. ' ' .. text
+record = wtoken .. ' ' .. int(till) .. ' ' .. wttl .. ' ' .. wweight .. ' - ' .. numbers .. ' ' .. latest .. ' ' .. int(now)
+.. ' ' .. id .. rest .. ' ' .. text
 local reply
 if next then
-reply = redis.pcall('HSET', KEYS[n], 'h:' .. count, record, 't:' .. wtoken, 'h' .. count, 'high', now_us_text,
+reply = redis.pcall('HSET', KEYS[n], 'h:' .. count, record, 't:' .. wtoken, 'h' .. count, 'high', latest,
 'head', next, 'waiting', int(waiting - 1))
 else
-reply = redis.pcall('HSET', KEYS[n], 'h:' .. count, record, 't:' .. wtoken, 'h' .. count, 'high', now_us_text)
+reply = redis.pcall('HSET', KEYS[n], 'h:' .. count, record, 't:' .. wtoken, 'h' .. count, 'high', latest)
 end
 if type(reply) ~= 'number' then
 break
@@ -185,18 +174,18 @@ redis.call('HSET', KEYS[n], 'h:' .. count, shares and last or mine, 't:' .. wtok
 break
 end
 if shares then
-redis.call('HSET', KEYS[n], 'shares', count .. ' ' .. int(used - weight + wweight) .. ' ' .. earliest .. ' ' .. span)
+redis.call('HSET', KEYS[n], 'shares', format('%s %d %d %d', count, used, earliest, span))
 end
 if moved then
 redis.call('HSET', KEYS[n], 'h:' .. slot, last, 't:' .. moved, 'h' .. slot)
 end
 replies[n], left = HELD, left - 1
-if client ~= '-' then
-local told = string.sub(ARGV[4 + at], 3)
+if id ~= '-' then
+local told = sub(ARGV[4 + at], 3)
 told = told == '-' and tag or told
 local line = 'granted ' .. wtoken .. ' ' .. ask .. ' ' .. numbers .. (told ~= '-' and ' ' .. told or '')
 news[id] = news[id] and news[id] .. '\n' .. line or line
-secrets[id] = secret
+secrets[id] = match(rest, '^%.?([^!]*)')
 end
 until true
 if not replies[n] then
@@ -212,48 +201,48 @@ return replies
 end
 -- lib/record.lua
 local function holder_read(record)
-local token, expires, ttl, weight, tag, granted = string.match(record, '^(%S+) (%d+) (%d+) (%d+) (%S+) (.*)$')
+local token, expires, ttl, weight, tag, granted = match(record, '^(%S+) (%d+) (%d+) (%d+) (%S+) (.*)$')
 return granted and { token = token, expires = expires + 0, ttl = ttl + 0, weight = weight + 0, tag = tag, granted = granted,
 slot = 1, field = 'h:1' }
 end
 local function holder_record(h)
-return h.token .. string.format(' %d %d %d ', h.expires, h.ttl, h.weight) .. h.tag .. ' ' .. h.granted
+return h.token .. format(' %d %d %d ', h.expires, h.ttl, h.weight) .. h.tag .. ' ' .. h.granted
 end
 local function fences_of(h)
-local fence, numbers, last = string.match(h.granted, '^(%d+) (%d+) (%d+)')
+local fence, numbers, last = match(h.granted, '^(%d+) (%d+) (%d+)')
 return tonumber(fence), tonumber(numbers), tonumber(last)
 end
 local function set_fences(h, fence, numbers, last)
-h.granted = string.format('%d %d %d', fence, numbers, last) .. string.match(h.granted, '^%d+ %d+ %d+(.*)$')
+h.granted = format('%d %d %d', fence, numbers, last) .. match(h.granted, '^%d+ %d+ %d+(.*)$')
 end
 local NOTICE = 33
 local function client_of(h)
-h.client = h.client or string.match(h.granted, '^%d+ %d+ %d+ %d+ (%S+)') or '-'
+h.client = h.client or match(h.granted, '^%d+ %d+ %d+ %d+ (%S+)') or '-'
 return h.client
 end
 local function thin_read(record)
-local high, limit, holder = string.match(record, '^(%d+) (%d+) (.*)$')
+local high, limit, holder = match(record, '^(%d+) (%d+) (.*)$')
 if holder then
 local h = holder_read(holder)
 return h and high + 0, limit + 0, h
 end
-return tonumber((string.match(record, '^%d+$'))), 0, nil
+return tonumber((match(record, '^%d+$'))), 0, nil
 end
 local function thin_record(high, limit, h)
 return int(high) .. ' ' .. int(limit) .. ' ' .. holder_record(h)
 end
 local function waiter_read(record)
 local token, ask, weight, ttl, fences, alive, heard, client, owner, text =
-string.match(record, '^(%S+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d) (%S+) (%S+) (.*)$')
+match(record, '^(%S+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d) (%S+) (%S+) (.*)$')
 return { token = token, ask = ask, weight = weight + 0, ttl = ttl + 0, fences = fences, alive = alive + 0, heard = heard,
 client = client, owner = owner, text = text }
 end
 local function waiter_record(w)
-return w.token .. ' ' .. w.ask .. string.format(' %d %d ', w.weight, w.ttl) .. w.fences .. ' ' .. int(w.alive) .. ' '
+return w.token .. ' ' .. w.ask .. format(' %d %d ', w.weight, w.ttl) .. w.fences .. ' ' .. int(w.alive) .. ' '
 .. w.heard .. ' ' .. w.client .. ' ' .. w.owner .. ' ' .. w.text
 end
 local function channel(client)
-return ARGV[1] .. string.match(client, '^[^.!]*')
+return ARGV[1] .. match(client, '^[^.!]*')
 end
 local listening = {}
 local function listeners(client)
@@ -301,22 +290,14 @@ changed = { high = nil, head = nil, tail = nil, birth = nil, life = nil }
 if record == nil then
 record = redis.call('MGET', KEYS[n])[1]
 end
-local h, shares, stands
+local v, h = {}, nil
 if record then
-local high, limit
-high, limit, h = thin_read(record)
-if not high then
+v[1], v[2], h = thin_read(record)
+if not v[1] then
 return { err = 'WRONGTYPE ' .. KEYS[n] .. ' is a string, but no lock' }
 end
-lock = { thin = record, tail = 0, waiting = 0, life = 0, longest = 0, dead = '', holders = {}, waiters = {},
-count = 0, used = 0, earliest = 0, span = 0 }
-set('high', high)
-set('limit', limit)
-if h then
-seat_holder(h, 1)
-end
 else
-local v = redis.pcall('HMGET', KEYS[n], 'high', 'limit', 'resized', 'owner', 'head', 'tail', 'birth', 'waiting', 'dead',
+v = redis.pcall('HMGET', KEYS[n], 'high', 'limit', 'resized', 'owner', 'head', 'tail', 'birth', 'waiting', 'dead',
 'life', 'longest', 'shares', 'h:1', 't:' .. token)
 if v.err then
 return v
@@ -325,15 +306,24 @@ h = v[13] and holder_read(v[13])
 if v[13] and not h then
 return { err = 'WRONGTYPE ' .. KEYS[n] .. ' is a hash, but no lock' }
 end
-lock = { high = (v[1] or 0) + 0, limit = (v[2] or 0) + 0, resized = v[3], owner = v[4] or nil,
+end
+lock = { thin = record, high = (v[1] or 0) + 0, limit = (v[2] or 0) + 0, resized = v[3], owner = v[4] or nil,
 head = v[5] and v[5] + 0 or nil, tail = (v[6] or 0) + 0, birth = v[7] and v[7] + 0, waiting = (v[8] or 0) + 0,
 dead = v[9] or '', life = (v[10] or 0) + 0, longest = (v[11] or 0) + 0, holders = { h or nil }, waiters = {},
 count = 0, used = 0, earliest = 0, span = 0 }
-lock.informed, shares, stands = lock.head, v[12], v[14]
+lock.informed = lock.head
+if record then
+set('high', lock.high)
+set('limit', lock.limit)
+if h then
+seat_holder(h, 1)
+end
+else
 lock.absent = not (v[1] or v[10]) and redis.call('EXISTS', KEYS[n]) == 0
 end
+local shares, stands = v[12], v[14]
 if shares then
-local count, used, earliest, span = string.match(shares, '^(%d+) (%d+) (%d+) (%d+)$')
+local count, used, earliest, span = match(shares, '^(%d+) (%d+) (%d+) (%d+)$')
 lock.shares, lock.count, lock.used, lock.earliest, lock.span = shares, count + 0, used + 0, earliest + 0, span + 0
 elseif h then
 lock.count, lock.used, lock.earliest, lock.span = 1, h.weight, h.expires, h.ttl + grace(h.ttl)
@@ -342,7 +332,7 @@ lock.told = h and h.tag or '-'
 if h and h.token == token then
 lock.mine = h
 elseif stands then
-local waits, number = string.byte(stands) == 119, tonumber(string.sub(stands, 2))
+local waits, number = string.byte(stands) == 119, tonumber(sub(stands, 2))
 local seat = waits and waiter_at(number) or not waits and number <= lock.count and holder_at(number)
 if not seat or seat.token ~= token then
 changed['t:' .. token] = false
@@ -366,11 +356,11 @@ return retention + ms
 end
 local function free_of_memory()
 local ttl = redis.call('PTTL', KEYS[n])
-redis.call('PEXPIRE', KEYS[n], int(ttl > 0 and ttl or DISTANT))
+redis.call('PEXPIREAT', KEYS[n], int(now + (ttl > 0 and ttl or DISTANT)))
 end
 local function write(must, ...)
 local reply = redis.pcall(...)
-if must and type(reply) == 'table' and reply.err and string.find(reply.err, 'OOM', 1, true) then
+if must and type(reply) == 'table' and reply.err and find(reply.err, 'OOM', 1, true) then
 free_of_memory()
 reply = redis.pcall(...)
 end
@@ -382,7 +372,7 @@ and (lock.count == 0 or lock.count == 1 and (lock.thin or lock.absent)) then
 local record = lock.count == 1 and thin_record(lock.high, lock.limit, lock.holders[1]) or int(lock.high)
 if record ~= (lock.thin or '0') or lock.needed then
 local ms = lock.count == 1 and lock.holders[1].expires - now or 0
-return write(must, 'SET', KEYS[n], record, 'PX', int(lifetime(ms, lock.high)))
+return write(must, 'SET', KEYS[n], record, 'PXAT', int(now + lifetime(ms, lock.high)))
 end
 return nil
 end
@@ -408,7 +398,7 @@ changed.life = int(life)
 end
 end
 if lock.count > 1 then
-local shares = string.format('%d %d %d %d', lock.count, lock.used, lock.earliest, lock.span)
+local shares = format('%d %d %d %d', lock.count, lock.used, lock.earliest, lock.span)
 changed.shares = shares ~= lock.shares and shares or nil
 elseif lock.shares then
 changed.shares = false
@@ -431,7 +421,7 @@ end
 elseif not lock.absent then
 refused = life and not gone[1] and not must and write(must, 'HSET', KEYS[n], 'life', int(lock.life))
 or gone[1] and filled > 0 and write(must, 'HDEL', KEYS[n], '')
-or life and write(must, 'PEXPIRE', KEYS[n], int(math.max(life, lock.life) - now))
+or life and write(must, 'PEXPIREAT', KEYS[n], int(math.max(life, lock.life)))
 end
 for from = 1, filled, AT_ONCE do
 refused = refused or write(must, 'HSET', KEYS[n], unpack(fields, from, math.min(from + AT_ONCE - 1, filled)))
@@ -439,12 +429,12 @@ end
 for from = 1, #gone, AT_ONCE do
 refused = refused or write(must, 'HDEL', KEYS[n], unpack(gone, from, math.min(from + AT_ONCE - 1, #gone)))
 end
-if life and not refused and (lock.thin or lock.absent or life < lock.life) then
-refused = write(must, 'PEXPIRE', KEYS[n], int(life - now))
+if life and not refused then
+refused = write(must, 'PEXPIREAT', KEYS[n], int(life))
 end
 if refused and lock.thin then
 local _, _, h = thin_read(lock.thin)
-redis.pcall('SET', KEYS[n], lock.thin, 'PX', int(lifetime(h and h.expires - now or 0, lock.high)))
+redis.pcall('SET', KEYS[n], lock.thin, 'PXAT', int(now + lifetime(h and h.expires - now or 0, lock.high)))
 elseif refused and lock.absent then
 redis.pcall('DEL', KEYS[n])
 end
@@ -475,8 +465,8 @@ lock.owner, changed.owner = owner, owner
 end
 lock.used = lock.used + h.weight
 end
-h.numbers = string.format('%d %d', fence, numbers)
-h.granted = h.numbers .. string.format(' %d %d ', last, now) .. w.client .. ' ' .. w.text
+h.numbers = format('%d %d', fence, numbers)
+h.granted = h.numbers .. format(' %d %d ', last, now) .. w.client .. ' ' .. w.text
 lock.count = lock.count + 1
 if lock.count == 1 or h.expires < lock.earliest then
 lock.earliest, lock.span = h.expires, length
@@ -552,31 +542,16 @@ end
 local function clear_tombstones()
 local from = 1
 while true do
-local _, last, till = string.find(lock.dead, '^\n%S+ (%d+)', from)
+local _, last, till = find(lock.dead, '^\n%S+ (%d+)', from)
 if not till or tonumber(till) > now then
 break
 end
 from = last + 1
 end
-set_tombstones(string.sub(lock.dead, from))
-end
-local function bury(token)
-clear_tombstones()
-local dead = lock.dead
-local first, last = string.find(dead, '\n' .. token .. ' ', 1, true)
-if first then
-local next = string.find(dead, '\n', last, true)
-dead = string.sub(dead, 1, first - 1) .. (next and string.sub(dead, next) or '')
-end
-dead = dead .. '\n' .. token .. ' ' .. int(now + retention)
-while #dead > 8192 do
-dead = string.gsub(dead, '^\n*[^\n]*', '')
-end
-set_tombstones(dead)
-keep(0)
+set_tombstones(sub(lock.dead, from))
 end
 local function has_tombstone(token)
-return string.find(lock.dead, '\n' .. token .. ' ', 1, true) ~= nil
+return find(lock.dead, '\n' .. token .. ' ', 1, true) ~= nil
 end
 -- lib/queue.lua
 local LOOKED_AT = 64
@@ -589,7 +564,7 @@ end
 end
 local function publish()
 for client, lines in pairs(news) do
-local secret = string.match(client, '^[^.!]*%.?([^!]*)')
+local secret = match(client, '^[^.!]*%.?([^!]*)')
 redis.pcall('PUBLISH', channel(client), lines .. '\n' .. redis.sha1hex(secret .. lines .. secret))
 end
 end
@@ -599,7 +574,7 @@ tell(h.client, 'wanted ' .. h.token)
 end
 end
 local function notify()
-for slot = 1, math.min(lock.count, 16) do
+for slot = 1, math.min(lock.count, LOOKED_AT) do
 heed(holder_at(slot))
 end
 end
@@ -705,10 +680,26 @@ inform()
 end
 return left == 0 and head and 1 or 0
 end
+-- lib/burial.lua
+local function bury(token)
+clear_tombstones()
+local dead = lock.dead
+local first, last = find(dead, '\n' .. token .. ' ', 1, true)
+if first then
+local next = find(dead, '\n', last, true)
+dead = sub(dead, 1, first - 1) .. (next and sub(dead, next) or '')
+end
+dead = dead .. '\n' .. token .. ' ' .. int(now + retention)
+while #dead > 8192 do
+dead = string.gsub(dead, '^\n*[^\n]*', '')
+end
+set_tombstones(dead)
+keep(0)
+end
 -- op/release.lua
 local NEITHER, HELD, WAITED = 0, 1, 2
 local function handle(at)
-local unsettled, tag = string.match(ARGV[4 + at], '^(%d) (.*)$')
+local unsettled, tag = match(ARGV[4 + at], '^(%d) (.*)$')
 local status, h = NEITHER, lock.mine
 lock.must = true
 expire()
@@ -749,13 +740,11 @@ for i = 1, #KEYS do
 if not replies[i] and handled < AT_LENGTH then
 n, handled, news = i, handled + 1, {}
 local done, reply, refused = pcall(handle_one, i, (i - 1) * ARGUMENTS)
-if done then
+if done or type(reply) == 'table' then
 replies[i] = reply
-elseif type(reply) == 'table' then
-replies[i] = reply
-elseif string.find(reply, '^%u+ ') then
+elseif find(reply, '^%u+ ') then
 replies[i] = { err = reply }
-elseif string.find(reply, ': %-%u') or string.find(reply, ': The user executing the script ', 1, true) then
+elseif find(reply, ': %-%u') or find(reply, ': The user executing the script ', 1, true) then
 replies[i] = { err = 'ERR Error running script ' .. reply }
 else
 replies[i] = { err = 'WRONGTYPE ' .. KEYS[n] .. ' is no lock: ' .. (string.gsub(reply, '%c', ' ')) }

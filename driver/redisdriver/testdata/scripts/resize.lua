@@ -1,12 +1,13 @@
 -- lib/time.lua
 local n = 1
 local unpack = table.unpack or unpack
+local find, match, sub, format = string.find, string.match, string.sub, string.format
 local retention = ARGV[2] + 0
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
 local now = math.floor(now_us / 1000)
 local function int(number)
-return string.format('%d', number)
+return format('%d', number)
 end
 local function grace(ttl)
 return ttl >= 10000 and 500 or ttl <= 100 and 5 or math.floor(ttl / 20)
@@ -16,48 +17,48 @@ return math.floor(ttl * 2 / 3)
 end
 -- lib/record.lua
 local function holder_read(record)
-local token, expires, ttl, weight, tag, granted = string.match(record, '^(%S+) (%d+) (%d+) (%d+) (%S+) (.*)$')
+local token, expires, ttl, weight, tag, granted = match(record, '^(%S+) (%d+) (%d+) (%d+) (%S+) (.*)$')
 return granted and { token = token, expires = expires + 0, ttl = ttl + 0, weight = weight + 0, tag = tag, granted = granted,
 slot = 1, field = 'h:1' }
 end
 local function holder_record(h)
-return h.token .. string.format(' %d %d %d ', h.expires, h.ttl, h.weight) .. h.tag .. ' ' .. h.granted
+return h.token .. format(' %d %d %d ', h.expires, h.ttl, h.weight) .. h.tag .. ' ' .. h.granted
 end
 local function fences_of(h)
-local fence, numbers, last = string.match(h.granted, '^(%d+) (%d+) (%d+)')
+local fence, numbers, last = match(h.granted, '^(%d+) (%d+) (%d+)')
 return tonumber(fence), tonumber(numbers), tonumber(last)
 end
 local function set_fences(h, fence, numbers, last)
-h.granted = string.format('%d %d %d', fence, numbers, last) .. string.match(h.granted, '^%d+ %d+ %d+(.*)$')
+h.granted = format('%d %d %d', fence, numbers, last) .. match(h.granted, '^%d+ %d+ %d+(.*)$')
 end
 local NOTICE = 33
 local function client_of(h)
-h.client = h.client or string.match(h.granted, '^%d+ %d+ %d+ %d+ (%S+)') or '-'
+h.client = h.client or match(h.granted, '^%d+ %d+ %d+ %d+ (%S+)') or '-'
 return h.client
 end
 local function thin_read(record)
-local high, limit, holder = string.match(record, '^(%d+) (%d+) (.*)$')
+local high, limit, holder = match(record, '^(%d+) (%d+) (.*)$')
 if holder then
 local h = holder_read(holder)
 return h and high + 0, limit + 0, h
 end
-return tonumber((string.match(record, '^%d+$'))), 0, nil
+return tonumber((match(record, '^%d+$'))), 0, nil
 end
 local function thin_record(high, limit, h)
 return int(high) .. ' ' .. int(limit) .. ' ' .. holder_record(h)
 end
 local function waiter_read(record)
 local token, ask, weight, ttl, fences, alive, heard, client, owner, text =
-string.match(record, '^(%S+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d) (%S+) (%S+) (.*)$')
+match(record, '^(%S+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d) (%S+) (%S+) (.*)$')
 return { token = token, ask = ask, weight = weight + 0, ttl = ttl + 0, fences = fences, alive = alive + 0, heard = heard,
 client = client, owner = owner, text = text }
 end
 local function waiter_record(w)
-return w.token .. ' ' .. w.ask .. string.format(' %d %d ', w.weight, w.ttl) .. w.fences .. ' ' .. int(w.alive) .. ' '
+return w.token .. ' ' .. w.ask .. format(' %d %d ', w.weight, w.ttl) .. w.fences .. ' ' .. int(w.alive) .. ' '
 .. w.heard .. ' ' .. w.client .. ' ' .. w.owner .. ' ' .. w.text
 end
 local function channel(client)
-return ARGV[1] .. string.match(client, '^[^.!]*')
+return ARGV[1] .. match(client, '^[^.!]*')
 end
 local listening = {}
 local function listeners(client)
@@ -105,22 +106,14 @@ changed = { high = nil, head = nil, tail = nil, birth = nil, life = nil }
 if record == nil then
 record = redis.call('MGET', KEYS[n])[1]
 end
-local h, shares, stands
+local v, h = {}, nil
 if record then
-local high, limit
-high, limit, h = thin_read(record)
-if not high then
+v[1], v[2], h = thin_read(record)
+if not v[1] then
 return { err = 'WRONGTYPE ' .. KEYS[n] .. ' is a string, but no lock' }
 end
-lock = { thin = record, tail = 0, waiting = 0, life = 0, longest = 0, dead = '', holders = {}, waiters = {},
-count = 0, used = 0, earliest = 0, span = 0 }
-set('high', high)
-set('limit', limit)
-if h then
-seat_holder(h, 1)
-end
 else
-local v = redis.pcall('HMGET', KEYS[n], 'high', 'limit', 'resized', 'owner', 'head', 'tail', 'birth', 'waiting', 'dead',
+v = redis.pcall('HMGET', KEYS[n], 'high', 'limit', 'resized', 'owner', 'head', 'tail', 'birth', 'waiting', 'dead',
 'life', 'longest', 'shares', 'h:1', 't:' .. token)
 if v.err then
 return v
@@ -129,15 +122,24 @@ h = v[13] and holder_read(v[13])
 if v[13] and not h then
 return { err = 'WRONGTYPE ' .. KEYS[n] .. ' is a hash, but no lock' }
 end
-lock = { high = (v[1] or 0) + 0, limit = (v[2] or 0) + 0, resized = v[3], owner = v[4] or nil,
+end
+lock = { thin = record, high = (v[1] or 0) + 0, limit = (v[2] or 0) + 0, resized = v[3], owner = v[4] or nil,
 head = v[5] and v[5] + 0 or nil, tail = (v[6] or 0) + 0, birth = v[7] and v[7] + 0, waiting = (v[8] or 0) + 0,
 dead = v[9] or '', life = (v[10] or 0) + 0, longest = (v[11] or 0) + 0, holders = { h or nil }, waiters = {},
 count = 0, used = 0, earliest = 0, span = 0 }
-lock.informed, shares, stands = lock.head, v[12], v[14]
+lock.informed = lock.head
+if record then
+set('high', lock.high)
+set('limit', lock.limit)
+if h then
+seat_holder(h, 1)
+end
+else
 lock.absent = not (v[1] or v[10]) and redis.call('EXISTS', KEYS[n]) == 0
 end
+local shares, stands = v[12], v[14]
 if shares then
-local count, used, earliest, span = string.match(shares, '^(%d+) (%d+) (%d+) (%d+)$')
+local count, used, earliest, span = match(shares, '^(%d+) (%d+) (%d+) (%d+)$')
 lock.shares, lock.count, lock.used, lock.earliest, lock.span = shares, count + 0, used + 0, earliest + 0, span + 0
 elseif h then
 lock.count, lock.used, lock.earliest, lock.span = 1, h.weight, h.expires, h.ttl + grace(h.ttl)
@@ -146,7 +148,7 @@ lock.told = h and h.tag or '-'
 if h and h.token == token then
 lock.mine = h
 elseif stands then
-local waits, number = string.byte(stands) == 119, tonumber(string.sub(stands, 2))
+local waits, number = string.byte(stands) == 119, tonumber(sub(stands, 2))
 local seat = waits and waiter_at(number) or not waits and number <= lock.count and holder_at(number)
 if not seat or seat.token ~= token then
 changed['t:' .. token] = false
@@ -170,11 +172,11 @@ return retention + ms
 end
 local function free_of_memory()
 local ttl = redis.call('PTTL', KEYS[n])
-redis.call('PEXPIRE', KEYS[n], int(ttl > 0 and ttl or DISTANT))
+redis.call('PEXPIREAT', KEYS[n], int(now + (ttl > 0 and ttl or DISTANT)))
 end
 local function write(must, ...)
 local reply = redis.pcall(...)
-if must and type(reply) == 'table' and reply.err and string.find(reply.err, 'OOM', 1, true) then
+if must and type(reply) == 'table' and reply.err and find(reply.err, 'OOM', 1, true) then
 free_of_memory()
 reply = redis.pcall(...)
 end
@@ -186,7 +188,7 @@ and (lock.count == 0 or lock.count == 1 and (lock.thin or lock.absent)) then
 local record = lock.count == 1 and thin_record(lock.high, lock.limit, lock.holders[1]) or int(lock.high)
 if record ~= (lock.thin or '0') or lock.needed then
 local ms = lock.count == 1 and lock.holders[1].expires - now or 0
-return write(must, 'SET', KEYS[n], record, 'PX', int(lifetime(ms, lock.high)))
+return write(must, 'SET', KEYS[n], record, 'PXAT', int(now + lifetime(ms, lock.high)))
 end
 return nil
 end
@@ -212,7 +214,7 @@ changed.life = int(life)
 end
 end
 if lock.count > 1 then
-local shares = string.format('%d %d %d %d', lock.count, lock.used, lock.earliest, lock.span)
+local shares = format('%d %d %d %d', lock.count, lock.used, lock.earliest, lock.span)
 changed.shares = shares ~= lock.shares and shares or nil
 elseif lock.shares then
 changed.shares = false
@@ -235,7 +237,7 @@ end
 elseif not lock.absent then
 refused = life and not gone[1] and not must and write(must, 'HSET', KEYS[n], 'life', int(lock.life))
 or gone[1] and filled > 0 and write(must, 'HDEL', KEYS[n], '')
-or life and write(must, 'PEXPIRE', KEYS[n], int(math.max(life, lock.life) - now))
+or life and write(must, 'PEXPIREAT', KEYS[n], int(math.max(life, lock.life)))
 end
 for from = 1, filled, AT_ONCE do
 refused = refused or write(must, 'HSET', KEYS[n], unpack(fields, from, math.min(from + AT_ONCE - 1, filled)))
@@ -243,12 +245,12 @@ end
 for from = 1, #gone, AT_ONCE do
 refused = refused or write(must, 'HDEL', KEYS[n], unpack(gone, from, math.min(from + AT_ONCE - 1, #gone)))
 end
-if life and not refused and (lock.thin or lock.absent or life < lock.life) then
-refused = write(must, 'PEXPIRE', KEYS[n], int(life - now))
+if life and not refused then
+refused = write(must, 'PEXPIREAT', KEYS[n], int(life))
 end
 if refused and lock.thin then
 local _, _, h = thin_read(lock.thin)
-redis.pcall('SET', KEYS[n], lock.thin, 'PX', int(lifetime(h and h.expires - now or 0, lock.high)))
+redis.pcall('SET', KEYS[n], lock.thin, 'PXAT', int(now + lifetime(h and h.expires - now or 0, lock.high)))
 elseif refused and lock.absent then
 redis.pcall('DEL', KEYS[n])
 end
@@ -279,8 +281,8 @@ lock.owner, changed.owner = owner, owner
 end
 lock.used = lock.used + h.weight
 end
-h.numbers = string.format('%d %d', fence, numbers)
-h.granted = h.numbers .. string.format(' %d %d ', last, now) .. w.client .. ' ' .. w.text
+h.numbers = format('%d %d', fence, numbers)
+h.granted = h.numbers .. format(' %d %d ', last, now) .. w.client .. ' ' .. w.text
 lock.count = lock.count + 1
 if lock.count == 1 or h.expires < lock.earliest then
 lock.earliest, lock.span = h.expires, length
@@ -356,31 +358,16 @@ end
 local function clear_tombstones()
 local from = 1
 while true do
-local _, last, till = string.find(lock.dead, '^\n%S+ (%d+)', from)
+local _, last, till = find(lock.dead, '^\n%S+ (%d+)', from)
 if not till or tonumber(till) > now then
 break
 end
 from = last + 1
 end
-set_tombstones(string.sub(lock.dead, from))
-end
-local function bury(token)
-clear_tombstones()
-local dead = lock.dead
-local first, last = string.find(dead, '\n' .. token .. ' ', 1, true)
-if first then
-local next = string.find(dead, '\n', last, true)
-dead = string.sub(dead, 1, first - 1) .. (next and string.sub(dead, next) or '')
-end
-dead = dead .. '\n' .. token .. ' ' .. int(now + retention)
-while #dead > 8192 do
-dead = string.gsub(dead, '^\n*[^\n]*', '')
-end
-set_tombstones(dead)
-keep(0)
+set_tombstones(sub(lock.dead, from))
 end
 local function has_tombstone(token)
-return string.find(lock.dead, '\n' .. token .. ' ', 1, true) ~= nil
+return find(lock.dead, '\n' .. token .. ' ', 1, true) ~= nil
 end
 -- lib/queue.lua
 local LOOKED_AT = 64
@@ -393,7 +380,7 @@ end
 end
 local function publish()
 for client, lines in pairs(news) do
-local secret = string.match(client, '^[^.!]*%.?([^!]*)')
+local secret = match(client, '^[^.!]*%.?([^!]*)')
 redis.pcall('PUBLISH', channel(client), lines .. '\n' .. redis.sha1hex(secret .. lines .. secret))
 end
 end
@@ -403,7 +390,7 @@ tell(h.client, 'wanted ' .. h.token)
 end
 end
 local function notify()
-for slot = 1, math.min(lock.count, 16) do
+for slot = 1, math.min(lock.count, LOOKED_AT) do
 heed(holder_at(slot))
 end
 end
@@ -508,6 +495,22 @@ if head and lock.used > 0 and head ~= lock.informed and now + lock.longest / 3 >
 inform()
 end
 return left == 0 and head and 1 or 0
+end
+-- lib/burial.lua
+local function bury(token)
+clear_tombstones()
+local dead = lock.dead
+local first, last = find(dead, '\n' .. token .. ' ', 1, true)
+if first then
+local next = find(dead, '\n', last, true)
+dead = sub(dead, 1, first - 1) .. (next and sub(dead, next) or '')
+end
+dead = dead .. '\n' .. token .. ' ' .. int(now + retention)
+while #dead > 8192 do
+dead = string.gsub(dead, '^\n*[^\n]*', '')
+end
+set_tombstones(dead)
+keep(0)
 end
 -- op/resize.lua
 local HELD = 1

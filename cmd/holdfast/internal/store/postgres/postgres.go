@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -79,6 +80,11 @@ func connect(ctx context.Context, a *store.Address, password string) (*store.Sto
 	}
 	if password != "" {
 		c.ConnConfig.Password = password
+	}
+	// The next statement may run in another session of a PgBouncer, and one process prepares what
+	// the one before left there.
+	if c.ConnConfig.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement {
+		c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, c)
 	if err != nil {

@@ -1,0 +1,159 @@
+package drivertest
+
+import (
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+var noticeCases = []property{
+	{"NoticeTellsTheHolderThatSomebodyWaits", func(t *test) {
+		t.needs(Notice, Push)
+		a, b := t.pair(waiting)
+		a.req.Notice = true
+		a.lock()
+		a.unwoken()
+		b.queue()
+		a.wanted()
+		require.NoError(t, a.renew())
+		a.wanted()
+		a.release()
+		b.pushed()
+	}},
+	{"NoticeIsOnlyForWhoAskedForIt", func(t *test) {
+		t.needs(Notice, Push)
+		a, b := t.pair(waiting)
+		a.lock()
+		b.queue()
+		require.NoError(t, a.renew())
+		a.release()
+		b.pushed() // By now the news for a would have come, too.
+		a.unwoken()
+	}},
+	{"NoticeOfOneWhoHadToWait", func(t *test) {
+		t.needs(Notice, Push)
+		a, b := t.pair(waiting)
+		c := t.contender(t.driver(), waiting)
+		b.req.Notice = true
+		a.lock()
+		b.queue()
+		a.release()
+		b.pushed()
+		require.NoError(t, b.renew())
+		b.unwanted()
+		c.queue()
+		b.wanted()
+	}},
+	{"NoticeOfOneThatHoldsAlready", func(t *test) {
+		t.needs(Notice, Push)
+		a, b := t.pair(waiting)
+		a.lock()
+		for range 2 {
+			require.False(t, a.noticed())
+		}
+		a.unwoken()
+		b.queue()
+		a.wanted()
+		require.NoError(t, a.renew())
+		a.wanted()
+		a.release()
+		b.pushed()
+		require.NoError(t, b.renew())
+		b.unwanted()
+	}},
+	{"NoticeTellsThatSomebodyWaitsAlready", func(t *test) {
+		t.needs(Notice, Push)
+		a, b := t.pair(waiting)
+		c := t.contender(t.driver(), waiting)
+		a.lock()
+		b.queue()
+		require.True(t, a.noticed())
+		b.release()
+		require.False(t, a.noticed(), "it gave up")
+		for { // what came of the first one
+			if _, ok := a.woken(driver.Wanted, 0); !ok {
+				break
+			}
+		}
+		c.queue()
+		a.wanted()
+	}},
+	{"NoticeNeedsAHold", func(t *test) {
+		t.needs(Notice, Queue)
+		a, b := t.pair(lasting(short), waiting)
+		_, err := a.notice()
+		require.ErrorIs(t, err, driver.ErrNotHeld)
+		a.lock()
+		b.req.TTL = long
+		b.queue()
+		_, err = b.notice()
+		require.ErrorIs(t, err, driver.ErrNotHeld)
+		t.outwait(short)
+		_, err = a.notice()
+		require.ErrorIs(t, err, driver.ErrNotHeld)
+		b.lock()
+		require.False(t, b.noticed())
+	}},
+	{"NoticeRenewsNothing", func(t *test) {
+		t.needs(Notice)
+		a, b := t.pair(lasting(2 * short))
+		a.lock()
+		pass(t, short)
+		a.noticed()
+		b.outlast(a)
+	}},
+}
+
+var readerNoticeCases = []property{
+	{"NoticeIsNotOfReadersThatComeIn", func(t *test) {
+		t.needs(Notice, Push)
+		a, b := t.pair(reading)
+		a.lock()
+		require.False(t, a.noticed())
+		b.lock()
+		pass(t, short/2)
+		require.NoError(t, a.renew())
+		a.unwoken()
+		w := t.contender(t.driver(), waiting)
+		w.queue()
+		a.wanted()
+	}},
+	{"NoticeOfAllReaders", func(t *test) {
+		t.needs(Notice, Push)
+		readers := t.several(20, reading)
+		for _, r := range readers {
+			r.lock()
+			require.False(t, r.noticed())
+		}
+		w := t.contender(t.driver(), waiting)
+		w.queue()
+		for _, r := range readers {
+			r.wanted()
+		}
+	}},
+}
+
+// notice asks for notices, and whether somebody waits.
+func (c *contender) notice() (bool, error) {
+	c.t.Helper()
+	n, ok := driver.As[driver.Notifier](c.d)
+	require.True(c.t, ok)
+	ctx, cancel := c.t.call()
+	defer cancel()
+	return n.Notice(ctx, c.lease())
+}
+
+// noticed is notice of a token that must hold the lock.
+func (c *contender) noticed() bool {
+	c.t.Helper()
+	wanted, err := c.notice()
+	require.NoError(c.t, err)
+	return wanted
+}
+
+// wanted waits for the news that somebody waits for what the token holds.
+func (c *contender) wanted() {
+	c.t.Helper()
+	_, ok := c.woken(driver.Wanted, patience)
+	require.True(c.t, ok, "Wake did not tell within %v that somebody waits", patience)
+}

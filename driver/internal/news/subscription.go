@@ -1,0 +1,234 @@
+package news
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+const (
+	heardWithin = 2500 * time.Millisecond
+	pingAgain   = time.Second // after one that failed, and after a rest
+
+	leastPause = 50 * time.Millisecond // between subscriptions
+	mostPause  = 5 * time.Second
+)
+
+// state is what is known of the subscription.
+//
+//	         acknowledged         a ping is heard
+//	absent ────────────────> made ────────────────> live
+//	  ↑                       │                      │
+//	  └───────────────────────┴──────────────────────┘
+//	        it breaks, or a ping is not heard
+type state int
+
+const (
+	absent state = iota
+	made
+	live
+)
+
+// counts reports whether news comes in, as far as is known. The caller holds mu.
+func (h *Hub[X]) counts() bool {
+	return h.state == live || h.state == made && h.pace.Acknowledged && !h.mute
+}
+
+// errSilent is why a subscription ends that does not hear a ping.
+var errSilent = errors.New("news: a ping was not heard")
+
+// listen keeps a subscription until the client is closed.
+func (h *Hub[X]) listen(ctx context.Context) {
+	defer close(h.stopped)
+	defer h.become(absent, 0)
+	for pause := leastPause; ctx.Err() == nil; pause = min(2*pause, mostPause) {
+		began := time.Now()
+		err := h.subscribe(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		switch {
+		case h.lost(err):
+			pause = h.pace.Rest
+		case time.Since(began) > time.Minute:
+			pause = leastPause
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause/2 + rand.N(pause/2)):
+		}
+	}
+}
+
+// subscribe makes one subscription and keeps it until it breaks or falls silent.
+func (h *Hub[X]) subscribe(ctx context.Context) error {
+	ctx, end := context.WithCancelCause(ctx)
+	var pinging sync.WaitGroup
+	defer func() {
+		end(nil)
+		pinging.Wait()
+	}()
+	begun := false
+	err := h.transport.Subscribe(ctx, func(session int32) {
+		h.become(made, session)
+		if !begun { // a client library may make it anew by itself
+			begun = true
+			pinging.Go(func() { h.ping(ctx, end) })
+		}
+	}, h.Hear)
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	return err
+}
+
+// ping sends pings, at once and then while anybody waits, and ends a subscription that does not
+// hear one. It has no timer while nobody waits: a client that once had to wait should not wake
+// its machine from then on.
+func (h *Hub[X]) ping(ctx context.Context, end func(error)) {
+	for {
+		pause := h.pace.Ping
+		select {
+		case <-h.pinged: // late
+		default:
+		}
+		bounded, cancel := context.WithTimeout(ctx, heardWithin)
+		// A ping that cannot be sent says nothing of the subscription, unless the store refuses
+		// all of them. Else an overloaded store would get thousands of waiters that poll.
+		if err := h.transport.Ping(bounded); h.transport.Refused(err) {
+			// The subscription stays: others must not take the client for one that has gone.
+			h.hush()
+			pause = h.pace.Rest
+		} else if err != nil {
+			pause = pingAgain
+		} else {
+			select {
+			case <-h.pinged:
+			case <-bounded.Done():
+				end(errSilent)
+			}
+		}
+		cancel()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(pause):
+			}
+			if h.awaited() {
+				break
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-h.stir:
+				pause = pingAgain
+			}
+		}
+	}
+}
+
+// awaited reports whether anybody waits, and if not, has the next waiter stir.
+func (h *Hub[X]) awaited() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	select {
+	case <-h.stir:
+	default:
+	}
+	return h.waiting > 0
+}
+
+// lost notes why a subscription has ended, or was not made. It reports whether no news will
+// come in until somebody mends that: if the store refuses, or if two subscriptions in a row
+// have heard nothing at all. Then the connections are well, and what is published is not
+// passed on.
+func (h *Hub[X]) lost(err error) (mute bool) {
+	silent, refused := errors.Is(err, errSilent), h.transport.Refused(err)
+	var reasons []string
+	h.mu.Lock()
+	switch {
+	case refused || !h.counts():
+	case silent:
+		reasons = append(reasons, "silent")
+	default:
+		reasons = append(reasons, "error")
+	}
+	if silent && h.state == made {
+		h.deaf++
+	}
+	h.set(absent, 0) // before mute: what does not count any more did until now
+	if !h.mute && (refused || h.deaf >= 2) {
+		h.mute = true
+		reasons = append(reasons, "mute")
+	}
+	mute = h.mute
+	reports := h.reports
+	h.mu.Unlock()
+	for _, reason := range reasons {
+		for _, f := range reports {
+			f(reason)
+		}
+	}
+	return mute
+}
+
+// hush notes that no news will come in until somebody mends that.
+func (h *Hub[X]) hush() {
+	h.mu.Lock()
+	was, reports := h.mute, h.reports
+	if !was {
+		if h.counts() {
+			h.turn()
+		}
+		h.state, h.mute = made, true
+		h.once.Do(func() { close(h.first) })
+	}
+	h.mu.Unlock()
+	if was {
+		return
+	}
+	for _, f := range reports {
+		f("mute")
+	}
+}
+
+// become sets the state of the subscription. When it begins or ceases to count, every waiter is
+// made to ask: news may have been missed before it was there, or while it was broken.
+func (h *Hub[X]) become(s state, session int32) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.set(s, session)
+}
+
+// set is become for a caller that holds mu.
+func (h *Hub[X]) set(s state, session int32) {
+	did := h.counts()
+	if h.state = s; s != live {
+		h.session = session
+	} else {
+		h.deaf, h.mute = 0, false
+	}
+	if s == absent || h.counts() {
+		// Last: a waiter that goes on because of it must not find that news may have been missed.
+		defer h.once.Do(func() { close(h.first) })
+	}
+	if again := s == made && did; did == h.counts() && !again {
+		return
+	}
+	h.turn()
+}
+
+// turn has every waiter ask, as the subscription begins or ceases to count. The caller holds mu.
+func (h *Hub[X]) turn() {
+	h.changes++
+	for _, t := range h.tokens {
+		if t.queued {
+			t.wake(driver.Grant{Status: driver.Queued, Reconnect: true})
+		}
+	}
+}

@@ -1,0 +1,88 @@
+package pgdriver_test
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/driver"
+	pgdriver "github.com/holdfast-go/holdfast/driver/postgres"
+	"github.com/holdfast-go/holdfast/internal/pgtest"
+)
+
+// pings counts those that go the way of all news, and so rouse all that listen.
+type pings struct{ atomic.Int64 }
+
+func (p *pings) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
+	if strings.Contains(q.SQL, "'ping'") {
+		p.Add(1)
+	}
+	return ctx
+}
+func (p *pings) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// A client that waits for long looks after its own session, and leaves those of others asleep. It
+// still hears at once, and still finds out that the session is silent.
+func TestWaiterRousesNobodyWhileNothingHappens(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	var sent pings
+	s.Pool = s.pool(t, func(c *pgxpool.Config) { c.ConnConfig.Tracer = &sent })
+	link := pgtest.NewLink(t, s.Server)
+	ears, err := pgx.ParseConfig(link.DSN())
+	require.NoError(t, err)
+	d := s.asker(t, pgdriver.WithListenConfig(ears))
+	reasons, news := make(chan string, 10), make(chan driver.Grant, 10)
+	d.OnReconnect(func(reason string) { reasons <- reason })
+	waits := func(holder, token string) *driver.Request {
+		d.granted(request(holder, long))
+		waiter := request(token, long)
+		waiter.Wait, waiter.Wake = true, func(g driver.Grant) { news <- g }
+		require.Eventually(t, func() bool { return d.ask(waiter).RetryAfter > time.Second }, patience, 10*time.Millisecond)
+		return waiter
+	}
+	hears := func(want driver.Status) {
+		t.Helper()
+		for {
+			select {
+			case g := <-news:
+				if g.Status == want && !g.Reconnect {
+					return
+				}
+			case <-time.After(patience):
+				require.FailNow(t, "no news")
+			}
+		}
+	}
+
+	waits("holder", "waiter")
+	looks := map[time.Time]bool{} // of the session after itself
+	require.Eventually(t, func() bool {
+		var last time.Time
+		err := s.QueryRow(t.Context(), `SELECT query_start FROM pg_stat_activity WHERE query = '-- ping'`).Scan(&last)
+		looks[last] = looks[last] || err == nil
+		delete(looks, time.Time{})
+		return len(looks) >= 2
+	}, time.Minute, 10*time.Millisecond)
+	require.EqualValues(t, 1, sent.Load(), "the first proves that news comes in")
+	require.Empty(t, reasons)
+	d.release("holder")
+	hears(driver.Granted)
+	d.release("waiter")
+
+	waits("holder2", "waiter2")
+	link.Silence(true)
+	select {
+	case reason := <-reasons:
+		require.Equal(t, "silent", reason)
+	case <-time.After(time.Minute):
+		require.Fail(t, "the silence was not noticed")
+	}
+	link.Silence(false)
+}

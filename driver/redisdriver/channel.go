@@ -1,0 +1,153 @@
+package redisdriver
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha1"
+	"crypto/subtle"
+	"encoding/hex"
+	"errors"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/internal/news"
+	"github.com/holdfast-go/holdfast/driver/internal/redisscript"
+)
+
+// pace says how the subscription is kept, see [news.Hub]. A server that acknowledges a
+// subscription mostly passes news on, and the first ping tells if it does not.
+var pace = news.Pace{Ping: time.Second, Rest: 10 * time.Second, Acknowledged: true}
+
+// words are a token and the key of the lock of which it was first heard, as arguments: strings.
+type words struct{ key, said any }
+
+type token = news.Token[words]
+
+// channel is where news for a client comes in. It implements [news.Transport].
+type channel struct {
+	rdb    redis.UniversalClient
+	base   string // of all keys and channels
+	prefix string // of all wake channels
+	id     string // of this client; its channel is prefix + id
+	secret string // with which news for it is sealed
+
+	reached, heeding string // how others reach it, without and with notices
+
+	mu     sync.Mutex
+	pings  uint64 // that were sent
+	pinged uint64 // the last of them that came in
+}
+
+func newChannel(rdb redis.UniversalClient, base string) *channel {
+	var id [8]byte
+	_, _ = rand.Read(id[:]) // never fails
+	c := &channel{rdb: rdb, base: base, prefix: base + "wake:", id: hex.EncodeToString(id[:]), secret: rand.Text()}
+	c.reached = c.id + "." + c.secret
+	c.heeding = c.reached + "!"
+	return c
+}
+
+// words returns what is kept beside the token of a request.
+func (c *channel) words(r *driver.Request) words {
+	return words{lockAt(c.base, r.Kind, r.Name).key, r.Token}
+}
+
+// client is how other clients reach this request, - for not at all. See script/lib/record.lua.
+func (c *channel) client(r *driver.Request) string {
+	switch {
+	case r.Wake == nil:
+		return nobody
+	case r.Notice:
+		return c.heeding
+	}
+	return c.reached
+}
+
+// Subscribe implements [news.Transport].
+func (c *channel) Subscribe(ctx context.Context, made func(int32), hear func(string)) error {
+	ps := c.rdb.Subscribe(ctx)
+	// Receive does not look at its context. Closing is what wakes it.
+	defer context.AfterFunc(ctx, func() { _ = ps.Close() })()
+	defer func() { _ = ps.Close() }()
+	err := ps.Subscribe(ctx, c.prefix+c.id)
+	for err == nil {
+		var msg any
+		msg, err = ps.Receive(ctx)
+		switch msg := msg.(type) {
+		case *redis.Subscription:
+			made(0)
+		case *redis.Message:
+			c.dispatch(msg.Payload, hear)
+		}
+	}
+	redisscript.Rediscover(ctx, c.rdb, err)
+	return err
+}
+
+// Refused implements [news.Transport]. A server that lets nobody in, as while a password is
+// rotated, has nothing against news.
+func (c *channel) Refused(err error) bool {
+	var reply redis.Error
+	return errors.As(err, &reply) && !errors.Is(redisscript.Classify(err), driver.ErrTransient) &&
+		!redis.HasErrorPrefix(err, "NOAUTH") && !redis.HasErrorPrefix(err, "WRONGPASS")
+}
+
+// Ping implements [news.Transport]: it sends a ping from a script, of any node. The server may
+// let a client publish but not its scripts, or pass on only what one node publishes. The
+// wrong version sent the command PUBLISH, was heard, and waited for news that no script
+// could send.
+func (c *channel) Ping(ctx context.Context) error {
+	key, ping := c.nextPing()
+	_, err := redisscript.Run(ctx, c.rdb, pingScript.one.Call("wake", 2, key).With(c.prefix+c.id, ping))
+	return err
+}
+
+// nextPing returns what to say next, and the key that says which node of a Cluster is to say it.
+// There is never anything in that.
+func (c *channel) nextPing() (key, ping string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pings++
+	number := strconv.FormatUint(c.pings, 10)
+	return c.prefix + c.id + ":" + number, c.seal("ping " + number)
+}
+
+// seal returns a message with news. Its last line proves that the news is of somebody that may
+// run scripts on our locks, or our own: see publish in script/lib/queue.lua.
+func (c *channel) seal(text string) string {
+	sum := sha1.Sum([]byte(c.secret + text + c.secret))
+	return text + "\n" + hex.EncodeToString(sum[:])
+}
+
+// dispatch passes on what a message says, a line for each piece of news. It ignores a message
+// without our seal: anybody may publish on our channel that has the right to that, and to
+// nothing else. Such a stranger can still repeat a message at any time, see [news.Hub.Hear].
+// Old pings are told from new ones by their numbers.
+func (c *channel) dispatch(payload string, hear func(string)) {
+	text := payload[:max(0, strings.LastIndexByte(payload, '\n'))]
+	if subtle.ConstantTimeCompare([]byte(payload), []byte(c.seal(text))) == 0 {
+		return
+	}
+	for line := range strings.Lines(text) {
+		line = strings.TrimSuffix(line, "\n")
+		if number, ok := strings.CutPrefix(line, "ping "); !ok {
+			hear(line)
+		} else if n, err := strconv.ParseUint(number, 10, 64); err == nil && c.isNew(n) {
+			hear("ping")
+		}
+	}
+}
+
+// isNew notes that a ping came in. It reports whether it is later than all before it.
+func (c *channel) isNew(number uint64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	later := number > c.pinged
+	c.pinged = max(c.pinged, number)
+	return later
+}

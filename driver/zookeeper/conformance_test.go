@@ -1,0 +1,32 @@
+package zkdriver_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/drivertest"
+	zkdriver "github.com/holdfast-go/holdfast/driver/zookeeper"
+	"github.com/holdfast-go/holdfast/internal/zktest"
+)
+
+// abilities are what the suite must not skip.
+var abilities = []drivertest.Ability{
+	drivertest.Queue, drivertest.Push, drivertest.Fences, drivertest.Inspect, drivertest.Texts, drivertest.List, drivertest.Force,
+	drivertest.RWMutex, drivertest.Semaphore, drivertest.Downgrade, drivertest.Owner, drivertest.Attach, drivertest.Extend, drivertest.Notice,
+}
+
+func TestConformance(t *testing.T) {
+	server := zktest.Start(t)
+	t.Run("", func(t *testing.T) { // so that the server outlives the parallel cases
+		for _, c := range drivertest.Cases() {
+			if c.Form != "" && os.Getenv("HOLDFAST_SOAK") != "1" {
+				continue // The same properties of other locks that are held as a whole take as long again, twice.
+			}
+			t.Run(c.Name, func(t *testing.T) {
+				t.Parallel()
+				c.Run(t, func(*testing.T) driver.Driver { return zkdriver.New([]string{server.Addr}) }, abilities...)
+			})
+		}
+	})
+}

@@ -1,0 +1,51 @@
+package zkdriver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+var (
+	errUnknown = errors.New("zkdriver: a lease of which nothing is known here")
+	errClosed  = refusal("the driver is closed")
+	errCrowded = fmt.Errorf("zkdriver: the lock or the connection has changed at each attempt: %w", driver.ErrTransient)
+)
+
+func refusal(format string, args ...any) error {
+	return fmt.Errorf("zkdriver: "+format+": %w", append(args, driver.ErrNotExecuted)...)
+}
+
+// failure says of an error of ZooKeeper whether it may pass, and whether the request has surely had
+// no effect.
+func failure(err error) error {
+	switch {
+	case err == nil, errors.Is(err, driver.ErrNotHeld), errors.Is(err, driver.ErrNotExecuted), errors.Is(err, driver.ErrTransient):
+		return err
+	case errors.Is(err, zk.ErrNoAuth), errors.Is(err, zk.ErrAuthFailed), errors.Is(err, zk.ErrInvalidACL):
+		return refusal("%w: %w", driver.ErrDenied, err)
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), passes(err):
+		return fmt.Errorf("%w: %w", driver.ErrTransient, err)
+	case errors.Is(err, zk.ErrInvalidPath), errors.Is(err, zk.ErrShortBuffer):
+		return refusal("%w", err)
+	}
+	return err
+}
+
+// passes reports whether an error is one of the connection, or of a server that is not ready.
+func passes(err error) bool {
+	for _, e := range []error{
+		zk.ErrConnectionClosed, zk.ErrNoServer, zk.ErrClosing, zk.ErrSessionExpired, zk.ErrSessionMoved, zk.ErrNothing, zk.ErrAPIError,
+		zk.ErrNoNode, zk.ErrNodeExists, zk.ErrBadVersion, // Others were faster.
+	} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	// The client has no names for the errors of the server itself, such as -4, a lost connection.
+	return err != nil && len(err.Error()) > 0 && err.Error()[0] == 'u'
+}

@@ -1,0 +1,15 @@
+package zkdriver_test
+
+import (
+	"flag"
+	"testing"
+
+	"github.com/holdfast-go/holdfast/internal/redistest"
+)
+
+// Most of the time of these tests is waiting for leases to end, so many run at a time.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	_ = flag.Set("test.parallel", "16")
+	redistest.Main(m)
+}

@@ -1,0 +1,201 @@
+package zkdriver_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/driver"
+	zkdriver "github.com/holdfast-go/holdfast/driver/zookeeper"
+	"github.com/holdfast-go/holdfast/internal/zktest"
+)
+
+// The numbers of requests.
+const (
+	opCreate = 1
+	opMulti  = 14
+)
+
+// wire is the way of a driver to its server.
+type wire struct {
+	made    atomic.Int32 // connections
+	deaf    atomic.Bool  // writes of a renewal do not arrive
+	swallow atomic.Int32 // so many answers to requests that make a node are lost, with the connection
+}
+
+func (w *wire) dial(network, address string, timeout time.Duration) (net.Conn, error) {
+	conn, err := net.DialTimeout(network, address, timeout)
+	if err != nil {
+		return nil, err
+	}
+	w.made.Add(1)
+	return &wired{Conn: conn, w: w}, nil
+}
+
+type wired struct {
+	net.Conn
+	w    *wire
+	mu   sync.Mutex
+	lost bool // all that the server answers from now on
+}
+
+func (c *wired) Write(p []byte) (int, error) {
+	op := uint32(0)
+	if len(p) >= 12 {
+		op = binary.BigEndian.Uint32(p[8:])
+	}
+	if op == opMulti && c.w.deaf.Load() {
+		return len(p), nil
+	}
+	if op == opCreate && c.w.swallow.Load() > 0 {
+		c.w.swallow.Add(-1)
+		c.mu.Lock()
+		c.lost = true
+		c.mu.Unlock()
+	}
+	return c.Conn.Write(p)
+}
+
+func (c *wired) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.lost {
+		_ = c.Conn.Close()
+		return 0, net.ErrClosed
+	}
+	return n, err
+}
+
+const trusted = 2 * time.Second
+
+func request(token string) *driver.Request {
+	return &driver.Request{Kind: driver.Mutex, Name: "trust", Token: token, Ask: 1, TTL: trusted}
+}
+
+func lease(token string) driver.Lease {
+	return driver.Lease{Kind: driver.Mutex, Name: "trust", Token: token, TTL: trusted}
+}
+
+// acquire asks as a client does, which repeats what was not answered.
+func acquire(t *testing.T, d driver.Driver, r *driver.Request) (g driver.Grant) {
+	t.Helper()
+	var err error
+	for began := time.Now(); time.Since(began) < time.Minute; r.Ask++ {
+		if g, err = d.Acquire(t.Context(), r); !errors.Is(err, driver.ErrTransient) {
+			break
+		}
+	}
+	require.NoError(t, err)
+	return g
+}
+
+// A leader counts anew only with a handshake. So no renewal counts that came without one, unless it
+// was a moment before: the session lasts for a second longer than the TTL.
+func TestRenewalTakesAHandshake(t *testing.T) {
+	t.Parallel()
+	server := zktest.Start(t)
+	w := &wire{}
+	d := zkdriver.New([]string{server.Addr}, zkdriver.WithDialer(w.dial))
+	defer func() { require.NoError(t, d.Close()) }()
+	g := acquire(t, d, request("a"))
+	require.Equal(t, driver.Granted, g.Status)
+	for range 3 {
+		before := w.made.Load()
+		time.Sleep(1100 * time.Millisecond)
+		require.NoError(t, d.Renew(t.Context(), []driver.Lease{lease("a")})[0])
+		require.Greater(t, w.made.Load(), before, "the leader does not know of the renewal")
+	}
+}
+
+// The member that takes the handshake may follow a leader that was replaced. A write shows.
+func TestRenewalTakesAWriteAfterTheHandshake(t *testing.T) {
+	t.Parallel()
+	server := zktest.Start(t)
+	w := &wire{}
+	d := zkdriver.New([]string{server.Addr}, zkdriver.WithDialer(w.dial))
+	defer func() { require.NoError(t, d.Close()) }()
+	acquire(t, d, request("a"))
+	time.Sleep(1100 * time.Millisecond)
+	w.deaf.Store(true)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	require.ErrorIs(t, d.Renew(ctx, []driver.Lease{lease("a")})[0], driver.ErrTransient)
+}
+
+// If the answer to the request that makes the claim is lost, the claim is found by its token.
+func TestLostAnswerMakesNoSecondClaim(t *testing.T) {
+	t.Parallel()
+	server := zktest.Start(t)
+	w := &wire{}
+	d, other := zkdriver.New([]string{server.Addr}, zkdriver.WithDialer(w.dial)), zkdriver.New([]string{server.Addr})
+	defer func() { require.NoError(t, d.Close()) }()
+	defer func() { require.NoError(t, other.Close()) }()
+	acquire(t, d, request("a"))
+	require.NoError(t, d.Release(t.Context(), lease("a")))
+	for range 5 {
+		w.swallow.Store(1)
+		g := acquire(t, d, request("b"))
+		require.Equal(t, driver.Granted, g.Status)
+		require.Zero(t, w.swallow.Load(), "no answer was lost")
+		info, err := other.Inspect(t.Context(), driver.Mutex, "trust")
+		require.NoError(t, err)
+		require.Len(t, info.Holders, 1)
+		require.Empty(t, info.Queue)
+		require.NoError(t, d.Release(t.Context(), lease("b")))
+	}
+}
+
+// A server that lets sessions last less long than a lease is refused, at once.
+func TestTTLThatTheServerDoesNotKeepIsRefused(t *testing.T) {
+	t.Parallel()
+	server := zktest.Start(t, "maxSessionTimeout=10000")
+	d := zkdriver.New([]string{server.Addr})
+	defer func() { require.NoError(t, d.Close()) }()
+	r := request("a")
+	r.TTL = 9 * time.Second
+	acquire(t, d, r)
+	r = request("b")
+	r.TTL = 10 * time.Second
+	_, err := d.Acquire(t.Context(), r)
+	require.ErrorIs(t, err, driver.ErrNotExecuted)
+	require.ErrorContains(t, err, "maxSessionTimeout")
+}
+
+// Two claims of one token can be there for a moment, if a member did not know of the first yet when
+// the request was repeated. The later one goes.
+func TestSecondClaimOfATokenGoes(t *testing.T) {
+	t.Parallel()
+	server := zktest.Start(t)
+	d := zkdriver.New([]string{server.Addr})
+	defer func() { require.NoError(t, d.Close()) }()
+	r := request("a")
+	g := acquire(t, d, r)
+
+	conn, _, err := zk.Connect([]string{server.Addr}, trusted, zk.WithLogInfo(false))
+	require.NoError(t, err)
+	defer conn.Close()
+	const dir = "/holdfast/lock/mutex/trust"
+	claims, _, err := conn.Children(dir)
+	require.NoError(t, err)
+	require.Len(t, claims, 1)
+	title := claims[0][:strings.LastIndexByte(claims[0], ',')+1]
+	_, err = conn.Create(dir+"/"+title, []byte("{}"), zk.FlagEphemeralSequential, zk.WorldACL(zk.PermAll))
+	require.NoError(t, err)
+
+	r.Ask++
+	again := acquire(t, d, r)
+	require.Equal(t, g.Fence, again.Fence)
+	left, _, err := conn.Children(dir)
+	require.NoError(t, err)
+	require.Equal(t, claims, left)
+}

@@ -1,0 +1,237 @@
+package holdfast
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/claim"
+	"github.com/holdfast-go/holdfast/internal/leasectx"
+	"github.com/holdfast-go/holdfast/internal/local"
+	"github.com/holdfast-go/holdfast/internal/session"
+)
+
+// tryWait is how long TryLock waits for the store.
+const tryWait = time.Second
+
+// handle is the common part of Mutex, RWMutex and Semaphore: the name of a lock, and the way
+// to hold it.
+type handle struct {
+	_      noCopy
+	c      *Client
+	kind   driver.Kind
+	name   string
+	config *config
+	kept   local.Kept // of the lock
+}
+
+func (c *Client) handle(k driver.Kind, name string, opts []LockOption) handle {
+	c.made()
+	cfg := &c.config // which most have in common
+	if len(opts) > 0 {
+		own := c.config
+		for _, o := range opts {
+			o.apply(&own)
+		}
+		own.hold = c.options(own)
+		cfg = &own
+	}
+	return handle{c: c, kind: k, name: name, config: cfg}
+}
+
+// client returns the client that has made the handle. It panics if none has.
+func (h *handle) client() *Client {
+	if h.c == nil {
+		panic("holdfast: zero Mutex, RWMutex or Semaphore: use the method of a Client that makes one")
+	}
+	return h.c
+}
+
+// base identifies the lock without an owner.
+func (h *handle) base() local.ID { return local.ID{Kind: h.kind, Name: h.name} }
+
+// id identifies the lock with its owner. Permits, and a lock held for reading, have no owner.
+func (h *handle) id(shared bool) local.ID {
+	id := h.base()
+	if h.kind != driver.Semaphore && !shared {
+		id.Owner = h.config.hold.Owner
+	}
+	return id
+}
+
+func (h *handle) fail(op string, err error) error {
+	e := &LockError{Op: op + " " + string(h.kind), Name: h.name, Err: err}
+	var held *claim.Held
+	if errors.As(err, &held) {
+		e.Holder, e.HeldFor = held.Holder, held.For
+	}
+	return e
+}
+
+// lock gets a hold and leaves it with the lock, where unlock finds it. With wait it waits
+// for others, and for outages of the store to pass; without, it reports false if others
+// have it.
+func (h *handle) lock(shared, wait bool) bool {
+	if err := h.invalid(); err != nil {
+		h.misuse(err)
+	}
+	if !shared && h.c.hooks.Load() == nil && h.kept.Again(h.config.hold) {
+		return true
+	}
+	ctx := context.Background()
+	if !wait {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, tryWait)
+		defer cancel()
+	}
+	w := local.Want{Shared: shared, Wait: wait, Sync: true, Options: h.config.hold}
+	if !wait {
+		w.Patience = h.config.wait
+	}
+	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		hooks := h.c.hooks.Load()
+		lock := h.c.locks.Enter(h.id(shared), &h.kept, &w, hooks != nil)
+		if lock == nil {
+			return true
+		}
+		var held *local.Hold
+		var err error
+		if hooks == nil {
+			held, err = lock.Acquire(ctx, &w)
+		} else {
+			held, err = h.hooked(ctx, hooks, lock, w)
+		}
+		err = lock.Keep(&w, held, err)
+		if err == nil {
+			return true
+		}
+		switch {
+		case errors.Is(err, ErrClosed) && wait:
+			h.strand()
+		case h.fatal(err):
+			h.misuse(err)
+		case !wait:
+			return false
+		case w.Said == nil:
+			w.Said = &session.Complaint{Op: "acquire", Kind: h.kind, Name: h.name, Log: w.Options}
+		}
+		w.Said.Persist(err)
+		select {
+		case <-h.c.session.Closing():
+			h.strand()
+		case <-time.After(min(pause, w.Said.Tell(h.c.session))):
+		}
+	}
+}
+
+// unlock undoes what lock has done, and reports whether there is anything to undo.
+func (h *handle) unlock(shared bool) bool {
+	held, ok := h.client().locks.TakeBack(h.id(shared), &h.kept, shared)
+	if held == nil {
+		return ok
+	}
+	if hooks := h.c.hooks.Load(); hooks != nil {
+		_ = hooks.surely((*Lease)(held), context.WithoutCancel(held.Context()), 0, (*local.Hold).ReleaseBriefly)
+	} else {
+		_ = held.ReleaseBriefly(held.Values()) // for the span
+	}
+	return true
+}
+
+// invalid is why nobody can lock this, whatever the state of the store.
+func (h *handle) invalid() error {
+	c := h.client()
+	if !validName(h.name) {
+		return ErrInvalidName
+	}
+	if ttl := h.config.hold.TTL; ttl < c.least {
+		return fmt.Errorf("a TTL of %v: on this store leases last at least %v: %w", ttl, c.least, errors.ErrUnsupported)
+	}
+	return nil
+}
+
+// lease gets a lease.
+func (h *handle) lease(ctx context.Context, w local.Want, verb string) (*Lease, error) {
+	if err := h.invalid(); err != nil {
+		return nil, h.fail(verb, err)
+	}
+	w.Options, w.Patience, w.MaxWaiters = h.config.hold, h.config.wait, h.config.maxWaiters
+	w.Endure = w.Options.Endure
+	lock := h.c.locks.Ref(h.id(w.Shared || w.From != nil), &h.kept)
+	defer lock.Unref()
+	if hooks := h.c.hooks.Load(); hooks != nil {
+		held, err := h.hooked(ctx, hooks, lock, w)
+		return (*Lease)(held), err
+	}
+	held, err := lock.Acquire(ctx, &w)
+	if err != nil {
+		return nil, h.fail(verb, err)
+	}
+	return (*Lease)(held), nil
+}
+
+// fatal reports whether an error is one that forms without an error cannot live with.
+func (h *handle) fatal(err error) bool {
+	refused := !errors.Is(err, driver.ErrTransient) && !errors.Is(err, ErrLocked) &&
+		!errors.Is(err, context.DeadlineExceeded) && !h.c.session.Accepted()
+	return !errors.Is(err, ErrClosed) && (refused || errors.Is(err, ErrInvalidName) || errors.Is(err, driver.ErrClosed) ||
+		errors.Is(err, errors.ErrUnsupported))
+}
+
+// strand never returns, as there is no lock to return with. A panic would end each graceful
+// shutdown with a stack trace. The wrong version called runtime.Goexit: that runs the deferred
+// functions of the caller, which may tell others of work that was never done.
+//
+// Each goroutine logs its end itself. In a bubble of testing/synctest, where none may stay, the
+// handler of a test can end it there.
+func (h *handle) strand() {
+	if log := h.config.hold.Log(); !h.c.stranded.Swap(true) {
+		log.Warn("holdfast: the client is closed, so Lock never returns", "kind", string(h.kind), "lock", h.name)
+	} else {
+		log.Debug("holdfast: the client is closed, so Lock never returns", "kind", string(h.kind), "lock", h.name)
+	}
+	select {}
+}
+
+func (h *handle) misuse(err error) {
+	panic(&LockError{Op: "lock " + string(h.kind), Name: h.name, Err: err})
+}
+
+func (h *handle) steal(ctx context.Context) (*Lease, error) {
+	if _, able := driver.As[driver.Stealer](h.client().session.Driver); !able {
+		return nil, h.fail("steal", fmt.Errorf("the store cannot do this: %w", errors.ErrUnsupported))
+	}
+	return h.lease(ctx, local.Want{Wait: true, Steal: true}, "steal")
+}
+
+// inspect and force serve the methods of all primitives.
+
+func (h *handle) inspect(ctx context.Context) (Info, error) {
+	i, ok := driver.As[driver.Inspector](h.client().session.Driver)
+	found := make(chan Info, 1) // which may come when nobody waits any more
+	err := h.c.await(ctx, h.config.hold, h.base(), session.Errand{Op: "inspect", Able: ok, Do: func() error {
+		info, err := i.Inspect(leasectx.Exempt(ctx), h.kind, h.name)
+		if err == nil {
+			info.Kind = h.kind
+			found <- info
+		}
+		return err
+	}})
+	if err != nil {
+		return Info{}, err
+	}
+	return <-found, nil
+}
+
+func (h *handle) force(ctx context.Context) error {
+	f, ok := driver.As[driver.Forcer](h.client().session.Driver)
+	return h.c.await(ctx, h.config.hold, h.base(), session.Errand{Op: "force unlock", Able: ok, Once: true, Do: func() error {
+		err := f.ForceRelease(leasectx.Exempt(ctx), h.kind, h.name)
+		if errors.Is(err, driver.ErrNotHeld) {
+			err = ErrNotHeld
+		}
+		return err
+	}})
+}

@@ -1,0 +1,70 @@
+package holdfast_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver/memdriver"
+	"github.com/holdfast-go/holdfast/internal/behavior/lab"
+)
+
+func TestHookEndsAWait(t *testing.T) {
+	enough := errors.New("enough")
+	impatient := lab.Meddler{
+		Acquire: func(next holdfast.AcquireFunc, ctx context.Context, op *holdfast.AcquireOp) (*holdfast.Lease, error) {
+			op.Interrupt = make(chan error, 1)
+			time.AfterFunc(time.Second, func() { op.Interrupt <- enough })
+			return next(ctx, op)
+		},
+	}
+	waits := map[string]func(*holdfast.Client, context.Context) error{
+		"mutex":  func(c *holdfast.Client, ctx context.Context) error { _, err := c.Mutex("x").Lease(ctx); return err },
+		"reader": func(c *holdfast.Client, ctx context.Context) error { _, err := c.RWMutex("x").RLease(ctx); return err },
+		"permit": func(c *holdfast.Client, ctx context.Context) error {
+			_, err := c.Semaphore("x", 1).Lease(ctx, 1)
+			return err
+		},
+	}
+	for name, wait := range waits {
+		for _, own := range []bool{false, true} { // the holder is of the same process
+			synctest.Test(t, func(t *testing.T) {
+				d := memdriver.New()
+				holder := holdfast.Open(d)
+				c := holder
+				if !own {
+					c = holdfast.Open(d)
+					defer c.Close()
+				}
+				defer holder.Close()
+				mu, err := holder.Mutex("x").Lease(t.Context())
+				require.NoError(t, err)
+				rw, err := holder.RWMutex("x").Lease(t.Context())
+				require.NoError(t, err)
+				sem, err := holder.Semaphore("x", 1).Lease(t.Context(), 1)
+				require.NoError(t, err)
+				c.AddHook(impatient)
+				began := time.Now()
+				require.ErrorIs(t, wait(c, t.Context()), enough, name)
+				assert.Equal(t, time.Second, time.Since(began))
+				synctest.Wait()
+				for _, inspect := range []func(context.Context) (holdfast.Info, error){
+					c.Mutex("x").Inspect, c.RWMutex("x").Inspect, c.Semaphore("x", 1).Inspect,
+				} {
+					info, err := inspect(t.Context())
+					require.NoError(t, err)
+					assert.Empty(t, info.Queue, "it has left the queue")
+				}
+				for _, l := range []*holdfast.Lease{mu, rw, sem} {
+					require.NoError(t, l.Release(t.Context()))
+				}
+			})
+		}
+	}
+}
