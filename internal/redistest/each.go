@@ -13,11 +13,17 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Each runs body twice, as the subtests "miniredis" and "redis": the second on
-// the server of [Shared].
+// Each runs body in the subtest "redis", on the server of [Shared]. Where there is none, or where
+// HOLDFAST_LEGS=all, it runs body in the subtest "miniredis", too.
 func Each(t *testing.T, body func(*testing.T, *Server)) {
 	t.Helper()
-	t.Run("miniredis", func(t *testing.T) { body(t, Mini(t)) })
+	if !Really() {
+		t.Log("this part needs real time; HOLDFAST_LEGS=virtual")
+		return
+	}
+	if Everywhere() || !Installed() {
+		t.Run("miniredis", func(t *testing.T) { body(t, Mini(t)) })
+	}
 	t.Run("redis", func(t *testing.T) { body(t, Shared(t)) })
 }
 
@@ -89,6 +95,7 @@ func (sd *sharedDaemon) stop() {
 // HOLDFAST_REQUIRE_REDIS says that nothing may be missing.
 func requireBinary(tb testing.TB, name string) {
 	tb.Helper()
+	RequireReal(tb)
 	if _, err := exec.LookPath(name); err == nil {
 		return
 	}

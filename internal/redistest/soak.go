@@ -4,10 +4,20 @@ import (
 	"flag"
 	"os"
 	"os/exec"
+	"testing"
 )
 
 // soak says that tests are to run at full length.
 func soak() bool { return os.Getenv("HOLDFAST_SOAK") == "1" }
+
+// SoakOnly skips a test that takes long, needs luck, or has a bound that a busy machine cannot keep,
+// unless HOLDFAST_SOAK=1. The property has a test that is always run, too, or is in .ci/soak alone.
+func SoakOnly(tb testing.TB) {
+	tb.Helper()
+	if !soak() {
+		tb.Skip("takes long or needs luck: HOLDFAST_SOAK=1 runs it")
+	}
+}
 
 // Rounds is how often to repeat what finds a rare fault by chance: n times if
 // HOLDFAST_SOAK=1, a tenth of that otherwise.
@@ -28,14 +38,14 @@ func Installed() bool {
 	return err == nil
 }
 
-// beside is how many tests of a package run at the same time. The default of the go command
-// is the number of processors, but what our tests do most is wait for leases to end. The
-// race detector makes them work, too.
+// beside is how many tests of a package run at the same time. The default of the go command is
+// the number of processors, but our tests mostly wait: for leases to end, or for servers. More
+// than four servers with their clients keep two processors from answering in time.
 func beside() string {
-	if raced {
-		return "4"
+	if !raced && !Really() {
+		return "8"
 	}
-	return "8"
+	return "4"
 }
 
 // setParallel leaves alone what the command line says.

@@ -65,27 +65,34 @@ func New(t *testing.T, s *redistest.Server) *Lab {
 	return l
 }
 
-// Everywhere runs body over miniredis, a real Redis and, in virtual time, in a bubble.
+// Everywhere runs body over a real Redis and, in virtual time, in a bubble over miniredis. It is for
+// tests that wait for no time to pass, else see [WithPatience] and [Lab.Time].
 func Everywhere(t *testing.T, body func(*testing.T, *Lab)) {
 	t.Helper()
 	redistest.Each(t, func(t *testing.T, s *redistest.Server) { body(t, New(t, s)) })
 	InBubble(t, body)
 }
 
-// WithPatience is [Everywhere] for tests that wait for time to pass: in the bubble over
-// miniredis, and beside other tests over a real Redis.
+// WithPatience is [InBubble] for tests that wait for time to pass and can do so on a real Redis as
+// well, with leases so short that a machine must not stand still: HOLDFAST_LEGS=all runs them there.
 func WithPatience(t *testing.T, body func(*testing.T, *Lab)) {
 	t.Helper()
-	t.Run("redis", func(t *testing.T) {
-		t.Parallel()
-		body(t, New(t, redistest.Shared(t)))
-	})
+	if redistest.Everywhere() {
+		t.Run("redis", func(t *testing.T) {
+			t.Parallel()
+			body(t, New(t, redistest.Shared(t)))
+		})
+	}
 	InBubble(t, body)
 }
 
 // InBubble runs body in virtual time over miniredis.
 func InBubble(t *testing.T, body func(*testing.T, *Lab)) {
 	t.Helper()
+	if !redistest.Virtually() {
+		t.Log("this part runs in virtual time; HOLDFAST_LEGS=real")
+		return
+	}
 	t.Run("bubble", func(t *testing.T) {
 		redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
 			l := New(t, s)
@@ -93,6 +100,14 @@ func InBubble(t *testing.T, body func(*testing.T, *Lab)) {
 			body(t, l)
 		})
 	})
+}
+
+// Time is a time of a test: d in a bubble, where nothing is late, and ten times that on a server.
+func (l *Lab) Time(d time.Duration) time.Duration {
+	if l.Virtual {
+		return d
+	}
+	return 10 * d
 }
 
 // Remember is for tests where asks may come late: on a busy machine, later than the
