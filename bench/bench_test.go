@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
-func TestMain(m *testing.M) { redistest.Main(m) }
+func TestMain(m *testing.M) { redistest.HeavyMain(m) }
 
 // addrVar is of redistest, too: an address of Redis, instead of a server of our own.
 const addrVar = "HOLDFAST_REDIS_ADDR"

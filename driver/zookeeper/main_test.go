@@ -11,5 +11,5 @@ import (
 func TestMain(m *testing.M) {
 	flag.Parse()
 	_ = flag.Set("test.parallel", "16")
-	redistest.Main(m)
+	redistest.HeavyMain(m)
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
-func TestMain(m *testing.M) { redistest.Main(m) }
+func TestMain(m *testing.M) { redistest.HeavyMain(m) }
 
 // engine is a database with a way to reach it.
 type engine struct {
