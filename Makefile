@@ -1,4 +1,4 @@
-.PHONY: help test race lint bench mutants demo release ci
+.PHONY: help test race lint bench mutants demo release ci soak
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -26,5 +26,8 @@ demo: ## four processes hand one lock over
 release: ## try a release of all modules, in a clone; .ci/release v1.2.3 makes one
 	.ci/release --try
 
-ci: ## what runs on every submission
+ci: ## the gate, which runs on every submission: minutes
 	.ci/run
+
+soak: ## all that takes long or needs luck: hours; .ci/soak 10s for a short one
+	.ci/soak

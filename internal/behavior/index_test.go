@@ -30,9 +30,15 @@ func TestEveryPromiseAndRuleHasItsTests(t *testing.T) {
 			assert.Contains(t, want, number, "%s has no number %s", source, number)
 			tests := named.FindAllStringSubmatch(text, -1)
 			assert.NotEmpty(t, tests, "%s %s", section, number)
+			gated := 0
 			for _, test := range tests {
-				assert.Contains(t, testsOf(t, test[1]), test[2], "%s %s: %s", section, number, test[0])
+				soak, exists := testsOf(t, test[1])[test[2]]
+				assert.True(t, exists, "%s %s: there is no %s", section, number, test[0])
+				if !soak {
+					gated++
+				}
 			}
+			assert.NotZero(t, gated, "%s %s: all its tests are for the soak, so the gate does not hold it", section, number)
 		}
 	}
 }
@@ -64,8 +70,8 @@ func items(t *testing.T, file, section string) map[string]string {
 	return all
 }
 
-// testsOf are the tests in a folder. Its name is unique in the module.
-func testsOf(t *testing.T, name string) (tests []string) {
+// testsOf are the tests in a folder, and whether they are for the soak alone. Its name is unique in the module.
+func testsOf(t *testing.T, name string) map[string]bool {
 	t.Helper()
 	folders := []string{"../.."}
 	if name != "holdfast" {
@@ -79,14 +85,29 @@ func testsOf(t *testing.T, name string) (tests []string) {
 	require.Len(t, folders, 1, "no folder, or more than one, is called %s", name)
 	files, err := filepath.Glob(filepath.Join(folders[0], "*_test.go"))
 	require.NoError(t, err)
+	tests := map[string]bool{}
 	for _, file := range files {
 		f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
 		require.NoError(t, err)
 		for _, d := range f.Decls {
 			if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil && strings.HasPrefix(f.Name.Name, "Test") {
-				tests = append(tests, f.Name.Name)
+				tests[f.Name.Name] = len(f.Body.List) > 0 && isSoakOnly(f.Body.List[0])
 			}
 		}
 	}
 	return tests
+}
+
+// isSoakOnly reports whether a statement is redistest.SoakOnly(t).
+func isSoakOnly(s ast.Stmt) bool {
+	expr, ok := s.(*ast.ExprStmt)
+	if !ok {
+		return false
+	}
+	call, ok := expr.X.(*ast.CallExpr)
+	if !ok {
+		return false
+	}
+	f, ok := call.Fun.(*ast.SelectorExpr)
+	return ok && f.Sel.Name == "SoakOnly"
 }

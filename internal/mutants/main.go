@@ -4,11 +4,15 @@
 //	go run ./internal/mutants              # all of them
 //	go run ./internal/mutants -run redlock # those whose name matches
 //	go run ./internal/mutants -sample 12   # so many of them, at random
+//	go run ./internal/mutants -part 3/10   # the third tenth
 //	go run ./internal/mutants -list        # what there is
 //
 // The bugs are data: text that stands in a file once, and text to put in its place. Nothing
 // in the work tree changes, because the go command reads the changed file from an overlay
 // (go help build). Before a bug is put in, the tests that must find it pass without it.
+//
+// Tests run as they do in the gate, and if these find nothing, as they do in the soak. The table says
+// which it was.
 //
 // The program ends with 1 if a bug is not found, if its text has gone, or if a test fails
 // without any bug.
@@ -42,6 +46,7 @@ func main() {
 	sound := flag.Bool("sound", true, "first see the tests pass without a mutant")
 	sample := flag.Int("sample", 0, "only so `many` of them, at random; 0 for all")
 	seed := flag.Uint64("seed", rand.Uint64(), "which sample")
+	part := flag.String("part", "1/1", "which of how many parts of them")
 	list := flag.Bool("list", false, "say what the mutants are, and test nothing")
 	flag.Parse()
 	if *list {
@@ -52,7 +57,7 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := hunt(ctx, *run, draw{*sample, *seed}, *jobs, *timeout, *sound); err != nil {
+	if err := hunt(ctx, *run, draw{*sample, *seed, *part}, *jobs, *timeout, *sound); err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		stop()
 		os.Exit(1)
@@ -77,6 +82,12 @@ type tests struct {
 	pkg   string // from the root of the module
 	names string // with spaces between; a slash comes before the name of a subtest
 }
+
+// inGate and inSoak are the environments of tests there.
+var (
+	inGate = []string{"HOLDFAST_SOAK=", "HOLDFAST_LEGS="}
+	inSoak = []string{"HOLDFAST_SOAK=1", "HOLDFAST_LEGS=all"}
+)
 
 // tier says what kind of test finds a bug. A cheaper one comes first.
 type tier string
@@ -103,6 +114,7 @@ func (t tests) pattern() string {
 type result struct {
 	*mutant
 	found string // by which test; empty if by none
+	soak  bool   // the gate does not find it
 	tier  tier
 	took  time.Duration // from the build to the end of the tests
 	err   error         // why it could not be tried
@@ -115,14 +127,19 @@ type hunter struct {
 	timeout time.Duration
 }
 
-// draw is how many mutants are tried, 0 for all, and which.
+// draw is how many mutants are tried, 0 for all, and which, or which part of them.
 type draw struct {
 	many int
 	seed uint64
+	part string // such as 3/10, or empty for all
 }
 
 // from returns the sample of all, in the order of all.
 func (d draw) from(all []*mutant) []*mutant {
+	var k, n int
+	if _, err := fmt.Sscanf(d.part, "%d/%d", &k, &n); err == nil && 0 < k && k <= n {
+		all = all[(k-1)*len(all)/n : k*len(all)/n]
+	}
 	if d.many == 0 || d.many >= len(all) {
 		return all
 	}
@@ -223,12 +240,14 @@ func (h *hunter) unharmed(ctx context.Context, chosen []*mutant) error {
 		}
 		patient := *h
 		patient.timeout = 10 * h.timeout // for the tests of many mutants
-		failed, out, err := patient.run(ctx, binary, t)
-		if err == nil && failed != "" {
-			err = fmt.Errorf("%s fails in %s without a mutant:\n%s", failed, pkg, out)
-		}
-		if err != nil {
-			return err
+		for _, env := range [][]string{inGate, inSoak} {
+			failed, out, err := patient.run(ctx, binary, t, env)
+			if err == nil && failed != "" {
+				err = fmt.Errorf("%s fails in %s without a mutant:\n%s", failed, pkg, out)
+			}
+			if err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -244,15 +263,16 @@ func (h *hunter) try(ctx context.Context, m *mutant) result {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	overlay, err := h.overlay(m, dir)
-	for _, t := range m.tests {
-		if err == nil {
-			err = h.build(ctx, t.pkg, overlay, filepath.Join(dir, "mutant.test"))
-		}
-		if err == nil {
-			r.found, _, err = h.run(ctx, filepath.Join(dir, "mutant.test"), t)
-		}
-		if r.tier = t.tier; r.found != "" || err != nil {
-			break
+	for place, env := range [][]string{inGate, inSoak} {
+		for i, t := range m.tests {
+			binary := filepath.Join(dir, fmt.Sprint(i, ".test"))
+			if _, built := os.Stat(binary); err == nil && built != nil {
+				err = h.build(ctx, t.pkg, overlay, binary)
+			}
+			if err == nil && r.found == "" {
+				r.found, _, err = h.run(ctx, binary, t, env)
+				r.tier, r.soak = t.tier, place == 1
+			}
 		}
 	}
 	r.took, r.err = time.Since(began), err
@@ -303,9 +323,9 @@ var (
 )
 
 // run runs tests of a binary, and returns the one that failed, or nothing, and what it says.
-func (h *hunter) run(ctx context.Context, binary string, t tests) (failed string, out []byte, err error) {
+func (h *hunter) run(ctx context.Context, binary string, t tests, env []string) (failed string, out []byte, err error) {
 	cmd := exec.CommandContext(ctx, binary, "-test.failfast", "-test.timeout", h.timeout.String(), "-test.run", t.pattern())
-	cmd.Dir = filepath.Join(h.root, t.pkg)
+	cmd.Dir, cmd.Env = filepath.Join(h.root, t.pkg), append(os.Environ(), env...)
 	out, err = cmd.CombinedOutput()
 	if _, ended := errors.AsType[*exec.ExitError](err); ended && ctx.Err() == nil {
 		names := failure.FindAllSubmatch(out, -1)
@@ -334,9 +354,13 @@ func report(results []result) error {
 	slices.SortStableFunc(results, func(a, b result) int { return cmp.Compare(rank(a), rank(b)) })
 	w := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(w, "mutant\tof\ttier\tseconds\tfound by")
-	bad := 0
+	bad, soaked := 0, 0
 	for _, r := range results {
 		by, tier := r.found, string(r.tier)
+		if r.soak && r.found != "" {
+			soaked++
+			by += ", in the soak alone"
+		}
 		if rank(r) > 0 {
 			bad++
 			by, tier = "NOTHING", "-"
@@ -352,7 +376,7 @@ func report(results []result) error {
 	if bad > 0 {
 		return fmt.Errorf("%d of %d mutants were not found", bad, len(results))
 	}
-	fmt.Printf("%d of %d found\n", len(results), len(results))
+	fmt.Printf("%d of %d found, %d of them in the soak alone\n", len(results), len(results), soaked)
 	return nil
 }
 

@@ -81,9 +81,15 @@ func TestSampleIsOfSoManyAndOfItsSeed(t *testing.T) {
 	}
 	assert.Equal(t, all, draw{}.from(all))
 	assert.Equal(t, all, draw{many: len(all) + 1}.from(all))
-	one := draw{12, 1}.from(all)
+	one := draw{many: 12, seed: 1}.from(all)
 	assert.Len(t, one, 12)
 	assert.Subset(t, all, one)
-	assert.Equal(t, one, draw{12, 1}.from(all))
-	assert.NotEqual(t, one, draw{12, 2}.from(all))
+	assert.Equal(t, one, draw{many: 12, seed: 1}.from(all))
+	assert.NotEqual(t, one, draw{many: 12, seed: 2}.from(all))
+
+	var parts []*mutant
+	for _, part := range []string{"1/3", "2/3", "3/3"} {
+		parts = append(parts, draw{part: part}.from(all)...)
+	}
+	assert.Equal(t, all, parts)
 }
