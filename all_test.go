@@ -262,7 +262,7 @@ func TestAllNeverDeadlocks(t *testing.T) {
 							continue
 						}
 						for _, i := range which {
-							assert.EqualValues(t, 1, inside[i].Add(1), "two hold lock %d", i)
+							assert.EqualValues(t, 1, inside[i].Add(1), "FOUL: two hold lock %d", i)
 						}
 						time.Sleep(rand.N(2 * time.Millisecond))
 						for _, i := range which {

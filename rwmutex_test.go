@@ -111,7 +111,7 @@ func TestTryLockOfRWMutex(t *testing.T) {
 			require.ErrorIs(t, err, holdfast.ErrLocked, "handle %d", i)
 			second, err := other.TryRLease(t.Context())
 			require.NoError(t, err, "handle %d", i)
-			assert.Greater(t, second.Fence(), read.Fence())
+			assert.Greater(t, second.Fence(), read.Fence(), "FOUL: fences went back")
 			l.GiveBack(second)
 		}
 		l.GiveBack(read)
@@ -269,7 +269,7 @@ func TestReadersAndWritersAreServedInOrder(t *testing.T) {
 			var leases []*holdfast.Lease
 			for _, p := range together {
 				lease := p.Granted(lab.Soon)
-				assert.Greater(t, lease.Fence(), held.Fence())
+				assert.Greater(t, lease.Fence(), held.Fence(), "FOUL: fences went back")
 				leases = append(leases, lease)
 			}
 			l.IsHeldBy(a, leases...)

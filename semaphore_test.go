@@ -222,7 +222,7 @@ func TestCancelledLargeAcquireDoesNotStarveTheSmallOnes(t *testing.T) {
 			large := make(chan error, 1)
 			go func() { large <- who.Acquire(ctx, 10) }()
 			l.UntilWaiting(a, 1)
-			assert.False(t, b.TryAcquire(1), "nobody overtakes")
+			assert.False(t, b.TryAcquire(1), "FOUL: somebody overtakes")
 			small := lab.Begin(func() { assert.NoError(t, b.Acquire(t.Context(), 1)) })
 			l.UntilWaiting(a, 2)
 			l.Stays(small)

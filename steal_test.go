@@ -28,7 +28,7 @@ func TestStealTakesTheLockAndLeavesTheQueue(t *testing.T) {
 		l.UntilQueue("x", 1)
 		stolen, err := thief.Mutex("x").Steal(t.Context())
 		require.NoError(t, err)
-		require.Greater(t, stolen.Fence(), lease.Fence())
+		require.Greater(t, stolen.Fence(), lease.Fence(), "FOUL: fences went back")
 		l.Holds(stolen)
 		l.UntilQueue("x", 1)
 		require.NoError(t, errors.Join(stolen.Err()))

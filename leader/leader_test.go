@@ -49,7 +49,7 @@ func TestOneLeadsUntilItResigns(t *testing.T) {
 		l.Ends(elected)
 		require.ErrorIs(t, first.Err(), holdfast.ErrNotHeld)
 		require.ErrorIs(t, context.Cause(first.Context()), context.Canceled)
-		assert.Greater(t, second.Fence(), first.Fence())
+		assert.Greater(t, second.Fence(), first.Fence(), "FOUL: fences went back")
 		now, err := a.Leader(t.Context())
 		require.NoError(t, err)
 		assert.Equal(t, leader.Leader{Name: "b", Fence: second.Fence(), Since: now.Since}, now)

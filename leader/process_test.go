@@ -163,7 +163,7 @@ func TestElectionsGoOnAfterAFailover(t *testing.T) {
 	t.Cleanup(func() { _ = watch.Close() })
 	require.NoError(t, watch.Mutex("x").ForceUnlock(t.Context()))
 	second := next()
-	assert.Greater(t, second.fence, first.fence)
+	assert.Greater(t, second.fence, first.fence, "FOUL: fences went back")
 
 	old.Kill()
 	for _, replica := range s.Servers {
@@ -173,7 +173,7 @@ func TestElectionsGoOnAfterAFailover(t *testing.T) {
 	}
 	s.AwaitNewMaster(t, old)
 	third := next()
-	assert.Greater(t, third.fence, second.fence)
+	assert.Greater(t, third.fence, second.fence, "FOUL: fences went back")
 	assert.Eventually(t, func() bool { return lead[0].Load() != lead[1].Load() }, 2*ttl, 10*time.Millisecond, "one leads")
 	cancel()
 	for range lead {

@@ -164,7 +164,7 @@ func (s *suite) excludes() {
 					}
 					r.Enter(1)
 					if lease.Fence() != 0 { // a store without fences says so
-						assert.Greater(s, lease.Fence(), fence)
+						assert.Greater(s, lease.Fence(), fence, "FOUL: fences went back")
 						fence = lease.Fence()
 					}
 					r.Leave(1)
@@ -192,7 +192,7 @@ func (s *suite) servesInOrder() {
 		for _, later := range waiters[i+1:] {
 			select {
 			case <-later.done:
-				s.Fatalf("somebody overtook number %d", i)
+				s.Fatalf("FOUL: somebody overtook number %d", i)
 			default:
 			}
 		}
@@ -283,7 +283,7 @@ func (s *suite) writes() {
 	reader := s.take(a.RLease)
 	writer := s.wait(s.Context(), b.Lease)
 	s.untilQueued(a, 1)
-	require.False(s, c.TryRLock(), "a reader overtook the writer")
+	require.False(s, c.TryRLock(), "FOUL: a reader overtook the writer")
 	late := s.wait(s.Context(), c.RLease)
 	s.untilQueued(a, 2)
 	s.release(reader)
@@ -321,7 +321,7 @@ func (s *suite) largeRequest() {
 	small := s.take(lab.Permits(a, 1))
 	large := s.wait(s.Context(), lab.Permits(b, limit))
 	s.untilQueued(a, 1)
-	require.False(s, a.TryAcquire(1), "a small request overtook the large one")
+	require.False(s, a.TryAcquire(1), "FOUL: a small request overtook the large one")
 	s.release(small)
 	s.release(s.granted(large))
 }
@@ -362,7 +362,7 @@ func (s *suite) staysTaken() {
 	require.GreaterOrEqual(s, time.Since(began), hold)
 	require.Less(s, time.Since(began), lab.Ages/3, "only the heartbeat found it free")
 	if lease.Fence() != 0 {
-		require.Greater(s, next.Fence(), lease.Fence())
+		require.Greater(s, next.Fence(), lease.Fence(), "FOUL: fences went back")
 	}
 	s.release(next)
 

@@ -57,7 +57,7 @@ func TestSentinelFailoverThatLosesWrites(t *testing.T) {
 	t.Logf("replaced after %v", time.Since(killed))
 
 	after := l.Take(other.Mutex("doomed").Lease)
-	assert.Greater(t, after.Fence(), doomed.Fence())
+	assert.Greater(t, after.Fence(), doomed.Fence(), "FOUL: fences went back")
 	for _, w := range all {
 		w.everybody(2, 2*lab.Soon)
 	}
@@ -112,7 +112,7 @@ func TestClientThatDoesNotHearOfAFailover(t *testing.T) {
 		s.Failover(t)
 		after = l.Take(d.client(t, holdfast.WithTTL(ttl)).Mutex("x").Lease)
 		t.Logf("another holds the lock %v after the switch began", time.Since(switched))
-		assert.Greater(t, after.Fence(), before.Fence())
+		assert.Greater(t, after.Fence(), before.Fence(), "FOUL: fences went back")
 		return l, stale, before, after, switched
 	}
 	t.Run("by default", func(t *testing.T) {

@@ -162,8 +162,8 @@ func (w *throng) disperse() {
 	lab.Promptly(w.t, 2*lab.Ages, func() any { w.members.Wait(); return nil })
 	w.Mu.Lock()
 	entries := w.Entries
-	assert.Zero(w.t, w.backwards, "fences that were not larger than the one before")
-	assert.Equal(w.t, w.changes, w.total, "updates were lost")
+	assert.Zero(w.t, w.backwards, "FOUL: fences that were not larger than the one before")
+	assert.Equal(w.t, w.changes, w.total, "FOUL: updates were lost")
 	w.t.Logf("%d were inside, %d of them lost their lease", entries, w.lost)
 	w.Mu.Unlock()
 	w.RequireFair(w.t, entries)

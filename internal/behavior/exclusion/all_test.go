@@ -112,7 +112,7 @@ func takeSome(t *testing.T, c *holdfast.Client, locks []*judged, sets, late *ato
 		return
 	}
 	for k, i := range which {
-		assert.LessOrEqual(t, locks[i].held.Add(much[k]), locks[i].whole)
+		assert.LessOrEqual(t, locks[i].held.Add(much[k]), locks[i].whole, "FOUL: more hold the lock than may")
 	}
 	if rand.N(4) == 0 {
 		time.Sleep(rand.N(2 * time.Millisecond))

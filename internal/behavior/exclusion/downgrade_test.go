@@ -273,7 +273,7 @@ func TestDowngradeNeverLandsOnTheNextWriter(t *testing.T) {
 		// All that was on its way has arrived when this has been answered.
 		require.NoError(t, writer.Renew(t.Context()))
 		isRead(l, c.RWMutex("x"), writer, false)
-		require.False(t, other.RWMutex("x").TryRLock(), "a reader beside a writer")
+		require.False(t, other.RWMutex("x").TryRLock(), "FOUL: a reader beside a writer")
 		l.GiveBack(writer)
 	})
 }

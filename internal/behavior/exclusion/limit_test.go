@@ -88,7 +88,7 @@ func TestAnotherLimitIsRefusedWhileTheSemaphoreIsInUse(t *testing.T) {
 		}
 		logged := len(l.Log.String())
 		assert.False(t, a.TryAcquire(2), "too few are left")
-		assert.False(t, a.TryAcquire(4), "more than the limit")
+		assert.False(t, a.TryAcquire(4), "FOUL: more than the limit")
 		assert.Len(t, l.Log.String(), logged, "that is no news")
 		assert.Equal(t, []int64{2}, l.Weights(a))
 		assert.EqualValues(t, 3, l.Look(a).Limit)

@@ -177,7 +177,7 @@ func TestForgedNewsMakesNoHolderAndEndsNoLease(t *testing.T) {
 				referee.Enter(1)
 				entries.Add(1)
 				before := last.Swap(lease.Fence())
-				assert.Greater(t, lease.Fence(), before)
+				assert.Greater(t, lease.Fence(), before, "FOUL: fences went back")
 				assert.Less(t, lease.Fence(), time.Now().Add(time.Minute).UnixMicro())
 				time.Sleep(time.Duration(rand.IntN(20)) * time.Millisecond)
 				assert.NoError(t, lease.Err())
@@ -210,8 +210,8 @@ func TestForgedNewsReachesNoWaiter(t *testing.T) {
 	first.Cancel(context.Canceled)
 	l.UntilQueue("x", 1) // the second is told to ask, for the lease ends before it would
 	lease := second.Granted(lasts + lab.Soon)
-	require.Error(t, held.Err(), "two hold the lock, by the fences %d and %d", held.Fence(), lease.Fence())
-	require.Greater(t, lease.Fence(), held.Fence())
+	require.Error(t, held.Err(), "FOUL: two hold the lock, by the fences %d and %d", held.Fence(), lease.Fence())
+	require.Greater(t, lease.Fence(), held.Fence(), "FOUL: fences went back")
 
 	next := l.Wait(a, "x")
 	l.UntilQueue("x", 1)
@@ -219,6 +219,6 @@ func TestForgedNewsReachesNoWaiter(t *testing.T) {
 	require.NoError(t, lease.Err())
 	require.NoError(t, lease.Release(t.Context()))
 	end := next.Granted(lab.Soon)
-	require.Greater(t, end.Fence(), lease.Fence())
+	require.Greater(t, end.Fence(), lease.Fence(), "FOUL: fences went back")
 	require.NoError(t, end.Release(t.Context()))
 }

@@ -40,7 +40,7 @@ func TestHolderThatIsCutOffStopsBeforeTheStoreLetsAnotherIn(t *testing.T) {
 				case <-lease.Done():
 				case <-w.Done:
 					if l.Virtual {
-						t.Fatal("two held the lock")
+						t.Fatal("FOUL: two held the lock")
 					}
 				}
 				// Err looks at the clock: it must be right even where the machine was too
@@ -51,7 +51,7 @@ func TestHolderThatIsCutOffStopsBeforeTheStoreLetsAnotherIn(t *testing.T) {
 					assert.Positive(t, leaseLeft(l, "x"), "the store was first")
 				}
 				next := w.Granted(2*ttl + l.Slack)
-				assert.Greater(t, next.Fence(), lease.Fence())
+				assert.Greater(t, next.Fence(), lease.Fence(), "FOUL: fences went back")
 
 				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 				defer cancel()

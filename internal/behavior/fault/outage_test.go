@@ -129,7 +129,7 @@ func TestHolderOnAFrozenServerStopsInTime(t *testing.T) {
 	l.Server.Resume()
 	// Whatever the server finds in its sockets now, only one gets the lock.
 	next := w.Granted(ttl + l.Slack)
-	assert.Greater(t, next.Fence(), lease.Fence())
+	assert.Greater(t, next.Fence(), lease.Fence(), "FOUL: fences went back")
 	require.ErrorIs(t, lease.Release(t.Context()), holdfast.ErrLost)
 	l.Holds(next)
 	require.NoError(t, next.Release(t.Context()))

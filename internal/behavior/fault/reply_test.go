@@ -87,7 +87,7 @@ func TestWaiterWhoseReplyIsLostQueuesOnce(t *testing.T) {
 
 			require.NoError(t, held.Release(t.Context()))
 			lease := w.Granted(lab.Soon)
-			assert.Greater(t, lease.Fence(), held.Fence())
+			assert.Greater(t, lease.Fence(), held.Fence(), "FOUL: fences went back")
 			l.Holds(lease)
 			require.NoError(t, lease.Release(t.Context()))
 			l.Free(near, name)
@@ -292,7 +292,7 @@ func TestReleaseWhoseReplyIsLostHandsOverOnce(t *testing.T) {
 		l.UntilStruck(lost)
 		next := first.Granted(lab.Soon)
 		l.Holds(next)
-		assert.Greater(t, next.Fence(), lease.Fence())
+		assert.Greater(t, next.Fence(), lease.Fence(), "FOUL: fences went back")
 		assert.Len(t, l.Inspect("x").Queue, 1, "the repeated release gave away what it did not hold")
 		require.NoError(t, next.Release(t.Context()))
 		require.NoError(t, second.Granted(lab.Soon).Release(t.Context()))

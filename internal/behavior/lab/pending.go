@@ -182,8 +182,8 @@ func (l *Lab) Crowd(name string, each int, clients ...*holdfast.Client) *Crowd {
 func (c *Crowd) RequireServed(limit time.Duration) {
 	c.T.Helper()
 	Promptly(c.T, limit, func() error { c.served.Wait(); return nil })
-	assert.Zero(c.T, c.overlaps.Load(), "two held the lock")
-	assert.Zero(c.T, c.unordered.Load(), "fences went back")
+	assert.Zero(c.T, c.overlaps.Load(), "FOUL: two held the lock")
+	assert.Zero(c.T, c.unordered.Load(), "FOUL: fences went back")
 }
 
 // Panics returns what f panics with, as text.

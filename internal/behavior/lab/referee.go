@@ -46,7 +46,7 @@ func (r *Referee) RequireFair(t *testing.T, entries int64) {
 	t.Helper()
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
-	require.Zero(t, r.Fouls, "times that more were inside than the limit")
+	require.Zero(t, r.Fouls, "FOUL: times that more were inside than the limit")
 	require.Zero(t, r.inside)
 	require.Equal(t, entries, r.Entries)
 }

@@ -186,7 +186,7 @@ func TestExpiredWaitingWriterNeverGetsTheLock(t *testing.T) {
 		l.UntilWaiting(a, 1) // it asks again
 		select {
 		case <-cut.Done:
-			t.Fatalf("the writer returned beside a reader: %v", cut.Err)
+			t.Fatalf("FOUL: the writer returned beside a reader: %v", cut.Err)
 		default:
 		}
 		l.GiveBack(reader)

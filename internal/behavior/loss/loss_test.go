@@ -26,7 +26,7 @@ func TestDeletedLockIsLost(t *testing.T) {
 			require.NoError(t, destroy(l))
 			l.Loses(lease, ttl/3+l.Slack)
 			next := l.Lease(near, "x")
-			assert.Greater(t, next.Fence(), lease.Fence())
+			assert.Greater(t, next.Fence(), lease.Fence(), "FOUL: fences went back")
 			require.ErrorIs(t, lease.Release(t.Context()), holdfast.ErrLost)
 			l.Holds(next)
 			require.NoError(t, next.Release(t.Context()))
@@ -56,7 +56,7 @@ func TestForceUnlockTellsAHolderThatListens(t *testing.T) {
 		l.Loses(lease, lab.Soon) // the next renewal is 12 s away
 		assert.ErrorContains(t, lease.Err(), "taken away by ForceUnlock")
 		next := first.Granted(lab.Soon)
-		assert.Greater(t, next.Fence(), lease.Fence())
+		assert.Greater(t, next.Fence(), lease.Fence(), "FOUL: fences went back")
 		require.ErrorIs(t, lease.Release(t.Context()), holdfast.ErrLost)
 		l.Holds(next)
 		require.NoError(t, next.Release(t.Context()))
@@ -122,14 +122,14 @@ func TestServerClockMayBeWrong(t *testing.T) {
 				clock.Set(offset + step)
 				for range 3 {
 					lease := l.Lease(a, "x")
-					assert.Greater(t, lease.Fence(), last)
+					assert.Greater(t, lease.Fence(), last, "FOUL: fences went back")
 					last = lease.Fence()
 					w := l.Wait(b, "x")
 					l.UntilQueue("x", 1)
 					l.Holds(lease)
 					require.NoError(t, lease.Release(t.Context()))
 					next := w.Granted(lab.Soon)
-					assert.Greater(t, next.Fence(), last)
+					assert.Greater(t, next.Fence(), last, "FOUL: fences went back")
 					last = next.Fence()
 					require.NoError(t, next.Release(t.Context()))
 				}
@@ -160,7 +160,7 @@ func TestServerClockStepsBackWhileTheLockIsHeld(t *testing.T) {
 			l.Keeps(lease, 2*ttl)
 			require.NoError(t, lease.Release(t.Context()))
 			next := w.Granted(ttl/3 + l.Slack)
-			assert.Greater(t, next.Fence(), lease.Fence())
+			assert.Greater(t, next.Fence(), lease.Fence(), "FOUL: fences went back")
 			require.NoError(t, next.Release(t.Context()))
 
 			// The lock of one that dies is free when its lease has ended, and not when
@@ -170,7 +170,7 @@ func TestServerClockStepsBackWhileTheLockIsHeld(t *testing.T) {
 			l.Link.BlackHole(true)
 			defer func() { l.Link.BlackHole(false); l.Link.Cut() }()
 			successor := l.Wait(near, "crashed").Granted(ttl + ttl/20 + ttl/3 + l.Slack)
-			assert.Greater(t, successor.Fence(), crashed.Fence())
+			assert.Greater(t, successor.Fence(), crashed.Fence(), "FOUL: fences went back")
 			require.ErrorIs(t, crashed.Err(), holdfast.ErrLost)
 			require.NoError(t, successor.Release(t.Context()))
 		})

@@ -105,7 +105,7 @@ func (h *handOver) round(i int) {
 		h.aim -= h.aim / 16
 		require.NotEqual(t, 0, i%10, "a context that had ended got the lock")
 		require.NoError(t, w.Lease.Err())
-		require.Greater(t, w.Lease.Fence(), last)
+		require.Greater(t, w.Lease.Fence(), last, "FOUL: fences went back")
 		last = w.Lease.Fence()
 		require.NoError(t, w.Lease.Release(t.Context()))
 	default:
@@ -119,7 +119,7 @@ func (h *handOver) round(i int) {
 
 	if i%2 == 0 {
 		next := h.Lease(h.third, "x")
-		require.Greater(t, next.Fence(), last)
+		require.Greater(t, next.Fence(), last, "FOUL: fences went back")
 		require.NoError(t, next.Release(t.Context()))
 	} else {
 		h.SoonFree(h.third, "x")

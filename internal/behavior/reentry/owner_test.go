@@ -49,7 +49,7 @@ func TestOwnerEntersAgainFromAnywhere(t *testing.T) {
 			}
 		}
 		next := waiter.Granted(lab.Soon)
-		assert.Greater(t, next.Fence(), first.Fence())
+		assert.Greater(t, next.Fence(), first.Fence(), "FOUL: fences went back")
 		_, err = b.Mutex("x", lab.OnBehalf).TryLease(t.Context())
 		require.ErrorIs(t, err, holdfast.ErrLocked)
 		l.GiveBack(next)
@@ -215,7 +215,7 @@ func TestOwnersAreNeverInsideTogether(t *testing.T) {
 					}
 					mu.Lock()
 					inside[owner]++
-					assert.True(t, inside["owner0"] == 0 || inside["owner1"] == 0, "both are inside")
+					assert.True(t, inside["owner0"] == 0 || inside["owner1"] == 0, "FOUL: both are inside")
 					mu.Unlock()
 					time.Sleep(100 * time.Microsecond)
 					mu.Lock()
