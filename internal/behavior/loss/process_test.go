@@ -41,12 +41,18 @@ func TestKilledHoldersOfPartsBlockNobodyLongerThanTheirTTL(t *testing.T) {
 				alive.Release("l")
 			}
 			a.Queue(want, nil, next)
-			killed := lab.Monotonic()
+			looked, left := lab.Monotonic(), time.Duration(0)
+			for _, h := range a.Inspect("l").Holders {
+				if lab.IsFrom(victim, h.Holder) {
+					left = max(left, h.TimeLeft)
+				}
+			}
+			require.Positive(t, left)
 			victim.Kill()
+			// A lease that the renewals of others put off never ends, and next gives up after some time.
 			got := next.Expect("leased", "l").At
-			t.Logf("%v after the kill", got-killed)
-			assert.LessOrEqual(t, got-killed, 2*ttl)
-			assert.Greater(t, got-killed, ttl/2, "before the leases had ended")
+			t.Logf("after %v; they had %v left", got-looked, left)
+			assert.Greater(t, got-looked, left-clocks, "FOUL: before the leases had ended")
 			if kind == driver.Semaphore {
 				alive.Tell(lab.Order{Do: "check", Lock: "l"})
 				assert.Empty(t, alive.Expect("checked", "l").Err)
@@ -61,7 +67,7 @@ func TestKilledHoldersOfPartsBlockNobodyLongerThanTheirTTL(t *testing.T) {
 // It says RUnlock when it wakes up, and a writer has the lock.
 func TestSuspendedReaderThatUnlocksLateLetsNobodyIn(t *testing.T) {
 	t.Parallel()
-	a, cs := lab.NewFleet(t, driver.RWMutex, 2*time.Second)
+	a, cs := lab.NewFleet(t, driver.RWMutex, 3*time.Second)
 	reader, writer, other := cs[0], cs[1], cs[2]
 	for range 2 {
 		reader.Tell(lab.Order{Do: "lock", Kind: "read", Lock: "l"})
@@ -86,34 +92,41 @@ func TestSuspendedReaderThatUnlocksLateLetsNobodyIn(t *testing.T) {
 	assert.Equal(t, taken.Fence, info.Holders[0].Fence)
 	assert.Len(t, info.Queue, 1, a.Situation("l"))
 	left := writer.Release("l").Began
-	assert.Greater(t, other.Expect("leased", "l").At, left)
+	assert.Greater(t, other.Expect("leased", "l").At, left, "FOUL: beside a writer")
 	other.Release("l")
 }
 
 func TestSuspendedWaitingWriterLosesItsTurnAndComesBack(t *testing.T) {
 	t.Parallel()
-	const ttl = 2 * time.Second
-	a, cs := lab.NewFleet(t, driver.RWMutex, ttl)
+	a, cs := lab.NewFleet(t, driver.RWMutex, 3*time.Second)
 	reader, writer, behind := cs[0], cs[1], cs[2]
 	reader.Take(lab.Order{Kind: "read"})
 	a.Queue(lab.Order{Kind: "write"}, nil, writer)
 	a.Queue(lab.Order{Kind: "read"}, []*lab.Contender{writer}, behind)
 	stopped := lab.Monotonic()
 	require.NoError(t, writer.Signal(syscall.SIGSTOP))
+	// After 2/3 of the writer's TTL, and a heartbeat of who is behind. A writer that is not passed over
+	// has its turn for ever, since the reader stays, and who is behind gives up after some time.
 	got := behind.Expect("leased", "l").At
 	t.Logf("%v after the writer stopped", got-stopped)
-	assert.LessOrEqual(t, got-stopped, 2*ttl) // 2/3 of its TTL to go, and a heartbeat of who is behind
 	require.NoError(t, writer.Signal(syscall.SIGCONT))
 	a.UntilQueued("l", writer)
 	reader.Release("l")
 	left := behind.Release("l").Began
 	taken := writer.Expect("leased", "l")
-	assert.Greater(t, taken.At, left, "beside a reader")
+	assert.Greater(t, taken.At, left, "FOUL: beside a reader")
 	writer.Release("l")
 }
 
-// noise is what a test allows the machine to be late.
-const noise = 500 * time.Millisecond
+const (
+	// brief is the TTL of who is killed, and long that of who is next: it looks by itself only after a
+	// third of that, which is what a defect takes.
+	brief, long = 3 * time.Second, time.Minute
+	// noise is what a test allows the machine to be late.
+	noise = 3 * time.Second
+	// clocks may differ by so much: that of the server is the wall clock, in milliseconds.
+	clocks = 20 * time.Millisecond
+)
 
 // grace is how much longer a lease lasts in the store than its holder believes.
 func grace(ttl time.Duration) time.Duration {
@@ -122,13 +135,14 @@ func grace(ttl time.Duration) time.Duration {
 
 func TestKilledHolderBlocksNobodyLongerThanItsTTL(t *testing.T) {
 	t.Parallel()
-	const ttl = time.Second
 	for _, renewed := range []bool{false, true} {
 		t.Run(fmt.Sprint("renewed ", renewed), func(t *testing.T) {
 			t.Parallel()
-			a := lab.NewArena(t, ttl)
-			cs := a.Contenders(3)
-			first, holder, next := cs[0], cs[1], cs[2]
+			a := lab.NewArena(t, brief)
+			holder := a.Contenders(1)[0]
+			a.TTL = long
+			cs := a.Contenders(2)
+			first, next := cs[0], cs[1]
 			first.Lease("l")
 			a.Wait("lease", "l", holder, next)
 			first.Release("l")
@@ -141,8 +155,8 @@ func TestKilledHolderBlocksNobodyLongerThanItsTTL(t *testing.T) {
 			holder.Kill()
 			got := next.Expect("leased", "l").At
 			t.Logf("%v after the kill", got-killed)
-			assert.LessOrEqual(t, got-killed, ttl+grace(ttl)+noise)
-			assert.Greater(t, got, expires, "the lease was still trusted")
+			assert.LessOrEqual(t, got-killed, brief+grace(brief)+noise)
+			assert.Greater(t, got, expires, "FOUL: the lease was still trusted")
 			next.Release("l")
 		})
 	}
@@ -152,19 +166,22 @@ func TestHolderSuspendedBeyondItsTTLStopsAtOnceAndTouchesNobody(t *testing.T) {
 	t.Parallel()
 	// Connected, it looks at the lease before anything else. Cut off, it only waits for
 	// the context to end, and has nothing but its own clock to learn it from.
+	const ttl = 2 * brief
 	for _, cutOff := range []bool{false, true} {
 		t.Run(fmt.Sprint("cut off ", cutOff), func(t *testing.T) {
 			t.Parallel()
-			a := lab.NewArena(t, time.Second)
+			a := lab.NewArena(t, ttl)
 			link := redistest.NewProxy(t, a.Server)
-			holder, next := a.ContendersAt(link, 1)[0], a.Contenders(1)[0]
+			holder := a.ContendersAt(link, 1)[0]
+			a.TTL = long
+			next := a.Contenders(1)[0]
 			old := holder.Lease("l")
 			a.Wait("lease", "l", next)
 
 			require.NoError(t, holder.Signal(syscall.SIGSTOP))
 			link.BlackHole(cutOff)
 			taken := next.Expect("leased", "l")
-			assert.Greater(t, taken.Fence, old.Fence)
+			assert.Greater(t, taken.Fence, old.Fence, "FOUL: fences went back")
 			look := func() { holder.Tell(lab.Order{Do: "check", Lock: "l"}) }
 			if !cutOff {
 				look() // is read when it goes on
@@ -176,13 +193,14 @@ func TestHolderSuspendedBeyondItsTTLStopsAtOnceAndTouchesNobody(t *testing.T) {
 			t.Logf("told %v after it was continued", ended.At-resumed)
 			assert.Contains(t, ended.Is, "ErrLost")
 			assert.GreaterOrEqual(t, ended.At, resumed, "it was not suspended")
-			assert.LessOrEqual(t, ended.At-resumed, noise)
+			// A clock that stood still with the process has two thirds of the TTL to go, at least.
+			assert.LessOrEqual(t, ended.At-resumed, ttl/3)
 			if cutOff {
 				look()
 			}
 			check := holder.Expect("checked", "l")
 			assert.Contains(t, check.Is, "ErrLost")
-			assert.Less(t, check.Expires, taken.At, "trusted while another held it")
+			assert.Less(t, check.Expires, taken.At, "FOUL: trusted while another held it")
 
 			link.BlackHole(false)
 			link.Cut()
@@ -201,7 +219,7 @@ func TestHolderSuspendedBeyondItsTTLStopsAtOnceAndTouchesNobody(t *testing.T) {
 
 func TestKilledWaiterDelaysNobody(t *testing.T) {
 	t.Parallel()
-	const ttl = time.Second
+	const ttl = 9 * time.Second // which the lock would be lost for, if it were granted to the dead
 	for _, test := range []struct {
 		name            string
 		waiters, victim int
@@ -234,7 +252,7 @@ func TestKilledWaiterDelaysNobody(t *testing.T) {
 				released := holder.Release("l").Began
 				got := c.Expect("leased", "l").At
 				t.Logf("handed over in %v", got-released)
-				assert.LessOrEqual(t, got-released, ttl/3+noise)
+				assert.LessOrEqual(t, got-released, noise)
 				holder = c
 			}
 			holder.Release("l")
@@ -244,10 +262,11 @@ func TestKilledWaiterDelaysNobody(t *testing.T) {
 
 func TestWaiterKilledJustAsItIsGrantedBlocksNobodyLongerThanItsTTL(t *testing.T) {
 	t.Parallel()
-	const ttl = 1500 * time.Millisecond
-	a := lab.NewArena(t, ttl)
-	cs := a.Contenders(3)
-	holder, victim, next := cs[0], cs[1], cs[2]
+	a := lab.NewArena(t, brief)
+	victim := a.Contenders(1)[0]
+	a.TTL = long
+	cs := a.Contenders(2)
+	holder, next := cs[0], cs[1]
 	holder.Lease("l")
 	a.Wait("lease", "l", victim, next)
 
@@ -257,6 +276,6 @@ func TestWaiterKilledJustAsItIsGrantedBlocksNobodyLongerThanItsTTL(t *testing.T)
 	victim.Kill()
 	got := next.Expect("leased", "l").At
 	t.Logf("%v after the grant", got-released)
-	assert.LessOrEqual(t, got-released, ttl+grace(ttl)+ttl/3+noise)
+	assert.LessOrEqual(t, got-released, brief+grace(brief)+noise)
 	next.Release("l")
 }

@@ -13,8 +13,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/behavior/lab"
 )
 
-// atOnce is what Close may take until others proceed; the TTL is ten times that.
-const atOnce = time.Second
+// atOnce is what Close may take until others proceed, which takes milliseconds. The TTL is ten times
+// that, so that who is not told finds out by itself only after three times that.
+const atOnce = 6 * time.Second
 
 func TestCloseHandsOverAllThatAProcessHas(t *testing.T) {
 	t.Parallel()
