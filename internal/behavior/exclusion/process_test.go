@@ -88,7 +88,7 @@ func TestProcessesExcludeEachOtherAndTakeEvenTurns(t *testing.T) {
 	t.Run("no update is lost", func(t *testing.T) {
 		counter, err := os.ReadFile(filepath.Join(dir, "counter"))
 		require.NoError(t, err)
-		assert.Equal(t, strconv.Itoa(processes*turns), string(counter))
+		assert.Equal(t, strconv.Itoa(processes*turns), string(counter), "FOUL: updates were lost")
 	})
 	t.Run("fences increase in the order of entry", func(t *testing.T) {
 		journal, err := os.ReadFile(filepath.Join(dir, "journal"))
@@ -99,21 +99,48 @@ func TestProcessesExcludeEachOtherAndTakeEvenTurns(t *testing.T) {
 		for i, line := range lines {
 			fence, err := strconv.ParseInt(line, 10, 64)
 			require.NoError(t, err)
-			require.Greater(t, fence, last, "entry %d", i)
+			require.Greater(t, fence, last, "FOUL: fences went back at entry %d", i)
 			last = fence
 		}
 	})
 	t.Run("critical sections never overlap", func(t *testing.T) {
 		slices.SortFunc(all, func(x, y lab.Report) int { return cmp.Compare(x.At, y.At) })
 		for i := range all[1:] {
-			require.Greater(t, all[i+1].At, all[i].Left, "%+v\n%+v", all[i], all[i+1])
+			require.Greater(t, all[i+1].At, all[i].Left, "FOUL: two were inside: %+v\n%+v", all[i], all[i+1])
 		}
 	})
 	t.Run("turns are even", func(t *testing.T) {
-		got := whileAllCompete(byProcess)
-		t.Logf("Jain %.4f of turns %v", jain(got), got)
-		assert.GreaterOrEqual(t, jain(got), 0.99, "turns %v", got)
+		times := overtakings(byProcess)
+		t.Logf("Jain %.4f of turns %v", jain(whileAllCompete(byProcess)), whileAllCompete(byProcess))
+		t.Logf("another came in at most so often during a wait: %v times in half of the waits, %v in nine of ten",
+			times[len(times)/2], times[len(times)*9/10])
+		// Who asks behind others waits for one turn of each. A process that stands still before its ask
+		// has arrived is overtaken more often, but that is few of all waits. Where those who ask are
+		// served at random, it is three times in half of them.
+		assert.LessOrEqual(t, times[len(times)/2], 1, "FOUL: the order is not that of arrival")
 	})
+}
+
+// overtakings are, in ascending order, how often the same other process came in while one waited.
+func overtakings(byProcess [][]lab.Report) (times []int) {
+	for i, turns := range byProcess {
+		for _, turn := range turns {
+			most := 0
+			for j, others := range byProcess {
+				if j == i {
+					continue
+				}
+				after := func(at time.Duration) int { // the first turn of the other that began later
+					n, _ := slices.BinarySearchFunc(others, at, func(r lab.Report, at time.Duration) int { return cmp.Compare(r.At, at) })
+					return n
+				}
+				most = max(most, after(turn.At)-after(turn.Began))
+			}
+			times = append(times, most)
+		}
+	}
+	slices.Sort(times)
+	return times
 }
 
 // whileAllCompete counts the turns that each process had between the moment when

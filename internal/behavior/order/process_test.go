@@ -108,8 +108,8 @@ func TestProcessesAreServedInOrderOfArrival(t *testing.T) {
 		for i, c := range append(waiters, holder) {
 			r := c.Expect("turn", lock)
 			require.Empty(t, r.Err)
-			require.Greater(t, r.At, left, "number %d of %d", i+1, len(cs))
-			require.Greater(t, r.Fence, fence, "number %d of %d", i+1, len(cs))
+			require.Greater(t, r.At, left, "FOUL: not the order of arrival, or two inside: number %d of %d", i+1, len(cs))
+			require.Greater(t, r.Fence, fence, "FOUL: not the order of arrival: number %d of %d", i+1, len(cs))
 			left, fence = r.Left, r.Fence
 		}
 	}
