@@ -251,6 +251,14 @@ func acquireEstate(tb testing.TB, opts ...holdfast.Option) *estate {
 	tb.Helper()
 	s := redistest.Shared(tb)
 	rdb := s.Client(tb)
+	return occupy(tb, func() error { return rdb.Ping(context.Background()).Err() }, func() *holdfast.Client {
+		return holdfast.New(rdb, append(opts, holdfast.WithPrefix(s.Prefix()+"holdfast"))...)
+	})
+}
+
+// occupy acquires an estate with a client that it opens after the store was as busy as that makes it.
+func occupy(tb testing.TB, warm func() error, open func() *holdfast.Client) *estate {
+	tb.Helper()
 	const at = 16
 	all := func(do func(i int) error) {
 		var wg sync.WaitGroup
@@ -263,17 +271,16 @@ func acquireEstate(tb testing.TB, opts ...holdfast.Option) *estate {
 		}
 		wg.Wait()
 	}
-	ctx := context.Background()
 	names := make([]string, manyHeld)
 	e := &estate{leases: make([]*holdfast.Lease, manyHeld)}
 	all(func(i int) error {
 		names[i] = fmt.Sprintf("held-%d", i)
-		return rdb.Ping(ctx).Err()
+		return warm()
 	})
 	goroutines, heap := runtime.NumGoroutine(), liveHeap()
-	e.locks = holdfast.New(rdb, append(opts, holdfast.WithPrefix(s.Prefix()+"holdfast"))...)
+	e.locks = open()
 	all(func(i int) (err error) {
-		e.leases[i], err = e.locks.Mutex(names[i]).Lease(ctx)
+		e.leases[i], err = e.locks.Mutex(names[i]).Lease(context.Background())
 		return err
 	})
 	require.False(tb, tb.Failed())
@@ -292,10 +299,23 @@ func liveHeap() float64 {
 }
 
 func TestHeldLeasesNeedFewGoroutinesAndLittleMemory(t *testing.T) {
-	least := math.Inf(1) // a crowd that goes at once leaves more in pools, the slower the machine
-	const bound = 1280   // it is some 1,000
+	isFrugal(t, 900, func() *estate { // it is some 710
+		return occupy(t, func() error { return nil }, func() *holdfast.Client { return holdfast.Open(lab.Instant{}) })
+	})
+}
+
+// So it is with what the driver has. A machine that is slow leaves more in pools, and has no answer for
+// some of 10,000 releases at once.
+func TestLeasesOnRedisNeedFewGoroutinesAndLittleMemory(t *testing.T) {
+	redistest.SoakOnly(t)
+	isFrugal(t, 1280, func() *estate { return acquireEstate(t) }) // it is some 1,000
+}
+
+func isFrugal(t *testing.T, bound float64, acquire func() *estate) {
+	t.Helper()
+	least := math.Inf(1)
 	for try := 0; try < 3 && least > bound; try++ {
-		e := acquireEstate(t)
+		e := acquire()
 		t.Logf("%d goroutines, %.0f bytes for each lease", e.goroutines, e.heap)
 		least = min(least, e.heap)
 		require.LessOrEqual(t, e.goroutines, 4)
@@ -304,7 +324,7 @@ func TestHeldLeasesNeedFewGoroutinesAndLittleMemory(t *testing.T) {
 			require.ErrorIs(t, l.Err(), holdfast.ErrNotHeld)
 		}
 	}
-	require.LessOrEqual(t, least, float64(bound))
+	require.LessOrEqual(t, least, bound)
 }
 
 // BenchmarkHeld reports what it takes to hold very many locks.
