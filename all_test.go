@@ -64,7 +64,7 @@ func TestAllEndsWhenOneIsLost(t *testing.T) {
 	t.Parallel()
 	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
 		a, b := l.Near(), l.Near()
-		brief := a.Mutex("x", holdfast.WithTTL(900*time.Millisecond)) // it finds by its renewal that it is lost
+		brief := a.Mutex("x", holdfast.WithTTL(l.Time(300*time.Millisecond))) // it finds by its renewal that it is lost
 		both, err := holdfast.All(t.Context(), brief, a.Mutex("y"))
 		require.NoError(t, err)
 		require.NoError(t, b.Mutex("x").ForceUnlock(t.Context()))

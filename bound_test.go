@@ -358,7 +358,7 @@ func TestFullQueueTurnsCallersAwayAtOnce(t *testing.T) {
 
 		// WithWait bounds all of it.
 		held = l.Lease(c, "x")
-		_, err = c.Mutex("x", holdfast.WithWait(50*time.Millisecond)).Lease(t.Context())
+		_, err = c.Mutex("x", holdfast.WithWait(l.Time(100*time.Millisecond))).Lease(t.Context())
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorIs(t, err, holdfast.ErrLocked)
 		require.NoError(t, held.Release(t.Context()))

@@ -121,6 +121,7 @@ func TestLockOfAClosedClientNeverReturns(t *testing.T) {
 	begin("RLock of a closed client", c.RWMutex("y").RLock)
 	other.Mutex("x").Unlock()
 	other.RWMutex("x").Unlock()
+	require.Eventually(t, func() bool { return strings.Contains(log.String(), "Lock never returns") }, 10*time.Second, time.Millisecond)
 	select {
 	case what := <-returned:
 		t.Fatal(what, "has returned")

@@ -90,7 +90,7 @@ func TestCandidatesAreElectedInTheOrderInWhichTheyCame(t *testing.T) {
 func TestRunStandsAgainWhenItsTermIsLost(t *testing.T) {
 	t.Parallel()
 	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
-		c, operator := l.Near(holdfast.WithTTL(900*time.Millisecond)), l.Near()
+		c, operator := l.Near(holdfast.WithTTL(l.Time(300*time.Millisecond))), l.Near()
 		e := leader.New(c, "x")
 		terms, lost := 0, errors.New("whatever lead returns then")
 		done := errors.New("done")

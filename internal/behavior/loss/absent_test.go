@@ -54,7 +54,7 @@ func TestLateRUnlockOfAnExpiredReaderLetsNobodyIn(t *testing.T) {
 func TestLostRWMutexStaysLockedHere(t *testing.T) {
 	t.Parallel()
 	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
-		c, near := l.Near(holdfast.WithTTL(900*time.Millisecond)), l.Near().RWMutex("x")
+		c, near := l.Near(holdfast.WithTTL(l.Time(300*time.Millisecond))), l.Near().RWMutex("x")
 		rw := c.RWMutex("x")
 		rw.Lock()
 		require.NoError(t, near.ForceUnlock(t.Context()))
@@ -243,7 +243,7 @@ func TestForceUnlockTakesTheLockFromAll(t *testing.T) {
 func TestLostPermitsMustBeReleasedNevertheless(t *testing.T) {
 	t.Parallel()
 	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
-		c := l.Near(holdfast.WithTTL(900 * time.Millisecond))
+		c := l.Near(holdfast.WithTTL(l.Time(300 * time.Millisecond)))
 		s, other := c.Semaphore("x", 4), l.Near().Semaphore("x", 4)
 		require.NoError(t, s.Acquire(t.Context(), 3))
 		require.NoError(t, other.ForceUnlock(t.Context()))

@@ -15,12 +15,12 @@ import (
 
 func TestDeletedLockIsLost(t *testing.T) {
 	t.Parallel()
-	const ttl = 900 * time.Millisecond
 	for name, destroy := range map[string]func(*lab.Lab) error{
 		"DEL":      func(l *lab.Lab) error { return l.Direct.Del(l.T.Context(), l.Key("x")).Err() },
 		"FLUSHALL": func(l *lab.Lab) error { return l.Direct.FlushAll(l.T.Context()).Err() },
 	} {
 		body := func(t *testing.T, l *lab.Lab) {
+			ttl := l.Time(300 * time.Millisecond)
 			far, near := l.Far(holdfast.WithTTL(ttl)), l.Near()
 			lease := l.Lease(far, "x")
 			require.NoError(t, destroy(l))
@@ -91,7 +91,7 @@ func TestForceUnlockIsFoundByTheNextRenewal(t *testing.T) {
 // The clocks of client and server have nothing to do with each other.
 func TestServerClockMayBeWrong(t *testing.T) {
 	t.Parallel()
-	const ttl = 600 * time.Millisecond
+	const ttl = 3 * time.Second
 	for _, offset := range []time.Duration{time.Hour, -time.Hour} {
 		t.Run(offset.String(), func(t *testing.T) {
 			t.Parallel()
@@ -107,13 +107,13 @@ func TestServerClockMayBeWrong(t *testing.T) {
 			l.UntilQueue("x", 1)
 			cancelled := l.Wait(a, "x")
 			l.UntilQueue("x", 2)
-			l.Keeps(lease, 2*ttl)
+			l.Keeps(lease, ttl+ttl/3)
 			cancelled.Cancel(nil)
 			require.ErrorIs(t, cancelled.Failed(lab.Soon), context.Canceled)
 			l.UntilQueue("x", 1)
 			require.NoError(t, lease.Release(t.Context()))
 			next := w.Granted(lab.Soon)
-			l.Keeps(next, 2*ttl)
+			l.Keeps(next, ttl+ttl/3)
 			require.NoError(t, next.Release(t.Context()))
 
 			// Put right, by a little and by much, the fences nevertheless go on.
@@ -141,7 +141,7 @@ func TestServerClockMayBeWrong(t *testing.T) {
 
 func TestServerClockStepsBackWhileTheLockIsHeld(t *testing.T) {
 	t.Parallel()
-	const ttl = 600 * time.Millisecond
+	const ttl = 3 * time.Second
 	for _, step := range []time.Duration{-time.Minute, -time.Hour} {
 		t.Run(step.String(), func(t *testing.T) {
 			t.Parallel()
@@ -157,7 +157,7 @@ func TestServerClockStepsBackWhileTheLockIsHeld(t *testing.T) {
 			crashed := l.Lease(far, "crashed")
 			l.Keeps(lease, ttl/2)
 			clock.Set(step)
-			l.Keeps(lease, 2*ttl)
+			l.Keeps(lease, ttl+ttl/3)
 			require.NoError(t, lease.Release(t.Context()))
 			next := w.Granted(ttl/3 + l.Slack)
 			assert.Greater(t, next.Fence(), lease.Fence(), "FOUL: fences went back")

@@ -235,7 +235,7 @@ func init() { redistest.RegisterChild("kin", kin) }
 // kin holds a lock on behalf of an owner until it is told to go.
 func kin() {
 	rdb := redis.NewClient(&redis.Options{Addr: os.Getenv("KIN_ADDR")})
-	c := holdfast.New(rdb, holdfast.WithPrefix(os.Getenv("KIN_PREFIX")), holdfast.WithTTL(time.Second))
+	c := holdfast.New(rdb, holdfast.WithPrefix(os.Getenv("KIN_PREFIX")), holdfast.WithTTL(3*time.Second))
 	lease, err := c.Mutex("x", lab.OnBehalf).Lease(context.Background())
 	if err != nil {
 		fmt.Println(err)

@@ -139,13 +139,12 @@ func TestTracingShowsAcquireHoldAndRelease(t *testing.T) {
 }
 
 func TestTracingShowsHowAnAcquisitionFailed(t *testing.T) {
-	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
-		l := lab.New(t, s)
+	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
 		holder := l.Lease(l.Near(), "x")
 		for outcome, try := range map[string]func(*holdfast.Mutex) error{
 			"not_acquired": func(m *holdfast.Mutex) error { _, err := m.TryLease(t.Context()); return err },
 			"timeout": func(m *holdfast.Mutex) error {
-				ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+				ctx, cancel := context.WithTimeout(t.Context(), l.Time(200*time.Millisecond))
 				defer cancel()
 				_, err := m.Lease(ctx)
 				return err
