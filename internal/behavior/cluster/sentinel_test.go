@@ -18,6 +18,7 @@ import (
 // one that does not know of the last moments. Then it comes back, as a master that knows
 // nothing at all.
 func TestSentinelFailoverThatLosesWrites(t *testing.T) {
+	redistest.SoakOnly(t)
 	t.Parallel()
 	const ttl = 3 * time.Second
 	s := redistest.NewSentinels(t)
@@ -92,6 +93,7 @@ func TestSentinelFailoverThatLosesWrites(t *testing.T) {
 // there are two holders for some seconds. If the master wants replicas before it writes, there
 // are two for no longer than it takes to see that it has none, and a TTL.
 func TestClientThatDoesNotHearOfAFailover(t *testing.T) {
+	redistest.SoakOnly(t)
 	t.Parallel()
 	const ttl = 2 * time.Second
 	scene := func(t *testing.T, settings map[string]string) (l *lab.Lab, stale *holdfast.Client, before, after *holdfast.Lease, switched time.Time) {

@@ -80,7 +80,7 @@ func firstWaiterComesWhileTheSlotMoves(t *testing.T, c *city) {
 }
 
 func renewalsFollowTheirSlot(t *testing.T, c *city) {
-	const ttl = 1500 * time.Millisecond
+	const ttl = 3 * time.Second
 	locks := c.client(t, holdfast.WithTTL(ttl))
 	l := &lab.Lab{T: t}
 	// A confirmation has to follow, too: it goes to one node.

@@ -142,6 +142,7 @@ func (f *forger) edits(message string) (all []string) {
 // A right to the channels alone, which every user has on Redis 6.2 unless told otherwise, is no
 // right to the locks.
 func TestForgedNewsMakesNoHolderAndEndsNoLease(t *testing.T) {
+	redistest.SoakOnly(t)
 	l := lab.New(t, redistest.Real(t))
 	l.Remember()
 	forge(t, l)

@@ -16,6 +16,7 @@ import (
 )
 
 func TestWaitersAreServedAfter(t *testing.T) {
+	redistest.SoakOnly(t)
 	t.Parallel()
 	const ttl = 900 * time.Millisecond
 	for name, scene := range map[string]struct {
@@ -117,7 +118,7 @@ func TestWaiterIsServedAfterItsConnectionsWentDead(t *testing.T) {
 
 func TestHolderOnAFrozenServerStopsInTime(t *testing.T) {
 	t.Parallel()
-	const ttl = 600 * time.Millisecond
+	const ttl = 3 * time.Second
 	l := lab.New(t, redistest.Real(t))
 	a, b := l.Near(holdfast.WithTTL(ttl)), l.Near(holdfast.WithTTL(ttl))
 	lease := l.Lease(a, "x")

@@ -125,7 +125,7 @@ func TestEveryTroubleOfTheStoreIsToldFromAHolder(t *testing.T) {
 	for trouble, strike := range troubles {
 		t.Run(strings.Trim(trouble, "`"), func(t *testing.T) {
 			t.Parallel()
-			const endures = time.Second
+			const endures = 3 * time.Second // what is denied is told at once
 			l := lab.New(t, redistest.Real(t))
 			l.Remember()
 			l.User("app", "~*", "&*", "+@all")
