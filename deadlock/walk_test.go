@@ -300,7 +300,7 @@ func worlds() uint64 {
 	if os.Getenv("HOLDFAST_SOAK") != "" {
 		return 100_000
 	}
-	return 4000
+	return 500 // a defect that is known shows in a few dozen
 }
 
 func TestNoCircleIsToldThatWasNoneAndEachIsToldOnce(t *testing.T) {
