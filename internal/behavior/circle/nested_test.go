@@ -92,7 +92,9 @@ func nester() {
 
 // spell is for how long locks have one order. Then they have the other one: notes of the dead and
 // the stopped that say otherwise are there, and no wait.
-const spell, gap = 3 * time.Second, spell / 10
+//
+// In the gap between them all must have ended what they had begun, also on a machine that stands still.
+const spell, gap = 4 * time.Second, spell / 3
 
 // pair takes a lock, and within it a later one. Most are held for a moment.
 func pair(c *holdfast.Client) (t tally) {

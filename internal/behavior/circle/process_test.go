@@ -158,6 +158,7 @@ func closeCircle(t *testing.T, ps []*redistest.Process, round int) {
 }
 
 func TestCircleOfProcessesEndsByOneVictim(t *testing.T) {
+	t.Parallel()
 	sizes, rounds := []int{3}, 2
 	if redistest.Again() {
 		sizes, rounds = []int{2, 3, 5, 10}, 250
@@ -194,6 +195,7 @@ func TestCircleOfProcessesEndsByOneVictim(t *testing.T) {
 
 // A member that is killed waits for nobody any more.
 func TestCircleWithAKilledProcessOpensByItself(t *testing.T) {
+	t.Parallel()
 	ps := members(t, redistest.Real(t), 2)
 	closeCircle(t, ps, 0)
 	ps[0].Kill()
@@ -204,6 +206,7 @@ func TestCircleWithAKilledProcessOpensByItself(t *testing.T) {
 
 // A member that is stopped for a while delays the end of its circle, and nothing else.
 func TestCircleWithAStoppedProcessEndsWhenThatGoesOn(t *testing.T) {
+	t.Parallel()
 	ps := members(t, redistest.Real(t), 3)
 	closeCircle(t, ps, 1)
 	require.NoError(t, ps[1].Signal(syscall.SIGSTOP))
