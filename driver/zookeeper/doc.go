@@ -62,10 +62,12 @@
 //
 // So a session is renewed by a handshake, once within the second that it lasts longer than the TTL,
 // and only when something is asked for. The driver gives its connection up and makes another one,
-// which takes 1 ms or 2. The member that it comes to asks the leader whether the session is alive;
-// with that the leader counts anew, before it answers. Then a write follows on that connection, or
-// the renewal does not count: only a leader with a majority carries it out. If the member had got
-// another leader in between, it would have dropped the connection. Whatever happens:
+// which takes 1 ms or 2. It waits for answers that are due, but for no more than 100 ms: what is not
+// answered by then is asked again on the new connection. The member that this one leads to asks the
+// leader whether the session is alive; with that the leader counts anew, before it answers. Then a
+// write follows on that connection, or the renewal does not count: only a leader with a majority
+// carries it out. If the member had got another leader in between, it would have dropped the
+// connection. Whatever happens:
 //
 //   - A leader that was paused, or cut off, and replaced, may count anew in vain. It carries out no
 //     write then. A member that follows it carries out none either.

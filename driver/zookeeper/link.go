@@ -3,8 +3,11 @@ package zkdriver
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"net"
 	"time"
+
+	"github.com/go-zookeeper/zk"
 )
 
 // link is one connection of a session to a server.
@@ -75,8 +78,14 @@ func (l *link) Read(p []byte) (int, error) {
 
 // Write notes that the client has told the server what it watches. Until then no other request
 // may be answered: the client asks for the news since the last answer that it got.
+//
+// The client passes on why it could not write a request. That is a lost connection, as is one that
+// ends before the answer.
 func (l *link) Write(p []byte) (int, error) {
 	n, err := l.Conn.Write(p)
+	if err != nil {
+		return n, fmt.Errorf("%w: %w", zk.ErrConnectionClosed, err)
+	}
 	if len(p) >= atRequest+4 && binary.BigEndian.Uint32(p[atRequest:]) == setWatches {
 		l.s.ready(l)
 	}

@@ -166,17 +166,17 @@ func (d *Driver) check(ctx context.Context, s *session, paths []string) (gone ma
 	return gone, nil
 }
 
-// remove deletes a node, and reports whether it was there.
+// remove deletes a node, and reports whether it was there, or after an error may have been.
 func (d *Driver) remove(ctx context.Context, s *session, path string) (bool, error) {
 	_, err := write(ctx, s, func(c *zk.Conn) (none, error) { return none{}, c.Delete(path, -1) })
 	if errors.Is(err, zk.ErrNoNode) {
 		return false, nil
 	}
-	return err == nil, err
+	return !errors.Is(err, errExpired), err // which was not sent
 }
 
 // withdraw deletes all claims of a token that the session can see, and reports whether there were
-// any.
+// any, or after an error may have been.
 func (d *Driver) withdraw(ctx context.Context, s *session, l lock, token string) (bool, error) {
 	q, err := d.look(ctx, s, l)
 	if err != nil {
@@ -185,10 +185,10 @@ func (d *Driver) withdraw(ctx context.Context, s *session, l lock, token string)
 	was := false
 	for _, node := range q.all(token) {
 		there, err := d.remove(ctx, s, l.dir+"/"+node)
+		was = was || there
 		if err != nil {
 			return was, err
 		}
-		was = was || there
 	}
 	return was, nil
 }
@@ -259,8 +259,8 @@ func (d *Driver) bury(ctx context.Context, s *session, l lock, token string) err
 			_, err = write(ctx, s, create)
 		}
 	}
-	if errors.Is(err, zk.ErrNodeExists) {
-		return nil
+	if errors.Is(err, zk.ErrNodeExists) { // such as by a request whose answer was lost
+		err = nil
 	}
 	if err == nil {
 		d.later(s, retention, func(ctx context.Context) error {

@@ -1,6 +1,7 @@
 package zkdriver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -244,14 +245,21 @@ func (s *session) done() {
 	}
 }
 
-// call sends a request and returns its answer, or that there will be none. It does not return before,
-// even if ctx ends: then nothing of it is under way any more that the caller does not know of.
-func call[T any](ctx context.Context, s *session, f func(*zk.Conn) (T, error)) (T, error) {
-	v, _, err := send(ctx, s, f)
-	return v, err
+// call sends a request that changes nothing, and returns its answer. If its connection ends, for a
+// handshake or by itself, it is sent once more. (Wrong version: to leave that to those who call the
+// driver. The handshakes alone fail some requests then wherever an answer takes 100 ms.)
+func call[T any](ctx context.Context, s *session, f func(*zk.Conn) (T, error)) (v T, err error) {
+	for try := range attempts(ctx) {
+		if v, _, err = send(ctx, s, f); !errors.Is(err, zk.ErrConnectionClosed) || try == lastTry {
+			return v, err
+		}
+	}
+	return v, cmp.Or(err, ctx.Err())
 }
 
-// write is call for a request that needs a majority.
+// write sends a request that needs a majority, and returns its answer, or that there will be none. It
+// does not return before, even if ctx ends: then nothing of it is under way any more that the caller
+// does not know of.
 func write[T any](ctx context.Context, s *session, f func(*zk.Conn) (T, error)) (T, error) {
 	v, l, err := send(ctx, s, f)
 	if err == nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"net"
 	"strings"
 	"sync"
@@ -21,15 +22,53 @@ import (
 
 // The numbers of requests.
 const (
-	opCreate = 1
-	opMulti  = 14
+	opCreate      = 1
+	opDelete      = 2
+	opExists      = 3
+	opGetData     = 4
+	opSync        = 9
+	opGetChildren = 12
+	opMulti       = 14
 )
 
 // wire is the way of a driver to its server.
 type wire struct {
-	made    atomic.Int32 // connections
-	deaf    atomic.Bool  // writes of a renewal do not arrive
-	swallow atomic.Int32 // so many answers to requests that make a node are lost, with the connection
+	made atomic.Int32 // connections
+	deaf atomic.Bool  // writes of a renewal do not arrive
+
+	mu    sync.Mutex
+	fails map[uint32]fault // what becomes of the next request of that number
+}
+
+// fault is how a request fails.
+type fault int
+
+const (
+	answerLost fault = iota + 1 // with the connection
+	cutBefore                   // it does not arrive, the connection has ended
+	cutWithin                   // the connection ends while it is written
+)
+
+func (w *wire) fail(op uint32, how fault) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.fails = map[uint32]fault{op: how}
+}
+
+// failed reports whether a request has failed since fail.
+func (w *wire) failed() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.fails) == 0
+}
+
+// take returns what is to become of a request.
+func (w *wire) take(op uint32) fault {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	how := w.fails[op]
+	delete(w.fails, op)
+	return how
 }
 
 func (w *wire) dial(network, address string, timeout time.Duration) (net.Conn, error) {
@@ -56,11 +95,16 @@ func (c *wired) Write(p []byte) (int, error) {
 	if op == opMulti && c.w.deaf.Load() {
 		return len(p), nil
 	}
-	if op == opCreate && c.w.swallow.Load() > 0 {
-		c.w.swallow.Add(-1)
+	switch c.w.take(op) {
+	case answerLost:
 		c.mu.Lock()
 		c.lost = true
 		c.mu.Unlock()
+	case cutBefore:
+		_ = c.Close()
+		return len(p), nil
+	case cutWithin:
+		_ = c.Close()
 	}
 	return c.Conn.Write(p)
 }
@@ -143,15 +187,68 @@ func TestLostAnswerMakesNoSecondClaim(t *testing.T) {
 	acquire(t, d, request("a"))
 	require.NoError(t, d.Release(t.Context(), lease("a")))
 	for range 5 {
-		w.swallow.Store(1)
+		w.fail(opCreate, answerLost)
 		g := acquire(t, d, request("b"))
 		require.Equal(t, driver.Granted, g.Status)
-		require.Zero(t, w.swallow.Load(), "no answer was lost")
+		require.True(t, w.failed(), "no answer was lost")
 		info, err := other.Inspect(t.Context(), driver.Mutex, "trust")
 		require.NoError(t, err)
 		require.Len(t, info.Holders, 1)
 		require.Empty(t, info.Queue)
 		require.NoError(t, d.Release(t.Context(), lease("b")))
+	}
+}
+
+// The driver itself ends its connection, once a second, so that a session goes on. A request that is
+// under way then is made again, and its caller hears nothing of it.
+func TestLostConnectionFailsNoCall(t *testing.T) {
+	t.Parallel()
+	server := zktest.Start(t)
+	w := &wire{}
+	d := zkdriver.New([]string{server.Addr}, zkdriver.WithDialer(w.dial))
+	defer func() { require.NoError(t, d.Close()) }()
+	for _, call := range []struct {
+		name string
+		ops  []uint32 // that it consists of, among others
+		do   func(token string) error
+	}{
+		{"acquire", []uint32{opCreate, opGetChildren, opGetData, opExists}, func(token string) error {
+			_, err := d.Acquire(t.Context(), request(token))
+			return err
+		}},
+		{"renew", []uint32{opMulti}, func(token string) error { return d.Renew(t.Context(), []driver.Lease{lease(token)})[0] }},
+		{"inspect", []uint32{opSync, opGetChildren, opGetData}, func(string) error {
+			_, err := d.Inspect(t.Context(), driver.Mutex, "trust")
+			return err
+		}},
+		{"list", []uint32{opSync, opGetChildren}, func(string) error {
+			return d.List(t.Context(), "", func(driver.Kind, string) error { return nil })
+		}},
+		{"notice", []uint32{opSync, opGetChildren}, func(token string) error {
+			_, err := d.Notice(t.Context(), lease(token))
+			return err
+		}},
+		{"release", []uint32{opDelete}, func(token string) error { return d.Release(t.Context(), lease(token)) }},
+		{"unsettled", []uint32{opCreate, opDelete}, func(token string) error {
+			l := lease(token)
+			l.Unsettled = true
+			return d.Release(t.Context(), l)
+		}},
+	} {
+		for _, op := range call.ops {
+			for _, how := range []fault{answerLost, cutBefore, cutWithin} {
+				scene := fmt.Sprintf("%s,%d,%d", call.name, op, how)
+				if call.name != "acquire" {
+					acquire(t, d, request(scene))
+				}
+				w.fail(op, how)
+				require.NoError(t, call.do(scene), scene)
+				require.True(t, w.failed(), scene)
+				_ = d.Release(t.Context(), lease(scene))
+				acquire(t, d, request(scene+",next"))
+				require.NoError(t, d.Release(t.Context(), lease(scene+",next")))
+			}
+		}
 	}
 }
 

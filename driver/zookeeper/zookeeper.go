@@ -34,6 +34,9 @@ const (
 
 	// crowd is how long a step rests at most before it is tried again.
 	crowd = 50 * time.Millisecond
+
+	// lastTry is the last attempt at a step whose connections are lost, counted from 0.
+	lastTry = 3
 )
 
 // Driver keeps locks in ZooKeeper.
@@ -186,7 +189,7 @@ func (d *Driver) acquire(ctx context.Context, l lock, r *driver.Request, t *toke
 var errMoved = errors.New("zkdriver: moved meanwhile")
 
 // again reports whether to try again after an error: since something has moved, or a connection
-// was lost. The latter is tried twice, for the next server may be well.
+// was lost. The latter is tried a few times, for the next server may be well.
 func again(err error, last *error, try int) bool {
 	switch {
 	case err == nil:
@@ -195,7 +198,7 @@ func again(err error, last *error, try int) bool {
 		return true
 	}
 	*last = err
-	return passes(err) && try < 3
+	return passes(err) && try < lastTry
 }
 
 // find looks for the claim of a token. If there is none, or none that was known before, it says
@@ -370,7 +373,7 @@ func (d *Driver) Release(ctx context.Context, lease driver.Lease) error {
 		d.forget(l, lease.Token, t)
 	}
 	d.mu.Unlock()
-	err := d.release(ctx, l, lease, s, node)
+	err := d.releaseAgain(ctx, l, lease, s, node)
 	if errors.Is(err, driver.ErrNotHeld) && t != nil && (t.dead || node != "") {
 		d.mu.Lock()
 		d.entomb(l, lease.Token, t)
@@ -385,35 +388,48 @@ func (d *Driver) Release(ctx context.Context, lease driver.Lease) error {
 	return failure(err)
 }
 
-// release ends a claim. A straggler must not make the claim once more after we have looked, so the
-// tombstone comes first.
-func (d *Driver) release(ctx context.Context, l lock, lease driver.Lease, s *session, node string) error {
+// releaseAgain is release until it has worked. A claim that an earlier attempt may have ended is not
+// there for the next one.
+func (d *Driver) releaseAgain(ctx context.Context, l lock, lease driver.Lease, s *session, node string) error {
+	was := false
+	var last error
+	for try := range attempts(ctx) {
+		there, err := d.release(ctx, l, lease, s, node)
+		was = was || there
+		if again(err, &last, try) {
+			continue
+		}
+		if err == nil && !was {
+			err = driver.ErrNotHeld
+		}
+		return err
+	}
+	return cmp.Or(last, ctx.Err(), errCrowded)
+}
+
+// release ends a claim, and reports whether there was one, or after an error may have been. A straggler
+// must not make the claim once more after we have looked, so the tombstone comes first.
+func (d *Driver) release(ctx context.Context, l lock, lease driver.Lease, s *session, node string) (was bool, err error) {
 	if s == nil || s.isOver() {
-		var err error
 		if s, err = d.session(max(lease.TTL, leastTTL)); err != nil {
-			return err
+			return false, err
 		}
 		node = ""
 	}
-	was := false
 	if lease.Unsettled {
-		if err := d.bury(ctx, s, l, lease.Token); err != nil {
-			return err
+		if err = d.bury(ctx, s, l, lease.Token); err != nil {
+			return false, err
 		}
 	}
 	if node != "" {
-		var err error
 		if was, err = d.remove(ctx, s, l.dir+"/"+node); err != nil || was && !lease.Unsettled {
-			return err
+			return was, err
 		}
-	} else if err := d.sync(ctx, s); err != nil { // so that the member has heard of the claim
-		return err
+	} else if err = d.sync(ctx, s); err != nil { // so that the member has heard of the claim
+		return false, err
 	}
 	more, err := d.withdraw(ctx, s, l, lease.Token)
-	if err == nil && !was && !more {
-		err = driver.ErrNotHeld
-	}
-	return err
+	return was || more, err
 }
 
 // Close implements [driver.Driver]. A session that has claims is left to end by itself.
