@@ -20,6 +20,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	zkdriver "github.com/holdfast-go/holdfast/driver/zookeeper"
+	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/zktest"
 )
 
@@ -27,10 +28,7 @@ import (
 func TestLocksOverTLS(t *testing.T) {
 	t.Parallel()
 	store, pool := certificate(t)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	addr := l.Addr().String()
-	require.NoError(t, l.Close())
+	addr := redistest.FreeAddr(t)
 	_, port, _ := net.SplitHostPort(addr)
 	zktest.Start(t, "secureClientPort="+port, "secureClientPortAddress=127.0.0.1",
 		"serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory",
@@ -53,7 +51,7 @@ func TestLocksOverTLS(t *testing.T) {
 	require.Equal(t, driver.Granted, acquire(t, b, request("c")).Status)
 
 	r := request("d")
-	_, err = open(&tls.Config{}).Acquire(t.Context(), r)
+	_, err := open(&tls.Config{}).Acquire(t.Context(), r)
 	require.Error(t, err, "it knows nobody who vouches for the server")
 }
 

@@ -20,6 +20,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/tied"
 )
 
@@ -67,7 +68,7 @@ func Ensemble(tb testing.TB, n int, reach func(from, to int, at Peer) Peer, sett
 	Require(tb)
 	peers := make([]Peer, n)
 	for i := range peers {
-		peers[i] = Peer{free(tb), free(tb)}
+		peers[i] = Peer{redistest.FreeAddr(tb), redistest.FreeAddr(tb)}
 	}
 	all := make([]*Server, n)
 	for i := range all {
@@ -109,7 +110,7 @@ func Require(tb testing.TB) {
 
 func prepare(tb testing.TB, id int, settings []string) *Server {
 	tb.Helper()
-	s := &Server{Addr: free(tb), tb: tb, dir: tb.TempDir()}
+	s := &Server{Addr: redistest.FreeAddr(tb), tb: tb, dir: tb.TempDir()}
 	_, port, _ := net.SplitHostPort(s.Addr)
 	config := append([]string{
 		fmt.Sprint("tickTime=", Tick.Milliseconds()), "dataDir=" + s.dir, "clientPort=" + port, "clientPortAddress=127.0.0.1",
@@ -224,14 +225,6 @@ func Others(all []*Server, but *Server) (others []*Server) {
 		}
 	}
 	return others
-}
-
-func free(tb testing.TB) string {
-	tb.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(tb, err)
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // output is what a server has said.

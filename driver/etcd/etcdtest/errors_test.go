@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	etcddriver "github.com/holdfast-go/holdfast/driver/etcd"
+	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
 var request = driver.Request{Kind: driver.Mutex, Name: "m", Token: "t", Ask: 1, TTL: ttl}
@@ -27,7 +28,7 @@ func TestErrorsTellWhetherTheyPass(t *testing.T) {
 		require.NoError(t, d.Close())
 	})
 	t.Run("no server", func(t *testing.T) {
-		d := etcddriver.New(connect(t, free(t)))
+		d := etcddriver.New(connect(t, redistest.FreeAddr(t)))
 		began := time.Now()
 		_, err := d.Acquire(t.Context(), &request)
 		require.ErrorIs(t, err, driver.ErrTransient)

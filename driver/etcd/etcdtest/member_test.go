@@ -4,11 +4,9 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/url"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -52,20 +50,14 @@ type member struct {
 	endpoint string
 }
 
-// cluster starts n members. Others may take a port before they do.
+// cluster starts n members.
 func cluster(tb testing.TB, n int) []*member {
 	tb.Helper()
-	for range 5 {
-		members := start(tb, n)
-		if !slices.ContainsFunc(members, func(m *member) bool { return !m.isReady() }) {
-			return members
-		}
-		for _, m := range members {
-			m.Kill()
-		}
+	members := start(tb, n)
+	for _, m := range members {
+		require.True(tb, m.isReady(), "a member has ended")
 	}
-	tb.Fatal("no member starts")
-	return nil
+	return members
 }
 
 func start(tb testing.TB, n int) []*member {
@@ -74,7 +66,7 @@ func start(tb testing.TB, n int) []*member {
 	members := make([]*member, n)
 	var all []string
 	for i := range members {
-		name, client, peer := fmt.Sprint("m", i), free(tb), free(tb)
+		name, client, peer := fmt.Sprint("m", i), redistest.FreeAddr(tb), redistest.FreeAddr(tb)
 		members[i] = &member{tb: tb, endpoint: client, env: []string{
 			"MEMBER=" + name, "MEMBER_DIR=" + filepath.Join(dir, name), "MEMBER_CLIENT=" + client, "MEMBER_PEER=" + peer,
 		}}
@@ -85,14 +77,6 @@ func start(tb testing.TB, n int) []*member {
 		m.Process = redistest.Child(tb, "member", m.env...)
 	}
 	return members
-}
-
-func free(tb testing.TB) string {
-	tb.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(tb, err)
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // isReady waits until the member serves, or has ended.
