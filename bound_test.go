@@ -329,6 +329,7 @@ func TestMaxHoldOfAHoldThatHasEndedEndsNoOther(t *testing.T) {
 }
 
 func TestFullQueueTurnsCallersAwayAtOnce(t *testing.T) {
+	t.Parallel()
 	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
 		var asked atomic.Int64
 		c := l.Near(holdfast.WithMaxWaiters(1), holdfast.WithHolder("job 7"))

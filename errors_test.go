@@ -36,6 +36,7 @@ func TestErrorTypeNamesTheCause(t *testing.T) {
 
 // It also holds what the tests take for a token against one.
 func TestTokensAreNeverShown(t *testing.T) {
+	t.Parallel()
 	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
 		ttl := l.Time(300 * time.Millisecond)
 		c := l.Near(holdfast.WithTTL(ttl))
@@ -68,6 +69,7 @@ func TestTokensAreNeverShown(t *testing.T) {
 }
 
 func TestLockedSaysWhoHoldsTheLockAndForHowLong(t *testing.T) {
+	t.Parallel()
 	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
 		a, b, mates := l.Near(holdfast.WithHolder("job 7")), l.Near(), l.Mates(holdfast.WithHolder("mates"))
 		began := time.Now()
@@ -115,6 +117,7 @@ func TestLockedSaysWhoHoldsTheLockAndForHowLong(t *testing.T) {
 
 // A reader is not in the way of another, nor a holder in that of permits that are free.
 func TestLockedByThoseWhoWaitNamesNoHolder(t *testing.T) {
+	t.Parallel()
 	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
 		a, b := l.Near(holdfast.WithHolder("holder")), l.Near()
 		reader, err := a.RWMutex("x").RLease(t.Context())
@@ -152,6 +155,7 @@ func TestLockedByThoseWhoWaitNamesNoHolder(t *testing.T) {
 
 // Whatever f returns, one line says once that the lock was lost, and why.
 func TestDoTellsOfALossOnce(t *testing.T) {
+	t.Parallel()
 	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
 		c := l.Near(holdfast.WithTTL(l.Time(300 * time.Millisecond)))
 		for what, returned := range map[string]func(context.Context) error{

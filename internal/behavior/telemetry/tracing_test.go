@@ -139,6 +139,7 @@ func TestTracingShowsAcquireHoldAndRelease(t *testing.T) {
 }
 
 func TestTracingShowsHowAnAcquisitionFailed(t *testing.T) {
+	t.Parallel()
 	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
 		holder := l.Lease(l.Near(), "x")
 		for outcome, try := range map[string]func(*holdfast.Mutex) error{
