@@ -8,10 +8,11 @@ import (
 	"github.com/holdfast-go/holdfast"
 	pgdriver "github.com/holdfast-go/holdfast/driver/postgres"
 	"github.com/holdfast-go/holdfast/internal/behavior"
+	"github.com/holdfast-go/holdfast/internal/pgtest"
 )
 
 func TestBehavior(t *testing.T) {
-	s := start(t, "-c", "max_connections=500")
+	s := database(t, pgtest.Shared(t, calm...))
 	t.Run("", func(t *testing.T) { // so that the server outlives the parallel tests
 		behavior.Run(t, func(t testing.TB, opts ...holdfast.Option) *holdfast.Client {
 			return holdfast.Open(pgdriver.New(s.pool(t, func(c *pgxpool.Config) { c.MaxConns = 4 })), opts...)

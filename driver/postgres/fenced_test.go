@@ -12,12 +12,11 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	pgdriver "github.com/holdfast-go/holdfast/driver/postgres"
+	"github.com/holdfast-go/holdfast/internal/pgtest"
 )
 
-const (
-	short = time.Second
-	long  = time.Minute
-)
+// long is the TTL of leases that must not end during a test, unless that has the end come by itself.
+const long = time.Minute
 
 // asker asks one driver for the lock l.
 type asker struct {
@@ -62,7 +61,7 @@ func (a asker) granted(r *driver.Request) int64 {
 func (a asker) busy(r *driver.Request) driver.Grant {
 	a.Helper()
 	g := a.ask(r)
-	require.Equal(a, driver.Busy, g.Status)
+	require.Equal(a, driver.Busy, g.Status, "FOUL: another holds the lock")
 	return g
 }
 
@@ -82,20 +81,28 @@ func (s store) fenced(t *testing.T, fence int64) pgx.Tx {
 	return tx
 }
 
+// lapse has so much time pass for all that hold and wait: no test has to keep a lease, and then to
+// let it go, by the clock of a machine that may stand still.
+func (s store) lapse(t *testing.T, by time.Duration) {
+	t.Helper()
+	_, err := s.Exec(t.Context(), `UPDATE holdfast.claim SET until = until - make_interval(secs => $1::bigint / 1e9),
+		asks = asks - make_interval(secs => $1::bigint / 1e9)`, int64(by))
+	require.NoError(t, err)
+}
+
 func TestTransactionIsRefusedTheFenceOfALeaseThatIsOver(t *testing.T) {
-	t.Parallel()
-	s := start(t)
+	s := begin(t)
 	a := s.asker(t)
 	check := func(fence int64) error {
 		_, err := s.Exec(t.Context(), `SELECT holdfast.fenced('l', $1)`, fence)
 		return err
 	}
 	require.Error(t, check(1))
-	first := a.granted(request("a", short))
+	first := a.granted(request("a", long))
 	require.NoError(t, check(first))
 	require.Error(t, check(first-1))
-	time.Sleep(2 * short)
-	require.Error(t, check(first), "it is over, though nobody else has noticed")
+	s.lapse(t, 2*long)
+	require.Error(t, check(first), "FOUL: it is over, though nobody else has noticed")
 	second := a.granted(request("b", long))
 	require.NoError(t, check(second))
 	var answer *pgconn.PgError
@@ -108,23 +115,24 @@ func TestTransactionIsRefusedTheFenceOfALeaseThatIsOver(t *testing.T) {
 // A lease ends while the transaction of its holder is about to commit: as if it had been paused
 // between the check and the commit.
 func TestNobodyGetsTheLockBeforeTheTransactionThatCountsOnItHasEnded(t *testing.T) {
+	server := pgtest.Shared(t, calm...)
 	t.Parallel()
 	for name, end := range map[string]func(asker) error{
 		"expiry":  func(asker) error { return nil },
-		"release": func(a asker) error { return a.Release(a.Context(), lease("a", short)) },
+		"release": func(a asker) error { return a.Release(a.Context(), lease("a", long)) },
 		"late release": func(a asker) error {
-			l := lease("a", short)
+			l := lease("a", long)
 			l.Unsettled = true
 			return a.Release(a.Context(), l)
 		},
 		"force": func(a asker) error { return a.ForceRelease(a.Context(), driver.Mutex, "l") },
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := start(t)
+			s := database(t, server)
 			a := s.asker(t)
-			tx := s.fenced(t, a.granted(request("a", short)))
+			tx := s.fenced(t, a.granted(request("a", long)))
 			require.NoError(t, end(a))
-			time.Sleep(2 * short)
+			s.lapse(t, 2*long)
 			g := a.busy(request("hasty", long))
 			require.Less(t, g.RetryAfter, time.Second, "nobody will tell")
 			waiter := request("waiter", long)
@@ -140,30 +148,28 @@ func TestNobodyGetsTheLockBeforeTheTransactionThatCountsOnItHasEnded(t *testing.
 }
 
 func TestLeaseThatATransactionCountsOnIsRenewed(t *testing.T) {
-	t.Parallel()
-	s := start(t)
+	s := begin(t)
 	a := s.asker(t)
-	fence := a.granted(request("a", short))
+	fence := a.granted(request("a", long))
 	tx := s.fenced(t, fence)
 	for range 4 {
-		time.Sleep(short / 2)
-		require.NoError(t, a.Renew(t.Context(), []driver.Lease{lease("a", short)})[0])
+		s.lapse(t, long/2)
+		require.NoError(t, a.Renew(t.Context(), []driver.Lease{lease("a", long)})[0])
 	}
-	require.Equal(t, fence, a.granted(request("a", short)), "a repeat")
-	a.busy(request("b", short))
+	require.Equal(t, fence, a.granted(request("a", long)), "a repeat")
+	a.busy(request("b", long))
 	require.NoError(t, tx.Commit(t.Context()))
 }
 
 // Others of its owner may come in beside a holder, but not once its lease is over.
 func TestOwnerOfALeaseThatIsOverWaitsForItsTransaction(t *testing.T) {
-	t.Parallel()
-	s := start(t)
+	s := begin(t)
 	a := s.asker(t)
-	first, second := request("first", short), request("second", long)
+	first, second := request("first", long), request("second", long)
 	first.Owner, second.Owner = "o", "o"
 	fence := a.granted(first)
 	tx := s.fenced(t, fence)
-	time.Sleep(2 * short)
+	s.lapse(t, 2*long)
 	a.busy(second)
 	require.NoError(t, tx.Commit(t.Context()))
 	require.Greater(t, a.granted(second), fence)

@@ -9,11 +9,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/pgtest"
 )
 
 // A holder reads a number in a fenced transaction. Whatever is done to its lease then, nobody is
 // let in that would read it, too, before the holder has written: both updates count.
 func TestNoVerbLosesAnUpdateOfATransactionThatCountsOnALease(t *testing.T) {
+	server := pgtest.Shared(t, calm...)
 	t.Parallel()
 	of := func(k driver.Kind, token string) *driver.Request {
 		return &driver.Request{Kind: k, Name: "l", Token: token, Ask: 1, TTL: long, Weight: 3, Limit: 3, Wake: func(driver.Grant) {}}
@@ -51,7 +53,7 @@ func TestNoVerbLosesAnUpdateOfATransactionThatCountsOnALease(t *testing.T) {
 		"resize": {kind: driver.Semaphore, do: func(a asker, l driver.Lease) error { return a.Resize(a.Context(), l.Name, "change", 2) }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := start(t)
+			s := database(t, server)
 			_, err := s.Exec(t.Context(), `CREATE TABLE account (n int); INSERT INTO account VALUES (0)`)
 			require.NoError(t, err)
 			a := s.asker(t)
@@ -113,7 +115,7 @@ func TestNoVerbLosesAnUpdateOfATransactionThatCountsOnALease(t *testing.T) {
 			second()
 			var n int
 			require.NoError(t, s.QueryRow(t.Context(), `SELECT n FROM account`).Scan(&n))
-			require.Equal(t, 2, n, "an update was lost")
+			require.Equal(t, 2, n, "FOUL: an update was lost")
 		})
 	}
 }
@@ -121,8 +123,7 @@ func TestNoVerbLosesAnUpdateOfATransactionThatCountsOnALease(t *testing.T) {
 // Where waiters are told to ask, one may be robbed before it has asked. The suite looks at what comes of
 // the place.
 func TestWaiterThatIsRobbedUnheardIsToldItsPlace(t *testing.T) {
-	t.Parallel()
-	d := start(t, "-c", "synchronous_standby_names=nobody", "-c", "synchronous_commit=local").asker(t)
+	d := beginWith(t, unconfirmed).asker(t)
 	d.granted(request("holder", long))
 	waiter := request("waiter", long)
 	waiter.Wait = true
@@ -138,8 +139,7 @@ func TestWaiterThatIsRobbedUnheardIsToldItsPlace(t *testing.T) {
 
 // A waiter that comes back stands in its place, unless another does. There it may fit in beside holders.
 func TestWaiterThatComesBackToItsPlace(t *testing.T) {
-	t.Parallel()
-	d := start(t).asker(t)
+	d := begin(t).asker(t)
 	ask := func(token string, shared bool, place int64) driver.Status {
 		r := request(token, long)
 		r.Kind, r.Holder, r.Shared, r.Wait, r.Place.Number = driver.RWMutex, token, shared, true, place

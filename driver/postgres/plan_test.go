@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/pgtest"
 )
 
 // crowd puts 10,000 locks that are held into the store, and 10,000 tokens that wait for the
@@ -34,11 +35,12 @@ const crowd = `
 // Every statement of every operation finds its rows by an index, whether the server has looked
 // at the tables since they grew or planned the statements when they were empty.
 func TestEveryStatementUsesAnIndex(t *testing.T) {
+	server := pgtest.Shared(t, calm...)
 	t.Parallel()
 	for _, analyzed := range []bool{true, false} {
 		t.Run(map[bool]string{true: "analyzed", false: "planned when empty"}[analyzed], func(t *testing.T) {
 			t.Parallel()
-			s := start(t, "-c", "autovacuum=off")
+			s := database(t, server)
 			var plans []string
 			s.Pool = s.pool(t, func(c *pgxpool.Config) {
 				c.MaxConns = 1
@@ -93,6 +95,7 @@ func TestEveryStatementUsesAnIndex(t *testing.T) {
 // up. Whatever the server has counted of them, those who wait are read in their order, and those
 // who hold by an index of theirs; both read few pages, and what is dead is read once.
 func TestQueueOfACrowdIsReadByItsIndexAmongDeadPages(t *testing.T) {
+	server := pgtest.Shared(t, calm...)
 	t.Parallel()
 	for name, then := range map[string]string{
 		"as it grew":           ``,
@@ -104,7 +107,7 @@ func TestQueueOfACrowdIsReadByItsIndexAmongDeadPages(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := start(t, "-c", "autovacuum=off")
+			s := database(t, server)
 			var plans []string
 			ctx := t.Context()
 			pool := s.pool(t, func(c *pgxpool.Config) {
@@ -213,8 +216,7 @@ func operate(a asker, token string) {
 // The planner puts a price on what it is told to avoid. Where that cannot be avoided the price
 // has the server compile the plan, which takes longer than all else.
 func TestNoPlanIsCompiled(t *testing.T) {
-	t.Parallel()
-	s := start(t)
+	s := begin(t)
 	var plans []string
 	s.Pool = s.pool(t, func(c *pgxpool.Config) {
 		c.MaxConns = 1

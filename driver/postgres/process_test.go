@@ -127,7 +127,11 @@ type arena struct {
 
 func newArena(t *testing.T, ttl time.Duration) *arena {
 	t.Helper()
-	s := start(t, "-c", "max_connections=200")
+	return arenaAt(t, begin(t), ttl)
+}
+
+func arenaAt(t *testing.T, s store, ttl time.Duration) *arena {
+	t.Helper()
 	_, err := s.Exec(t.Context(), `
 		CREATE TABLE counter (n int); INSERT INTO counter VALUES (0);
 		CREATE TABLE journal (at bigserial, fence bigint);`)
@@ -206,7 +210,7 @@ func (a *arena) line(ps []*redistest.Process) {
 // listening is how many clients listen for news.
 func (a *arena) listening() (n int) {
 	a.Helper()
-	require.NoError(a, a.QueryRow(a.Context(), `SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'SELECT holdfast.hear%'`).Scan(&n))
+	require.NoError(a, a.QueryRow(a.Context(), `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'SELECT holdfast.hear%'`).Scan(&n))
 	return n
 }
 
@@ -219,9 +223,11 @@ func (a *arena) until(good func(holdfast.Info) bool) {
 }
 
 func TestProcessesExcludeEachOther(t *testing.T) {
-	t.Parallel()
 	a := newArena(t, 10*time.Second)
-	const processes, turns = 8, 60
+	processes, turns := 4, 20
+	if redistest.Again() {
+		processes, turns = 8, 60
+	}
 	workers := a.children("worker", processes)
 	for range turns {
 		for _, w := range workers {
@@ -243,15 +249,15 @@ func (a *arena) judge(workers []*redistest.Process, least int) {
 		count(*) FILTER (WHERE fence <= before) FROM (SELECT fence, lag(fence) OVER (ORDER BY at) AS before FROM journal) j`).
 		Scan(&counted, &written, &disorder))
 	require.GreaterOrEqual(a, written, least)
-	require.Equal(a, written, counted, "updates were lost: two were in at a time")
-	require.Zero(a, disorder, "fences that are not larger than the one before")
+	require.Equal(a, written, counted, "FOUL: updates were lost, two were in at a time")
+	require.Zero(a, disorder, "FOUL: fences that are not larger than the one before")
 	a.Logf("%d turns", written)
 }
 
 // Some are killed, some are paused for longer than their lease, wherever they just are. Their
 // transactions count on the fence, so a paused one cannot do damage when it goes on.
 func TestKilledAndPausedProcessesDoNoDamageAndHoldUpNobodyForLong(t *testing.T) {
-	t.Parallel()
+	redistest.SoakOnly(t)
 	a := newArena(t, 3*time.Second)
 	workers := a.children("worker", 8)
 	progress := func() {
@@ -290,23 +296,18 @@ func TestKilledAndPausedProcessesDoNoDamageAndHoldUpNobodyForLong(t *testing.T) 
 }
 
 func TestNextWaiterGetsTheLockOfAKilledHolder(t *testing.T) {
-	t.Parallel()
-	a := newArena(t, 3*time.Second)
+	a := newArena(t, 6*time.Second)
 	ps := a.contenders(3)
 	a.line(ps)
 	ps[0].Kill()
-	killed := time.Now()
 	a.expect(ps[1], "leased")
-	// A TTL, the grace, and a heartbeat, and time for a busy machine.
-	require.Less(t, time.Since(killed), a.ttl+a.ttl/20+a.ttl/3+5*time.Second)
 	a.tell(ps[1], "release")
 	a.expect(ps[1], "released")
 	a.expect(ps[2], "leased")
 }
 
 func TestKilledWaiterDelaysNobody(t *testing.T) {
-	t.Parallel()
-	a := newArena(t, time.Minute)
+	a := newArena(t, 3*time.Minute)
 	ps := a.contenders(3)
 	a.line(ps)
 	ps[1].Kill()
@@ -320,22 +321,20 @@ func TestKilledWaiterDelaysNobody(t *testing.T) {
 }
 
 func TestPausedHolderLosesTheLockAndSeesIt(t *testing.T) {
-	t.Parallel()
-	a := newArena(t, 3*time.Second)
+	a := newArena(t, 6*time.Second)
 	ps := a.contenders(2)
 	a.line(ps)
 	require.NoError(t, ps[0].Signal(syscall.SIGSTOP))
 	a.expect(ps[1], "leased")
 	require.NoError(t, ps[0].Signal(syscall.SIGCONT))
 	a.tell(ps[0], "err")
-	require.Equal(t, "true", a.expect(ps[0], "lost"))
+	require.Equal(t, "true", a.expect(ps[0], "lost"), "FOUL: two believe to hold the lock")
 	a.tell(ps[1], "err")
 	require.Equal(t, "false", a.expect(ps[1], "lost"))
 }
 
 func TestPausedWaiterIsServedWhenItGoesOn(t *testing.T) {
-	t.Parallel()
-	a := newArena(t, 3*time.Second)
+	a := newArena(t, 6*time.Second)
 	ps := a.contenders(3)
 	a.line(ps)
 	require.NoError(t, ps[1].Signal(syscall.SIGSTOP))
@@ -350,8 +349,9 @@ func TestPausedWaiterIsServedWhenItGoesOn(t *testing.T) {
 }
 
 func TestServerMayRestartOrCrashWhileProcessesCompete(t *testing.T) {
+	redistest.SoakOnly(t)
 	t.Parallel()
-	a := newArena(t, 10*time.Second)
+	a := arenaAt(t, start(t, "-c", "max_connections=200"), 10*time.Second)
 	workers := a.children("worker", 4)
 	for i := range 4 {
 		for range 5 {
@@ -378,12 +378,12 @@ func TestServerMayRestartOrCrashWhileProcessesCompete(t *testing.T) {
 // All sorts of connections are cut at random: those that work, those that listen, and those
 // whose answer was on its way after the commit.
 func TestConnectionsMayBeTerminatedWhileProcessesCompete(t *testing.T) {
-	t.Parallel()
+	redistest.SoakOnly(t)
 	a := newArena(t, 3*time.Second)
 	workers := a.children("worker", 6)
 	for range 60 {
 		_, err := a.Exec(t.Context(), `SELECT pg_terminate_backend(pid) FROM (
-			SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()
+			SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()
 			ORDER BY random() LIMIT 2) victims`)
 		if err == nil {
 			time.Sleep(30 * time.Millisecond) // so that some work is done between

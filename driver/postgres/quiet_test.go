@@ -30,8 +30,7 @@ func (p *pings) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData)
 // A client that waits for long looks after its own session, and leaves those of others asleep. It
 // still hears at once, and still finds out that the session is silent.
 func TestWaiterRousesNobodyWhileNothingHappens(t *testing.T) {
-	t.Parallel()
-	s := start(t)
+	s := begin(t)
 	var sent pings
 	s.Pool = s.pool(t, func(c *pgxpool.Config) { c.ConnConfig.Tracer = &sent })
 	link := pgtest.NewLink(t, s.Server)
@@ -65,7 +64,7 @@ func TestWaiterRousesNobodyWhileNothingHappens(t *testing.T) {
 	looks := map[time.Time]bool{} // of the session after itself
 	require.Eventually(t, func() bool {
 		var last time.Time
-		err := s.QueryRow(t.Context(), `SELECT query_start FROM pg_stat_activity WHERE query = '-- ping'`).Scan(&last)
+		err := s.QueryRow(t.Context(), `SELECT query_start FROM pg_stat_activity WHERE datname = current_database() AND query = '-- ping'`).Scan(&last)
 		looks[last] = looks[last] || err == nil
 		delete(looks, time.Time{})
 		return len(looks) >= 2

@@ -42,8 +42,7 @@ func (l *link) Read(b []byte) (int, error) {
 
 // The server has committed, and nobody heard of it.
 func TestRequestWhoseReplyWasLostMayBeRepeated(t *testing.T) {
-	t.Parallel()
-	s := start(t)
+	s := begin(t)
 	var faulty network
 	s.Pool = s.pool(t, func(c *pgxpool.Config) {
 		dial := c.ConnConfig.DialFunc

@@ -22,8 +22,7 @@ import (
 // The host of the server dies without a word, and its successor answers at the same address.
 // Connections that were there are silent for ever.
 func TestServerThatDiesWithoutAWordCostsNoLease(t *testing.T) {
-	t.Parallel()
-	s := start(t)
+	s := begin(t)
 	link := pgtest.NewLink(t, s.Server)
 	config, err := pgxpool.ParseConfig(link.DSN())
 	require.NoError(t, err)
@@ -85,8 +84,7 @@ func TestServerThatDiesWithoutAWordCostsNoLease(t *testing.T) {
 
 // A caller that gives up does not take its call along: the answer to that is still to come.
 func TestCallThatHasBegunOutlivesItsCaller(t *testing.T) {
-	t.Parallel()
-	s := start(t)
+	s := begin(t)
 	a := s.asker(t)
 	a.granted(request("before", long))
 	a.release("before")
@@ -102,7 +100,7 @@ func TestCallThatHasBegunOutlivesItsCaller(t *testing.T) {
 	}()
 	require.Eventually(t, func() bool { // It waits.
 		var n int
-		err := s.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'`).Scan(&n)
+		err := s.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&n)
 		return err == nil && n == 1
 	}, patience, time.Millisecond)
 	cancel()
@@ -118,8 +116,7 @@ func TestCallThatHasBegunOutlivesItsCaller(t *testing.T) {
 
 // One that is not answered ends all the same, and may have been carried out.
 func TestCallsAreBounded(t *testing.T) {
-	t.Parallel()
-	s := start(t)
+	s := begin(t)
 	a := s.asker(t)
 	a.granted(request("before", long))
 	tx, err := s.Begin(t.Context())
@@ -139,14 +136,13 @@ func TestCallsAreBounded(t *testing.T) {
 // A server that is slow is not asked for a new connection with each call that is late: one costs
 // it more than many calls.
 func TestCallThatIsLateKeepsItsConnection(t *testing.T) {
-	t.Parallel()
-	s := start(t)
+	s := begin(t)
 	a := s.asker(t)
 	const ttl = 1500 * time.Millisecond
 	a.granted(request("before", long))
 	backends := func(where string) (pids []int) {
 		t.Helper()
-		require.NoError(t, s.QueryRow(t.Context(), `SELECT array_agg(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND `+where).Scan(&pids))
+		require.NoError(t, s.QueryRow(t.Context(), `SELECT array_agg(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND `+where).Scan(&pids))
 		return pids
 	}
 	late := func() (pid int) {
@@ -183,8 +179,7 @@ func TestCallThatIsLateKeepsItsConnection(t *testing.T) {
 
 // Calls that wait for the row of one lock leave others a connection.
 func TestLockThatIsStuckCostsNoLeaseOnAnother(t *testing.T) {
-	t.Parallel()
-	s := start(t)
+	s := begin(t)
 	far := s.asker(t)
 	far.granted(request("before", long))
 	s.Pool = s.pool(t, func(c *pgxpool.Config) { c.MaxConns = 4 })
@@ -213,8 +208,7 @@ func TestLockThatIsStuckCostsNoLeaseOnAnother(t *testing.T) {
 
 // pgx prepares statements if it is not told otherwise, and such a pooler loses them.
 func TestPoolerOfTransactionsNeedsNoModeOfQueries(t *testing.T) {
-	t.Parallel()
-	s := start(t, "-c", "max_connections=200")
+	s := begin(t)
 	for mode, size := range map[string]int{
 		"transaction": 5,
 		"session":     8, // a connection and a listener of each client

@@ -21,6 +21,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/drivertest"
 	pgdriver "github.com/holdfast-go/holdfast/driver/postgres"
+	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
 func (s store) count(t *testing.T, table string) (n int) {
@@ -52,11 +53,10 @@ func (s store) age(t *testing.T, by time.Duration) {
 }
 
 func TestWhatNobodyUsesIsSweptAfterAMinute(t *testing.T) {
-	t.Parallel()
-	s := start(t)
+	s := begin(t)
 	a := s.asker(t)
-	last := a.granted(request("a", short))
-	waiter := request("waiter", short)
+	last := a.granted(request("a", long))
+	waiter := request("waiter", long)
 	waiter.Wait = true
 	require.Equal(t, driver.Queued, a.ask(waiter).Status)
 	given := lease("straggler", long)
@@ -66,7 +66,7 @@ func TestWhatNobodyUsesIsSweptAfterAMinute(t *testing.T) {
 		s.sweep(t)
 		require.Equal(t, 1, s.count(t, "lock"), "it is in use")
 	}
-	time.Sleep(2 * short)
+	s.lapse(t, 2*long)
 	s.sweep(t) // Both have crashed.
 	require.Zero(t, s.count(t, "claim"))
 	_, err := a.Acquire(t.Context(), request("straggler", long))
@@ -81,8 +81,7 @@ func TestWhatNobodyUsesIsSweptAfterAMinute(t *testing.T) {
 }
 
 func TestSweepForgetsNoLockThatWasUsedSinceItsLastLook(t *testing.T) {
-	t.Parallel()
-	s := start(t)
+	s := begin(t)
 	a := s.asker(t)
 	for i := range 4 {
 		token := fmt.Sprint("t", i)
@@ -97,17 +96,15 @@ func TestSweepForgetsNoLockThatWasUsedSinceItsLastLook(t *testing.T) {
 }
 
 func TestClockThatWasSetBackBlocksNobodyForLongAndRepeatsNoFence(t *testing.T) {
-	t.Parallel()
-	s := start(t)
+	s := begin(t)
 	a := s.asker(t)
-	last := a.granted(request("crashed", short))
-	waiter := request("waiter", short)
+	last := a.granted(request("crashed", time.Second))
+	waiter := request("waiter", time.Second)
 	waiter.Wait = true
 	require.Equal(t, driver.Queued, a.ask(waiter).Status)
 	const step = time.Hour
 	s.age(t, -step)
 	last += step.Microseconds()
-	began := time.Now()
 	next := request("next", long)
 	next.Wait = true
 	require.Eventually(t, func() bool {
@@ -115,10 +112,9 @@ func TestClockThatWasSetBackBlocksNobodyForLongAndRepeatsNoFence(t *testing.T) {
 		if g.Status != driver.Granted {
 			return false
 		}
-		require.Equal(t, last+1, g.Fence)
+		require.Equal(t, last+1, g.Fence, "FOUL: a fence that was given before")
 		return true
-	}, patience, 10*time.Millisecond)
-	require.Less(t, time.Since(began), 10*time.Second)
+	}, patience, 10*time.Millisecond, "it is still locked, and would be for an hour")
 	a.release("next")
 	require.Equal(t, last+2, a.granted(request("later", long)))
 	a.release("later")
@@ -128,8 +124,7 @@ func TestClockThatWasSetBackBlocksNobodyForLongAndRepeatsNoFence(t *testing.T) {
 }
 
 func TestLeaseOfADayIsTold(t *testing.T) {
-	t.Parallel()
-	s := start(t)
+	s := begin(t)
 	a := s.asker(t)
 	a.granted(request("a", driver.MaxTTL))
 	require.Greater(t, a.busy(request("b", long)).RetryAfter, driver.MaxTTL-time.Minute)
@@ -140,8 +135,7 @@ func TestLeaseOfADayIsTold(t *testing.T) {
 
 // An ask may have to wait for the row of its lock. The lease begins after that.
 func TestLeaseBeginsWhenTheRowOfTheLockIsFree(t *testing.T) {
-	t.Parallel()
-	s := start(t)
+	s := begin(t)
 	a := s.asker(t)
 	a.granted(request("before", long))
 	a.release("before")
@@ -157,7 +151,7 @@ func TestLeaseBeginsWhenTheRowOfTheLockIsFree(t *testing.T) {
 	}()
 	require.Eventually(t, func() bool { // It waits.
 		var n int
-		err := s.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'`).Scan(&n)
+		err := s.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&n)
 		return err == nil && n == 1
 	}, patience, time.Millisecond)
 	time.Sleep(time.Second)
@@ -239,7 +233,7 @@ func TestGrantThatWasToldIsThereAfterACrash(t *testing.T) {
 	holder := request("holder", time.Hour)
 	answered := a.granted(holder)
 	crash()
-	require.Equal(t, []int64{answered}, holders(), "a free lock was granted by an answer")
+	require.Equal(t, []int64{answered}, holders(), "FOUL: a free lock was granted by an answer")
 
 	heard := make(chan driver.Grant, 10)
 	waiter := request("waiter", time.Hour)
@@ -258,20 +252,20 @@ func TestGrantThatWasToldIsThereAfterACrash(t *testing.T) {
 		require.FailNow(t, "no news")
 	}
 	crash()
-	require.Equal(t, []int64{told.Fence}, holders(), "a lock was handed over by news")
+	require.Equal(t, []int64{told.Fence}, holders(), "FOUL: a lock was handed over by news")
 }
 
 func TestWaiterThatWasDroppedReturnsToItsPlace(t *testing.T) {
-	t.Parallel()
-	s := start(t)
+	s := begin(t)
 	a := s.asker(t)
-	a.granted(request("holder", long))
-	first, second := request("first", short), request("second", long)
+	a.granted(request("holder", 5*long))
+	first, second := request("first", long), request("second", 5*long)
 	for _, r := range []*driver.Request{first, second} {
 		r.Wait, r.Holder = true, r.Token
 		require.Equal(t, driver.Queued, a.ask(r).Status)
 	}
-	time.Sleep(short)
+	s.lapse(t, 2*long)
+	require.NoError(t, a.Renew(t.Context(), []driver.Lease{lease("holder", 5*long)})[0])
 	a.busy(request("hasty", long)) // drops the one that is silent
 	require.Equal(t, 2, s.count(t, "claim"))
 	require.Equal(t, driver.Queued, a.ask(first).Status)
@@ -282,8 +276,7 @@ func TestWaiterThatWasDroppedReturnsToItsPlace(t *testing.T) {
 
 // Two batches that have the same leases in opposite orders must not wait for each other.
 func TestBatchesOfRenewalsDoNotDeadlock(t *testing.T) {
-	t.Parallel()
-	s := start(t)
+	s := begin(t)
 	a := s.asker(t)
 	var there, back []driver.Lease
 	for i := range 50 {
@@ -318,8 +311,7 @@ func TestEveryFileOfTheSchemaIsRunAndSaysWhatItIs(t *testing.T) {
 }
 
 func TestMigrateMayBeRunAtAnyTimeByMany(t *testing.T) {
-	t.Parallel()
-	s := start(t)
+	s := begin(t)
 	_, err := s.Exec(t.Context(), `DROP SCHEMA holdfast CASCADE`)
 	require.NoError(t, err)
 	d := s.asker(t)
@@ -338,8 +330,7 @@ func TestMigrateMayBeRunAtAnyTimeByMany(t *testing.T) {
 }
 
 func TestOtherIsolationLevelsAreRefused(t *testing.T) {
-	t.Parallel()
-	s := start(t)
+	s := begin(t)
 	for _, level := range []string{"repeatable read", "serializable"} {
 		s.Pool = s.pool(t, func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["default_transaction_isolation"] = level })
 		_, err := s.asker(t).Acquire(t.Context(), request("a", long))
@@ -350,9 +341,8 @@ func TestOtherIsolationLevelsAreRefused(t *testing.T) {
 
 // What the package documentation says that a user needs.
 func TestUserWithTheDocumentedRightsCanDoAll(t *testing.T) {
-	t.Parallel()
-	s := start(t)
-	_, err := s.Exec(t.Context(), `CREATE USER app;`+pgdriver.Rights(t))
+	s := begin(t)
+	_, err := s.Exec(t.Context(), pgdriver.Rights(t))
 	require.NoError(t, err)
 	s.Pool = s.pool(t, func(c *pgxpool.Config) { c.ConnConfig.User = "app" })
 	s.conform(t, "ForceTellsAHolderThatWaited", "ExtendGivesFencesBeyondAll", "RaisedFenceIsThatOfTheLease",
@@ -366,16 +356,18 @@ func TestUserWithTheDocumentedRightsCanDoAll(t *testing.T) {
 
 // Poolers allow some ways to send a query and forbid others.
 func TestAllModesOfSendingQueriesWork(t *testing.T) {
-	t.Parallel()
-	s := start(t)
+	s := begin(t)
+	names := []string{"OwnersOfAnyBytes", "ForceTellsAHolderThatWaited", "ExtendGivesFencesBeyondAll", "RenewExtendsEachLeaseOfABatch"}
+	if redistest.Again() {
+		names = append(names, "NamesOfAnyBytes", "RaisedFenceIsThatOfTheLease", "ResizeUpLetsWaitersIn", "InspectShowsOwnersThatWait",
+			"AttachTakesTheLeaseOver", "DowngradeLetsTheReadersAtTheHeadIn")
+	}
 	for _, mode := range []pgx.QueryExecMode{
 		pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
 	} {
 		t.Run(mode.String(), func(t *testing.T) {
 			s.Pool = s.pool(t, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
-			s.conform(t, "OwnersOfAnyBytes", "NamesOfAnyBytes", "ForceTellsAHolderThatWaited", "ExtendGivesFencesBeyondAll",
-				"RaisedFenceIsThatOfTheLease", "ResizeUpLetsWaitersIn", "InspectShowsOwnersThatWait", "AttachTakesTheLeaseOver",
-				"DowngradeLetsTheReadersAtTheHeadIn", "RenewExtendsEachLeaseOfABatch")
+			s.conform(t, names...)
 		})
 	}
 }
@@ -387,11 +379,11 @@ func (s store) conform(t *testing.T, names ...string) {
 	s.conforms(t, cases, abilities)
 }
 
-// clients returns two clients of the store with drivers of their own.
+// clients returns two clients of the store with drivers of their own. Their heartbeats come after 100 s.
 func (s store) clients(t *testing.T, opts ...pgdriver.Option) (a, b *holdfast.Client) {
 	t.Helper()
 	for _, c := range []**holdfast.Client{&a, &b} {
-		*c = holdfast.Open(pgdriver.New(s.Pool, opts...), holdfast.WithTTL(long))
+		*c = holdfast.Open(pgdriver.New(s.Pool, opts...), holdfast.WithTTL(5*long))
 		t.Cleanup(func() { assert.NoError(t, (*c).Close()) })
 	}
 	return a, b
@@ -416,7 +408,7 @@ func handOver(t *testing.T, a, b *holdfast.Client) time.Duration {
 	require.NoError(t, held.Release(t.Context()))
 	next := <-got
 	took := time.Since(released)
-	require.Greater(t, next.Fence(), held.Fence())
+	require.Greater(t, next.Fence(), held.Fence(), "FOUL: a fence that does not grow")
 	require.NoError(t, next.Release(t.Context()))
 	return took
 }
@@ -424,15 +416,12 @@ func handOver(t *testing.T, a, b *holdfast.Client) time.Duration {
 // The subscription is made in another database, where nobody is told anything. So it is behind
 // a PgBouncer in transaction mode: LISTEN works, and nothing is heard.
 func TestWaitersPollWhereNoNewsComesIn(t *testing.T) {
-	t.Parallel()
-	s := start(t)
-	_, err := s.Exec(t.Context(), `CREATE DATABASE elsewhere`)
-	require.NoError(t, err)
-	c, err := pgx.ParseConfig(s.DSN() + " dbname=elsewhere")
+	s := begin(t)
+	c, err := pgx.ParseConfig(s.Database("postgres").DSN())
 	require.NoError(t, err)
 	a, b := s.clients(t, pgdriver.WithListenConfig(c))
 	for range 5 {
-		require.Less(t, handOver(t, a, b), 5*time.Second, "a heartbeat would take 20 s")
+		require.Less(t, handOver(t, a, b), 30*time.Second, "a heartbeat would take 100 s")
 	}
 
 	reasons := make(chan string, 10)
@@ -456,8 +445,7 @@ func TestWaitersPollWhereNoNewsComesIn(t *testing.T) {
 }
 
 func TestListenIsMadeAgain(t *testing.T) {
-	t.Parallel()
-	s := start(t)
+	s := begin(t)
 	d := s.asker(t)
 	reasons := make(chan string, 10)
 	d.OnReconnect(func(reason string) { reasons <- reason })
@@ -471,7 +459,7 @@ func TestListenIsMadeAgain(t *testing.T) {
 	for len(news) > 0 {
 		<-news
 	}
-	_, err := s.Exec(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'SELECT holdfast.hear%'`)
+	_, err := s.Exec(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'SELECT holdfast.hear%'`)
 	require.NoError(t, err)
 	expect := func(want driver.Grant) {
 		t.Helper()
@@ -498,14 +486,13 @@ func TestListenIsMadeAgain(t *testing.T) {
 
 // A right that is taken away ends nobody who has had it: whoever waits goes on when it is back.
 func TestRightThatIsTakenAwayIsWaitedFor(t *testing.T) {
-	t.Parallel()
-	s := start(t)
+	s := begin(t)
 	sql := func(text string) {
 		t.Helper()
 		_, err := s.Exec(t.Context(), text)
 		require.NoError(t, err)
 	}
-	sql(`CREATE ROLE app LOGIN; GRANT USAGE ON SCHEMA holdfast TO app; GRANT ALL ON ALL SEQUENCES IN SCHEMA holdfast TO app`)
+	sql(`GRANT USAGE ON SCHEMA holdfast TO app; GRANT ALL ON ALL SEQUENCES IN SCHEMA holdfast TO app`)
 	const rights = ` ALL ON ALL TABLES IN SCHEMA holdfast `
 	sql(`GRANT` + rights + `TO app`)
 	pool := s.pool(t, func(c *pgxpool.Config) { c.ConnConfig.User = "app" })

@@ -13,8 +13,7 @@ import (
 
 // Without prepared statements, as behind a pooler of transactions, all that the server answers is text.
 func TestHowASessionWritesTimesIntervalsAndBytesDoesNotMatter(t *testing.T) {
-	t.Parallel()
-	s := start(t)
+	s := begin(t)
 	for _, style := range []string{"postgres", "postgres_verbose", "sql_standard", "iso_8601"} {
 		for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {
 			t.Run(style+" "+mode.String(), func(t *testing.T) {

@@ -39,7 +39,7 @@ func (s *Server) Bouncer(tb testing.TB, mode string, size int, settings ...strin
 	tb.Cleanup(func() { _ = os.RemoveAll(dir) })
 	config := filepath.Join(dir, "ini")
 	err = os.WriteFile(config, fmt.Appendf(nil, `[databases]
-postgres = host=%s port=5432 dbname=postgres user=postgres
+postgres = host=%s port=5432 dbname=%s user=postgres
 [pgbouncer]
 listen_addr =
 listen_port = 5432
@@ -49,7 +49,7 @@ pool_mode = %s
 default_pool_size = %d
 max_client_conn = 200
 %s
-`, s.dir, dir, mode, size, strings.Join(settings, "\n")), 0o644)
+`, s.dir, s.db, dir, mode, size, strings.Join(settings, "\n")), 0o644)
 	if err == nil {
 		err = own(dir)
 	}

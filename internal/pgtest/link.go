@@ -43,7 +43,7 @@ func NewLink(tb testing.TB, s *Server) *Link {
 
 // DSN is [Server.DSN] by way of the link.
 func (l *Link) DSN() string {
-	return fmt.Sprintf("host=127.0.0.1 port=%d user=postgres dbname=postgres sslmode=disable", l.listener.Addr().(*net.TCPAddr).Port)
+	return fmt.Sprintf("host=127.0.0.1 port=%d user=postgres dbname=%s sslmode=disable", l.listener.Addr().(*net.TCPAddr).Port, l.server.db)
 }
 
 // Silence makes the connections there are silent for ever, and new ones while on.

@@ -24,10 +24,12 @@ import (
 // patience is how long a server may take to start or stop.
 const patience = 30 * time.Second
 
-// Server is a PostgreSQL for one test alone, which may hurt it.
+// Server is a PostgreSQL, by way of one of its databases. One from [Start] is for one test alone,
+// which may hurt it.
 type Server struct {
 	tb     testing.TB
 	bin    string // where its programs are
+	db     string // whose name has no spaces
 	dir    string // of the data and the socket
 	args   []string
 	cmd    *exec.Cmd
@@ -40,6 +42,16 @@ type Server struct {
 // The server is stopped and deleted when the test ends.
 func Start(tb testing.TB, args ...string) *Server {
 	tb.Helper()
+	s := newServer(tb, require(tb), args)
+	tb.Cleanup(s.remove)
+	s.initialize()
+	s.start()
+	return s
+}
+
+// require returns the folder with the programs, or skips the test, or fails it.
+func require(tb testing.TB) (bin string) {
+	tb.Helper()
 	bin, ok := find()
 	if !ok {
 		const missing = "pgtest: initdb is neither in the PATH nor in /usr/lib/postgresql/*/bin: install postgresql"
@@ -48,10 +60,7 @@ func Start(tb testing.TB, args ...string) *Server {
 		}
 		tb.Skip(missing)
 	}
-	s := newServer(tb, bin, args)
-	s.initialize()
-	s.start()
-	return s
+	return bin
 }
 
 // initialize makes the data of the server: a copy of what initdb has made once for this user and
@@ -103,7 +112,14 @@ func find() (string, bool) {
 // DSN returns how to connect, as key=value pairs that libpq, pgx and lib/pq understand. It
 // stays the same over a restart.
 func (s *Server) DSN() string {
-	return "host=" + s.dir + " port=5432 user=postgres dbname=postgres sslmode=disable"
+	return "host=" + s.dir + " port=5432 user=postgres dbname=" + s.db + " sslmode=disable"
+}
+
+// Database is the way to another database of the server. The caller has made it, or will.
+func (s *Server) Database(name string) *Server {
+	other := *s
+	other.db = name
+	return &other
 }
 
 // Program returns the path of a program of this PostgreSQL, such as "psql" or "pgbench".

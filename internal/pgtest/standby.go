@@ -12,6 +12,7 @@ import (
 func (s *Server) Standby(link *Link, args ...string) *Server {
 	s.tb.Helper()
 	standby := newServer(s.tb, s.bin, append(slices.Clone(s.args), args...)) // some must be no less than those of s
+	s.tb.Cleanup(standby.remove)
 	backup := standby.command("pg_basebackup", "-d", link.DSN(), "-D", standby.data(), "-R", "-X", "stream", "-c", "fast", "--no-sync")
 	if out, err := backup.CombinedOutput(); err != nil {
 		s.tb.Fatalf("pgtest: pg_basebackup: %v\n%s", err, out)
@@ -29,15 +30,16 @@ func newServer(tb testing.TB, bin string, args []string) *Server {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	s := &Server{tb: tb, bin: bin, dir: dir, args: args}
-	tb.Cleanup(func() {
-		s.Kill()
-		_ = os.RemoveAll(dir)
-	})
 	if err := own(dir); err != nil {
 		tb.Fatalf("pgtest: %v", err)
 	}
-	return s
+	return &Server{tb: tb, bin: bin, db: "postgres", dir: dir, args: args}
+}
+
+// remove ends the server and deletes it.
+func (s *Server) remove() {
+	s.Kill()
+	_ = os.RemoveAll(s.dir)
 }
 
 // socket is where the server listens.
