@@ -20,6 +20,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver/internal/redisscript"
 	"github.com/holdfast-go/holdfast/driver/redisdriver"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/seed"
 )
 
 // garbage is what a field of a lock may hold after somebody has edited it.
@@ -56,6 +57,7 @@ func TestGarbageInALockTakesNoNeighbourAlong(t *testing.T) {
 	good, bad, also := s.Prefix()+"good", s.Prefix()+"bad", s.Prefix()+"also"
 	keys := []string{good, bad, also}
 	limit, said := 0, ""
+	random := rand.New(rand.NewPCG(seed.Of(), 0))
 	do := func(step string) []any {
 		verb, token, _ := strings.Cut(step, " ")
 		wish := fmt.Sprint("30000 1 9 1 ", limit, " - client.secret text")
@@ -105,7 +107,7 @@ func TestGarbageInALockTakesNoNeighbourAlong(t *testing.T) {
 		for _, field := range c.fields {
 			some := garbage
 			if !redistest.Again() {
-				some = []string{"none", garbage[rand.N(len(garbage))]}
+				some = []string{"none", garbage[random.IntN(len(garbage))]}
 			}
 			for _, value := range some {
 				require.NoError(t, rdb.Del(t.Context(), keys...).Err())

@@ -35,11 +35,11 @@ func TestConfirmCountsReplicasThatHaveTheGrant(t *testing.T) {
 	master := redistest.Real(t)
 	a, b := master.Replica(t), master.Replica(t)
 	d := redisdriver.New(master.Client(t, func(o *redis.Options) {
-		o.ReadTimeout = 50 * time.Millisecond // WAIT takes longer, and is no timeout
-		o.PoolSize = 1                        // what WAIT counts is what this connection wrote
+		o.ReadTimeout = 2 * time.Second // a WAIT may take longer, and is no timeout
+		o.PoolSize = 1                  // what WAIT counts is what this connection wrote
 	}))
 	defer func() { assert.NoError(t, d.Close()) }()
-	const short, long = 150 * time.Millisecond, 10 * time.Second
+	const short, longer, long = 150 * time.Millisecond, 2500 * time.Millisecond, 20 * time.Second
 	leases := grant(t, d, time.Minute)
 	confirm := func(n int, timeout time.Duration) error {
 		t.Helper()
@@ -58,6 +58,7 @@ func TestConfirmCountsReplicasThatHaveTheGrant(t *testing.T) {
 	began := time.Now()
 	require.ErrorIs(t, confirm(2, short), driver.ErrNotConfirmed)
 	assert.GreaterOrEqual(t, time.Since(began), 3*short)
+	require.ErrorIs(t, d.Confirm(t.Context(), leases[0], driver.Confirmation{Replicas: 2, Timeout: longer}), driver.ErrNotConfirmed)
 	require.NoError(t, confirm(1, long))
 	b.Detach(t, master)
 	require.ErrorIs(t, confirm(1, short), driver.ErrNotConfirmed)

@@ -26,10 +26,14 @@ func opener(s *redistest.Server, retention time.Duration) drivertest.Open {
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
+	redistest.RequireReal(t)
 	const retention = time.Minute
 	s := redistest.Real(t)
 	t.Run("cases", func(t *testing.T) { // returns when all have
 		for _, c := range drivertest.Cases() {
+			if c.Form != "" && !redistest.Again() {
+				continue // They are the same properties, which TestConformanceInVirtualTime has in all forms.
+			}
 			t.Run(c.Name, func(t *testing.T) {
 				t.Parallel() // most of them wait for leases to end
 				c.Run(t, opener(s, retention), abilities...)
@@ -41,12 +45,14 @@ func TestConformance(t *testing.T) {
 	c := s.Client(t)
 	for _, key := range s.Keys(t, s.Prefix()) {
 		left := c.PTTL(t.Context(), key).Val()
-		require.Less(t, left, retention+35*time.Second, "%q outlives its use by too much", key)
+		// A lease of the suite lasts up to 20 s, and 20 times as long where the store is slow.
+		require.Less(t, left, retention+20*35*time.Second, "%q outlives its use by too much", key)
 	}
 }
 
 func TestConformanceOnACluster(t *testing.T) {
 	t.Parallel()
+	redistest.RequireReal(t)
 	if redistest.Installed() && !redistest.Again() {
 		t.Skip("TestConformance has the same cases on one server; HOLDFAST_SOAK=1 runs them here, too")
 	}
@@ -67,6 +73,9 @@ func TestConformanceOnACluster(t *testing.T) {
 // release takes another way through the scripts when the retention is not long
 // against the TTL.
 func TestConformanceInVirtualTime(t *testing.T) {
+	if !redistest.Virtually() {
+		t.Skip("runs in virtual time; HOLDFAST_LEGS=real")
+	}
 	for _, retention := range []time.Duration{time.Second, time.Minute} {
 		if retention == time.Minute && !redistest.Again() {
 			continue // that of TestConformance

@@ -20,11 +20,12 @@ func TestConfirmWaitsForTheDiskOfTheServer(t *testing.T) {
 	s := redistest.Valkey(t, "--appendonly", "yes", "--appendfsync", "always")
 	admin := s.Client(t)
 	d := redisdriver.New(s.Client(t, func(o *redis.Options) {
-		o.ReadTimeout = 50 * time.Millisecond // WAITAOF takes longer, and is no timeout
-		o.PoolSize = 1                        // it speaks of what this connection wrote
+		o.ReadTimeout = 2 * time.Second // a WAITAOF may take longer, and is no timeout
+		o.PoolSize = 1                  // it speaks of what this connection wrote
 	}))
 	defer func() { assert.NoError(t, d.Close()) }()
-	const short, long = 150 * time.Millisecond, 10 * time.Second
+	const long = 20 * time.Second
+	short := 2500 * time.Millisecond // the first time
 	for _, l := range grant(t, d, time.Minute) {
 		require.NoError(t, d.Confirm(t.Context(), l, driver.Confirmation{Disk: true, Timeout: long}))
 		require.NoError(t, admin.ConfigSet(t.Context(), "appendfsync", "no").Err())
@@ -33,6 +34,7 @@ func TestConfirmWaitsForTheDiskOfTheServer(t *testing.T) {
 		require.ErrorIs(t, err, driver.ErrNotConfirmed)
 		require.ErrorContains(t, err, "not on the disk of the server")
 		require.GreaterOrEqual(t, time.Since(began), short)
+		short = 150 * time.Millisecond
 		require.NoError(t, d.Confirm(t.Context(), l, driver.Confirmation{Timeout: long}), "memory has it")
 		require.NoError(t, admin.ConfigSet(t.Context(), "appendfsync", "everysec").Err())
 		require.NoError(t, d.Confirm(t.Context(), l, driver.Confirmation{Disk: true, Timeout: long}))
@@ -46,7 +48,7 @@ func TestConfirmCountsDisksOfReplicas(t *testing.T) {
 	s.Replica(t)
 	d := redisdriver.New(s.Client(t))
 	defer func() { assert.NoError(t, d.Close()) }()
-	const short, long = 150 * time.Millisecond, 10 * time.Second
+	const short, long = 150 * time.Millisecond, 20 * time.Second
 	l := grant(t, d, time.Minute)[0]
 	on := func(disk bool, replicas int, timeout time.Duration) error {
 		return d.Confirm(t.Context(), l, driver.Confirmation{Disk: disk, Replicas: replicas, Timeout: timeout})

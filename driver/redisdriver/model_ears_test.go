@@ -108,6 +108,6 @@ func playDeaf(t *testing.T, rt *rapid.T, k driver.Kind, steps []modelStep) {
 		}
 	})
 	if err != nil {
-		rt.Fatalf("%v\n%s", err, listing(steps))
+		rt.Fatalf("FOUL: %v\n%s", err, listing(steps))
 	}
 }

@@ -49,11 +49,11 @@ func (f *forms) note(before, now string) {
 
 // playUntilAll plays games until each form, and each change between two, was seen: at most a few
 // times, in which it is all but certain.
-func (f *forms) playUntilAll(t *testing.T, games func()) {
+func (f *forms) playUntilAll(t *testing.T, games func(round int)) {
 	t.Helper()
 	missing := allForms
-	for range 4 {
-		games()
+	for round := range 4 {
+		games(round)
 		missing = slices.DeleteFunc(slices.Clone(missing), func(form string) bool { return f.seen[form] > 0 })
 		if len(missing) == 0 {
 			return

@@ -18,11 +18,13 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/redisdriver"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/seed"
 )
 
 // So many lists of steps are played by default, of each kind in each test. To look for
 // more, set the flag -rapid.checks or RAPID_CHECKS.
 func init() {
+	seed.Rapid()
 	if os.Getenv("RAPID_CHECKS") == "" {
 		_ = flag.Set("rapid.checks", "8") // cannot fail: rapid has defined it
 	}
@@ -94,10 +96,20 @@ func TestModelInVirtualTime(t *testing.T) {
 			t.Parallel()
 			steps := gamesOf(k, []int64{10, 90, 600, 3000, 20000}, []int64{1, 8, 50, 400, 2000, 14000, 61000})
 			var seen forms
-			seen.playUntilAll(t, func() {
-				rapid.Check(t, func(rt *rapid.T) { playInBubble(t, rt, k, steps.Draw(rt, "steps"), &seen) })
+			seen.playUntilAll(t, func(round int) {
+				rapid.Check(t, func(rt *rapid.T) {
+					othersThan(rt, round)
+					playInBubble(t, rt, k, steps.Draw(rt, "steps"), &seen)
+				})
 			})
 		})
+	}
+}
+
+// othersThan has the games of a round differ from those of the rounds before, which began with the same seed.
+func othersThan(rt *rapid.T, round int) {
+	for range round {
+		rapid.Uint64().Draw(rt, "not used")
 	}
 }
 
@@ -111,7 +123,7 @@ func playInBubble(t *testing.T, rt *rapid.T, k driver.Kind, steps []modelStep, s
 		}
 	})
 	if err != nil {
-		rt.Fatalf("%v\n%s", err, listing(steps))
+		rt.Fatalf("FOUL: %v\n%s", err, listing(steps))
 	}
 }
 

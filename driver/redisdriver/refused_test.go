@@ -2,7 +2,6 @@ package redisdriver_test
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -40,7 +39,7 @@ func TestRefusedWriteIsToldToNobody(t *testing.T) {
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
-			name := fmt.Sprint("lock-", what)
+			name := "lock-" + what
 			news := make(chan driver.Grant, 10)
 			for _, token := range []string{"held-", "waits-", "behind-"} {
 				r := driver.Request{Kind: driver.Semaphore, Name: name, Token: token + name, Ask: 1, TTL: time.Minute, Wait: true,
@@ -51,16 +50,30 @@ func TestRefusedWriteIsToldToNobody(t *testing.T) {
 				_, err := root.Acquire(ctx, &r)
 				require.NoError(t, err)
 			}
-			time.Sleep(50 * time.Millisecond)
+			hearAll(t, root, "before-"+what)
 			for len(news) > 0 {
 				<-news
 			}
 			require.ErrorContains(t, do(name), "grant the Redis user the rights")
+			hearAll(t, root, "after-"+what)
 			select {
 			case g := <-news:
 				require.Fail(t, "told", "%+v", g)
-			case <-time.After(50 * time.Millisecond):
+			default:
 			}
 		})
 	}
+}
+
+// hearAll returns when d has heard all that was told it until now: news of all locks come one after
+// the other.
+func hearAll(t *testing.T, d *redisdriver.Driver, name string) {
+	t.Helper()
+	first, second := join(t, d, "first-"+name, time.Minute), join(t, d, "second-"+name, time.Minute)
+	first.req.Name, second.req.Name = name, name
+	first.must(driver.Granted)
+	second.must(driver.Queued)
+	first.release()
+	second.pushed()
+	second.release()
 }

@@ -509,13 +509,15 @@ func TestPlaceOfAnEarlierLifeOvertakesNobody(t *testing.T) {
 
 // Rule 10. Numbers are not used again while the key lives, or two could have one place.
 func TestPlacesAreNotReused(t *testing.T) {
-	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+	t.Parallel()
+	everywhere(t, func(t *testing.T, s *redistest.Server, _ bool) {
+		const brief = 3 * time.Second
 		d := open(t, s.Client(t), s)
-		a, b, c, e := join(t, d, "a", 300*time.Millisecond), join(t, d, "b", 300*time.Millisecond), join(t, d, "c", ttl), join(t, d, "e", ttl)
+		a, b, c, e := join(t, d, "a", brief), join(t, d, "b", brief), join(t, d, "c", minute), join(t, d, "e", minute)
 		a.must(driver.Granted)
 		b.must(driver.Queued)
 		gone := func() bool { return holder(t, d) == nil && len(queue(t, d)) == 0 }
-		require.Eventually(t, gone, 5*time.Second, 10*time.Millisecond)
+		require.Eventually(t, gone, time.Minute, 10*time.Millisecond)
 		c.must(driver.Granted) // b is dropped, and the queue is empty
 		e.must(driver.Queued)
 		b.must(driver.Queued)
