@@ -226,7 +226,7 @@ func (t *test) probe() (holder, waiter *contender, answer driver.Grant) {
 func (t *test) listens(d driver.Driver) bool {
 	t.Helper()
 	asked := 0
-	for start := time.Now(); time.Since(start) < patience; {
+	for start := time.Now(); time.Since(start) < t.patience(); {
 		name := t.unique()
 		holder, waiter := t.contender(d, named(name)), t.contender(d, named(name), waiting)
 		holder.lock()

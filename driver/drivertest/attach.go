@@ -16,7 +16,7 @@ var attachCases = []property{
 		g := next.attach(old)
 		require.Equal(t, next.req.Weight > 0, g.Weight > 0)
 		if t.has(Fences) {
-			require.Greater(t, g.Fence, first.Fence)
+			require.Greater(t, g.Fence, first.Fence, foul+"a fence does not grow")
 		}
 		require.ErrorIs(t, old.renew(), driver.ErrNotHeld)
 		require.ErrorIs(t, old.releaseOnce(), driver.ErrNotHeld)
@@ -125,8 +125,8 @@ var attachCases = []property{
 		old.lock()
 		next.attach(old)
 		require.NoError(t, old.force())
-		_, ok := next.woken(driver.Lost, patience)
-		require.True(t, ok, "Wake did not tell of the loss within %v", patience)
+		_, ok := next.woken(driver.Lost, t.patience())
+		require.True(t, ok, "Wake did not tell of the loss within %v", t.patience())
 		old.unwoken()
 	}},
 	{"DetachedHolderHearsNothing", func(t *test) {
@@ -139,7 +139,7 @@ var attachCases = []property{
 		a.Detach(old.lease())
 		require.NoError(t, old.force())
 		require.NoError(t, other.force())
-		_, ok := other.woken(driver.Lost, patience)
+		_, ok := other.woken(driver.Lost, t.patience())
 		require.True(t, ok)
 		old.unwoken()
 	}},

@@ -177,8 +177,8 @@ func (c *contender) refused() {
 // pushed waits for the news that the store granted the lock.
 func (c *contender) pushed() driver.Grant {
 	c.t.Helper()
-	g, ok := c.woken(driver.Granted, patience)
-	require.True(c.t, ok, "Wake did not tell of the grant within %v", patience)
+	g, ok := c.woken(driver.Granted, c.t.patience())
+	require.True(c.t, ok, "Wake did not tell of the grant within %v", c.t.patience())
 	require.NoError(c.t, c.granted(g), "Wake")
 	return g
 }
@@ -269,7 +269,7 @@ func (c *contender) outlast(other *contender) driver.Grant {
 		g := c.askOnce()
 		if g.Status == driver.Granted {
 			require.False(c.t, time.Now().Before(other.trusted),
-				"granted while another holder may still trust its lease")
+				foul+"granted while another holder may still trust its lease")
 			return g
 		}
 		require.False(c.t, c.sent[len(c.sent)-1].After(other.overdue),

@@ -6,8 +6,6 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"sync"
-	"sync/atomic"
-	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
 )
@@ -55,7 +53,7 @@ func givingUp(r *driver.Request) { r.Holder = impatient }
 // crowd has many tokens share the lock, and requires that never too many hold it.
 func (t *test) crowd(mods ...func(*driver.Request)) {
 	t.Helper()
-	h := &hall{fenced: t.has(Fences)}
+	h := &hall{fenced: t.has(Fences), inside: map[*contender]int64{}}
 	t.visit(12, 12, h.enter, mods...)
 }
 
@@ -64,28 +62,44 @@ type hall struct {
 	fenced bool
 	fences sync.Map // of all visits
 
-	inside atomic.Int64
+	mu     sync.Mutex
+	inside map[*contender]int64 // their weights
 }
 
 // enter is what visitors do together. They stay for as long as a renewal takes, so that
-// others have the time to come in, rightly or wrongly.
+// others have the time to come in, rightly or wrongly. What it calls foul is so however late the
+// machine is: only those are counted who still trust their leases.
 func (h *hall) enter(ctx context.Context, c *contender) error {
-	weight := space(&c.req)
-	if sum := h.inside.Add(weight); sum > whole {
-		return fmt.Errorf("%d are in a hall for %d", sum, whole)
+	if sum := h.come(c); sum > whole && c.trusts() {
+		return fmt.Errorf(foul+"%d are in a hall for %d", sum, whole)
 	}
 	if _, seen := h.fences.LoadOrStore(c.grant.Fence, true); seen && h.fenced {
-		return fmt.Errorf("fence %d was given twice", c.grant.Fence)
+		return fmt.Errorf(foul+"fence %d was given twice", c.grant.Fence)
 	}
 	runtime.Gosched()
 	if err := c.d.Renew(ctx, []driver.Lease{c.lease()})[0]; err != nil {
 		return fmt.Errorf("renew: %w", err)
 	}
-	if time.Now().After(c.trusted) {
+	if !c.trusts() {
 		return fmt.Errorf("the lease ended within the hall; the machine is too slow for this test")
 	}
-	h.inside.Add(-weight)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.inside, c)
 	return nil
+}
+
+// come returns the weight of all that are inside with c.
+func (h *hall) come(c *contender) (sum int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.inside[c] = space(&c.req)
+	for other, weight := range h.inside {
+		if other == c || other.trusts() {
+			sum += weight
+		}
+	}
+	return sum
 }
 
 // space is how much of the hall a request is for.

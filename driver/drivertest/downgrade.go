@@ -49,7 +49,7 @@ var writerDowngradeCases = []property{
 		w := t.contender(t.driver(), reserving(block))
 		given := lastFence(t, w.lock(), block)
 		w.downgrade(1)
-		require.Greater(t, t.contender(w.d, reading).lock().Fence, given)
+		require.Greater(t, t.contender(w.d, reading).lock().Fence, given, foul+"a fence does not grow")
 	}},
 	{"DowngradeLetsTheReadersAtTheHeadIn", func(t *test) {
 		t.needs(Downgrade, Queue)

@@ -34,7 +34,7 @@ var expiryCases = []property{
 		for asks := 1; ; asks++ {
 			g := b.askOnce()
 			if g.Status == driver.Granted {
-				require.False(t, time.Now().Before(a.trusted))
+				require.False(t, time.Now().Before(a.trusted), foul+"granted while another holder may still trust its lease")
 				break
 			}
 			require.LessOrEqual(t, asks, 5, "RetryAfter makes the waiter poll")
@@ -52,7 +52,7 @@ var expiryCases = []property{
 		// may have had the lock since.
 		g := a.askOnce()
 		if g.Status == driver.Granted && t.has(Fences) {
-			require.Greater(t, g.Fence, first.Fence)
+			require.Greater(t, g.Fence, first.Fence, foul+"a fence does not grow")
 			require.Equal(t, uint64(len(a.sent)), g.Ask, "a new grant rests on a new ask")
 		}
 	}},

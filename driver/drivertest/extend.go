@@ -51,7 +51,7 @@ var extendCases = []property{
 		for range 3 {
 			g := a.extended(block)
 			require.False(t, g.Wanted)
-			require.Greater(t, g.Fence, given)
+			require.Greater(t, g.Fence, given, foul+"a fence does not grow")
 			given = lastFence(t, g, block)
 		}
 		require.Equal(t, first.Fence, a.lock().Fence, "a repeat is of the same grant")
@@ -61,14 +61,14 @@ var extendCases = []property{
 			require.Equal(t, given, h.LastFence)
 		}
 		a.release()
-		require.Greater(t, b.lock().Fence, given)
+		require.Greater(t, b.lock().Fence, given, foul+"a fence does not grow")
 	}},
 	{"ExtendedFencesAreNotGivenAfterExpiry", func(t *test) {
 		t.needs(Extend, Fences)
 		a, b := t.pair(lasting(short))
 		a.lock()
 		given := lastFence(t, a.extended(block), block)
-		require.Greater(t, b.outlast(a).Fence, given)
+		require.Greater(t, b.outlast(a).Fence, given, foul+"a fence does not grow")
 	}},
 	{"ExtendTellsThatSomebodyWaits", func(t *test) {
 		t.needs(Extend, Queue)
@@ -89,7 +89,7 @@ var extendCases = []property{
 		a.release()
 		g := b.lock()
 		if t.has(Fences) {
-			require.Greater(t, g.Fence, lastFence(t, wanted, 2*block))
+			require.Greater(t, g.Fence, lastFence(t, wanted, 2*block), foul+"a fence does not grow")
 		}
 		b.release()
 		c.lock()

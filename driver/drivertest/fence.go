@@ -27,7 +27,7 @@ var fenceCases = []property{
 		for range 10 {
 			a, b = b, a
 			c := t.contender(a)
-			require.Greater(t, c.lock().Fence, last)
+			require.Greater(t, c.lock().Fence, last, foul+"a fence does not grow")
 			last = c.grant.Fence
 			c.release()
 		}
@@ -38,7 +38,7 @@ var fenceCases = []property{
 		for _, w := range waiters {
 			last := holder.grant.Fence
 			holder.release()
-			require.Greater(t, w.lock().Fence, last)
+			require.Greater(t, w.lock().Fence, last, foul+"a fence does not grow")
 			holder = w
 		}
 	}},
@@ -46,14 +46,14 @@ var fenceCases = []property{
 		t.needs(Fences)
 		a, b := t.pair(lasting(short))
 		last := a.lock().Fence
-		require.Greater(t, b.outlast(a).Fence, last)
+		require.Greater(t, b.outlast(a).Fence, last, foul+"a fence does not grow")
 	}},
 	{"FencesIncreaseOverWithdrawals", func(t *test) {
 		t.needs(Fences, Queue)
 		holder, waiters := t.line(2)
 		waiters[0].release()
 		holder.release()
-		require.Greater(t, waiters[1].lock().Fence, holder.grant.Fence)
+		require.Greater(t, waiters[1].lock().Fence, holder.grant.Fence, foul+"a fence does not grow")
 	}},
 	{"ReservedFencesAreNotGiven", func(t *test) {
 		t.needs(Fences)
@@ -63,12 +63,12 @@ var fenceCases = []property{
 			for _, c := range []*contender{a, b} {
 				c = t.contender(c.d, reserving(block))
 				g := c.lock()
-				require.Greater(t, g.Fence, given)
+				require.Greater(t, g.Fence, given, foul+"a fence does not grow")
 				given = lastFence(t, g, block)
 				c.release()
 			}
 		}
-		require.Greater(t, t.contender(a.d).lock().Fence, given)
+		require.Greater(t, t.contender(a.d).lock().Fence, given, foul+"a fence does not grow")
 	}},
 	{"RepeatHasTheSameFences", func(t *test) {
 		t.needs(Fences)
@@ -86,15 +86,15 @@ var fenceCases = []property{
 		given := lastFence(t, holder.grant, block)
 		holder.release()
 		second := waiters[0].lock()
-		require.Greater(t, second.Fence, given)
+		require.Greater(t, second.Fence, given, foul+"a fence does not grow")
 		given = lastFence(t, second, block)
 		waiters[0].release()
-		require.Greater(t, waiters[1].lock().Fence, given)
+		require.Greater(t, waiters[1].lock().Fence, given, foul+"a fence does not grow")
 	}},
 	{"ReservedFencesAreNotGivenAfterExpiry", func(t *test) {
 		t.needs(Fences)
 		a, b := t.pair(lasting(short), reserving(block))
 		given := lastFence(t, a.lock(), block)
-		require.Greater(t, b.outlast(a).Fence, given)
+		require.Greater(t, b.outlast(a).Fence, given, foul+"a fence does not grow")
 	}},
 }

@@ -42,8 +42,8 @@ var forceCases = []property{
 		a, b := t.pair()
 		a.lock()
 		require.NoError(t, b.force())
-		_, ok := a.woken(driver.Lost, patience)
-		require.True(t, ok, "Wake did not tell of the loss within %v", patience)
+		_, ok := a.woken(driver.Lost, t.patience())
+		require.True(t, ok, "Wake did not tell of the loss within %v", t.patience())
 	}},
 	{"ForceTellsAHolderThatWaited", func(t *test) {
 		t.needs(Force, Push)
@@ -53,8 +53,8 @@ var forceCases = []property{
 		a.release()
 		b.pushed()
 		require.NoError(t, a.force())
-		_, ok := b.woken(driver.Lost, patience)
-		require.True(t, ok, "Wake did not tell of the loss within %v", patience)
+		_, ok := b.woken(driver.Lost, t.patience())
+		require.True(t, ok, "Wake did not tell of the loss within %v", t.patience())
 		a.unwoken()
 	}},
 	{"ForceLetsTheNextWaiterHaveIt", func(t *test) {
@@ -64,7 +64,7 @@ var forceCases = []property{
 		waiters[1].queue()
 		g := waiters[0].lock()
 		if t.has(Fences) {
-			require.Greater(t, g.Fence, holder.grant.Fence)
+			require.Greater(t, g.Fence, holder.grant.Fence, foul+"a fence does not grow")
 		}
 		require.ErrorIs(t, holder.releaseOnce(), driver.ErrNotHeld)
 		require.NoError(t, waiters[0].renew())
@@ -95,7 +95,7 @@ var forceCases = []property{
 		a.release()
 		b.lock()
 		require.NoError(t, b.force())
-		_, ok := b.woken(driver.Lost, patience)
+		_, ok := b.woken(driver.Lost, t.patience())
 		require.True(t, ok)
 		a.unwoken()
 	}},

@@ -104,16 +104,16 @@ func (h *history) fits(c *contender) bool { return h.room(c) <= h.left() }
 
 func (h *history) try() {
 	h.t.Helper()
-	h.come(h.token(), (*contender).busy)
+	h.come(h.token(), driver.Busy)
 }
 
 func (h *history) wait() {
 	h.t.Helper()
-	h.come(h.token(waiting), (*contender).queue)
+	h.come(h.token(waiting), driver.Queued)
 }
 
 // come has a new token ask. If it cannot have the lock at once, kept is its answer.
-func (h *history) come(c *contender, kept func(*contender) driver.Grant) {
+func (h *history) come(c *contender, kept driver.Status) {
 	h.t.Helper()
 	if h.limit == 0 {
 		h.limit = c.req.Limit
@@ -127,9 +127,32 @@ func (h *history) come(c *contender, kept func(*contender) driver.Grant) {
 		h.granted(c)
 		return
 	}
-	kept(c)
+	h.answered(c, kept)
 	if c.req.Wait {
 		h.queue = append(h.queue, c)
+	}
+}
+
+// answered has a token ask that must not have the lock now. It is foul if it has it all the same,
+// unless the machine was so late that a lease may have ended, or the place of a waiter.
+func (h *history) answered(c *contender, want driver.Status) {
+	h.t.Helper()
+	g := c.askOnce()
+	punctual := true
+	for _, other := range h.holds {
+		punctual = punctual && other.trusts()
+	}
+	for _, other := range h.queue {
+		punctual = punctual && (other == c || time.Since(other.sent[len(other.sent)-1]) < other.ttl())
+	}
+	switch {
+	case g.Status != driver.Granted:
+		require.Equal(h.t, want, g.Status, "the answer to a token that another is before")
+	case punctual:
+		require.Fail(h.t, foul+"the lock was granted to a token that another is before")
+	default:
+		h.t.late.Store(true)
+		require.Fail(h.t, "a token that another is before has the lock, but leases have ended")
 	}
 }
 
@@ -138,7 +161,7 @@ func (h *history) granted(c *contender) {
 	h.t.Helper()
 	h.holds, h.weight[c] = append(h.holds, c), h.room(c)
 	if c.grant.Fence > 0 { // a driver need not have any
-		require.Greater(h.t, c.grant.Fence, h.fence)
+		require.Greater(h.t, c.grant.Fence, h.fence, foul+"a fence does not grow")
 		h.fence = c.grant.Fence
 	}
 }
@@ -202,7 +225,7 @@ func (h *history) settle() {
 		default:
 			kept = append(kept, c)
 			c.unwoken()
-			c.queue()
+			h.answered(c, driver.Queued)
 		}
 	}
 	h.queue = kept

@@ -104,7 +104,7 @@ var inspectCases = []property{
 		b.queue()
 		info := t.inspect(a)
 		require.Len(t, info.Queue, 1)
-		require.WithinDuration(t, began, info.Queue[0].Since, 50*time.Millisecond, "when the token was made")
+		require.WithinDuration(t, began, info.Queue[0].Since, t.real(50*time.Millisecond), "when the token was made")
 	}},
 	{"InspectShowsTheTagThatWasToldLast", func(t *test) {
 		t.needs(Tags)

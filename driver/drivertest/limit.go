@@ -53,7 +53,7 @@ var limitCases = []property{
 		b := t.contender(d, weighing(3, 5))
 		b.lock() // and so is what is left.
 		if t.has(Fences) {
-			require.Greater(t, b.grant.Fence, first.Fence)
+			require.Greater(t, b.grant.Fence, first.Fence, foul+"a fence does not grow")
 		}
 		if t.has(Inspect) {
 			info := t.inspect(a)

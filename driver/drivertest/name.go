@@ -53,7 +53,7 @@ var nameCases = []property{
 			require.Equal(t, driver.Queued, b.askOnce().Status, "name %q", name)
 			require.NoError(t, a.releaseOnce(), "name %q", name)
 			if t.push {
-				_, ok := b.woken(driver.Granted, patience)
+				_, ok := b.woken(driver.Granted, t.patience())
 				require.True(t, ok, "no push for name %q", name)
 			}
 			require.Equal(t, driver.Granted, b.askOnce().Status, "name %q", name)

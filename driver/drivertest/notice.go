@@ -154,6 +154,6 @@ func (c *contender) noticed() bool {
 // wanted waits for the news that somebody waits for what the token holds.
 func (c *contender) wanted() {
 	c.t.Helper()
-	_, ok := c.woken(driver.Wanted, patience)
-	require.True(c.t, ok, "Wake did not tell within %v that somebody waits", patience)
+	_, ok := c.woken(driver.Wanted, c.t.patience())
+	require.True(c.t, ok, "Wake did not tell within %v that somebody waits", c.t.patience())
 }

@@ -130,7 +130,7 @@ var ownerCases = []property{
 			a.pushed()
 			select {
 			case <-b.wakes: // granted, or to ask
-			case <-time.After(patience):
+			case <-time.After(t.patience()):
 				require.Fail(t, "Wake did not tell the other token of the owner")
 			}
 		}

@@ -16,7 +16,7 @@ var pushCases = []property{
 		g := b.pushed()
 		require.EqualValues(t, 1, g.Ask)
 		if t.has(Fences) {
-			require.Greater(t, g.Fence, before.Fence)
+			require.Greater(t, g.Fence, before.Fence, foul+"a fence does not grow")
 		}
 	}},
 	{"RepeatAfterAPushIsTheSameGrant", func(t *test) {
@@ -167,6 +167,6 @@ var pushCases = []property{
 // toldToAsk waits for the news that the token should ask again.
 func (c *contender) toldToAsk() {
 	c.t.Helper()
-	_, ok := c.woken(driver.Queued, patience)
-	require.True(c.t, ok, "Wake did not tell within %v to ask again", patience)
+	_, ok := c.woken(driver.Queued, c.t.patience())
+	require.True(c.t, ok, "Wake did not tell within %v to ask again", c.t.patience())
 }

@@ -262,6 +262,6 @@ func (t *test) crowdAtABound(bound int64) {
 			w.release()
 			return true
 		})
-		require.Less(t, time.Since(began), 2*patience, "all that wait are served")
+		require.Less(t, time.Since(began), 2*t.patience(), "all that wait are served")
 	}
 }

@@ -19,7 +19,7 @@ var raiseCases = []property{
 		require.Equal(t, raised, a.lock().Fence)
 		b.busy()
 		a.release()
-		require.Greater(t, b.lock().Fence, raised)
+		require.Greater(t, b.lock().Fence, raised, foul+"a fence does not grow")
 	}},
 	{"RaisedFenceReservesOthers", func(t *test) {
 		t.needs(Raise)
@@ -27,13 +27,13 @@ var raiseCases = []property{
 		fence := a.lock().Fence
 		require.Less(t, a.raised(fence+1, block), fence+block, "what is reserved is its own")
 		a.release()
-		require.Greater(t, b.lock().Fence, fence+block)
+		require.Greater(t, b.lock().Fence, fence+block, foul+"a fence does not grow")
 	}},
 	{"RaisedFenceIsNotGivenAfterExpiry", func(t *test) {
 		t.needs(Raise)
 		a, b := t.pair(lasting(short))
 		fence := a.raised(a.lock().Fence+block, 1)
-		require.Greater(t, b.outlast(a).Fence, fence)
+		require.Greater(t, b.outlast(a).Fence, fence, foul+"a fence does not grow")
 	}},
 	{"RaiseNeedsAHold", func(t *test) {
 		t.needs(Raise)
@@ -70,7 +70,7 @@ var readerRaiseCases = []property{
 		for _, r := range readers {
 			fence := r.raised(most, 1)
 			require.GreaterOrEqual(t, fence, most)
-			require.False(t, given[fence], "fence %d was given twice", fence)
+			require.False(t, given[fence], foul+"fence %d was given twice", fence)
 			given[fence] = true
 			require.Equal(t, fence, r.lock().Fence)
 		}
@@ -80,7 +80,7 @@ var readerRaiseCases = []property{
 		last := t.contender(t.driver())
 		last.lock()
 		require.NotContains(t, given, last.grant.Fence)
-		require.Greater(t, last.grant.Fence, most)
+		require.Greater(t, last.grant.Fence, most, foul+"a fence does not grow")
 	}},
 }
 

@@ -82,7 +82,7 @@ var readerCases = []property{
 		var last int64
 		for _, r := range t.several(6, reading) {
 			g := r.lock()
-			require.Greater(t, g.Fence, last)
+			require.Greater(t, g.Fence, last, foul+"a fence does not grow")
 			require.Equal(t, g.Fence, r.lock().Fence)
 			last = g.Fence
 		}
@@ -92,10 +92,10 @@ var readerCases = []property{
 		a, b := t.pair(reading, reserving(block))
 		first := a.lock()
 		second := b.lock()
-		require.Greater(t, second.Fence, lastFence(t, first, block))
+		require.Greater(t, second.Fence, lastFence(t, first, block), foul+"a fence does not grow")
 		require.Equal(t, first.Fence, a.lock().Fence)
 		require.Equal(t, lastFence(t, first, block), lastFence(t, a.grant, block))
-		require.Greater(t, t.contender(a.d, reading).lock().Fence, lastFence(t, second, block))
+		require.Greater(t, t.contender(a.d, reading).lock().Fence, lastFence(t, second, block), foul+"a fence does not grow")
 	}},
 	{"InspectShowsReadersInOrder", func(t *test) {
 		t.needs(Inspect, Queue)
@@ -171,8 +171,8 @@ var readerCases = []property{
 		}
 		require.NoError(t, readers[0].force())
 		for _, r := range readers {
-			_, ok := r.woken(driver.Lost, patience)
-			require.True(t, ok, "Wake did not tell of the loss within %v", patience)
+			_, ok := r.woken(driver.Lost, t.patience())
+			require.True(t, ok, "Wake did not tell of the loss within %v", t.patience())
 		}
 	}},
 	{"ForceLetsTheWriterBehindReadersIn", func(t *test) {

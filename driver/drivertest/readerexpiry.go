@@ -123,7 +123,7 @@ var readerExpiryCases = []property{
 		t.outwait(short)
 		// A writer may have been there for all that the store told a. So this is a new hold.
 		again := a.lock()
-		require.Greater(t, again.Fence, max(first.Fence, second.Fence))
+		require.Greater(t, again.Fence, max(first.Fence, second.Fence), foul+"a fence does not grow")
 		require.Equal(t, uint64(len(a.sent)), again.Ask)
 	}},
 	{"RepeatOfAnExpiredReaderQueuesBehindAWriter", func(t *test) {

@@ -118,7 +118,7 @@ var semaphoreCases = []property{
 		}
 		held.release()
 		for _, c := range waiters {
-			require.Greater(t, c.lock().Fence, last)
+			require.Greater(t, c.lock().Fence, last, foul+"a fence does not grow")
 			require.Equal(t, c.grant.Fence, c.lock().Fence)
 			last = lastFence(t, c.grant, block)
 		}
@@ -244,8 +244,8 @@ var semaphoreCases = []property{
 		require.NoError(t, c[4].force())
 		if t.push {
 			for _, lost := range c[:2] {
-				_, ok := lost.woken(driver.Lost, patience)
-				require.True(t, ok, "Wake did not tell of the loss within %v", patience)
+				_, ok := lost.woken(driver.Lost, t.patience())
+				require.True(t, ok, "Wake did not tell of the loss within %v", t.patience())
 			}
 			c[2].pushed()
 			c[3].pushed()

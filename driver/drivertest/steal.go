@@ -20,12 +20,12 @@ var stealCases = []property{
 		a.refused()
 		require.NoError(t, b.renew())
 		if t.has(Fences) {
-			require.Greater(t, stolen.Fence, first.Fence)
+			require.Greater(t, stolen.Fence, first.Fence, foul+"a fence does not grow")
 		}
 		b.release()
 		c := t.contender(t.driver())
 		if next := c.lock(); t.has(Fences) {
-			require.Greater(t, next.Fence, stolen.Fence)
+			require.Greater(t, next.Fence, stolen.Fence, foul+"a fence does not grow")
 		}
 	}},
 	{"StealTellsTheHolderWhoHasIt", func(t *test) {
@@ -34,8 +34,8 @@ var stealCases = []property{
 		a.lock()
 		b.req.Holder = "a thief\nlost " + b.req.Token
 		b.stolen()
-		g, ok := a.woken(driver.Lost, patience)
-		require.True(t, ok, "Wake did not tell of the loss within %v", patience)
+		g, ok := a.woken(driver.Lost, t.patience())
+		require.True(t, ok, "Wake did not tell of the loss within %v", t.patience())
 		require.Contains(t, g.Holder, "a thief")
 		require.Contains(t, g.Holder, "lost", "and nothing of it is news of its own")
 		b.unwoken()
@@ -169,7 +169,7 @@ var stealAllCases = []property{
 		for _, r := range readers {
 			require.ErrorIs(t, r.renew(), driver.ErrNotHeld)
 			if t.has(Fences) {
-				require.Greater(t, g.Fence, r.grant.Fence)
+				require.Greater(t, g.Fence, r.grant.Fence, foul+"a fence does not grow")
 			}
 		}
 		require.NoError(t, w.renew())

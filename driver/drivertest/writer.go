@@ -95,14 +95,14 @@ var writerCases = []property{
 		w.release()
 		for _, r := range readers {
 			g := r.pushed()
-			require.Greater(t, g.Fence, last)
+			require.Greater(t, g.Fence, last, foul+"a fence does not grow")
 			require.Equal(t, g.Fence, r.lock().Fence)
 			last = g.Fence
 		}
 		for _, r := range readers {
 			r.release()
 		}
-		require.Greater(t, next.pushed().Fence, last)
+		require.Greater(t, next.pushed().Fence, last, foul+"a fence does not grow")
 	}},
 	{"ReservedFencesOfReadersGrantedTogetherDoNotOverlap", func(t *test) {
 		t.needs(Fences, Queue)
@@ -114,10 +114,10 @@ var writerCases = []property{
 		}
 		w.release()
 		for _, r := range readers {
-			require.Greater(t, r.lock().Fence, last)
+			require.Greater(t, r.lock().Fence, last, foul+"a fence does not grow")
 			last = lastFence(t, r.grant, block)
 		}
-		require.Greater(t, t.contender(w.d, reading).lock().Fence, last)
+		require.Greater(t, t.contender(w.d, reading).lock().Fence, last, foul+"a fence does not grow")
 	}},
 	{"CancelledWriterLetsTheReadersBehindItIn", func(t *test) {
 		t.needs(Queue)
@@ -263,7 +263,7 @@ var writerCases = []property{
 		for asks := 1; ; asks++ {
 			g := w.askOnce()
 			if g.Status == driver.Granted {
-				require.False(t, time.Now().Before(b.trusted))
+				require.False(t, time.Now().Before(b.trusted), foul+"granted while another holder may still trust its lease")
 				break
 			}
 			require.LessOrEqual(t, asks, 6, "RetryAfter makes the waiter poll")

@@ -67,9 +67,13 @@ func (p Protocol) opener(s *redistest.Server) drivertest.Open {
 // Conformance runs drivertest on a real Redis.
 func (p Protocol) Conformance(t *testing.T) {
 	t.Parallel()
+	redistest.RequireReal(t)
 	s := redistest.Real(t)
 	t.Run("cases", func(t *testing.T) { // returns when all have
 		for _, c := range drivertest.Cases() {
+			if c.Form != "" && !redistest.Again() {
+				continue // They are the same properties, which ConformanceInVirtualTime has in all forms.
+			}
 			t.Run(c.Name, func(t *testing.T) {
 				t.Parallel() // most of them wait for leases to end
 				c.Run(t, p.opener(s), p.Abilities...)
@@ -95,6 +99,9 @@ func (p Protocol) dropCounters(t *testing.T, s *redistest.Server) {
 // ConformanceInVirtualTime is the same on miniredis, where it costs nothing to wait until
 // the last key must have gone.
 func (p Protocol) ConformanceInVirtualTime(t *testing.T) {
+	if !redistest.Virtually() {
+		t.Skip("runs in virtual time; HOLDFAST_LEGS=real")
+	}
 	passed := 0
 	for _, c := range drivertest.Cases() {
 		t.Run(c.Name, func(t *testing.T) {
