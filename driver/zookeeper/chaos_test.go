@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/internal/contend"
+	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/zktest"
 )
 
@@ -57,7 +58,7 @@ var faults = []struct {
 }
 
 func TestChaos(t *testing.T) {
-	long(t)
+	redistest.SoakOnly(t)
 	c := &chaos{T: t, mesh: zktest.NewMesh(t), referee: contend.NewReferee(t)}
 	c.members = zktest.Ensemble(t, 3, c.mesh.Reach)
 	for range 6 {

@@ -1,27 +1,19 @@
 package zkdriver_test
 
 import (
-	"os"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/internal/contend"
+	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/zktest"
 )
 
-// long skips what takes three members, each a virtual machine of Java, but for the long run.
-func long(t *testing.T) {
-	t.Helper()
-	if os.Getenv("HOLDFAST_SOAK") != "1" {
-		t.Skip("three members take too long for each run: set HOLDFAST_SOAK=1")
-	}
-}
-
 // A leader that is killed costs some time, but no lease, and gives nobody a second one.
 func TestLockOutlivesTheLeader(t *testing.T) {
-	long(t)
+	redistest.SoakOnly(t)
 	t.Parallel()
 	r := contend.NewReferee(t)
 	members := zktest.Ensemble(t, 3, nil)
@@ -46,7 +38,7 @@ func TestLockOutlivesTheLeader(t *testing.T) {
 // A leader that is paused is replaced by another, and wakes up believing that it still leads. A
 // holder that knows only this one must not trust what it says of its session.
 func TestHolderOfAPausedLeaderIsReplaced(t *testing.T) {
-	long(t)
+	redistest.SoakOnly(t)
 	t.Parallel()
 	r := contend.NewReferee(t)
 	members := zktest.Ensemble(t, 3, nil)
@@ -71,7 +63,7 @@ func TestHolderOfAPausedLeaderIsReplaced(t *testing.T) {
 
 // A member that is paused keeps its holders from renewing. They go to another member in time.
 func TestHolderOfAPausedFollowerGoesToAnother(t *testing.T) {
-	long(t)
+	redistest.SoakOnly(t)
 	t.Parallel()
 	r := contend.NewReferee(t)
 	members := zktest.Ensemble(t, 3, nil)

@@ -7,7 +7,6 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/drivertest"
 	zkdriver "github.com/holdfast-go/holdfast/driver/zookeeper"
-	"github.com/holdfast-go/holdfast/internal/zktest"
 )
 
 // abilities are what the suite must not skip.
@@ -17,7 +16,8 @@ var abilities = []drivertest.Ability{
 }
 
 func TestConformance(t *testing.T) {
-	server := zktest.Start(t)
+	t.Parallel()
+	server := shared.Use(t)
 	t.Run("", func(t *testing.T) { // so that the server outlives the parallel cases
 		for _, c := range drivertest.Cases() {
 			if c.Form != "" && os.Getenv("HOLDFAST_SOAK") != "1" {

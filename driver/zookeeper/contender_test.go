@@ -9,7 +9,6 @@ import (
 	"github.com/holdfast-go/holdfast"
 	zkdriver "github.com/holdfast-go/holdfast/driver/zookeeper"
 	"github.com/holdfast-go/holdfast/internal/contend"
-	"github.com/holdfast-go/holdfast/internal/zktest"
 )
 
 // Each address of a server may end in a slash and a prefix, so that tests share a server.
@@ -29,7 +28,8 @@ func init() {
 }
 
 func TestProcesses(t *testing.T) {
-	server := zktest.Start(t)
+	t.Parallel()
+	server := shared.Use(t)
 	t.Run("", func(t *testing.T) { // so that the server outlives the parallel tests
 		contend.Run(t, func(testing.TB) string { return fmt.Sprintf("%s/%016x", server.Addr, rand.Uint64()) })
 	})

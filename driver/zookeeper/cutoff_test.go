@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/internal/contend"
+	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/zktest"
 )
 
@@ -15,7 +16,7 @@ import (
 // 10 s, while the leader lets the session of its client end after 4 s. A holder that knows only this
 // follower must not believe what it answers.
 func TestHolderOfAFollowerThatIsCutOffIsReplaced(t *testing.T) {
-	long(t)
+	redistest.SoakOnly(t)
 	t.Parallel()
 	r := contend.NewReferee(t)
 	mesh := zktest.NewMesh(t)

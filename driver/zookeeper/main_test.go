@@ -5,7 +5,12 @@ import (
 	"testing"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/zktest"
 )
+
+// shared is the server of all tests that do nothing to it. They do not meet: each has names or a prefix
+// of its own.
+var shared = zktest.Share()
 
 // Most of the time of these tests is waiting for leases to end, so many run at a time.
 func TestMain(m *testing.M) {

@@ -120,6 +120,14 @@ func (c *wired) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// open returns a driver that is alone with its locks, but for others of the test.
+func open(t *testing.T, w *wire) *zkdriver.Driver {
+	t.Helper()
+	d := zkdriver.New([]string{shared.Use(t).Addr}, zkdriver.WithDialer(w.dial), zkdriver.WithPrefix(t.Name()))
+	t.Cleanup(func() { require.NoError(t, d.Close()) })
+	return d
+}
+
 const trusted = 2 * time.Second
 
 func request(token string) *driver.Request {
@@ -147,10 +155,8 @@ func acquire(t *testing.T, d driver.Driver, r *driver.Request) (g driver.Grant) 
 // was a moment before: the session lasts for a second longer than the TTL.
 func TestRenewalTakesAHandshake(t *testing.T) {
 	t.Parallel()
-	server := zktest.Start(t)
 	w := &wire{}
-	d := zkdriver.New([]string{server.Addr}, zkdriver.WithDialer(w.dial))
-	defer func() { require.NoError(t, d.Close()) }()
+	d := open(t, w)
 	g := acquire(t, d, request("a"))
 	require.Equal(t, driver.Granted, g.Status)
 	for range 3 {
@@ -164,10 +170,8 @@ func TestRenewalTakesAHandshake(t *testing.T) {
 // The member that takes the handshake may follow a leader that was replaced. A write shows.
 func TestRenewalTakesAWriteAfterTheHandshake(t *testing.T) {
 	t.Parallel()
-	server := zktest.Start(t)
 	w := &wire{}
-	d := zkdriver.New([]string{server.Addr}, zkdriver.WithDialer(w.dial))
-	defer func() { require.NoError(t, d.Close()) }()
+	d := open(t, w)
 	acquire(t, d, request("a"))
 	time.Sleep(1100 * time.Millisecond)
 	w.deaf.Store(true)
@@ -179,11 +183,8 @@ func TestRenewalTakesAWriteAfterTheHandshake(t *testing.T) {
 // If the answer to the request that makes the claim is lost, the claim is found by its token.
 func TestLostAnswerMakesNoSecondClaim(t *testing.T) {
 	t.Parallel()
-	server := zktest.Start(t)
 	w := &wire{}
-	d, other := zkdriver.New([]string{server.Addr}, zkdriver.WithDialer(w.dial)), zkdriver.New([]string{server.Addr})
-	defer func() { require.NoError(t, d.Close()) }()
-	defer func() { require.NoError(t, other.Close()) }()
+	d, other := open(t, w), open(t, &wire{})
 	acquire(t, d, request("a"))
 	require.NoError(t, d.Release(t.Context(), lease("a")))
 	for range 5 {
@@ -203,10 +204,8 @@ func TestLostAnswerMakesNoSecondClaim(t *testing.T) {
 // under way then is made again, and its caller hears nothing of it.
 func TestLostConnectionFailsNoCall(t *testing.T) {
 	t.Parallel()
-	server := zktest.Start(t)
 	w := &wire{}
-	d := zkdriver.New([]string{server.Addr}, zkdriver.WithDialer(w.dial))
-	defer func() { require.NoError(t, d.Close()) }()
+	d := open(t, w)
 	for _, call := range []struct {
 		name string
 		ops  []uint32 // that it consists of, among others
@@ -272,16 +271,14 @@ func TestTTLThatTheServerDoesNotKeepIsRefused(t *testing.T) {
 // the request was repeated. The later one goes.
 func TestSecondClaimOfATokenGoes(t *testing.T) {
 	t.Parallel()
-	server := zktest.Start(t)
-	d := zkdriver.New([]string{server.Addr})
-	defer func() { require.NoError(t, d.Close()) }()
+	d := open(t, &wire{})
 	r := request("a")
 	g := acquire(t, d, r)
 
-	conn, _, err := zk.Connect([]string{server.Addr}, trusted, zk.WithLogInfo(false))
+	conn, _, err := zk.Connect([]string{shared.Use(t).Addr}, trusted, zk.WithLogInfo(false))
 	require.NoError(t, err)
 	defer conn.Close()
-	const dir = "/holdfast/lock/mutex/trust"
+	dir := "/" + t.Name() + "/lock/mutex/trust"
 	claims, _, err := conn.Children(dir)
 	require.NoError(t, err)
 	require.Len(t, claims, 1)

@@ -55,10 +55,55 @@ type Peer struct{ Quorum, Election string }
 func Start(tb testing.TB, settings ...string) *Server {
 	tb.Helper()
 	Require(tb)
-	s := prepare(tb, 0, settings)
+	s := prepare(tb, tb.TempDir(), 0, settings)
+	tb.Cleanup(s.Kill)
 	s.start()
 	s.await()
 	return s
+}
+
+// Shared is a server that tests share which run at the same time: to start a virtual machine of Java
+// takes longer than most of what they do with it. It ends with the last of them. Nobody kills or pauses
+// it.
+type Shared struct {
+	settings []string
+
+	mu    sync.Mutex
+	users int
+	one   *Server
+}
+
+// Share returns a server that starts when it is used.
+func Share(settings ...string) *Shared { return &Shared{settings: settings} }
+
+// Use returns the server, for the time of a test.
+func (s *Shared) Use(tb testing.TB) *Server {
+	tb.Helper()
+	Require(tb)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	first := s.users == 0
+	if first {
+		dir, err := os.MkdirTemp("", "holdfast-zookeeper-")
+		require.NoError(tb, err)
+		s.one = prepare(tb, dir, 0, s.settings)
+	}
+	s.users++
+	tb.Cleanup(s.leave)
+	if first {
+		s.one.start()
+		s.one.await()
+	}
+	return s.one
+}
+
+func (s *Shared) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.users--; s.users == 0 {
+		s.one.Kill()
+		_ = os.RemoveAll(s.one.dir)
+	}
 }
 
 // Ensemble starts n members, which end with the test. reach, if not nil, says how one member
@@ -80,7 +125,8 @@ func Ensemble(tb testing.TB, n int, reach func(from, to int, at Peer) Peer, sett
 			_, election, _ := net.SplitHostPort(at.Election)
 			own = append(own, fmt.Sprintf("server.%d=%s:%s", j+1, at.Quorum, election))
 		}
-		all[i] = prepare(tb, i+1, own)
+		all[i] = prepare(tb, tb.TempDir(), i+1, own)
+		tb.Cleanup(all[i].Kill)
 		all[i].start()
 	}
 	for _, s := range all {
@@ -99,6 +145,7 @@ func Found() bool {
 // Require skips a test that cannot run without ZooKeeper.
 func Require(tb testing.TB) {
 	tb.Helper()
+	redistest.RequireReal(tb)
 	if Found() {
 		return
 	}
@@ -108,9 +155,9 @@ func Require(tb testing.TB) {
 	tb.Skip("ZooKeeper is missing: apt-get install zookeeperd")
 }
 
-func prepare(tb testing.TB, id int, settings []string) *Server {
+func prepare(tb testing.TB, dir string, id int, settings []string) *Server {
 	tb.Helper()
-	s := &Server{Addr: redistest.FreeAddr(tb), tb: tb, dir: tb.TempDir()}
+	s := &Server{Addr: redistest.FreeAddr(tb), tb: tb, dir: dir}
 	_, port, _ := net.SplitHostPort(s.Addr)
 	config := append([]string{
 		fmt.Sprint("tickTime=", Tick.Milliseconds()), "dataDir=" + s.dir, "clientPort=" + port, "clientPortAddress=127.0.0.1",
@@ -122,7 +169,6 @@ func prepare(tb testing.TB, id int, settings []string) *Server {
 	if id > 0 {
 		require.NoError(tb, os.WriteFile(filepath.Join(s.dir, "myid"), []byte(fmt.Sprint(id)), 0o600))
 	}
-	tb.Cleanup(s.Kill)
 	return s
 }
 
