@@ -4,7 +4,8 @@
 //
 // A test holds this index to what there is: each promise and rule has a test, and each test
 // that is named here exists. A name is that of the folder and of the test; holdfast is the
-// root.
+// root. Some need luck or a machine that never stands still: they begin with
+// redistest.SoakOnly, and beside each of them is one that is run always.
 //
 // # Promises
 //

@@ -14,7 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The index in the package comment names tests that exist, and forgets no promise.
+// The index in the package comment names tests that exist, and forgets no promise. Each has one that
+// is run always, not in the soak alone.
 func TestEveryPromiseAndRuleHasItsTests(t *testing.T) {
 	for section, source := range map[string]string{
 		"Promises": "../../doc.go",
