@@ -3,6 +3,7 @@
 package demo
 
 import (
+	"context"
 	"regexp"
 	"strconv"
 	"strings"
@@ -10,11 +11,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/clitest"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exit"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/store"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
@@ -31,7 +35,7 @@ func number(t *testing.T, text, pattern string) int {
 // startDemo starts a demo that lasts until finish, or for long.
 func startDemo(t *testing.T, s *redistest.Server, args ...string) *clitest.Process {
 	t.Helper()
-	return clitest.Command(t, s, append([]string{"demo", "--duration", "20s"}, args...)...).InGroup().Start()
+	return clitest.Command(t, s, append([]string{"demo", "--duration", "40s"}, args...)...).InGroup().Start()
 }
 
 // Enough turns. Some of many are of each role: that none of 100 is a writer's happens
@@ -67,9 +71,11 @@ func requireGoodDemo(t *testing.T, p *clitest.Process, k *kind) {
 	if len(k.roles) > 1 {
 		turns = many
 	}
-	require.Equal(t, 0, finish(p, turns))
+	code := finish(p, turns)
+	require.NotEqual(t, exit.Violation, code, "FOUL: the demo found violations")
+	require.Equal(t, 0, code)
 	text := p.Stdout.String()
-	assert.Zero(t, number(t, text, `(?m)^ violations (\d+):`))
+	assert.Zero(t, number(t, text, `(?m)^ violations (\d+):`), "FOUL")
 	assert.Positive(t, number(t, text, `(?m)^ hand-over .* (\d+), from release`))
 	assert.Positive(t, number(t, text, `(?m)^ (\d+) turns of 4 processes`))
 	for _, r := range k.roles {
@@ -125,16 +131,57 @@ func TestDemoOfASemaphoreHasTheLimitThatWasAskedFor(t *testing.T) {
 	assert.NotRegexp(t, `×[3-9] `, p.Stdout.String())
 }
 
+// One line for the beginning, one for the end, and one each second at most, however late.
 func TestDemoLogIsShort(t *testing.T) {
 	t.Parallel()
-	p := clitest.Command(t, nil, "demo", "--duration", "1s")
-	require.Equal(t, 0, p.Run())
-	// One line for the beginning, one per 250 ms, one for the end.
+	p := startDemo(t, nil)
+	require.Equal(t, 0, finish(p, some))
 	running, _, _ := strings.Cut(p.Stdout.String(), "\n\n")
-	assert.LessOrEqual(t, strings.Count(running, "\n")+1, 6+2)
+	lines := strings.Split(running, "\n")
+	took := number(t, lines[len(lines)-1], `^ *(\d+)\.\d\d s `)
+	assert.LessOrEqual(t, len(lines), 1+(took+1)+1)
 	assert.NotContains(t, running, "\x1b")
 
 	assert.Equal(t, 90*time.Second, newLog(&clitest.Buffer{}, &demo{kind: kindNamed("mutex"), duration: time.Hour}, 0).every())
+}
+
+// texts counts how often a client sends a script as a text, since the server did not know it.
+type texts struct{ n int }
+
+func (h *texts) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *texts) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() == "eval" {
+			h.n++
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (h *texts) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func TestEmbeddedRedisHasCompiledTheScriptsBeforeTheDemoBegins(t *testing.T) {
+	t.Parallel()
+	for _, k := range kinds {
+		d := &demo{kind: k, limit: k.limit(4), lock: "x", address: &store.Address{Prefix: "demo"}}
+		closeStore, err := d.openStore(t.Context())
+		require.NoError(t, err)
+		t.Cleanup(closeStore)
+		s, err := d.address.Open(t.Context())
+		require.NoError(t, err)
+		t.Cleanup(s.Close)
+		sent := &texts{}
+		s.Redis.AddHook(sent)
+		locks := holdfast.Open(s.Driver)
+		lease, err := k.open(locks, d.lock, d.limit)(t.Context(), 1)
+		require.NoError(t, err)
+		require.NoError(t, lease.Release(t.Context()))
+		require.NoError(t, locks.Close())
+		require.Zero(t, sent.n, k.name)
+	}
 }
 
 func TestDemoEndsWithASummaryWhenInterrupted(t *testing.T) {
@@ -152,6 +199,7 @@ func TestDemoEndsWithASummaryWhenInterrupted(t *testing.T) {
 }
 
 func TestOthersGoOnAfterAHolderIsKilled(t *testing.T) {
+	redistest.SoakOnly(t)
 	t.Parallel()
 	var running []*clitest.Process
 	for _, k := range kinds {
