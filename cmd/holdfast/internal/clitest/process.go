@@ -57,8 +57,8 @@ func Verbs(commands ...*cli.Command) Role {
 	}
 }
 
-// Generous bounds what takes milliseconds unless something is broken.
-const Generous = 30 * time.Second
+// Generous bounds what takes seconds, or never ends if something is broken.
+const Generous = 2 * time.Minute
 
 // Process is a holdfast in a process of its own.
 type Process struct {

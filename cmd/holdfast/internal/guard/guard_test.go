@@ -10,14 +10,12 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/clitest"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exit"
-	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/store"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
@@ -68,7 +66,7 @@ func TestCommandSeesItsLockAndLargerFenceEachTime(t *testing.T) {
 			fences = append(fences, n)
 		}
 		assert.Positive(t, fences[0])
-		assert.IsIncreasing(t, fences)
+		assert.IsIncreasing(t, fences, "FOUL")
 	})
 }
 
@@ -100,7 +98,7 @@ func TestCommandsUnderOneLockRunOneAtATime(t *testing.T) {
 		}
 		text, err := os.ReadFile(log)
 		require.NoError(t, err)
-		assert.Equal(t, strings.Repeat("in\nout\n", 5), string(text))
+		assert.Equal(t, strings.Repeat("in\nout\n", 5), string(text), "FOUL: two commands ran at once")
 	})
 }
 
@@ -108,7 +106,7 @@ func TestRunGivesUpWhenTheLockIsHeld(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
 		m := clitest.Held(t, s, "busy")
-		for _, args := range [][]string{{"-n"}, {"--no-wait"}, {"--timeout", "500ms"}} {
+		for _, args := range [][]string{{"-n"}, {"--no-wait"}, {"--timeout", "2s"}} {
 			p := under(t, s, "busy", append(args, "--", "echo", "ran")...)
 			assert.Equal(t, exit.NotAcquired, p.Run(), "%q", args)
 			assert.Empty(t, p.Stdout.String(), "%q", args)
@@ -177,7 +175,7 @@ func TestLostLeaseEndsTheCommand(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
 		t.Run("with TERM", func(t *testing.T) {
-			p := under(t, s, "lost", "--ttl", "1s", "--grace", "1h", "--", "sh", "-c",
+			p := under(t, s, "lost", "--ttl", "3s", "--grace", "1h", "--", "sh", "-c",
 				`trap 'echo got TERM; exit 0' TERM; echo ready; while :; do sleep 1; done`).Start()
 			p.AwaitOutput("ready")
 			lose(t, s, "lost")
@@ -186,7 +184,7 @@ func TestLostLeaseEndsTheCommand(t *testing.T) {
 			assert.Regexp(t, `^holdfast: the lease on "lost" was lost: .+; the command gets TERM, and after 1h0m0s KILL\n(Terminated\n)?$`, p.Stderr.String())
 		})
 		t.Run("with KILL if it ignores TERM", func(t *testing.T) {
-			p := under(t, s, "lost", "--ttl", "1s", "--grace", "1s", "--", "sh", "-c",
+			p := under(t, s, "lost", "--ttl", "3s", "--grace", "1s", "--", "sh", "-c",
 				`trap 'echo got TERM' TERM; echo group $$; while :; do sleep 0.01; done`).Start()
 			group := groupOf(t, p)
 			lose(t, s, "lost")
@@ -195,7 +193,7 @@ func TestLostLeaseEndsTheCommand(t *testing.T) {
 			clitest.AwaitGroupGone(t, group)
 		})
 		t.Run("with KILL at once if it is told to", func(t *testing.T) {
-			p := under(t, s, "lost", "--ttl", "1s", "--grace", "1h", "--on-lost", "kill", "--", "sh", "-c",
+			p := under(t, s, "lost", "--ttl", "3s", "--grace", "1h", "--on-lost", "kill", "--", "sh", "-c",
 				`trap 'echo got TERM; exit 0' TERM; echo group $$; while :; do sleep 0.01; done`).Start()
 			group := groupOf(t, p)
 			lose(t, s, "lost")
@@ -205,7 +203,7 @@ func TestLostLeaseEndsTheCommand(t *testing.T) {
 		})
 		t.Run("unless it is to go on", func(t *testing.T) {
 			late := filepath.Join(t.TempDir(), "late")
-			p := under(t, s, "lost", "--ttl", "1s", "--on-lost", "ignore", "--", "sh", "-c",
+			p := under(t, s, "lost", "--ttl", "3s", "--on-lost", "ignore", "--", "sh", "-c",
 				`trap 'echo got TERM; exit 0' TERM; (sleep 3; touch "$0") > /dev/null 2>&1 & echo group $$; read line; echo done`, late)
 			stdin, err := p.Cmd.StdinPipe()
 			require.NoError(t, err)
@@ -219,7 +217,7 @@ func TestLostLeaseEndsTheCommand(t *testing.T) {
 			clitest.Eventually(t, func() bool { _, err := os.Stat(late); return err == nil }, "what it left in the background goes on, too")
 		})
 		t.Run("and what it left in its group", func(t *testing.T) {
-			p := under(t, s, "lost", "--ttl", "1s", "--grace", "200ms", "--", "sh", "-c",
+			p := under(t, s, "lost", "--ttl", "3s", "--grace", "200ms", "--", "sh", "-c",
 				`(trap '' TERM; echo group $$; while :; do sleep 0.01; done) & wait`).Start()
 			group := groupOf(t, p)
 			lose(t, s, "lost")
@@ -262,22 +260,20 @@ func TestRunWithoutRedisEndsWith69(t *testing.T) {
 func TestExitCodeDoesNotWaitForARedisThatIsGone(t *testing.T) {
 	t.Parallel()
 	s := redistest.Real(t)
-	p := under(t, s, "gone", "--ttl", "1m", "--", "sh", "-c", `echo ready; read line; exit 5`)
+	p := under(t, s, "gone", "--ttl", "1h", "--", "sh", "-c", `echo ready; read line; exit 5`)
 	stdin, err := p.Cmd.StdinPipe()
 	require.NoError(t, err)
 	p.Start().AwaitOutput("ready")
 	s.Pause()
 	t.Cleanup(s.Resume)
-	begun := time.Now()
 	require.NoError(t, stdin.Close())
-	assert.Equal(t, 5, p.Wait())
-	assert.Less(t, time.Since(begun), 2*store.ReleaseTimeout+5*time.Second)
-	assert.Contains(t, p.Stderr.String(), "stays locked for up to 1m0s")
+	assert.Equal(t, 5, p.Wait(), "long before the lease ends")
+	assert.Contains(t, p.Stderr.String(), "stays locked for up to 1h0m0s")
 }
 
 func TestTimesOfFlockAreUnderstood(t *testing.T) {
 	t.Parallel()
-	p := under(t, redistest.Mini(t), "times", "--ttl", "60", "--timeout", "1", "--grace", "0.5", "--", "true")
+	p := under(t, redistest.Mini(t), "times", "--ttl", "60", "--timeout", "60", "--grace", "0.5", "--", "true")
 	assert.Equal(t, 0, p.Run())
 }
 

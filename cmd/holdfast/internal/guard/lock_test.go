@@ -36,7 +36,7 @@ func TestSharedAndExclusiveCommandsExcludeEachOther(t *testing.T) {
 		first := occupy(t, s, "rw", "--shared")
 		second := occupy(t, s, "rw", "-s") // together with the first
 
-		for _, args := range [][]string{{"-n"}, {"-xn"}, {"--exclusive", "-n"}, {"-e", "--timeout", "500ms"}} {
+		for _, args := range [][]string{{"-n"}, {"-xn"}, {"--exclusive", "-n"}, {"-e", "--timeout", "2s"}} {
 			p := under(t, s, "rw", append(args, "--", "echo", "ran")...)
 			assert.Equal(t, exit.NotAcquired, p.Run(), "%q", args)
 			assert.Contains(t, p.Stderr.String(), `"rw" is held by 2: `, "%q", args)
@@ -111,7 +111,7 @@ func TestEachHolderHasItsOwnFence(t *testing.T) {
 			fences = append(fences, p.Stdout.String())
 		}
 	}
-	assert.IsIncreasing(t, fences) // all have as many digits
+	assert.IsIncreasing(t, fences, "FOUL") // all have as many digits
 }
 
 // The mutex of a name, the rwmutex and the semaphore do not meet.

@@ -70,7 +70,7 @@ func TestKeysReachACommandInTheBackground(t *testing.T) {
 func TestCommandThatWasStoppedForTooLongIsEnded(t *testing.T) {
 	t.Parallel()
 	s := redistest.Mini(t)
-	c := atShell(t, s, "", "--ttl", "1s", "--", "sh", "-c", "echo ready; exec cat")
+	c := atShell(t, s, "", "--ttl", "3s", "--", "sh", "-c", "echo ready; exec cat")
 	c.AwaitOutput("ready")
 	c.Types(clitest.CtrlZ)
 	c.AwaitOutput("shell: stopped")

@@ -46,7 +46,7 @@ func TestLeaseGoesOnBetweenCommands(t *testing.T) {
 		assert.Greater(t, before.TimeLeft, 30*time.Second)
 
 		assert.Equal(t, exit.NotAcquired, clitest.Command(t, s, "acquire", "deploy", "-n").Run())
-		assert.Equal(t, 7, clitest.Command(t, s, "acquire", "deploy", "--wait", "1", "-E", "7").Run())
+		assert.Equal(t, 7, clitest.Command(t, s, "acquire", "deploy", "--wait", "2", "-E", "7").Run())
 		require.Equal(t, 0, by(t, s, token, "renew", "--ttl", "1h").Run())
 		after := clitest.Inspected(t, rw).Holders[0]
 		assert.Greater(t, after.TimeLeft, 50*time.Minute)
@@ -159,6 +159,6 @@ func TestScriptSurvivesThatItIsKilled(t *testing.T) {
 	assert.Empty(t, clitest.Inspected(t, rw).Holders, "released at the end")
 	lease, err := rw.TryLease(t.Context())
 	require.NoError(t, err)
-	assert.Greater(t, lease.Fence(), fence)
+	assert.Greater(t, lease.Fence(), fence, "FOUL")
 	require.NoError(t, lease.Release(t.Context()))
 }

@@ -23,7 +23,7 @@ func TestScriptOfTheHelpRunsNoStepWithoutTheLock(t *testing.T) {
 	require.True(t, found)
 	text, _, found = strings.Cut("#!"+text, "\n\n")
 	require.True(t, found)
-	text = strings.ReplaceAll(strings.ReplaceAll(text, "\n   ", "\n"), "--wait 5m", "--wait 0.2")
+	text = strings.ReplaceAll(strings.ReplaceAll(text, "\n   ", "\n"), "--wait 5m", "--wait 2")
 	run := func() (code int, steps string) {
 		cmd := shellOf(t, s, text)
 		for _, step := range []string{"step-one.sh", "step-two.sh"} {
