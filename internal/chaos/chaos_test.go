@@ -3,11 +3,14 @@ package main
 import (
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
 func TestMain(m *testing.M) {
@@ -22,7 +25,19 @@ func trial(t *testing.T, topology string, length time.Duration) plan {
 	return plan{topology: topology, length: length, worlds: 1, workers: 3, actors: 6, seed: uint64(time.Now().UnixNano()), load: 1, log: t.Logf}
 }
 
+// requireKept skips a run that is void, which is neither good nor bad. The soak counts such lines.
+func requireKept(t *testing.T, o *outcome) {
+	t.Helper()
+	s := o.sum()
+	t.Log("\n" + s.table())
+	require.Empty(t, s.Broken, "FOUL: a promise was broken")
+	if len(s.Void) > 0 {
+		t.Skip("void: " + strings.Join(s.Void, "; "))
+	}
+}
+
 func TestPromisesAreKeptThroughFaults(t *testing.T) {
+	redistest.SoakOnly(t)
 	for topology, length := range map[string]time.Duration{
 		"single":   30 * time.Second,
 		"sentinel": 22 * time.Second,
@@ -33,8 +48,7 @@ func TestPromisesAreKeptThroughFaults(t *testing.T) {
 			t.Parallel()
 			o, err := run(trial(t, topology, length))
 			require.NoError(t, err)
-			t.Log("\n" + o.sum().table())
-			require.NoError(t, o.err())
+			requireKept(t, o)
 		})
 	}
 }
@@ -42,6 +56,7 @@ func TestPromisesAreKeptThroughFaults(t *testing.T) {
 // requireFound runs a trial on one server until all was found that workers with a bug do wrong. It is
 // a matter of luck. Only holders that do not yield need a calm to be found, which a busy machine may not have.
 func requireFound(t *testing.T, bug, only string, found func(*outcome) []int) {
+	redistest.SoakOnly(t)
 	t.Parallel()
 	all, calms := make([]bool, len(found(&outcome{}))), 0
 	for range 5 {
@@ -54,12 +69,12 @@ func requireFound(t *testing.T, bug, only string, found func(*outcome) []int) {
 			all[i] = all[i] || n > 0
 		}
 		if !slices.Contains(all, false) {
-			require.ErrorContains(t, o.err(), "violation")
+			require.NotEmpty(t, o.sum().Broken)
 			return
 		}
 	}
 	if bug == neverYield && calms == 0 {
-		t.Skip("there was no calm in five runs")
+		t.Skip("void: there was no calm in five runs")
 	}
 	t.Fatalf("found: %v", all)
 }
