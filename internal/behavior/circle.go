@@ -22,7 +22,7 @@ import (
 
 // Circles is the part of [Run] that is about package deadlock.
 func Circles(t *testing.T, open Open) {
-	(&suite{T: t, open: open, lock: fmt.Sprintf("circles-%x", rand.Uint64())}).endsCircles()
+	(&suite{T: t, open: open, lock: fmt.Sprintf("circles-%x", rand.Uint64()), queue: new(atomic.Int32)}).endsCircles()
 }
 
 // endsCircles holds package deadlock to its promise: a circle has one victim and one report. A store

@@ -1,6 +1,7 @@
 package behavior_test
 
 import (
+	"flag"
 	"testing"
 
 	"github.com/holdfast-go/holdfast"
@@ -13,7 +14,10 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
-func TestMain(m *testing.M) { redistest.Main(m) }
+func TestMain(m *testing.M) {
+	_ = flag.Set("test.parallel", "8") // what the suite does most is wait
+	redistest.Main(m)
+}
 
 func TestStoresKeepThePromises(t *testing.T) {
 	t.Run("memory", func(t *testing.T) {

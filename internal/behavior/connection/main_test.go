@@ -2,9 +2,13 @@
 package connection_test
 
 import (
+	"flag"
 	"testing"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
-func TestMain(m *testing.M) { redistest.Main(m) }
+func TestMain(m *testing.M) {
+	_ = flag.Set("test.parallel", "8") // what the suite does most is wait
+	redistest.Main(m)
+}
