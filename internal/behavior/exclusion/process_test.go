@@ -115,9 +115,9 @@ func TestProcessesExcludeEachOtherAndTakeEvenTurns(t *testing.T) {
 		t.Logf("another came in at most so often during a wait: %v times in half of the waits, %v in nine of ten",
 			times[len(times)/2], times[len(times)*9/10])
 		// Who asks behind others waits for one turn of each. A process that stands still before its ask
-		// has arrived is overtaken more often, but that is few of all waits. Where those who ask are
-		// served at random, it is three times in half of them.
-		assert.LessOrEqual(t, times[len(times)/2], 1, "FOUL: the order is not that of arrival")
+		// has arrived is overtaken more often, but that is few of all waits. Where whoever asks at the
+		// right moment is served, it is twice in half of them, and many times in some.
+		assert.LessOrEqual(t, times[len(times)/2], 1, "the order is not that of arrival")
 	})
 }
 
