@@ -13,8 +13,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
-const ttl = 2 * time.Second
-
 // plain is a program with the old protocol, written step by step, so that a test can hold
 // it up between any two.
 type plain struct {
@@ -125,30 +123,57 @@ type stage struct {
 	*testing.T
 	rdb  *redis.Client
 	name string
+	ttl  time.Duration // of all leases, unless a test says otherwise
 	n    int
 }
 
-// onStages runs body in virtual time, and on a real Redis.
+// onStages runs body in virtual time, and on a real Redis, where a machine that stands still must end
+// no lease.
 func onStages(t *testing.T, body func(*stage)) {
+	if redistest.Virtually() {
+		onAStageInTime(t, body)
+	}
+	if redistest.Really() {
+		onARealStage(t, body)
+	}
+}
+
+// onStagesInTime is for what happens when leases end: it runs body in virtual time, and on a real
+// Redis with HOLDFAST_LEGS=all only.
+func onStagesInTime(t *testing.T, body func(*stage)) {
+	if redistest.Virtually() {
+		onAStageInTime(t, body)
+	}
+	if redistest.Everywhere() {
+		onARealStage(t, body)
+	}
+}
+
+func onAStageInTime(t *testing.T, body func(*stage)) {
 	t.Run("miniredis", func(t *testing.T) {
 		redistest.Bubble(t, func(t *testing.T, s *redistest.Server) { body(newStage(t, s)) })
 	})
+}
+
+func onARealStage(t *testing.T, body func(*stage)) {
 	t.Run("redis", func(t *testing.T) {
 		t.Parallel()
-		body(newStage(t, redistest.Shared(t)))
+		s := newStage(t, redistest.Shared(t))
+		s.ttl *= 10
+		body(s)
 	})
 }
 
 func newStage(t *testing.T, s *redistest.Server) *stage {
-	return &stage{T: t, rdb: s.Client(t), name: s.Prefix() + "lock"}
+	return &stage{T: t, rdb: s.Client(t), name: s.Prefix() + "lock", ttl: 2 * time.Second}
 }
 
-func (s *stage) plain() *plain { return &plain{t: s.T, rdb: s.rdb, name: s.name, lease: ttl} }
+func (s *stage) plain() *plain { return &plain{t: s.T, rdb: s.rdb, name: s.name, lease: s.ttl} }
 
 func (s *stage) ours() *ours {
 	s.n++
 	return &ours{t: s.T, d: getset.New(s.rdb), lease: driver.Lease{
-		Kind: driver.Mutex, Name: s.name, Token: fmt.Sprintf("token-%d", s.n), TTL: ttl,
+		Kind: driver.Mutex, Name: s.name, Token: fmt.Sprintf("token-%d", s.n), TTL: s.ttl,
 	}}
 }
 

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	short = 200 * time.Millisecond
+	short = 2 * time.Second
 	long  = 30 * time.Second // Redisson's lockWatchdogTimeout
 	grace = 500 * time.Millisecond
 )
@@ -35,18 +35,35 @@ type shop struct {
 // eachShop runs body with PUBLISH and with SPUBLISH, as Redisson does it.
 func eachShop(t *testing.T, body func(*shop)) {
 	t.Parallel()
+	redistest.RequireReal(t)
 	for command, opts := range map[string][]redisson.Option{"PUBLISH": nil, "SPUBLISH": {redisson.WithShardedPubSub()}} {
 		t.Run(command, func(t *testing.T) {
 			t.Parallel()
-			server := redistest.Shared(t)
-			rdb := server.Client(t)
-			s := &shop{T: t, java: newJava(rdb), name: server.Prefix() + "orders:42"}
-			s.publishes = command
-			s.locks = holdfast.Open(redisson.New(rdb, opts...))
-			t.Cleanup(func() { assert.NoError(t, s.locks.Close()) })
-			body(s)
+			body(newShop(t, redistest.Shared(t), command, opts...))
 		})
 	}
+}
+
+// eachShopInTime is for leases that must be kept, which is a matter of time and not of the channel:
+// body runs in virtual time, and in the soak with each channel of a real Redis.
+func eachShopInTime(t *testing.T, body func(*shop)) {
+	if redistest.Virtually() {
+		t.Run("bubble", func(t *testing.T) {
+			redistest.Bubble(t, func(t *testing.T, s *redistest.Server) { body(newShop(t, s, "PUBLISH")) })
+		})
+	}
+	if redistest.Again() {
+		t.Run("redis", func(t *testing.T) { eachShop(t, body) })
+	}
+}
+
+func newShop(t *testing.T, server *redistest.Server, command string, opts ...redisson.Option) *shop {
+	rdb := server.Client(t)
+	s := &shop{T: t, java: newJava(rdb), name: server.Prefix() + "orders:42"}
+	s.publishes = command
+	s.locks = holdfast.Open(redisson.New(rdb, opts...))
+	t.Cleanup(func() { assert.NoError(t, s.locks.Close()) })
+	return s
 }
 
 func (s *shop) mutex(opts ...holdfast.LockOption) *holdfast.Mutex {
@@ -212,10 +229,10 @@ func TestWeGetWhatJavaLetsExpire(t *testing.T) {
 }
 
 func TestJavaIsKeptOutWhileWeRenew(t *testing.T) {
-	eachShop(t, func(s *shop) {
+	eachShopInTime(t, func(s *shop) {
 		const ttl = 3 * short
 		lease := s.ours(holdfast.WithTTL(ttl))
-		for start := time.Now(); time.Since(start) < 3*ttl; time.Sleep(10 * time.Millisecond) {
+		for start := time.Now(); time.Since(start) < 3*ttl; time.Sleep(ttl / 60) {
 			s.refused(s.T, s.name)
 		}
 		require.NoError(s, lease.Err())
@@ -225,7 +242,7 @@ func TestJavaIsKeptOutWhileWeRenew(t *testing.T) {
 }
 
 func TestWeAreKeptOutWhileJavaRenews(t *testing.T) {
-	eachShop(t, func(s *shop) {
+	eachShopInTime(t, func(s *shop) {
 		const ttl = 3 * short
 		s.mustLock(s.T, s.name, ttl)
 		for start := time.Now(); time.Since(start) < 3*ttl; time.Sleep(ttl / 10) {
@@ -245,7 +262,7 @@ func TestAllExcludeEachOther(t *testing.T) {
 		const rounds = 20
 		var inside, visits atomic.Int64
 		visit := func() {
-			assert.EqualValues(t, 1, inside.Add(1), "two are in the room")
+			assert.EqualValues(t, 1, inside.Add(1), "FOUL: two are in the room")
 			time.Sleep(100 * time.Microsecond)
 			inside.Add(-1)
 			visits.Add(1)
