@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/bench"
+	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
 // small are works of every kind that end soon.
@@ -27,15 +28,20 @@ func small() []bench.Work {
 }
 
 func TestNobodyIsInWhoMustNotBe(t *testing.T) {
+	t.Parallel()
 	s := bench.NewStage(t, os.Getenv(addrVar))
+	contenders := []bench.Contender{bench.Holdfast}
+	if redistest.Again() { // The works are the same.
+		contenders = append(contenders, bench.Raw, bench.InProcess)
+	}
 	for _, w := range small() {
-		for _, c := range []bench.Contender{bench.Holdfast, bench.Raw, bench.InProcess} {
+		for _, c := range contenders {
 			t.Run(w.Name+"/"+c.Name, func(t *testing.T) {
 				turn := oneTurn(t, s, w, c, bench.Stint{Time: 50 * time.Millisecond})
 				for n := 1; turn.Waits.Count() == 0 && n <= 3; n++ { // a busy machine
 					turn = oneTurn(t, s, w, c, bench.Stint{Time: time.Duration(n) * time.Second})
 				}
-				require.Zero(t, turn.Figures[bench.Overlaps])
+				require.Zero(t, turn.Figures[bench.Overlaps], "FOUL: somebody was in who must not")
 				require.Zero(t, turn.Figures[bench.Stuck])
 				require.Positive(t, turn.Waits.Count())
 				figures := bench.Summary([]bench.Turn{turn}).Figures
@@ -71,8 +77,11 @@ func TestLocksThatDoNothingAreFoundOut(t *testing.T) {
 	for _, w := range bench.Works() {
 		if strings.HasSuffix(w.Name, "hold=1ms") || strings.HasPrefix(w.Name, "ReadWrite") || strings.HasPrefix(w.Name, "Semaphore") {
 			t.Run(w.Name, func(t *testing.T) {
-				turn := oneTurn(t, s, w, careless, bench.Stint{Time: 50 * time.Millisecond})
-				require.Positive(t, turn.Figures[bench.Overlaps])
+				overlaps := 0.0
+				for n := 1; overlaps == 0 && n <= 8; n++ { // longer and longer, if they meet seldom on a busy machine
+					overlaps = oneTurn(t, s, w, careless, bench.Stint{Time: 50 * time.Millisecond << n}).Figures[bench.Overlaps]
+				}
+				require.Positive(t, overlaps)
 			})
 		}
 	}
@@ -100,6 +109,7 @@ func TestWaitersThatAreForgottenCountAsStuck(t *testing.T) {
 }
 
 func TestHandOversAreThoseBetweenProcesses(t *testing.T) {
+	redistest.SoakOnly(t)
 	t.Parallel()
 	s := bench.NewStage(t, os.Getenv(addrVar))
 	turn := oneTurn(t, s, bench.OneClient, bench.InProcess, bench.Stint{Ops: 1000})
@@ -125,6 +135,7 @@ func TestTurnsAreInRandomOrder(t *testing.T) {
 }
 
 func TestLeasesThatAreHeldAreRenewed(t *testing.T) {
+	redistest.SoakOnly(t)
 	t.Parallel()
 	s := bench.NewStage(t, os.Getenv(addrVar))
 	turn := oneTurn(t, s, bench.Held, bench.Holdfast, bench.Stint{Time: 4 * time.Second}) // longer than a third of the TTL
