@@ -20,6 +20,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	etcddriver "github.com/holdfast-go/holdfast/driver/etcd"
+	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
 const authenticate = "/etcdserverpb.Auth/Authenticate"
@@ -67,6 +68,7 @@ func login(t *testing.T, endpoint string, opts ...grpc.DialOption) (*clientv3.Cl
 // A password is checked for some 65 ms of a processor, and by a write. If each heartbeat of a
 // waiter cost that, a hundred of them would cost the holder its lease.
 func TestWaitersDoNotAuthenticateAgainAndAgain(t *testing.T) {
+	redistest.SoakOnly(t)
 	t.Parallel()
 	client, logins := login(t, guarded(t))
 	locks := holdfast.Open(etcddriver.New(client), holdfast.WithStrictFIFO(), holdfast.WithLogger(slog.New(slog.DiscardHandler)))
@@ -127,6 +129,7 @@ func TestRightThatIsTakenAwayIsWaitedFor(t *testing.T) {
 // A stream keeps the one it was opened with, so it must be replaced: of the renewals, or a holder
 // would lose its lease, and of the watches, or waiters would have to look again and again.
 func TestForgottenTokenCostsNothing(t *testing.T) {
+	redistest.SoakOnly(t)
 	t.Parallel()
 	secret := filepath.Join(t.TempDir(), "secret")
 	require.NoError(t, os.WriteFile(secret, []byte("for signatures"), 0o600))

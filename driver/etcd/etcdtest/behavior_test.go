@@ -9,7 +9,8 @@ import (
 )
 
 func TestBehavior(t *testing.T) {
-	endpoint := embedded(t)
+	t.Parallel()
+	endpoint := shared(t)
 	t.Run("", func(t *testing.T) { // so that the server outlives the parallel tests
 		behavior.Run(t, func(t testing.TB, opts ...holdfast.Option) *holdfast.Client {
 			return holdfast.Open(etcddriver.New(connect(t, endpoint)), opts...)

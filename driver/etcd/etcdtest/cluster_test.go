@@ -7,10 +7,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/internal/contend"
+	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
 // A leader that is killed costs some time, but no lease, and gives nobody a second one.
 func TestLockOutlivesTheLeader(t *testing.T) {
+	redistest.SoakOnly(t)
 	t.Parallel()
 	r := contend.NewReferee(t)
 	members := cluster(t, 3)
@@ -35,6 +37,7 @@ func TestLockOutlivesTheLeader(t *testing.T) {
 // A leader that is paused is replaced by another, and wakes up believing that it still leads. A
 // holder that knows only this one must not trust what it says of its lease.
 func TestHolderOfAPausedLeaderIsReplaced(t *testing.T) {
+	redistest.SoakOnly(t)
 	t.Parallel()
 	r := contend.NewReferee(t)
 	members := cluster(t, 3)
@@ -67,6 +70,7 @@ func others(members []*member, but *member) (all []string) {
 }
 
 func TestLockOutlivesARestartOfTheServer(t *testing.T) {
+	redistest.SoakOnly(t)
 	t.Parallel()
 	server := cluster(t, 1)[0]
 	contend.Outlive(t, server.endpoint, func() {

@@ -1,6 +1,7 @@
 package etcdtest
 
 import (
+	"strings"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -14,19 +15,28 @@ import (
 const (
 	ttl      = contend.TTL
 	patience = contend.Patience
-	late     = contend.Late
 )
 
 func init() { contend.Register(open) }
 
-// open returns a client of the store at those addresses, as a process has one.
+// open returns a client of the store at those addresses, as a process has one. Each may end in a slash and
+// a prefix, so that tests share a server.
 func open(addrs []string) (*holdfast.Client, func()) {
+	var endpoints []string
+	prefix := "holdfast"
+	for _, a := range addrs {
+		endpoint, own, found := strings.Cut(a, "/")
+		endpoints = append(endpoints, endpoint)
+		if found {
+			prefix = own
+		}
+	}
 	client, err := clientv3.New(clientv3.Config{
-		Endpoints: addrs, Logger: zap.NewNop(), DialTimeout: 5 * time.Second,
+		Endpoints: endpoints, Logger: zap.NewNop(), DialTimeout: 5 * time.Second,
 		DialKeepAliveTime: time.Second, DialKeepAliveTimeout: time.Second,
 	})
 	if err != nil {
 		panic(err)
 	}
-	return holdfast.Open(etcddriver.New(client), holdfast.WithTTL(ttl)), func() { _ = client.Close() }
+	return holdfast.Open(etcddriver.New(client, etcddriver.WithPrefix(prefix)), holdfast.WithTTL(ttl)), func() { _ = client.Close() }
 }

@@ -45,7 +45,7 @@ func TestClientThatIsOutrunTriesAgain(t *testing.T) {
 	r := request
 	r.Kind, r.Weight, r.Limit, r.TTL = driver.Semaphore, 2, 2, time.Minute // which outlasts all attempts
 	lease := driver.Lease{Kind: r.Kind, Name: r.Name, Token: r.Token, TTL: r.TTL}
-	const often = 40
+	const often = 10
 
 	others.times.Store(often)
 	g, err := d.Acquire(t.Context(), &r)

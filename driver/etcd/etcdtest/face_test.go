@@ -42,7 +42,7 @@ func TestGoroutinesOfAProcessNeedFewRequests(t *testing.T) {
 					return
 				}
 				if last := fence.Swap(l.Fence()); last >= l.Fence() {
-					t.Errorf("fence %d after %d", l.Fence(), last)
+					t.Errorf("FOUL: fence %d after %d", l.Fence(), last)
 				}
 				if err := l.Release(t.Context()); err != nil {
 					t.Error(err)

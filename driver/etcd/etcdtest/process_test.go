@@ -1,11 +1,17 @@
 package etcdtest
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/holdfast-go/holdfast/internal/contend"
 )
 
 func TestProcesses(t *testing.T) {
-	contend.Run(t, func(tb testing.TB) string { return embedded(tb) })
+	t.Parallel()
+	endpoint := shared(t)
+	t.Run("", func(t *testing.T) { // so that the server outlives the parallel tests
+		contend.Run(t, func(testing.TB) string { return fmt.Sprintf("%s/%016x", endpoint, rand.Uint64()) })
+	})
 }

@@ -82,7 +82,7 @@ func TestCycleIsTwoWritesOnceThereIsALease(t *testing.T) {
 	d := etcddriver.New(client)
 	const cycles = 10
 	for i := range cycles {
-		require.NoError(t, d.Release(t.Context(), take(t, d, "m", fmt.Sprint("t", i), ttl)))
+		require.NoError(t, d.Release(t.Context(), take(t, d, "m", fmt.Sprint("t", i), time.Minute)))
 	}
 	require.Equal(t, map[string]int{"/etcdserverpb.Lease/LeaseGrant": 1, "/etcdserverpb.KV/Txn": 2 * cycles}, c.counts)
 	require.Len(t, leases(t, client), 1)
@@ -95,18 +95,18 @@ func TestLeaseThatWasUsedHasItsWholeTTL(t *testing.T) {
 	t.Parallel()
 	client := connect(t, embedded(t))
 	d := etcddriver.New(client)
-	const ttl = 8 * time.Second
-	require.NoError(t, d.Release(t.Context(), take(t, d, "m", "a", ttl)))
+	require.NoError(t, d.Release(t.Context(), take(t, d, "m", "a", time.Minute)))
 	spare := leases(t, client)[0]
 	left := func() int64 {
 		r, err := client.TimeToLive(t.Context(), spare)
 		require.NoError(t, err)
 		return r.TTL
 	}
-	require.Eventually(t, func() bool { return left() <= 6 }, patience, 10*time.Millisecond)
-	take(t, d, "m", "b", ttl)
+	require.Eventually(t, func() bool { return left() <= 55 }, patience, 10*time.Millisecond)
+	before := left()
+	take(t, d, "m", "b", time.Minute)
 	require.Equal(t, spare, leaseOf(t, client, "m"))
-	require.GreaterOrEqual(t, left(), int64(7))
+	require.Greater(t, left(), before)
 	require.NoError(t, d.Close())
 }
 
@@ -121,9 +121,9 @@ func TestLeaseThatWasUsedIsRenewedByTheLeaderOfTheClaim(t *testing.T) {
 		}
 	}}
 	d := etcddriver.New(connect(t, embedded(t), r.dial()))
-	require.NoError(t, d.Release(t.Context(), take(t, d, "m", "a", ttl)))
+	require.NoError(t, d.Release(t.Context(), take(t, d, "m", "a", time.Minute)))
 	require.Zero(t, r.sent.Load())
-	take(t, d, "m", "b", ttl)
+	take(t, d, "m", "b", time.Minute)
 	require.EqualValues(t, 2, r.sent.Load())
 	require.NoError(t, d.Close())
 }
@@ -133,10 +133,10 @@ func TestLeaseThatHasGoneIsReplaced(t *testing.T) {
 	t.Parallel()
 	client := connect(t, embedded(t))
 	d := etcddriver.New(client)
-	require.NoError(t, d.Release(t.Context(), take(t, d, "m", "a", ttl)))
+	require.NoError(t, d.Release(t.Context(), take(t, d, "m", "a", time.Minute)))
 	_, err := client.Revoke(t.Context(), leases(t, client)[0])
 	require.NoError(t, err)
-	require.NoError(t, d.Release(t.Context(), take(t, d, "m", "b", ttl)))
+	require.NoError(t, d.Release(t.Context(), take(t, d, "m", "b", time.Minute)))
 	require.NoError(t, d.Close())
 	require.Empty(t, leases(t, client))
 }
@@ -146,10 +146,10 @@ func TestClaimsOfDifferentTTLsShareNoLease(t *testing.T) {
 	client := connect(t, embedded(t))
 	d := etcddriver.New(client)
 	require.NoError(t, d.Release(t.Context(), take(t, d, "m", "a", time.Hour)))
-	take(t, d, "m", "b", ttl)
+	take(t, d, "m", "b", time.Minute)
 	r, err := client.TimeToLive(t.Context(), leaseOf(t, client, "m"))
 	require.NoError(t, err)
-	require.EqualValues(t, ttl/time.Second, r.GrantedTTL)
+	require.EqualValues(t, 60, r.GrantedTTL)
 	require.NoError(t, d.Close())
 }
 
@@ -159,11 +159,11 @@ func TestLeaseOfAnUnsettledTokenIsNotUsedAgain(t *testing.T) {
 	t.Parallel()
 	client := connect(t, embedded(t))
 	d := etcddriver.New(client)
-	lease := take(t, d, "m", "a", ttl)
+	lease := take(t, d, "m", "a", time.Minute)
 	own := leaseOf(t, client, "m")
 	lease.Unsettled = true
 	require.NoError(t, d.Release(t.Context(), lease))
-	take(t, d, "other", "b", ttl)
+	take(t, d, "other", "b", time.Minute)
 	require.NotEqual(t, own, leaseOf(t, client, "other"))
 	_, err := client.Put(t.Context(), "straggler", "", clientv3.WithLease(own))
 	require.ErrorContains(t, err, "lease not found")
@@ -177,7 +177,7 @@ func TestLeaseOfAClaimThatMayBeThereIsNotUsedAgain(t *testing.T) {
 	var c calls
 	watch := connect(t, e)
 	d := etcddriver.New(connect(t, e, c.dial()))
-	lease := take(t, d, "m", "a", ttl)
+	lease := take(t, d, "m", "a", time.Minute)
 	own := leaseOf(t, watch, "m")
 	c.intervene(func(_ string, _ any, carry func() error) error {
 		_ = carry()
@@ -186,7 +186,7 @@ func TestLeaseOfAClaimThatMayBeThereIsNotUsedAgain(t *testing.T) {
 	require.Error(t, d.Release(t.Context(), lease))
 	c.intervene(nil)
 	require.ErrorIs(t, d.Release(t.Context(), lease), driver.ErrNotHeld)
-	take(t, d, "other", "b", ttl)
+	take(t, d, "other", "b", time.Minute)
 	require.NotEqual(t, own, leaseOf(t, watch, "other"))
 	require.NoError(t, d.Close())
 }
@@ -197,7 +197,7 @@ func TestForceHitsNoOtherClaimOfTheLease(t *testing.T) {
 	t.Parallel()
 	e := embedded(t)
 	a := etcddriver.New(connect(t, e))
-	lease := take(t, a, "m", "a", ttl)
+	lease := take(t, a, "m", "a", time.Minute)
 	var c calls
 	var other driver.Lease
 	b := etcddriver.New(connect(t, e, c.dial()))
@@ -206,7 +206,7 @@ func TestForceHitsNoOtherClaimOfTheLease(t *testing.T) {
 		err := carry() // It has looked.
 		once.Do(func() {
 			require.NoError(t, a.Release(t.Context(), lease))
-			other = take(t, a, "other", "b", ttl)
+			other = take(t, a, "other", "b", time.Minute)
 		})
 		return err
 	})
@@ -227,9 +227,7 @@ func TestLeasesWithoutAClaimEndByThemselves(t *testing.T) {
 		require.NoError(t, d.Release(t.Context(), take(t, d, "m", "a", ttl)))
 	}
 	require.Len(t, leases(t, client), 1)
-	began := time.Now()
 	require.Eventually(t, func() bool { return len(leases(t, client)) == 0 }, patience, 10*time.Millisecond)
-	require.Less(t, time.Since(began), ttl+late)
 }
 
 // More leases than it may want soon a driver does not keep.

@@ -231,7 +231,7 @@ func TestFencesIncreaseFromThiefToThief(t *testing.T) {
 		}
 		g, err := d.Steal(t.Context(), r)
 		require.NoError(t, err)
-		require.Greater(t, g.Fence, last.Fence+max(last.Fences, 1)-1)
+		require.Greater(t, g.Fence, last.Fence+max(last.Fences, 1)-1, "FOUL: a fence that is not the largest")
 		last = g
 		if i%3 == 0 && r.Owner == "" {
 			more, err := d.Extend(t.Context(), heldBy(r), 4)
@@ -277,7 +277,7 @@ func TestThievesAndWaitersInAnyOrder(t *testing.T) {
 				if assert.NoError(t, err) && g.Status == driver.Granted {
 					mu.Lock()
 					for f := g.Fence; f < g.Fence+max(g.Fences, 1); f++ {
-						assert.Empty(t, fences[f], "fence %d of %s", f, r.Token)
+						assert.Empty(t, fences[f], "FOUL: fence %d of %s", f, r.Token)
 						fences[f] = r.Token
 					}
 					mu.Unlock()
@@ -298,6 +298,6 @@ func TestThievesAndWaitersInAnyOrder(t *testing.T) {
 	last, err := d.Acquire(t.Context(), ask("last", false))
 	require.NoError(t, err)
 	for f := range fences {
-		require.Greater(t, last.Fence, f)
+		require.Greater(t, last.Fence, f, "FOUL: a fence that is not the largest")
 	}
 }

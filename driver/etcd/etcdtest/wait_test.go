@@ -133,17 +133,19 @@ func (w *waiting) hears(t *testing.T, want driver.Status) {
 func TestReleaseIsNewsForTheNextWaiterOnly(t *testing.T) {
 	t.Parallel()
 	for _, weight := range []int64{3, 2} { // alone by oneself, and alone because no two fit
-		all := line(t, 5, weight)
-		for i, w := range all[1:] {
-			all[i].release(t)
-			w.granted(t)
-			require.EqualValues(t, 1, w.requests.Load())
-			require.EqualValues(t, 1, w.events.Load())
-			for _, later := range all[i+2:] {
-				require.Zero(t, later.requests.Load(), "%s asked although it is not its turn", later.r.Token)
-				require.Zero(t, later.events.Load(), "%s heard of it although it is not its turn", later.r.Token)
+		t.Run(fmt.Sprint(weight), func(t *testing.T) {
+			all := line(t, 5, weight)
+			for i, w := range all[1:] {
+				all[i].release(t)
+				w.granted(t)
+				require.EqualValues(t, 1, w.requests.Load())
+				require.EqualValues(t, 1, w.events.Load())
+				for _, later := range all[i+2:] {
+					require.Zero(t, later.requests.Load(), "%s asked although it is not its turn", later.r.Token)
+					require.Zero(t, later.events.Load(), "%s heard of it although it is not its turn", later.r.Token)
+				}
 			}
-		}
+		})
 	}
 }
 
@@ -169,26 +171,28 @@ func TestWaiterBehindOneThatLeftIsServed(t *testing.T) {
 func TestWhatHappensBeforeTheWatchIsNews(t *testing.T) {
 	t.Parallel()
 	for _, weight := range []int64{3, 1} { // one claim to watch, and all
-		e := embedded(t)
-		var holders []*waiting
-		for i := range 3 / weight {
-			h := client(t, e, fmt.Sprint("h", i), weight)
-			h.r.Notice, h.late = true, make(chan bool)
-			h.acquire(t, driver.Granted)
-			holders = append(holders, h)
-		}
-		w := client(t, e, "w", weight)
-		w.late = make(chan bool)
-		w.acquire(t, driver.Queued)
-		for _, h := range holders {
-			close(h.late)
-			h.hears(t, driver.Wanted)
-			require.Zero(t, h.past.Load())
-		}
-		holders[0].release(t)
-		close(w.late)
-		w.granted(t)
-		require.Zero(t, w.past.Load())
+		t.Run(fmt.Sprint(weight), func(t *testing.T) {
+			e := embedded(t)
+			var holders []*waiting
+			for i := range 3 / weight {
+				h := client(t, e, fmt.Sprint("h", i), weight)
+				h.r.Notice, h.late = true, make(chan bool)
+				h.acquire(t, driver.Granted)
+				holders = append(holders, h)
+			}
+			w := client(t, e, "w", weight)
+			w.late = make(chan bool)
+			w.acquire(t, driver.Queued)
+			for _, h := range holders {
+				close(h.late)
+				h.hears(t, driver.Wanted)
+				require.Zero(t, h.past.Load())
+			}
+			holders[0].release(t)
+			close(w.late)
+			w.granted(t)
+			require.Zero(t, w.past.Load())
+		})
 	}
 }
 
