@@ -119,6 +119,7 @@ func TestLeaderThatIsKilledOrPausedIsReplaced(t *testing.T) {
 func TestElectionsGoOnAfterAFailover(t *testing.T) {
 	redistest.SoakOnly(t)
 	t.Parallel()
+	const ttl = 2 * time.Second // or a waiter that the new master knows of may lead on there
 	s := redistest.NewSentinels(t)
 	type term struct {
 		name  string
