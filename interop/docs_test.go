@@ -115,6 +115,7 @@ func TestGoOfTheDocumentsCompiles(t *testing.T) {
 
 // Programs that begin with package main are run, with a Redis where they look for it.
 func TestProgramsOfTheDocumentsRun(t *testing.T) {
+	redistest.SoakOnly(t) // The gate compiles them.
 	s := redistest.Real(t)
 	overlay, ran := newOverlay(t), 0
 	for _, b := range blocks(t) {
@@ -245,6 +246,7 @@ func (o *overlay) run(verb string, args ...string) {
 // commands are tried in another way. All commands, also those within the text, have flags,
 // tests and files that exist.
 func TestCommandsOfTheDocumentsWork(t *testing.T) {
+	redistest.SoakOnly(t)
 	root, err := filepath.Abs("..")
 	require.NoError(t, err)
 	bin, elsewhere := t.TempDir(), t.TempDir()

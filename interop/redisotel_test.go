@@ -86,7 +86,7 @@ func TestCommandsAreWithinTheTraceOfTheRequest(t *testing.T) {
 			redistest.OverCluster(t, func(t *testing.T, open func(func(*redis.Client)) redis.UniversalClient) {
 				e := newTelemetry(t)
 				c := holdfast.New(open(e.instrument(oursFirst, holdfast.GuardHook(), holdfast.NameHook())),
-					holdfast.WithTTL(1200*time.Millisecond))
+					holdfast.WithTTL(3*time.Second))
 				c.AddHook(holdfast.NewTracingHook(holdfast.WithTracerProvider(e.traces)))
 				other := holdfast.New(open(func(*redis.Client) {}), holdfast.WithTTL(3*long))
 				defer other.Close()

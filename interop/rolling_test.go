@@ -71,7 +71,7 @@ func requireExclusion(t *testing.T, programs ...release) {
 		wg.Go(func() {
 			for range times {
 				err := do(t.Context(), func(context.Context) error {
-					assert.EqualValues(t, 1, inside.Add(1), "two are in the room")
+					assert.EqualValues(t, 1, inside.Add(1), "FOUL: two are in the room")
 					time.Sleep(time.Millisecond)
 					inside.Add(-1)
 					return nil

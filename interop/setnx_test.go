@@ -30,8 +30,9 @@ type shop struct {
 	name  string
 }
 
-func newShop(t *testing.T, p peer) *shop {
-	rdb := redistest.Shared(t)
+func newShop(t *testing.T, p peer) *shop { return newShopAt(t, p, redistest.Shared(t)) }
+
+func newShopAt(t *testing.T, p peer, rdb *redistest.Server) *shop {
 	s := &shop{T: t, peer: p, rdb: rdb.Client(t), name: rdb.Prefix() + "orders:42"}
 	s.locks = holdfast.Open(setnx.New(s.rdb))
 	t.Cleanup(func() { assert.NoError(t, s.locks.Close()) })
@@ -40,6 +41,20 @@ func newShop(t *testing.T, p peer) *shop {
 
 func (s *shop) mutex(opts ...holdfast.LockOption) *holdfast.Mutex {
 	return s.locks.Mutex(s.name, opts...)
+}
+
+// eachPeerInTime runs body with every peer in virtual time, as leases are kept or end there. In the soak it also
+// does so on a server, where unit is longer than a busy machine stands still.
+func eachPeerInTime(t *testing.T, body func(s *shop, unit time.Duration)) {
+	eachPeer(t, func(t *testing.T, p peer) {
+		t.Run("bubble", func(t *testing.T) {
+			redistest.Bubble(t, func(t *testing.T, rdb *redistest.Server) { body(newShopAt(t, p, rdb), short) })
+		})
+		t.Run("redis", func(t *testing.T) {
+			redistest.SoakOnly(t)
+			body(newShop(t, p), 10*short)
+		})
+	})
 }
 
 // theirs is the lock in the hands of the peer.
@@ -96,15 +111,15 @@ func TestWeAreKeptOutUntilThePeerReleases(t *testing.T) {
 		}()
 		lease, err := s.mutex(holdfast.WithTTL(time.Second)).Lease(t.Context())
 		require.NoError(t, err)
-		require.True(t, released.Load(), "we got what the peer had")
+		require.True(t, released.Load(), "FOUL: we got what the peer had")
 		require.Nil(t, s.attempt(long))
 		require.NoError(t, lease.Release(t.Context()))
 	})
 }
 
 func TestPeerGetsWhatWeLetExpire(t *testing.T) {
-	eachPeer(t, func(t *testing.T, p peer) {
-		s := newShop(t, p)
+	eachPeerInTime(t, func(s *shop, short time.Duration) {
+		t := s.T
 		lease := s.ours(holdfast.WithTTL(short), holdfast.WithoutRenewal())
 		for s.attempt(long) == nil {
 			require.Less(t, time.Since(lease.Deadline()), grace+short, "it never ends")
@@ -132,12 +147,11 @@ func TestWeGetWhatThePeerLetsExpire(t *testing.T) {
 }
 
 func TestPeerIsKeptOutWhileWeRenew(t *testing.T) {
-	eachPeer(t, func(t *testing.T, p peer) {
-		s := newShop(t, p)
-		const ttl = 3 * short
+	eachPeerInTime(t, func(s *shop, short time.Duration) {
+		t, ttl := s.T, 3*short
 		lease := s.ours(holdfast.WithTTL(ttl))
 		for start := time.Now(); time.Since(start) < 3*ttl; time.Sleep(10 * time.Millisecond) {
-			require.Nil(t, s.attempt(long))
+			require.Nil(t, s.attempt(long), "FOUL: two holders")
 		}
 		require.NoError(t, lease.Err())
 		require.NoError(t, lease.Release(t.Context()))
@@ -146,9 +160,8 @@ func TestPeerIsKeptOutWhileWeRenew(t *testing.T) {
 }
 
 func TestWeAreKeptOutWhileThePeerRenews(t *testing.T) {
-	eachPeer(t, func(t *testing.T, p peer) {
-		s := newShop(t, p)
-		const ttl = 3 * short
+	eachPeerInTime(t, func(s *shop, short time.Duration) {
+		t, ttl := s.T, 3*short
 		l := s.theirs(ttl)
 		for start := time.Now(); time.Since(start) < 3*ttl; time.Sleep(ttl / 10) {
 			s.refused()
@@ -166,7 +179,7 @@ func TestAllPeersExcludeEachOther(t *testing.T) {
 	s := newShop(t, peer{})
 	var inside, visits atomic.Int64
 	visit := func() {
-		assert.EqualValues(t, 1, inside.Add(1), "two are in the room")
+		assert.EqualValues(t, 1, inside.Add(1), "FOUL: two are in the room")
 		time.Sleep(100 * time.Microsecond)
 		inside.Add(-1)
 		visits.Add(1)

@@ -12,6 +12,7 @@ import (
 )
 
 func TestClusterMovesSlotsAndReplacesMasters(t *testing.T) {
+	redistest.SoakOnly(t)
 	t.Parallel()
 	began := time.Now()
 	c := redistest.NewCluster(t)

@@ -11,6 +11,7 @@ import (
 )
 
 func TestSentinelsReplaceAMaster(t *testing.T) {
+	redistest.SoakOnly(t)
 	t.Parallel()
 	began := time.Now()
 	s := redistest.NewSentinels(t)
