@@ -22,6 +22,7 @@ import (
 // The guide for migration has a capture of the command, on locks that redsync and redislock hold.
 // It is compared with what the command says of them now, but for tokens and times.
 func TestCaptureOfLocksThatPeersHoldIsWhatTheCommandSays(t *testing.T) {
+	redistest.SoakOnly(t) // It builds the command.
 	guide, err := os.ReadFile("../docs/migration.md")
 	require.NoError(t, err)
 	capture := regexp.MustCompile("(?s)```text\n(\\$ holdfast ls --store setnx.*?)```").FindSubmatch(guide)
