@@ -17,10 +17,11 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
-// Most of the time of these tests is waiting for leases to end, so many run at a time.
+// Most of the time of these tests is waiting for leases to end, so many run at a time, most of them on one
+// server.
 func TestMain(m *testing.M) {
 	flag.Parse()
-	_ = flag.Set("test.parallel", "16")
+	_ = flag.Set("test.parallel", "24")
 	redistest.HeavyMain(m)
 }
 
