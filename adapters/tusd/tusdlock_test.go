@@ -67,7 +67,7 @@ func TestTimeout(t *testing.T) {
 		asked := make(chan struct{})
 		lock1 := lockOf(t, one)
 		require.NoError(t, lock1.Lock(context.Background(), func() { close(asked) })) // and goes on
-		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		defer cancel()
 		require.Equal(t, handler.ErrLockTimeout, lockOf(t, two).Lock(ctx, never))
 		ends(t, asked)
