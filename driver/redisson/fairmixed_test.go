@@ -105,6 +105,7 @@ func TestNobodyStarvesAmongOursAndThoseOfJava(t *testing.T) {
 	const crew, rounds = 6, 20
 	_, queue, ends := fairKeys(b.name)
 	var inside atomic.Int64
+	var failed atomic.Bool
 	var mu sync.Mutex
 	visits := make([]int, crew)
 	visit := func(i int) {
@@ -119,7 +120,10 @@ func TestNobodyStarvesAmongOursAndThoseOfJava(t *testing.T) {
 			}
 		}
 		mu.Unlock()
-		assert.Eventually(t, func() bool { return b.rdb.LLen(t.Context(), queue).Val() == others }, 20*time.Second, time.Millisecond)
+		come := func() bool { return b.rdb.LLen(t.Context(), queue).Val() == others }
+		if !failed.Load() && !assert.Eventually(t, come, 20*time.Second, time.Millisecond, "%d wait", others) {
+			failed.Store(true)
+		}
 		inside.Add(-1)
 	}
 	var wg sync.WaitGroup
