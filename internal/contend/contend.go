@@ -67,7 +67,7 @@ func run(locks *holdfast.Client) {
 		case "hammer":
 			for c.lock() == nil {
 				c.say()
-				time.Sleep(time.Millisecond)
+				time.Sleep(5 * time.Millisecond) // so that others get some of the machine
 				c.say()
 				c.unlock()
 			}
@@ -202,7 +202,7 @@ func (r *Referee) note(who int, what string, fence, at int64) bool {
 		r.spells[fence] = &spell{who, fence, at, at}
 		return true
 	case s.who != who:
-		r.Errorf("fence %d is that of %d and of %d", fence, s.who, who)
+		r.Errorf("FOUL: fence %d is that of %d and of %d", fence, s.who, who)
 	}
 	s.first, s.last = min(s.first, at), max(s.last, at)
 	return false
@@ -221,7 +221,7 @@ func (r *Referee) Decide() int {
 	slices.SortFunc(all, func(a, b *spell) int { return int(a.fence - b.fence) })
 	for i, s := range all {
 		if i > 0 && all[i-1].last > s.first {
-			r.Errorf("%d held the lock with fence %d until %v after %d got it with fence %d",
+			r.Errorf("FOUL: %d held the lock with fence %d until %v after %d got it with fence %d",
 				all[i-1].who, all[i-1].fence, time.Duration(all[i-1].last-s.first), s.who, s.fence)
 		}
 	}

@@ -99,6 +99,7 @@ func deadAndPausedWaitersArePassedOver(t *testing.T, start func(testing.TB) stri
 
 // Eight processes, some of which are killed and paused all the time, exclude each other.
 func processesExcludeEachOtherWhateverHappensToThem(t *testing.T, start func(testing.TB) string) {
+	redistest.SoakOnly(t)
 	t.Parallel()
 	r := NewReferee(t)
 	e := start(t)
