@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -383,20 +384,25 @@ func TestManyLeasesNeedFewGoroutinesAndLittleMemory(t *testing.T) {
 	s := &store{renew: all(nil)}
 	before := runtime.NumGoroutine()
 	k := s.keeper()
-	var m1, m2 runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&m1)
-	leases := make([]*held, n)
-	for i := range leases {
-		leases[i] = hold(k, "a", time.Now())
+	goroutines, size := math.MaxInt, int64(math.MaxInt64)
+	for range 3 { // others of the process have a share in both, but not each time
+		var m1, m2 runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m1)
+		leases := make([]*held, n)
+		for i := range leases {
+			leases[i] = hold(k, "a", time.Now())
+		}
+		runtime.GC()
+		runtime.ReadMemStats(&m2)
+		goroutines = min(goroutines, runtime.NumGoroutine()-before)
+		size = min(size, (int64(m2.HeapAlloc)-int64(m1.HeapAlloc))/n)
+		for _, h := range leases {
+			require.True(t, k.Remove(&h.Entry))
+		}
 	}
-	runtime.GC()
-	runtime.ReadMemStats(&m2)
-	require.LessOrEqual(t, runtime.NumGoroutine()-before, 4)
-	require.Less(t, (m2.HeapAlloc-m1.HeapAlloc)/n, uint64(1024))
-	for _, h := range leases {
-		require.True(t, k.Remove(&h.Entry))
-	}
+	require.LessOrEqual(t, goroutines, 4)
+	require.Less(t, size, int64(1024))
 	k.Close()
 }
 
@@ -430,7 +436,8 @@ func TestRenewalsOfOthersGoOnBesideThoseOfTheKeeper(t *testing.T) {
 		leases = append(leases, h)
 		k.Add(&h.Entry, h.lease, keepalive.NewTrust(time.Now(), h.lease.TTL))
 	}
-	for end := time.Now().Add(time.Second); time.Now().Before(end); {
+	const most = time.Minute // for the first renewal; the store is in memory
+	for began := time.Now(); time.Since(began) < time.Second || s.renewals() == 0 && time.Since(began) < most; {
 		for _, h := range leases[:100] { // the others are always about to be renewed
 			k.Renewed(&h.Entry, time.Now())
 		}

@@ -227,10 +227,16 @@ func TestNamesWithoutHandlesLeaveNothing(t *testing.T) {
 		}
 	}
 	use()
-	before := heap()
-	use()
-	require.Zero(t, lab.InUse(c))
-	require.Less(t, heap(), before+names*50, "a lock alone takes more than 100 bytes")
+	for n := 1; ; n++ { // others have a share in the heap, but not each time
+		before := heap()
+		use()
+		require.Zero(t, lab.InUse(c))
+		if after := heap(); after < before+names*50 {
+			break
+		} else if n == 5 {
+			require.Less(t, after, before+names*50, "a lock alone takes more than 100 bytes")
+		}
+	}
 	require.NoError(t, c.Close())
 }
 

@@ -92,7 +92,7 @@ func TestThrongOfOneClientNeedsFewCommands(t *testing.T) {
 						return
 					}
 					r.Enter(1)
-					assert.Greater(t, lease.Fence(), last)
+					assert.Greater(t, lease.Fence(), last, "FOUL: a fence is not beyond the last")
 					last = lease.Fence()
 					r.Leave(1)
 					assert.NoError(t, lease.Release(t.Context()))

@@ -3,6 +3,7 @@ package local_test
 import (
 	"context"
 	"log/slog"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -149,10 +150,14 @@ func TestLockThatLingersCostsNoMemory(t *testing.T) {
 		"by an option of the client": l.Mates(holdfast.WithLinger(time.Hour)).Mutex("x"),
 		"by an option of the lock":   l.Mates().Mutex("y", holdfast.WithLinger(time.Hour)),
 	} {
-		assert.Zero(t, testing.AllocsPerRun(1000, func() {
-			mu.Lock()
-			mu.Unlock()
-		}), what)
+		least := math.Inf(1) // others of the process allocate, too, but not each time
+		for n := 0; n < 5 && least > 0; n++ {
+			least = min(least, testing.AllocsPerRun(1000, func() {
+				mu.Lock()
+				mu.Unlock()
+			}))
+		}
+		assert.Zero(t, least, what)
 	}
 }
 

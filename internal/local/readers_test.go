@@ -397,7 +397,7 @@ func TestNobodyJoinsWhenTheTrustIsOver(t *testing.T) {
 
 func TestForcedReadersAreNotJoined(t *testing.T) {
 	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
-		c, other := l.Mates(holdfast.WithTTL(900*time.Millisecond)), l.Near().RWMutex("x")
+		c, other := l.Mates(holdfast.WithTTL(l.Time(900*time.Millisecond))), l.Near().RWMutex("x")
 		rw := c.RWMutex("x")
 		read(l, rw, 3)
 		require.NoError(t, other.ForceUnlock(t.Context()))

@@ -70,11 +70,11 @@ func (r *referee) enter(t *testing.T, shared bool, fence int64) {
 	} else {
 		r.writers++
 		if fence > 0 { // of a sync hold nobody sees it
-			assert.Greater(t, fence, r.fence)
+			assert.Greater(t, fence, r.fence, "FOUL: a fence is not beyond the last")
 			r.fence = fence
 		}
 	}
-	assert.False(t, r.writers > 1 || r.writers == 1 && r.readers > 0, "%d writers and %d readers", r.writers, r.readers)
+	assert.False(t, r.writers > 1 || r.writers == 1 && r.readers > 0, "FOUL: %d writers and %d readers", r.writers, r.readers)
 }
 
 func (r *referee) leave(shared bool) {
