@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/memdriver"
 	"github.com/holdfast-go/holdfast/fence"
+	"github.com/holdfast-go/holdfast/internal/seed"
 )
 
 func newLocks(t *testing.T) *holdfast.Client {
@@ -98,6 +99,8 @@ func TestOnlyAnOlderFenceIsStale(t *testing.T) {
 	assert.NoError(t, f.Check(7))
 	assert.ErrorIs(t, f.Check(8), fence.ErrStale)
 }
+
+func init() { seed.Rapid() }
 
 func TestKeysAreDifferentAndFitForAnyStore(t *testing.T) {
 	byKey := map[string]fence.Fence{}

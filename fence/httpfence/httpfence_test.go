@@ -20,6 +20,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver/memdriver"
 	"github.com/holdfast-go/holdfast/fence"
 	"github.com/holdfast-go/holdfast/fence/httpfence"
+	"github.com/holdfast-go/holdfast/internal/seed"
 )
 
 func mutex(number int64) fence.Fence {
@@ -91,6 +92,8 @@ func TestReadersAreStaleOnlyAfterALaterWriterAndPermitsNever(t *testing.T) {
 	assert.Equal(t, 200, send(driver.Semaphore, 2, true))
 	assert.Equal(t, 200, send(driver.Semaphore, 1, true))
 }
+
+func init() { seed.Rapid() }
 
 func TestHandlerHasTheFencesInItsContext(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {

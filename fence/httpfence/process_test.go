@@ -35,7 +35,7 @@ func init() { redistest.RegisterChild("writer", writer) }
 // fence alone.
 func writer() {
 	rdb := redis.NewClient(&redis.Options{Network: os.Getenv("REDIS_NETWORK"), Addr: os.Getenv("REDIS_ADDR")})
-	locks := holdfast.New(rdb, holdfast.WithPrefix(os.Getenv("REDIS_PREFIX")), holdfast.WithTTL(time.Second))
+	locks := holdfast.New(rdb, holdfast.WithPrefix(os.Getenv("REDIS_PREFIX")), holdfast.WithTTL(3*time.Second))
 	lease, err := locks.Mutex("x").Lease(context.Background())
 	if err != nil {
 		panic(err)

@@ -33,7 +33,7 @@ func writer() {
 		rdb.AddHook(redisfence.Hook())
 	}
 	prefix := os.Getenv("REDIS_PREFIX")
-	locks := holdfast.New(rdb, holdfast.WithPrefix(prefix), holdfast.WithTTL(time.Second))
+	locks := holdfast.New(rdb, holdfast.WithPrefix(prefix), holdfast.WithTTL(3*time.Second))
 	lease, err := locks.Mutex(prefix).Lease(context.Background())
 	if err != nil {
 		panic(err)

@@ -11,12 +11,15 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
 // The tests of database/sql are run on a copy of it in which OpenDB wraps each connector: they
 // know what it does with the connections of a driver in cancellation, retries after ErrBadConn,
 // the pool, options of transactions, and conversions of arguments.
 func TestDatabaseSQLBehavesAsWithoutTheWrapper(t *testing.T) {
+	redistest.SoakOnly(t) // those tests have bounds of their own
 	out, err := exec.CommandContext(t.Context(), "go", "env", "GOROOT").Output()
 	require.NoError(t, err)
 	source := filepath.Join(strings.TrimSpace(string(out)), "src", "database", "sql")

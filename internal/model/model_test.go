@@ -75,7 +75,7 @@ func TestPromisesHoldInEveryState(t *testing.T) {
 			w := newWorld(t, all[name], scripts)
 			r := w.search(most())
 			if r.wrong != "" {
-				t.Fatalf("%s, after\n%s", r.wrong, r.trace)
+				t.Fatalf("FOUL: %s, after\n%s", r.wrong, r.trace)
 			}
 			extent := "the first of them, all within %d moves"
 			if r.all {

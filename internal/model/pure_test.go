@@ -2,8 +2,10 @@ package model_test
 
 import (
 	"context"
+	flags "flag"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -12,12 +14,14 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/seed"
 )
 
-// check is rapid.Check with more rounds.
-func check(t *testing.T, f func(*rapid.T)) {
-	for range redistest.Rounds(200) {
-		rapid.Check(t, f)
+// So many examples are tried by default.
+func init() {
+	seed.Rapid()
+	if os.Getenv("RAPID_CHECKS") == "" {
+		_ = flags.Set("rapid.checks", fmt.Sprint(redistest.Rounds(20_000))) // cannot fail: rapid has defined it
 	}
 }
 
@@ -56,7 +60,7 @@ func TestSavedLockIsTheOneThatWasLoaded(t *testing.T) {
 	require.NoError(t, err)
 	defer s.lua.Close()
 	forms := map[string]int{}
-	check(t, func(t *rapid.T) {
+	rapid.Check(t, func(t *rapid.T) {
 		before := locks().Draw(t, "lock")
 		s.record = before
 		s.fields = maps.Clone(before.fields)
@@ -154,7 +158,7 @@ func TestKeyOutlivesItsLastUseAndItsLastFence(t *testing.T) {
 	})
 	require.NoError(t, err)
 	defer s.lua.Close()
-	check(t, func(t *rapid.T) {
+	rapid.Check(t, func(t *rapid.T) {
 		ms, ahead := rapid.IntRange(-100_000, 100_000).Draw(t, "ms"), rapid.IntRange(-200_000, 200_000).Draw(t, "ahead")
 		lives, err := s.run("lifetime", channel, fmt.Sprint(retention), fmt.Sprint(ms), fmt.Sprint((now+ahead)*1000))
 		if want := retention + max(ms, ahead); err != nil || lives.String() != fmt.Sprint(want) {
@@ -198,7 +202,7 @@ func TestNoScriptLoopsWhateverIsAtTheKey(t *testing.T) {
 	try(t, record{fields: map[string]string{"dead": strings.Repeat("x", 9000)}, ends: now + 1000})
 	try(t, record{fields: map[string]string{"head": "1", "tail": "1e300"}, ends: now + 1000})
 	try(t, record{fields: map[string]string{"shares": "999999999999 1 1 1"}, ends: now + 1000})
-	check(t, func(t *rapid.T) { try(t, garbage().Draw(t, "record")) })
+	rapid.Check(t, func(t *rapid.T) { try(t, garbage().Draw(t, "record")) })
 	require.Len(t, ends, 2, "some failed, and some did not")
 }
 

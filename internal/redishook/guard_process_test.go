@@ -31,7 +31,7 @@ func write() {
 		rdb.AddHook(holdfast.GuardHook())
 	}
 	prefix := os.Getenv("WRITER_PREFIX")
-	locks := holdfast.New(rdb, holdfast.WithPrefix(prefix), holdfast.WithTTL(time.Second))
+	locks := holdfast.New(rdb, holdfast.WithPrefix(prefix), holdfast.WithTTL(3*time.Second))
 	lease, err := locks.Mutex("x").Lease(context.Background())
 	if err != nil {
 		panic(err)
@@ -51,7 +51,7 @@ func TestGuardStopsAProcessThatWasSuspended(t *testing.T) {
 	for _, guarded := range []bool{false, true} {
 		t.Run(fmt.Sprint("guarded ", guarded), func(t *testing.T) {
 			t.Parallel()
-			a := lab.NewArena(t, time.Second)
+			a := lab.NewArena(t, 3*time.Second)
 			env := []string{"WRITER_NETWORK=" + a.Server.Network(), "WRITER_ADDR=" + a.Server.Addr(), "WRITER_PREFIX=" + a.Server.Prefix()}
 			if guarded {
 				env = append(env, "WRITER_GUARD=1")

@@ -248,7 +248,7 @@ func (w *world) fail(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.err == nil {
-		w.err = fmt.Errorf("after %v: %w", w.referee.now(), fmt.Errorf(format, args...))
+		w.err = fmt.Errorf("FOUL: after %v: %w", w.referee.now(), fmt.Errorf(format, args...))
 	}
 }
 
