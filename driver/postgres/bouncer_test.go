@@ -156,7 +156,8 @@ func TestTransactionPoolerIsLeftWithoutListenAndLock(t *testing.T) {
 // A call that waits for the row of a lock, which another session keeps as it waits for a standby,
 // is given up. A pooler whose client has gone leaves its backend waiting.
 func TestBackendsOfCallsThatAreGivenUpDoNotPileUp(t *testing.T) {
-	s := begin(t)
+	server := pgtest.Shared(t, calm...)
+	t.Parallel()
 	const size = 10
 	rounds := 2 // of two calls by each of 8 goroutines: three times as many as may pile up
 	if redistest.Again() {
@@ -164,6 +165,8 @@ func TestBackendsOfCallsThatAreGivenUpDoNotPileUp(t *testing.T) {
 	}
 	for _, mode := range []string{"session", "transaction"} {
 		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			s := database(t, server)
 			config, err := pgxpool.ParseConfig(s.Bouncer(t, mode, size))
 			require.NoError(t, err)
 			config.MaxConns = 8
