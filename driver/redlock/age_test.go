@@ -114,6 +114,7 @@ func TestNodeIsWatchedFromItsFirstAnswerOn(t *testing.T) {
 // restarts, and its clock is set forward, as by NTP after a boot. It says that it is old then.
 // With the third it must elect nobody: neither by a client that knew it, nor by a new one.
 func TestNodeWhoseClockIsSetAfterARestartElectsNobody(t *testing.T) {
+	redistest.SoakOnly(t)
 	t.Parallel()
 	const longest = 4 * time.Second
 	s, clock := redistest.RealWithClock(t)

@@ -39,6 +39,12 @@ func (q *quorum) nodes(mods ...func(*redis.Options)) []driver.Driver {
 	return nodes
 }
 
+// options are those of a driver over servers that have just been started. How long a node may take
+// is mostly not the subject, and a machine that stands still must not cost votes.
+func options(opts []redlock.Option) []redlock.Option {
+	return append([]redlock.Option{redlock.WithDelayedRestart(0), redlock.WithTimeout(5 * time.Second)}, opts...)
+}
+
 // driver returns another driver over all of them, as another process would have one. The
 // servers have just been started.
 func (q *quorum) driver(opts ...redlock.Option) driver.Driver {
@@ -48,7 +54,7 @@ func (q *quorum) driver(opts ...redlock.Option) driver.Driver {
 
 func (q *quorum) over(nodes []driver.Driver, opts ...redlock.Option) driver.Driver {
 	q.Helper()
-	d := redlock.New(nodes, append([]redlock.Option{redlock.WithDelayedRestart(0)}, opts...)...)
+	d := redlock.New(nodes, options(opts)...)
 	q.Cleanup(func() { assert.NoError(q, d.Close()) })
 	return d
 }
@@ -59,7 +65,7 @@ func fast(o *redis.Options) { o.MaxRetries, o.DialerRetries = -1, 1 }
 // client returns another client that keeps its locks there.
 func (q *quorum) client(opts ...redlock.Option) *holdfast.Client {
 	q.Helper()
-	c := holdfast.Open(redlock.New(q.nodes(), append([]redlock.Option{redlock.WithDelayedRestart(0)}, opts...)...))
+	c := holdfast.Open(redlock.New(q.nodes(), options(opts)...))
 	q.Cleanup(func() { assert.NoError(q, c.Close()) })
 	return c
 }

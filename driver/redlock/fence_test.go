@@ -149,27 +149,29 @@ func TestFenceIsOneThatAMajorityHasReserved(t *testing.T) {
 		"two of five are not most": {[][2]int64{{10, 30}, {20, 29}, {1, 2}, {40, 41}, {50, 59}}, 50, 5, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			nodes, d := overRanges(t, c.ranges...)
-			r := request("token")
-			r.Fences = 5
-			g, err := d.Acquire(t.Context(), r)
-			require.NoError(t, err)
-			require.Equal(t, driver.Granted, g.Status)
-			require.Equal(t, [2]int64{c.fence, c.fences}, [2]int64{g.Fence, g.Fences})
-			for k := g.Fence; k < g.Fence+g.Fences; k++ {
-				have := 0
-				for _, n := range nodes {
-					if n.has(k) {
-						have++
+			synctest.Test(t, func(t *testing.T) {
+				nodes, d := overRanges(t, c.ranges...)
+				r := request("token")
+				r.Fences = 5
+				g, err := d.Acquire(t.Context(), r)
+				require.NoError(t, err)
+				require.Equal(t, driver.Granted, g.Status)
+				require.Equal(t, [2]int64{c.fence, c.fences}, [2]int64{g.Fence, g.Fences})
+				for k := g.Fence; k < g.Fence+g.Fences; k++ {
+					have := 0
+					for _, n := range nodes {
+						if n.has(k) {
+							have++
+						}
 					}
+					require.Greater(t, have, len(nodes)/2, "number %d", k)
 				}
-				require.Greater(t, have, len(nodes)/2, "number %d", k)
-			}
-			written := false
-			for _, n := range nodes {
-				written = written || n.written()
-			}
-			require.Equal(t, c.written, written)
+				written := false
+				for _, n := range nodes {
+					written = written || n.written()
+				}
+				require.Equal(t, c.written, written)
+			})
 		})
 	}
 }
@@ -177,38 +179,42 @@ func TestFenceIsOneThatAMajorityHasReserved(t *testing.T) {
 // A repeat of an ask hears of one node more. The fences that it has in common with another are
 // smaller than the one that the first answer told.
 func TestFenceThatWasToldDoesNotGoBack(t *testing.T) {
-	nodes, d := overRanges(t, [2]int64{10, 20}, [2]int64{15, 25}, [2]int64{5, 30})
-	nodes[2].cut.Store(true)
-	r := request("token")
-	first, err := d.Acquire(t.Context(), r)
-	require.NoError(t, err)
-	require.EqualValues(t, 15, first.Fence)
+	synctest.Test(t, func(t *testing.T) {
+		nodes, d := overRanges(t, [2]int64{10, 20}, [2]int64{15, 25}, [2]int64{5, 30})
+		nodes[2].cut.Store(true)
+		r := request("token")
+		first, err := d.Acquire(t.Context(), r)
+		require.NoError(t, err)
+		require.EqualValues(t, 15, first.Fence)
 
-	nodes[2].cut.Store(false)
-	r.Ask++
-	again, err := d.Acquire(t.Context(), r)
-	require.NoError(t, err)
-	require.Equal(t, first.Fence, again.Fence)
+		nodes[2].cut.Store(false)
+		r.Ask++
+		again, err := d.Acquire(t.Context(), r)
+		require.NoError(t, err)
+		require.Equal(t, first.Fence, again.Fence)
+	})
 }
 
 // A node that answers later has fewer of the fences that the holder was told.
 func TestFencesThatWereToldAreToldAgain(t *testing.T) {
-	nodes, d := overRanges(t, [2]int64{10, 60}, [2]int64{10, 50}, [2]int64{10, 30})
-	nodes[2].cut.Store(true)
-	r := request("token")
-	r.Fences = 40
-	first, err := d.Acquire(t.Context(), r)
-	require.NoError(t, err)
-	require.EqualValues(t, 40, first.Fences)
-
-	nodes[2].cut.Store(false)
-	for range 3 {
-		r.Ask++
-		again, err := d.Acquire(t.Context(), r)
+	synctest.Test(t, func(t *testing.T) {
+		nodes, d := overRanges(t, [2]int64{10, 60}, [2]int64{10, 50}, [2]int64{10, 30})
+		nodes[2].cut.Store(true)
+		r := request("token")
+		r.Fences = 40
+		first, err := d.Acquire(t.Context(), r)
 		require.NoError(t, err)
-		require.Equal(t, [2]int64{first.Fence, first.Fences}, [2]int64{again.Fence, again.Fences})
-		require.NoError(t, d.Renew(t.Context(), []driver.Lease{lease("token")})[0]) // all have answered
-	}
+		require.EqualValues(t, 40, first.Fences)
+
+		nodes[2].cut.Store(false)
+		for range 3 {
+			r.Ask++
+			again, err := d.Acquire(t.Context(), r)
+			require.NoError(t, err)
+			require.Equal(t, [2]int64{first.Fence, first.Fences}, [2]int64{again.Fence, again.Fences})
+			require.NoError(t, d.Renew(t.Context(), []driver.Lease{lease("token")})[0]) // all have answered
+		}
+	})
 }
 
 // The votes of nodes come in any order, with ranges that meet or do not. The grant is told when

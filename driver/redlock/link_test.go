@@ -25,10 +25,12 @@ type link struct {
 	keepsAsks, keepsGifts atomic.Bool // asks and releases stay on their way, until deliver
 	delivers              atomic.Bool // a renewal is followed by deliver, and answered then
 	raises                atomic.Int32
-	time                  atomic.Int64 // that the last ask or release had for its answer
+	time                  atomic.Int64         // that the last ask or release had for its answer
+	latency               func() time.Duration // of each way; nil for none
 
 	mu   sync.Mutex
 	kept []func()
+	news time.Time // when the last push arrives
 }
 
 var (
@@ -39,7 +41,35 @@ var (
 func (l *link) Unwrap() driver.Driver { return l.Driver }
 
 func (l *link) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, error) {
+	if l.latency != nil && r.Wake != nil {
+		pushed, wake := *r, r.Wake
+		pushed.Wake = func(g driver.Grant) { l.push(func() { wake(g) }) }
+		r = &pushed
+	}
 	return carry(ctx, l, &l.keepsAsks, func(ctx context.Context) (driver.Grant, error) { return l.Driver.Acquire(ctx, r) })
+}
+
+// push has news arrive after a while, and in their order, as on a connection.
+func (l *link) push(arrive func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if at := time.Now().Add(l.latency()); at.After(l.news) {
+		l.news = at
+	} else {
+		l.news = l.news.Add(time.Nanosecond)
+	}
+	time.AfterFunc(time.Until(l.news), arrive)
+}
+
+// travels carries a call to the node.
+func (l *link) travels() (back func()) {
+	way := func() {
+		if l.latency != nil {
+			time.Sleep(l.latency())
+		}
+	}
+	way()
+	return way
 }
 
 func (l *link) Release(ctx context.Context, lease driver.Lease) error {
@@ -49,6 +79,7 @@ func (l *link) Release(ctx context.Context, lease driver.Lease) error {
 
 func (l *link) RaiseFence(ctx context.Context, lease driver.Lease, fence, fences int64) (int64, error) {
 	l.raises.Add(1)
+	defer l.travels()()
 	r, _ := driver.As[driver.FenceRaiser](l.Driver)
 	return r.RaiseFence(ctx, lease, fence, fences)
 }
@@ -56,6 +87,7 @@ func (l *link) RaiseFence(ctx context.Context, lease driver.Lease, fence, fences
 func (l *link) Renew(ctx context.Context, leases []driver.Lease) []error {
 	errs := make([]error, len(leases))
 	if !l.cut.Load() {
+		defer l.travels()()
 		errs = l.Driver.Renew(ctx, leases)
 		if l.delivers.Load() {
 			l.deliver()
@@ -86,6 +118,7 @@ func carry[T any](ctx context.Context, l *link, keeps *atomic.Bool, do func(cont
 		l.time.Store(int64(time.Until(until)))
 	}
 	if !keeps.Load() {
+		defer l.travels()()
 		return do(ctx)
 	}
 	type answer struct {

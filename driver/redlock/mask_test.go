@@ -10,11 +10,13 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/redlock"
+	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
 // Each of 5 nodes is free, or held by another, or down, in every combination of free and
 // not: three that are free win, and nothing is left of an attempt on any node.
 func TestWonIfAndOnlyIfAMajorityIsFree(t *testing.T) {
+	redistest.SoakOnly(t)
 	t.Parallel()
 	for name, k := range map[string]kind{"native": native, "setnx": plain} {
 		t.Run(name, func(t *testing.T) {

@@ -76,8 +76,7 @@ func TestAbilitiesAreThoseOfTheNodes(t *testing.T) {
 // A node that has just been started may have been restarted: it may have voted for another.
 func TestYoungNodesDoNotCount(t *testing.T) {
 	q := newQuorum(t, native, 3)
-	// In 50 ms a loaded machine may not get to know the nodes: connect, load a script, ask for the age.
-	d := q.driver(redlock.WithDelayedRestart(time.Hour), redlock.WithTimeout(time.Second))
+	d := q.driver(redlock.WithDelayedRestart(time.Hour))
 	_, err := d.Acquire(t.Context(), request("young"))
 	require.ErrorIs(t, err, driver.ErrTransient)
 	require.ErrorContains(t, err, "restarted")
@@ -108,7 +107,7 @@ func TestFencesIncreaseThoughMajoritiesDiffer(t *testing.T) {
 	require.NoError(t, ahead.Release(t.Context(), lease("ahead")))
 	require.NoError(t, ahead.Close())
 
-	d := q.driver(redlock.WithTimeout(time.Second))
+	d := q.driver()
 	last := int64(0)
 	for _, held := range [][]int{{3, 4}, {0, 1}, {2, 3}, {1, 4}, {0, 2}, {0, 1}} {
 		var releases []func()
@@ -119,7 +118,7 @@ func TestFencesIncreaseThoughMajoritiesDiffer(t *testing.T) {
 		g, err := d.Acquire(t.Context(), request(token))
 		require.NoError(t, err)
 		require.Equal(t, driver.Granted, g.Status)
-		require.Greater(t, g.Fence, last, "nodes %v did not vote", held)
+		require.Greater(t, g.Fence, last, "FOUL: a fence that does not grow: nodes %v did not vote", held)
 		last = g.Fence
 		require.NoError(t, d.Release(t.Context(), lease(token)))
 		for _, release := range releases {
@@ -136,7 +135,7 @@ func TestReadersTogetherHaveFencesOfTheirOwn(t *testing.T) {
 	fences := map[int64]bool{}
 	var wg sync.WaitGroup
 	for range 12 {
-		readers := q.client(redlock.WithTimeout(time.Second)).RWMutex("orders")
+		readers := q.client().RWMutex("orders")
 		wg.Go(func() {
 			l, err := readers.RLease(context.Background())
 			if !assert.NoError(t, err) {
@@ -144,8 +143,8 @@ func TestReadersTogetherHaveFencesOfTheirOwn(t *testing.T) {
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			assert.False(t, fences[l.Fence()], "fence %d was given twice", l.Fence())
-			assert.Greater(t, l.Fence(), writer.Fence())
+			assert.False(t, fences[l.Fence()], "FOUL: fence %d was given twice", l.Fence())
+			assert.Greater(t, l.Fence(), writer.Fence(), "FOUL: a fence that does not grow")
 			fences[l.Fence()] = true
 		})
 	}
@@ -162,7 +161,7 @@ func TestLateAskAcquiresNothing(t *testing.T) {
 			q.attempt("warm", 7) // the scripts are known
 			proxy := redistest.NewProxy(t, q.servers[0])
 			nodes := []driver.Driver{k(proxy.Client(t, fast), "test:"), q.node(1), q.node(2)}
-			d := redlock.New(nodes, redlock.WithDelayedRestart(0))
+			d := redlock.New(nodes, options(nil)...)
 			defer func() { require.NoError(t, d.Close()) }()
 			leave1, leave2 := q.occupy(1, "another"), q.occupy(2, "another")
 			caught, release := proxy.HoldRequest(redistest.Containing("evalsha", "late"))

@@ -24,6 +24,7 @@ import (
 // A holds the lock on nodes 0, 1 and 2, and does not reach the others, when node 2 restarts
 // and has forgotten it. Then 2, 3 and 4 are free. They must not elect B.
 func TestRestartedNodeHelpsToElectNobody(t *testing.T) {
+	redistest.SoakOnly(t)
 	t.Parallel()
 	const longest = 4 * time.Second
 	for name, k := range map[string]kind{"native": native, "setnx": plain} {
@@ -99,11 +100,12 @@ func (q *quorum) elects(d driver.Driver, token string, ttl time.Duration) bool {
 // INFO tells the age of a server in whole seconds, which is too coarse for nodes of which one
 // restarts every 200 ms. So the test tells the drivers how old the nodes are.
 func TestRestartsElectNoSecondHolder(t *testing.T) {
+	redistest.SoakOnly(t)
 	t.Run("delayed", func(t *testing.T) {
 		f := newFleet(t, true)
 		f.run(4, int64(redistest.Rounds(1000)))
-		require.Zero(t, f.fouls.Load(), "times that two believed to hold the lock")
-		require.Zero(t, f.setbacks.Load(), "fences that were not larger than those before")
+		require.Zero(t, f.fouls.Load(), "FOUL: times that two believed to hold the lock")
+		require.Zero(t, f.setbacks.Load(), "FOUL: fences that were not larger than those before")
 		t.Logf("%d acquisitions, %d restarts, %d leases lost", f.entries.Load(), f.restarts.Load(), f.lost.Load())
 	})
 	t.Run("not delayed", func(t *testing.T) {

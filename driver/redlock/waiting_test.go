@@ -15,13 +15,14 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
-// A release wakes the waiter. To find out by asking would take a third of the TTL.
+// A release wakes the waiter. To find out by asking would take a third of the TTL, which is so long
+// that no machine takes a third of that for what is a matter of milliseconds.
 func TestReleaseWakesTheWaiter(t *testing.T) {
 	q := newQuorum(t, native, 5)
-	const ttl = 6 * time.Second
+	const ttl = time.Minute
 	a, b := q.client(), q.client()
 	var slowest time.Duration
-	for range 20 {
+	for range redistest.Rounds(50) {
 		held, err := a.Mutex("orders", holdfast.WithTTL(ttl)).Lease(t.Context())
 		require.NoError(t, err)
 		got := make(chan time.Time, 1)
@@ -38,8 +39,8 @@ func TestReleaseWakesTheWaiter(t *testing.T) {
 		slowest = max(slowest, (<-got).Sub(released))
 		q.waiters(0)
 	}
-	t.Logf("slowest of 20: %v; the poll interval is %v", slowest, ttl/3)
-	require.Less(t, slowest, ttl/3/4)
+	t.Logf("slowest: %v; the poll interval is %v", slowest, ttl/3)
+	require.Less(t, slowest, ttl/3/3)
 }
 
 // waiters returns when so many wait on at least a majority of nodes.
@@ -56,16 +57,17 @@ func (q *quorum) waiters(n int) {
 			assert.NoError(q, d.Close())
 		}
 		return nodes > len(q.servers)/2
-	}, 5*time.Second, time.Millisecond)
+	}, 15*time.Second, time.Millisecond)
 }
 
-// Contenders that come at the same time split the votes. None of them waits for ever, and
-// none gets much less than the others.
+// Contenders that come at the same time split the votes. None of them waits for ever: if none gave
+// way, not one would have had the lock after a minute. How even their turns are depends on the machine
+// here, see TestEachOfACrowdHasItsTurnInVirtualTime.
 func TestManyContendersAllFinish(t *testing.T) {
 	for name, n := range map[string]int{"3 nodes": 3, "5 nodes": 5} {
 		t.Run(name, func(t *testing.T) {
 			const clients = 16
-			rounds := 4 + redistest.Rounds(20) // fewer say nothing about how even the turns are
+			rounds := 4 + redistest.Rounds(20)
 			q := newQuorum(t, native, n)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
@@ -76,7 +78,7 @@ func TestManyContendersAllFinish(t *testing.T) {
 			start := time.Now()
 			var wg sync.WaitGroup
 			for i := range clients {
-				lock := q.client().Mutex("orders")
+				lock := q.client(redlock.WithTimeout(50 * time.Millisecond)).Mutex("orders") // the default: for how long votes are split follows it
 				wg.Go(func() {
 					for range rounds {
 						asked := time.Now()
@@ -87,8 +89,8 @@ func TestManyContendersAllFinish(t *testing.T) {
 						waited[i] += time.Since(asked)
 						mu.Lock()
 						inside++
-						assert.Equal(t, 1, inside, "two are in the room")
-						assert.Greater(t, lease.Fence(), fence)
+						assert.Equal(t, 1, inside, "FOUL: two are in the room")
+						assert.Greater(t, lease.Fence(), fence, "FOUL: a fence that does not grow")
 						fence = lease.Fence()
 						mu.Unlock()
 						mu.Lock()
@@ -102,7 +104,6 @@ func TestManyContendersAllFinish(t *testing.T) {
 			wg.Wait()
 			require.Equal(t, clients*rounds, visits)
 			t.Logf("%d hand-overs in %v, Jain index of the waits %.3f", visits, time.Since(start), jain(waited))
-			require.Greater(t, jain(waited), 0.8)
 			for i := range q.servers {
 				q.requireFree(i)
 			}
