@@ -71,21 +71,21 @@ func TestModelOnRealRedis(t *testing.T) {
 		t.Run(string(k), func(t *testing.T) {
 			steps := gamesOf(k, []int64{12000, 24000, 36000}, []int64{tick, tick, 2 * tick, 7 * tick}, doEdge)
 			var seen forms
-			play := func(list []modelStep) (err error, took time.Duration) {
+			play := func(list []modelStep) (took time.Duration, err error) {
 				games++
 				w := newWorld(k, s.Prefix(), fmt.Sprint("model", games), rdb, drivers, clock, &seen)
 				began := time.Now()
 				err = w.play(list)
-				return err, time.Since(began)
+				return time.Since(began), err
 			}
 			seen.playUntilAll(t, func(round int) {
 				for i := range 5 { // it is so much faster than miniredis
 					rapid.Check(t, func(rt *rapid.T) {
 						othersThan(rt, 5*round+i)
 						list := steps.Draw(rt, "steps")
-						err, took := play(list)
+						took, err := play(list)
 						for n := 0; err != nil && took > realSlack*time.Millisecond && n < 5; n++ {
-							err, took = play(list) // the machine stood still, so that leases ended which should not
+							took, err = play(list) // the machine stood still, so that leases ended which should not
 						}
 						if err != nil && took > realSlack*time.Millisecond {
 							rt.Fatalf("after %v: %v\n%s", took, err, listing(list))

@@ -386,14 +386,17 @@ func TestStatementThatWasCancelledLeavesNothing(t *testing.T) {
 	few(t, func(t *testing.T, e engine) {
 		db, plain := e.guarded(t), e.plain(t)
 		for _, inTransaction := range []bool{false, true} {
-			ctx, cancel := context.WithTimeout(holder(t, 5), 100*time.Millisecond)
+			ctx, cancel := context.WithCancel(holder(t, 5))
+			soon := func() { time.AfterFunc(100*time.Millisecond, cancel) } // it does not matter when
 			var err error
 			if inTransaction {
 				tx, begun := db.BeginTx(ctx, nil)
 				require.NoError(t, begun)
+				soon()
 				_, err = tx.ExecContext(ctx, slow[e.dialect])
 				_ = tx.Rollback() // database/sql may have done so
 			} else {
+				soon()
 				_, err = db.ExecContext(ctx, slow[e.dialect])
 			}
 			cancel()

@@ -30,7 +30,7 @@ func init() { redistest.RegisterChild("writer", writer) }
 // paused after it looked, the context has the fence alone.
 func writer() {
 	rdb := redis.NewClient(&redis.Options{Network: os.Getenv("REDIS_NETWORK"), Addr: os.Getenv("REDIS_ADDR")})
-	locks := holdfast.New(rdb, holdfast.WithPrefix(os.Getenv("REDIS_PREFIX")), holdfast.WithTTL(time.Second))
+	locks := holdfast.New(rdb, holdfast.WithPrefix(os.Getenv("REDIS_PREFIX")), holdfast.WithTTL(3*time.Second))
 	dialect, _ := strconv.Atoi(os.Getenv("SQL_DIALECT"))
 	e := engine{"", os.Getenv("SQL_DRIVER"), os.Getenv("SQL_DSN"), sqlfence.Dialect(dialect)}
 	db, err := sqlfence.Open(e.driver, e.dsn, e.dialect)

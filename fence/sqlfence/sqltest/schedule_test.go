@@ -16,14 +16,16 @@ import (
 	"github.com/holdfast-go/holdfast/fence"
 	"github.com/holdfast-go/holdfast/fence/sqlfence"
 	"github.com/holdfast-go/holdfast/internal/pgtest"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	tried "github.com/holdfast-go/holdfast/internal/seed"
 )
 
 var (
-	schedules = flag.Int("schedules", 0, "how many schedules to play on SQLite; 0 is 10,000, or 500 under the race detector")
-	seed      = flag.Uint64("seed", rand.Uint64(), "of the schedules")
+	schedules = flag.Int("schedules", 0, "how many schedules to play on SQLite; 0 is 1,000, in the soak 10,000, and a twentieth under the race detector")
+	seed      = flag.Uint64("seed", tried.Of(), "of the schedules")
 )
 
-var defaultSchedules = 10_000
+var defaultSchedules = redistest.Rounds(10_000)
 
 // player is a holder that adds its letter to the text in the table, some times over: it reads the
 // text, and writes it with one letter more. Before any statement that reaches the driver, those
@@ -205,7 +207,7 @@ func playAll(t *testing.T, e engine, n int) {
 	r := rand.New(rand.NewPCG(*seed, 1))
 	for round := 1; round <= n; round++ {
 		if got, want, story := history(t, r, e, db, true, round); got != want {
-			t.Fatalf("-seed %d, schedule %d: the history is %q, but that of the holders in their order %q (%s)", *seed, round, got, want, story)
+			t.Fatalf("FOUL: -seed %d, schedule %d: the history is %q, but that of the holders in their order %q (%s)", *seed, round, got, want, story)
 		}
 	}
 	wrong := 0
