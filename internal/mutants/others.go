@@ -16,7 +16,7 @@ var redlockMutants = []mutant{
 		bug:  "One vote less than a majority is enough.",
 		file: "driver/redlock/redlock.go",
 		old:  "return len(d.nodes)/2 + 1", new: "return len(d.nodes) / 2",
-		tests: []tests{{unit, rlk, "TestWonIfAndOnlyIfAMajorityIsFree"}},
+		tests: []tests{{unit, rlk, "TestEachOfACrowdHasItsTurnInVirtualTime"}, {unit, rlk, "TestWonIfAndOnlyIfAMajorityIsFree"}},
 	},
 	{
 		name: "redlock-fence-not-written-back",

@@ -19,6 +19,13 @@ var zookeeperMutants = []mutant{
 		tests: []tests{{unit, zookeeper, "TestRenewalTakesAWriteAfterTheHandshake"}},
 	},
 	{
+		name: "zookeeper-release-fails-with-its-connection",
+		bug:  "A call fails whose connection the driver itself gives up, to renew its session.",
+		file: "driver/zookeeper/session.go",
+		old:  "|| try == lastTry {", new: "|| try == 0 {",
+		tests: []tests{{unit, zookeeper, "TestLostConnectionFailsNoCall"}},
+	},
+	{
 		name: "zookeeper-two-claims-of-one-token",
 		bug:  "A second claim of a token, made by a repeat, stays in the queue.",
 		file: "driver/zookeeper/zookeeper.go",

@@ -43,7 +43,6 @@ func TestUptimeIsThatOfTheProcessThatAnswers(t *testing.T) {
 	s.Restart()
 	require.NoError(t, rdb.Ping(t.Context()).Err()) // what the new process says is heard before
 	_, said := atLeast(t, u)
-	require.Less(t, said, old)
 	require.LessOrEqual(t, said, time.Since(restarted))
 }
 
