@@ -67,8 +67,8 @@ type hall struct {
 }
 
 // enter is what visitors do together. They stay for as long as a renewal takes, so that
-// others have the time to come in, rightly or wrongly. What it calls foul is so however late the
-// machine is: only those are counted who still trust their leases.
+// others have the time to come in, rightly or wrongly. A foul is one however late the
+// machine is: only visitors that still trust their leases are counted.
 func (h *hall) enter(ctx context.Context, c *contender) error {
 	if sum := h.come(c); sum > whole && c.trusts() {
 		return fmt.Errorf(foul+"%d are in a hall for %d", sum, whole)

@@ -19,7 +19,7 @@
 // 20 times that takes up to 5 ms, the times of the suite are as they stand here; if it takes n
 // times that, each is n times as long, up to 20. A case that fails on a machine that was late is
 // void, and is run again with times at least twice as long; after three such runs, while no other
-// case of the package runs. What fails ten times is the driver's failure, however late the machine
+// case of the package runs. A case that fails ten times is the driver's failure, however late the machine
 // was. So is a broken promise, at once: its text has the word FOUL if no late machine explains it.
 // In a bubble of testing/synctest no store is slow, and nothing is measured.
 //

@@ -121,7 +121,7 @@ func (c *contender) giveUp(ctx context.Context) error {
 	return nil
 }
 
-// enter is the critical section. What it calls foul is so however late the machine is: who has
+// enter is the critical section. A foul is one however late the machine is: a holder that has
 // found another, or a fence that is too large, still trusts its lease then, and so does the other.
 func (r *room) enter(_ context.Context, c *contender) error {
 	if other := r.inside.Swap(c); other != nil {

@@ -69,7 +69,7 @@ type pace struct {
 }
 
 // get measures the store if it was never measured, if that is no longer true, or if it was slow
-// a while ago. Who comes meanwhile waits for that, so that no case disturbs it.
+// a while ago. Cases that come meanwhile wait for that, so that none disturbs it.
 func (p *pace) get(untrue bool, measure func() time.Duration) float64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
