@@ -127,7 +127,7 @@ func TestGoroutinesOfOneHolderWorkAtTheSameTime(t *testing.T) {
 
 // A query that reads leaves no trace in the log of the database.
 func TestReadingUnderALeaseWritesNothing(t *testing.T) {
-	e := fresh(t, engine{"pgx", "pgx", pgtest.Start(t).DSN(), sqlfence.Postgres})
+	e := fresh(t, engine{"pgx", "pgx", database(t, pgtest.Shared(t)), sqlfence.Postgres})
 	db, plain := e.guarded(t), e.plain(t)
 	xid := func() (n int64) {
 		require.NoError(t, plain.QueryRow("SELECT txid_snapshot_xmax(txid_current_snapshot())").Scan(&n))
@@ -146,7 +146,7 @@ func TestReadingUnderALeaseWritesNothing(t *testing.T) {
 // A query that looks as if it would read may call a function that writes. It is paused there, and
 // meanwhile the next holder comes.
 func TestQueryThatOnlySeemsToReadIsConfirmed(t *testing.T) {
-	e := fresh(t, engine{"pgx", "pgx", pgtest.Start(t).DSN(), sqlfence.Postgres})
+	e := fresh(t, engine{"pgx", "pgx", database(t, pgtest.Shared(t)), sqlfence.Postgres})
 	db, plain := e.guarded(t), e.plain(t)
 	do(t, plain, `CREATE FUNCTION put(v text) RETURNS text LANGUAGE plpgsql AS $$
 		BEGIN PERFORM pg_advisory_lock_shared(1); PERFORM pg_advisory_unlock_shared(1);
@@ -166,7 +166,8 @@ func TestQueryThatOnlySeemsToReadIsConfirmed(t *testing.T) {
 	go func() { late <- put(5, "late") }()
 	require.Eventually(t, func() bool {
 		var n int
-		require.NoError(t, plain.QueryRow("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted").Scan(&n))
+		require.NoError(t, plain.QueryRow(`SELECT count(*) FROM pg_locks JOIN pg_database d ON database = d.oid
+			WHERE datname = current_database() AND locktype = 'advisory' AND NOT granted`).Scan(&n))
 		return n == 1
 	}, 20*time.Second, 5*time.Millisecond)
 	require.NoError(t, writes[0].run(soon(t, 6), e, db, "of the next"))

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 
 	_ "github.com/go-sql-driver/mysql"
@@ -28,7 +29,7 @@ type engine struct {
 	dialect           sqlfence.Dialect
 }
 
-// each runs a test with each driver, on an empty database with the table of fences.
+// each runs a test with each driver, on an empty database with the table of fences, and beside others.
 func each(t *testing.T, body func(t *testing.T, e engine)) { with(t, 10, body) }
 
 // few runs a test with one driver for each database.
@@ -40,9 +41,17 @@ func with(t *testing.T, most int, body func(t *testing.T, e engine)) {
 			t.Run(e.name, func(t *testing.T) { body(t, fresh(t, e)) })
 		}
 	}
+	// Who has a server keeps it for the tests beside.
+	if pgtest.Found() {
+		pgtest.Shared(t)
+	}
+	if mariadbd() != "" {
+		sharedMariaDB(t)
+	}
+	t.Parallel()
 	t.Run("sqlite", func(t *testing.T) { run(t, []engine{sqlite(t, "wal"), sqlite(t, "delete")}) })
 	t.Run("postgres", func(t *testing.T) {
-		dsn := pgtest.Start(t).DSN()
+		dsn := database(t, pgtest.Shared(t))
 		run(t, []engine{
 			{"pgx", "pgx", dsn, sqlfence.Postgres},
 			{"pgx, simple protocol", "pgx", dsn + " default_query_exec_mode=simple_protocol", sqlfence.Postgres},
@@ -50,17 +59,27 @@ func with(t *testing.T, most int, body func(t *testing.T, e engine)) {
 		})
 	})
 	t.Run("mariadb", func(t *testing.T) {
-		socket := mariadb(t)
+		dsn := sharedMariaDB(t).database(t)
 		// Whether rows count that stay as they are, whether arguments go into the text, and
 		// whether a number that does not fit its column is cut.
 		var engines []engine
 		for _, options := range []string{
 			"", "clientFoundRows=true", "interpolateParams=true", "interpolateParams=true&clientFoundRows=true&sql_mode=''",
 		} {
-			engines = append(engines, engine{"mysql " + options, "mysql", "root@unix(" + socket + ")/test?" + options, sqlfence.MySQL})
+			engines = append(engines, engine{"mysql " + options, "mysql", dsn + "?" + options, sqlfence.MySQL})
 		}
 		run(t, engines)
 	})
+}
+
+// databases counts those that tests have made on servers that they share.
+var databases atomic.Int64
+
+// database makes a database on the server, for this test alone.
+func database(t testing.TB, server *pgtest.Server) (dsn string) {
+	name := fmt.Sprint("test_", databases.Add(1))
+	do(t, engine{driver: "pgx", dsn: server.DSN()}.plain(t), "CREATE DATABASE "+name)
+	return server.Database(name).DSN()
 }
 
 func sqlite(t testing.TB, journal string) engine {

@@ -61,10 +61,10 @@ func check(err error) {
 // A holder is suspended for longer than its lease lasts, another one takes over and writes, and
 // the first goes on to write.
 func TestProcessThatWasSuspendedIsRefused(t *testing.T) {
-	few(t, func(t *testing.T, e engine) {
-		server := redistest.Shared(t)
-		for _, guard := range []string{"none", "fence", "lease"} {
-			t.Run(guard, func(t *testing.T) {
+	for _, guard := range []string{"none", "fence", "lease"} {
+		t.Run(guard, func(t *testing.T) {
+			few(t, func(t *testing.T, e engine) {
+				server := redistest.Shared(t)
 				plain, db := e.plain(t), e.guarded(t)
 				prefix := server.Prefix() + guard
 				locks := holdfast.New(server.Client(t), holdfast.WithPrefix(prefix))
@@ -106,6 +106,6 @@ func TestProcessThatWasSuspendedIsRefused(t *testing.T) {
 					assert.Equal(t, "of the next", value(t, plain))
 				}
 			})
-		}
-	})
+		})
+	}
 }

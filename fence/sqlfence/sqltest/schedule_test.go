@@ -237,11 +237,11 @@ func TestHistoryIsThatOfTheHoldersInTheOrderOfTheirFences(t *testing.T) {
 		}
 	})
 	t.Run("postgres", func(t *testing.T) {
-		server := pgtest.Start(t)
-		playAll(t, fresh(t, engine{"pgx", "pgx", server.DSN() + " lock_timeout=2ms", sqlfence.Postgres}), n/20)
+		dsn := database(t, pgtest.Shared(t)) + " lock_timeout=2ms"
+		playAll(t, fresh(t, engine{"pgx", "pgx", dsn, sqlfence.Postgres}), n/20)
 	})
 	t.Run("mariadb", func(t *testing.T) {
-		dsn := "root@unix(" + mariadb(t) + ")/test?innodb_lock_wait_timeout=0"
+		dsn := sharedMariaDB(t).database(t) + "?innodb_lock_wait_timeout=0"
 		playAll(t, fresh(t, engine{"mysql", "mysql", dsn, sqlfence.MySQL}), n/20)
 	})
 }
