@@ -214,7 +214,7 @@ func ExampleWithFsync() {
 	locks := holdfast.New(rdb)
 	defer locks.Close()
 
-	ledger := locks.Mutex("ledger", holdfast.WithFsync(0, 2*time.Second)) // the disk may take a second
+	ledger := locks.Mutex("ledger", holdfast.WithFsync(0, 3*time.Second)) // the disk may take a second
 	err := ledger.Do(context.Background(), func(context.Context) error { return nil })
 	if errors.Is(err, errors.ErrUnsupported) {
 		fmt.Println("no WAITAOF: this is Redis before 7.2, or appendonly is no")

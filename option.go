@@ -300,10 +300,16 @@ func WithReplicas(n int, timeout time.Duration) LockOption {
 // back, as with [WithReplicas]. Given both options, a lock is confirmed in both ways.
 //
 // It is for a server with appendfsync everysec: a crash of its machine then loses the last
-// second, and with it grants, but none that is trusted. The other commands of the server need
-// not wait for the disk, as with appendfsync always. Renewals do not wait either, so after a
-// crash the copy may end earlier than the lease, by a third of the TTL. A disk that says it
-// has written what it has not can lose a lock nevertheless.
+// second, and with it grants, but none that is trusted. Such a lock takes most of a second. The
+// other commands of the server need not wait for the disk, as with appendfsync always.
+//
+// That needs Redis 8. With everysec, Redis 7.2.2 to 7.4 and all Valkey up to 9.1 at least answer
+// before the grant is on the disk (https://github.com/redis/redis/pull/13793): on these the
+// option changes nothing, and only appendfsync always keeps grants over a crash of the machine.
+//
+// Give it 3 s or more, as the server writes once a second. Renewals do not wait for the disk, so
+// after a crash the copy may end earlier than the lease, by a third of the TTL. A disk that says
+// it has written what it has not can lose a lock nevertheless.
 //
 // The option uses WAITAOF (https://redis.io/docs/latest/commands/waitaof), which Redis 7.2 and
 // Valkey have, with appendonly yes on the server and on the replicas that count. A server

@@ -26,6 +26,7 @@ func BenchmarkHeld(b *testing.B)        { benchmark(b, bench.Held) }
 func BenchmarkReadWrite(b *testing.B)   { benchmark(b, bench.ReadWrite...) }
 func BenchmarkSemaphore(b *testing.B)   { benchmark(b, bench.Permits) }
 func BenchmarkFairness(b *testing.B)    { benchmark(b, bench.Fairness) }
+func BenchmarkDisk(b *testing.B)        { benchmark(b, bench.Disk...) }
 func BenchmarkPostgres(b *testing.B)    { benchmark(b, bench.Postgres...) }
 func BenchmarkEtcd(b *testing.B)        { benchmark(b, bench.OnEtcd...) }
 func BenchmarkZooKeeper(b *testing.B)   { benchmark(b, bench.OnZooKeeper...) }

@@ -22,11 +22,12 @@ type Stage struct {
 	NoEtcd string // why there is none here, or ""
 	Prefix string // of all names in the stores
 
-	servers  []*redistest.Server        // Redis: one, or the masters of a Cluster
-	others   func() []*redistest.Server // two more, for those that want a majority
-	cluster  func() []*redistest.Server // masters of one
-	etcd     func() []string            // addresses
-	etcd3    func() []string            // of a cluster of three members
+	servers  []*redistest.Server                   // Redis: one, or the masters of a Cluster
+	others   func() []*redistest.Server            // two more, for those that want a majority
+	cluster  func() []*redistest.Server            // masters of one
+	disks    map[string]func() []*redistest.Server // that write to their disk, by appendfsync
+	etcd     func() []string                       // addresses
+	etcd3    func() []string                       // of a cluster of three members
 	postgres *postgres
 	// zookeeper has addresses. It is nil where the work is on another store.
 	zookeeper func() []string
@@ -51,6 +52,7 @@ func NewStage(tb testing.TB, addr string) *Stage {
 	s.others = sync.OnceValue(func() []*redistest.Server {
 		return []*redistest.Server{redistest.Real(tb), redistest.Real(tb)}
 	})
+	s.disks = map[string]func() []*redistest.Server{"everysec": appending(tb, "everysec"), "always": appending(tb, "always")}
 	s.postgres = &postgres{tb: tb}
 	s.zookeeper = sync.OnceValue(func() []string { return s.startZooKeeper(1) })
 	s.etcd = sync.OnceValue(func() []string { return startEtcd(tb, 1) })

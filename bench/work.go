@@ -33,7 +33,7 @@ type Scene interface {
 func Works() []Work {
 	return slices.Concat(
 		[]Work{Uncontended, Linger}, Clients, []Work{OneClient}, Apart, Cluster, []Work{Many, Near, Far}, Waiters,
-		[]Work{Held, Readers}, ReadWrite, []Work{Permits, Fairness}, Redlock, Postgres, OnEtcd, OnZooKeeper,
+		[]Work{Held, Readers}, ReadWrite, []Work{Permits, Fairness}, Disk, Redlock, Postgres, OnEtcd, OnZooKeeper,
 	)
 }
 
