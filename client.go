@@ -269,7 +269,7 @@ func list(ctx context.Context, l driver.Lister, i driver.Inspector, prefix strin
 
 // renewDue renews leases for the keeper, under the span of one of them, so that its commands
 // start no traces of their own.
-func (c *Client) renewDue(ctx context.Context, entries []*keepalive.Entry) []error {
+func (c *Client) renewDue(ctx context.Context, entries []*keepalive.Entry, renewed func(i int)) []error {
 	values := context.Background()
 	for _, e := range entries {
 		if h := e.Owner.(*local.Grant).Oldest(); h != nil && trace.SpanContextFromContext(h.Values()).IsValid() {
@@ -281,7 +281,7 @@ func (c *Client) renewDue(ctx context.Context, entries []*keepalive.Entry) []err
 	for i, e := range entries {
 		grants[i] = e.Owner.(*local.Grant)
 	}
-	return c.renew(leasectx.Detached(ctx, values), grants)
+	return c.renew(leasectx.Detached(ctx, values), grants, renewed)
 }
 
 // await runs an errand for a lock with these options.

@@ -30,8 +30,9 @@ type run struct {
 type wire struct {
 	mu     sync.Mutex
 	runs   []run
-	piped  int // in pipelines
-	gone   int // locks that the node of a call did not have
+	piped  int     // in pipelines
+	pipes  [][]int // for how many locks their commands are
+	gone   int     // locks that the node of a call did not have
 	rtt    time.Duration
 	gate   chan struct{}
 	behind func(n int, r run) bool // n before it
@@ -98,6 +99,15 @@ func (w *wire) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		w.mu.Lock()
 		w.piped += len(cmds)
+		var locks []int
+		for _, cmd := range cmds {
+			if cmd.Name() == "evalsha" {
+				locks = append(locks, len(keysOf(cmd)))
+			}
+		}
+		if len(locks) > 0 {
+			w.pipes = append(w.pipes, locks)
+		}
 		w.mu.Unlock()
 		return next(ctx, cmds)
 	}

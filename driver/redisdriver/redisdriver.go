@@ -155,6 +155,7 @@ var (
 	_ driver.Router     = (*Driver)(nil)
 	_ driver.Extender   = (*Driver)(nil)
 	_ driver.Batcher    = (*Driver)(nil)
+	_ driver.Prompter   = (*Driver)(nil)
 	_ driver.Notifier   = (*Driver)(nil)
 	_ driver.Reporter   = (*Driver)(nil)
 	_ driver.Attacher   = (*Driver)(nil)

@@ -537,7 +537,7 @@ var driverMutants = []mutant{
 		name: "group-renewal-of-the-neighbour",
 		bug:  "A renewal of many leases gives the answer for the first to all of them.",
 		file: "driver/redisdriver/renew.go",
-		old:  "note(i, replies[j])\n\t\t\t\t}", new: "note(i, replies[0])\n\t\t\t\t}",
+		old:  "a, err := read(replies[j])", new: "a, err := read(replies[0])",
 		tests: []tests{conform("RenewAnswersEachLeaseInOrder"), {unit, drv, "TestRenewalsShareCommandsOnOneServer"}},
 	},
 	{
