@@ -541,6 +541,13 @@ var driverMutants = []mutant{
 		tests: []tests{conform("RenewAnswersEachLeaseInOrder"), {unit, drv, "TestRenewalsShareCommandsOnOneServer"}},
 	},
 	{
+		name: "renewals-that-are-left-out-go-in-large-calls",
+		bug:  "Leases that others wait for are renewed 8 in a call for 64, so a batch takes many trips.",
+		file: "driver/redisdriver/renew.go",
+		old:  "trip(trip(all, size), most/contended)", new: "trip(trip(all, size), most)",
+		tests: []tests{{unit, drv, "TestBatchOfContendedLeasesIsRenewedInTwoTrips"}},
+	},
+	{
 		name: "group-sent-is-not-unsent",
 		bug:  "A caller whose context ends is told that its request was not sent, although a shared call has it.",
 		file: "driver/redisdriver/group.go",
