@@ -129,6 +129,7 @@ func TestNodesOfACluster(t *testing.T) {
 		{"SlotThatMovesTakesNoNeighbourAlong", slotThatMovesTakesNoNeighbourAlong},
 		{"NodeThatHangsHoldsUpOnlyItsOwn", nodeThatHangsHoldsUpOnlyItsOwn},
 		{"RenewalsShareCallsOfANode", renewalsShareCallsOfANode},
+		{"LooksShareCallsOfANode", looksShareCallsOfANode},
 		{"KeysThatAreChangedOnTheirWayGoAlone", keysThatAreChangedOnTheirWayGoAlone},
 		{"NodeThatServesOtherKeysGetsEachAlone", nodeThatServesOtherKeysGetsEachAlone},
 		{"ClientForReadingSharesNoCalls", clientForReadingSharesNoCalls},
