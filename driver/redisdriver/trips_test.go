@@ -84,7 +84,7 @@ func TestCrowdOfContendedLocksTakesFewTrips(t *testing.T) {
 		return &driver.Request{Kind: l.Kind, Name: l.Name, Token: "waits-" + l.Name, Ask: 1, TTL: ttl, Wait: true}
 	}
 	// 16 calls are under way at a time. Those that wait ask twice.
-	atMost := map[string]int{"acquire": 8, "release": 5}
+	atMost := map[string]int{"acquire": 8, "release": 6}
 	for what, do := range map[string]func(d *redisdriver.Driver, l driver.Lease) error{
 		"acquire": func(d *redisdriver.Driver, l driver.Lease) error {
 			_, err := d.Acquire(context.Background(), ask(l, time.Hour)) // the first that waits
@@ -107,8 +107,13 @@ func TestCrowdOfContendedLocksTakesFewTrips(t *testing.T) {
 					}
 					time.Sleep(2 * time.Second)
 				}
+				// The server knows the scripts, and the driver how far it is.
+				for _, s := range redisdriver.Scripts() {
+					require.NoError(t, rdb.ScriptLoad(t.Context(), s.Text).Err())
+				}
 				w.rtt = trip
 				requireNone(t, w.crowd(t, d, "far", 1))
+				require.NoError(t, d.Release(t.Context(), driver.Lease{Kind: driver.Mutex, Name: "far0", Token: "t-far0"}))
 				w.runs = nil
 				var all sync.WaitGroup
 				began := time.Now()
