@@ -2,6 +2,7 @@ package redisscript
 
 import (
 	"context"
+	"reflect"
 	"sync"
 	"time"
 
@@ -84,7 +85,7 @@ func (l lesson) end(taught bool) {
 	t.forget = time.AfterFunc(soonForgotten, func() {
 		teachings.Lock()
 		defer teachings.Unlock()
-		if t.over == nil {
+		if t.over == nil && teachings.of[l] == t {
 			delete(teachings.of, l)
 		}
 	})
@@ -127,6 +128,9 @@ func place(ctx context.Context, rdb processor, call Call) any {
 		if node, err := cluster.MasterForKey(ctx, call.Key()); err == nil {
 			return node
 		}
+	}
+	if !reflect.ValueOf(rdb).Comparable() {
+		return new(int) // like no other: each teaches for itself
 	}
 	return rdb
 }
