@@ -200,14 +200,16 @@ func (c *Client) Attach(ctx context.Context, token string, opts ...LockOption) (
 	return l, err
 }
 
-// lookers is how many locks List looks at at a time.
-const lookers = 16
+// lookers is how many locks List looks at at a time, and crowd where they go many in one call.
+const lookers, crowd = 16, 256
 
 // List returns the locks that somebody holds or waits for, if their names begin with prefix: by
 // name, then by kind. Locks that are taken or released meanwhile may be missing.
 //
-// List looks at all keys of the store. On Redis that takes about a second for a million keys, holds
-// up nobody, and needs the right +scan. If the store shows some locks only, because a key holds
+// List looks at all keys of the store, and at each lock whose name begins with prefix. On Redis that
+// takes about a second for a million keys, and some seconds for a hundred thousand locks that are
+// held, holds up nobody, and needs the right +scan. Up to 64 locks go in one call, but one each where
+// calls are not shared, see [WithPipelining]. If the store shows some locks only, because a key holds
 // something else, List returns those, and an error for each of the others. If the store cannot list
 // its locks, the error matches [errors.ErrUnsupported]. Transient errors are retried until ctx ends.
 func (c *Client) List(ctx context.Context, prefix string) ([]Info, error) {
@@ -218,9 +220,13 @@ func (c *Client) List(ctx context.Context, prefix string) ([]Info, error) {
 		all     []Info
 		refused error
 	}
+	atOnce := lookers
+	if _, able := driver.As[driver.Batcher](c.session.Driver); able {
+		atOnce = crowd
+	}
 	found := make(chan listed, 1) // which may come when nobody waits any more
 	err := c.session.Await(ctx, session.Errand{Op: "list", Able: lists && inspects, Endure: c.config.hold.Endure, Do: func() error {
-		all, refused, err := list(leasectx.Exempt(ctx), lister, inspector, prefix)
+		all, refused, err := list(leasectx.Exempt(ctx), lister, inspector, prefix, atOnce)
 		if err == nil {
 			found <- listed{all, refused}
 		}
@@ -234,7 +240,7 @@ func (c *Client) List(ctx context.Context, prefix string) ([]Info, error) {
 }
 
 // list also returns why some locks are not shown, or why it has failed.
-func list(ctx context.Context, l driver.Lister, i driver.Inspector, prefix string) (all []Info, refused, failed error) {
+func list(ctx context.Context, l driver.Lister, i driver.Inspector, prefix string, atOnce int) (all []Info, refused, failed error) {
 	var mu sync.Mutex
 	look := func(k driver.Kind, name string) {
 		info, err := i.Inspect(ctx, k, name)
@@ -251,7 +257,7 @@ func list(ctx context.Context, l driver.Lister, i driver.Inspector, prefix strin
 		}
 	}
 	var looking sync.WaitGroup
-	room := make(chan struct{}, lookers)
+	room := make(chan struct{}, atOnce)
 	err := l.List(ctx, prefix, func(k driver.Kind, name string) error {
 		room <- struct{}{}
 		looking.Go(func() {
@@ -269,7 +275,7 @@ func list(ctx context.Context, l driver.Lister, i driver.Inspector, prefix strin
 
 // renewDue renews leases for the keeper, under the span of one of them, so that its commands
 // start no traces of their own.
-func (c *Client) renewDue(ctx context.Context, entries []*keepalive.Entry) []error {
+func (c *Client) renewDue(ctx context.Context, entries []*keepalive.Entry, renewed func(i int)) []error {
 	values := context.Background()
 	for _, e := range entries {
 		if h := e.Owner.(*local.Grant).Oldest(); h != nil && trace.SpanContextFromContext(h.Values()).IsValid() {
@@ -281,7 +287,7 @@ func (c *Client) renewDue(ctx context.Context, entries []*keepalive.Entry) []err
 	for i, e := range entries {
 		grants[i] = e.Owner.(*local.Grant)
 	}
-	return c.renew(leasectx.Detached(ctx, values), grants)
+	return c.renew(leasectx.Detached(ctx, values), grants, renewed)
 }
 
 // await runs an errand for a lock with these options.

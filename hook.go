@@ -279,14 +279,20 @@ func (h *hooks) surely(l *Lease, ctx context.Context, keep int64, run func(*loca
 	return err
 }
 
-// renew renews leases, through the hooks.
-func (c *Client) renew(ctx context.Context, grants []*local.Grant) []error {
+// renew renews leases, through the hooks. renewed is called with those of which the store has said
+// that they go on, perhaps before it has said anything of others, whatever the hooks make of that.
+func (c *Client) renew(ctx context.Context, grants []*local.Grant, renewed func(i int)) []error {
 	run := func(ctx context.Context, _ *RenewOp) []error {
 		leases := make([]driver.Lease, len(grants))
 		for i, g := range grants {
 			leases[i] = g.Leased()
 		}
-		errs := c.session.Driver.Renew(ctx, leases)
+		var errs []error
+		if d, able := c.session.Driver.(driver.Prompter); able {
+			errs = d.RenewEach(ctx, leases, renewed)
+		} else {
+			errs = c.session.Driver.Renew(ctx, leases)
+		}
 		for i, err := range errs {
 			if errors.Is(err, driver.ErrNotHeld) {
 				errs[i] = ErrNotHeld

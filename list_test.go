@@ -3,6 +3,8 @@ package holdfast_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -95,6 +97,28 @@ func TestListShowsTheOtherLocksBesideAForeignKey(t *testing.T) {
 		require.Len(t, infos, 1)
 		assert.Equal(t, "x", infos[0].Name)
 		l.GiveBack(lease)
+	})
+}
+
+// A hundred thousand held locks would be as many trips otherwise.
+func TestListLooksAtManyLocksInACall(t *testing.T) {
+	lab.InBubble(t, func(t *testing.T, l *lab.Lab) {
+		const n = 600
+		near, far := l.Near(), l.Far()
+		var leases []*holdfast.Lease
+		for i := range n {
+			leases = append(leases, l.Lease(near, fmt.Sprint("job:", i)))
+		}
+		infos, err := far.List(t.Context(), "job:1") // whose script is known then
+		require.NoError(t, err)
+		require.Len(t, infos, 111)
+		l.Link.Delay(5 * time.Millisecond)
+		calls := l.Count(func(cmd []string) bool { return strings.EqualFold(cmd[0], "evalsha") })
+		infos, err = far.List(t.Context(), "")
+		require.NoError(t, err)
+		require.Len(t, infos, n)
+		require.Less(t, int(calls.Load()), n/10)
+		l.GiveBack(leases...)
 	})
 }
 

@@ -448,6 +448,18 @@ type Attacher interface {
 	Detach(l Lease)
 }
 
+// Prompter is the ability to tell of renewals one by one, where a batch of them takes more than one
+// trip to the store: a lease counts as renewed as soon as that is known, and not when all are.
+//
+// Only the driver that a client was given is asked for it, and none that it wraps with an Unwrap: a
+// Renew of the wrapper is not passed by.
+type Prompter interface {
+	// RenewEach is Renew. It also calls renewed with the place in leases of one that goes on, as
+	// soon as the store has said so. Calls come one at a time, and none after RenewEach has
+	// returned. One may be missing: what RenewEach returns says everything.
+	RenewEach(ctx context.Context, leases []Lease, renewed func(i int)) []error
+}
+
 // Confirmer is the ability to say whether a grant has reached replicas of the store, or disks.
 type Confirmer interface {
 	// Confirm renews a lease, and returns nil once what the store knew of it then is where c

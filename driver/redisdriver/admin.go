@@ -56,10 +56,26 @@ func (d *Driver) ForceRelease(ctx context.Context, k driver.Kind, name string) e
 	return err
 }
 
-// Inspect implements [driver.Inspector].
+// lookers is how many look at a lock at a time who share no calls, so that they leave connections
+// to others.
+const lookers = 16
+
+// Inspect implements [driver.Inspector]. Of those who look at locks at the same time up to 64 share a
+// call.
 func (d *Driver) Inspect(ctx context.Context, k driver.Kind, name string) (driver.Info, error) {
 	lock := d.lock(k, name)
-	v, err := d.value(ctx, d.call(inspectScript, lock))
+	if d.groups.of(lock.key) == nil {
+		select {
+		case d.looking <- struct{}{}:
+			defer func() { <-d.looking }()
+		case <-ctx.Done():
+			return driver.Info{Name: name}, redisscript.Unsent(ctx.Err())
+		}
+	}
+	v, err := d.told(ctx, request{script: inspectScript, lock: lock})
+	if refused, ok := v.(error); ok {
+		err = redisscript.Classify(refused)
+	}
 	if err != nil {
 		return driver.Info{Name: name}, named(err, lock)
 	}

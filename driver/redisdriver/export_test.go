@@ -22,7 +22,7 @@ type Script struct {
 	Verb      string
 	Text      string
 	Parts     []string // the files that it is made of
-	Arguments int      // for each of many locks, 0 if it is for one
+	Arguments int      // for each of many locks
 	OnCluster string   // the text there
 	OnNode    string   // for many locks of a node there
 	Statuses  map[string]int
@@ -46,7 +46,7 @@ func Scripts() []Script {
 	var all []Script
 	for _, s := range allScripts {
 		onCluster, many := forOne.Replace(forCluster.Replace(source(s.parts))), ""
-		if s.arguments > 0 {
+		if s.many != nil {
 			many = forCluster.Replace(source(onNode(s.parts)))
 		}
 		all = append(all, Script{s.verb, source(s.parts), s.parts, s.arguments, onCluster, many, statuses[s.verb]})

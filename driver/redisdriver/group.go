@@ -21,7 +21,8 @@ const (
 	far   = 16
 	few   = 8
 	// most is how many locks go in one call. Redis does nothing else meanwhile, for some
-	// 200 us; see also script/lib/each.lua. One that is contended takes as long as some others.
+	// 200 us; see also script/lib/each.lua. One that is contended takes as long as some others,
+	// so a call of most/contended handles them all.
 	most      = 64
 	contended = 8
 	// quiet is how long callers wait behind a call without an answer: a call has one
@@ -69,6 +70,17 @@ type line struct {
 	took    time.Duration // how long they take, see measured
 	timer   *time.Timer   // when to look whether a call may leave
 	looks   time.Duration // at that time after began, 0 for none
+}
+
+// full reports whether those who wait are as many as go in one call.
+func (l *line) full() bool {
+	room := most
+	for _, c := range l.waiting {
+		if room -= c.cost(); room <= 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // measured notes how long a call took. The quickest of late tell how far the server is: what
@@ -197,7 +209,7 @@ func (g *group) next(l *line, now time.Duration) {
 		gap := l.took / time.Duration(lanes)
 		idle, room := now-l.left, g.calls < g.room
 		switch {
-		case l.under == 0, room && g.callers <= few && l.took >= apart, l.under < lanes && (idle >= gap || len(l.waiting) >= most):
+		case l.under == 0, room && g.callers <= few && l.took >= apart, l.under < lanes && (idle >= gap || l.full()):
 			g.depart(l, now)
 		case room && idle >= quiet:
 			g.alone(l)
@@ -285,7 +297,9 @@ func (g *group) ended(c *seat, value any, err error) {
 	for i, one := range all {
 		switch {
 		case shared && err == nil && replies[i] == nil:
-			one.turn = waits
+			// The wrong version counts it like any other next time. Each call takes along as many
+			// again and handles a few of them, so a crowd takes a trip for every few.
+			one.turn, one.contended = waits, true
 			l.waiting = slices.Insert(l.waiting, again, one)
 			again++
 		case shared && err == nil && replies[i] == elsewhere:

@@ -2,9 +2,11 @@ package redisdriver_test
 
 import (
 	"context"
+	"crypto/sha1"
 	"fmt"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -19,10 +21,11 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
-// run is a run of a script, as it goes to the server.
+// run is a run of a script, as it goes to the server, that knows it.
 type run struct {
 	script any
 	keys   []string
+	cmd    redis.Cmder
 }
 
 // wire sees what goes to the server. Each call takes some ms, as over a network, and as long as
@@ -30,8 +33,9 @@ type run struct {
 type wire struct {
 	mu     sync.Mutex
 	runs   []run
-	piped  int // in pipelines
-	gone   int // locks that the node of a call did not have
+	piped  int     // in pipelines
+	pipes  [][]int // for how many locks their commands are
+	gone   int     // locks that the node of a call did not have
 	rtt    time.Duration
 	gate   chan struct{}
 	behind func(n int, r run) bool // n before it
@@ -51,8 +55,8 @@ func (w *wire) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			verb, _ := c.Procedure()
 			asksANode = verb == "holdfast.cluster.node"
 		}
-		if cmd.Name() == "evalsha" && !asksANode {
-			r := run{cmd.Args()[1], keysOf(cmd)}
+		if strings.HasPrefix(cmd.Name(), "eval") && !asksANode {
+			r := run{hashOf(cmd), keysOf(cmd), cmd}
 			w.mu.Lock()
 			stays := w.gate != nil && w.behind(len(w.runs), r)
 			w.runs = append(w.runs, r)
@@ -64,6 +68,11 @@ func (w *wire) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			time.Sleep(w.rtt)
 		}
 		err := next(ctx, cmd)
+		if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
+			w.mu.Lock()
+			w.runs = slices.DeleteFunc(w.runs, func(r run) bool { return r.cmd == cmd })
+			w.mu.Unlock()
+		}
 		if c, ok := cmd.(interface{ Val() any }); ok {
 			replies, _ := c.Val().([]any)
 			for _, reply := range replies {
@@ -76,6 +85,14 @@ func (w *wire) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		}
 		return err
 	}
+}
+
+// hashOf is that of a script, which may come with its text.
+func hashOf(cmd redis.Cmder) any {
+	if cmd.Name() == "eval" {
+		return fmt.Sprintf("%x", sha1.Sum([]byte(cmd.Args()[1].(string))))
+	}
+	return cmd.Args()[1]
 }
 
 // keysOf are the keys of a run of a script. Those for a node of a Cluster are among the arguments,
@@ -98,6 +115,15 @@ func (w *wire) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		w.mu.Lock()
 		w.piped += len(cmds)
+		var locks []int
+		for _, cmd := range cmds {
+			if cmd.Name() == "evalsha" {
+				locks = append(locks, len(keysOf(cmd)))
+			}
+		}
+		if len(locks) > 0 {
+			w.pipes = append(w.pipes, locks)
+		}
 		w.mu.Unlock()
 		return next(ctx, cmds)
 	}

@@ -129,6 +129,7 @@ func TestNodesOfACluster(t *testing.T) {
 		{"SlotThatMovesTakesNoNeighbourAlong", slotThatMovesTakesNoNeighbourAlong},
 		{"NodeThatHangsHoldsUpOnlyItsOwn", nodeThatHangsHoldsUpOnlyItsOwn},
 		{"RenewalsShareCallsOfANode", renewalsShareCallsOfANode},
+		{"LooksShareCallsOfANode", looksShareCallsOfANode},
 		{"KeysThatAreChangedOnTheirWayGoAlone", keysThatAreChangedOnTheirWayGoAlone},
 		{"NodeThatServesOtherKeysGetsEachAlone", nodeThatServesOtherKeysGetsEachAlone},
 		{"ClientForReadingSharesNoCalls", clientForReadingSharesNoCalls},
@@ -305,9 +306,17 @@ func renewalsShareCallsOfANode(t *testing.T, c *redistest.Cluster) {
 
 	m := c.Move(t, i.key(names[99]), c.OtherMaster(t, i.key(names[99])))
 	m.Carry(t)
-	require.Equal(t, 2, piped(), "that one goes alone")
+	piped() // the node that it goes to knows the script, too
+	require.Equal(t, 3, piped(), "that one goes alone")
 	m.Finish(t)
-	require.Equal(t, 2, piped())
+	require.Equal(t, 3, piped())
+
+	leases = leases[:99] // which are there
+	contend(t, i.d, leases)
+	piped()
+	i.w.pipes = nil
+	piped()
+	require.Len(t, i.w.pipes, 2, "trips")
 }
 
 // tenancy is a hook that keeps the programs of some users apart: it adds a name to all keys.

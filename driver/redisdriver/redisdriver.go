@@ -140,6 +140,7 @@ type Driver struct {
 
 	commands redis.UniversalClient   // rdb, for all but pipelines
 	wishes   [2]atomic.Pointer[wish] // the last, of holders of all and of some
+	looking  chan struct{}           // has one for each that looks at a lock and shares no call
 
 	channels, keeps any // as arguments: what channels begin with, and the retention
 }
@@ -155,6 +156,7 @@ var (
 	_ driver.Router     = (*Driver)(nil)
 	_ driver.Extender   = (*Driver)(nil)
 	_ driver.Batcher    = (*Driver)(nil)
+	_ driver.Prompter   = (*Driver)(nil)
 	_ driver.Notifier   = (*Driver)(nil)
 	_ driver.Reporter   = (*Driver)(nil)
 	_ driver.Attacher   = (*Driver)(nil)
@@ -206,7 +208,7 @@ func WithRetention(r time.Duration) Option {
 // when one fails, and then two holders would have the same lock.
 func New(rdb redis.UniversalClient, opts ...Option) *Driver {
 	redisscript.Require("redisdriver", rdb)
-	d := &Driver{rdb: rdb, prefix: "holdfast", retention: time.Minute}
+	d := &Driver{rdb: rdb, prefix: "holdfast", retention: time.Minute, looking: make(chan struct{}, lookers)}
 	for _, o := range opts {
 		o.apply(d)
 	}

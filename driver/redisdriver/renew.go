@@ -17,34 +17,49 @@ const renewTimeout = 3
 // Renew implements [driver.Driver]. All leases go in one pipeline, each of its commands for many
 // of them; the caller sees to it that they live on one node.
 func (d *Driver) Renew(ctx context.Context, leases []driver.Lease) []error {
+	return d.RenewEach(ctx, leases, func(int) {})
+}
+
+// RenewEach implements [driver.Prompter]. It takes one trip if nobody waits for the leases, and a
+// second if somebody does, however many they are; more if something is refused, or has moved.
+//
+// The wrong version goes on with calls for as many, of which each handles some of those that others
+// wait for, and leaves the rest out. So a batch takes a trip for every 32 of these, one after the
+// other, and where a trip takes long all are lost.
+func (d *Driver) RenewEach(ctx context.Context, leases []driver.Lease, renewed func(i int)) []error {
 	errs := make([]error, len(leases))
+	if len(leases) == 0 {
+		return errs
+	}
 	var unserved, apart []int
-	note := func(i int, reply any) {
-		var more bool
-		if more, errs[i] = d.renewed(leases[i], reply); more {
+	var longest time.Duration
+	all := make([]int, len(leases))
+	for i, l := range leases {
+		all[i], longest = i, max(longest, l.TTL)
+	}
+	note := func(i int, a answer, err error) {
+		more := false
+		if err == nil {
+			more, err = d.renewed(leases[i], a)
+		}
+		if errs[i] = err; err == nil {
+			renewed(i)
+		}
+		if more {
 			unserved = append(unserved, i)
 		}
 	}
-	left := make([]int, len(leases)) // to be renewed
-	for i := range leases {
-		left[i] = i
-	}
-	var longest time.Duration
-	for _, l := range leases {
-		longest = max(longest, l.TTL)
-	}
 	rdb := within(d.rdb, true, max(longest/renewTimeout, leastPatience))
-	for len(left) > 0 {
-		size, first := 1, leases[left[0]]
-		if g := d.groups.of(d.lock(first.Kind, first.Name).key); g != nil && g.tried.Load() {
-			size = most
+	// trip renews some of the leases, so many in a call, and returns those that the calls left out.
+	trip := func(which []int, size int) (left []int) {
+		if len(which) == 0 {
+			return nil
 		}
 		var calls []redisscript.Call
-		batches := slices.Collect(slices.Chunk(left, size))
+		batches := slices.Collect(slices.Chunk(which, size))
 		for _, batch := range batches {
 			calls = append(calls, d.renewals(leases, batch))
 		}
-		left = nil
 		v := d.silence.watch(calls[0])
 		cmds := redisscript.RunAll(ctx, rdb, calls)
 		d.silence.done(v, cmds[0].Err() == nil)
@@ -55,7 +70,7 @@ func (d *Driver) Renew(ctx context.Context, leases []driver.Lease) []error {
 			}
 			var replies []any
 			if err == nil {
-				replies, err = repliesFor(len(batch), reply) // some at least, so this ends
+				replies, err = repliesFor(len(batch), reply)
 			}
 			if err != nil {
 				for _, i := range batch {
@@ -74,58 +89,78 @@ func (d *Driver) Renew(ctx context.Context, leases []driver.Lease) []error {
 				case replies[j] == elsewhere:
 					apart = append(apart, i)
 				default:
-					note(i, replies[j])
+					a, err := read(replies[j])
+					note(i, a, err)
 				}
 			}
 		}
+		return left
 	}
-	d.renewApart(ctx, leases, apart, errs, note)
+
+	first, size := d.lock(leases[0].Kind, leases[0].Name), 1
+	g := d.groups.of(first.key)
+	if g != nil && g.tried.Load() {
+		size = most
+	}
+	left := trip(trip(all, size), most/contended) // of which none should be left out
+
+	// Each by itself, in a pipeline; and in none, should it be that which is not wanted.
+	singly := append(left, apart...)
+	apart = nil
+	trip(singly, 1)
+	room := few
+	if g != nil {
+		room = max(1, len(apart)) // they share calls
+	}
+	d.renewApart(ctx, leases, apart, room, note)
+
+	var serving sync.WaitGroup
 	for _, i := range unserved {
-		d.serve(ctx, d.lock(leases[i].Kind, leases[i].Name))
+		serving.Go(func() { d.serve(ctx, d.lock(leases[i].Kind, leases[i].Name)) })
 	}
+	serving.Wait()
 	return errs
 }
 
-// renewApart renews leases each by itself whose call for many, or pipeline, has failed, some at a
-// time.
-func (d *Driver) renewApart(ctx context.Context, leases []driver.Lease, which []int, errs []error, note func(i int, reply any)) {
-	for some := range slices.Chunk(which, few) {
-		replies := make([]any, len(some))
-		var all sync.WaitGroup
-		for j, i := range some {
-			all.Go(func() { replies[j], errs[i] = d.value(ctx, d.renewals(leases, []int{i})) })
-		}
-		all.Wait()
-		for j, i := range some {
-			if errs[i] == nil {
-				note(i, replies[j])
-			}
-		}
+// renewApart renews leases in no pipeline, but as so many callers would at a time.
+func (d *Driver) renewApart(ctx context.Context, leases []driver.Lease, which []int, callers int, note func(i int, a answer, err error)) {
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	seats := make(chan struct{}, callers)
+	for _, i := range which {
+		seats <- struct{}{}
+		all.Go(func() {
+			defer func() { <-seats }()
+			l := leases[i]
+			a, err := d.run(ctx, request{renewScript, d.lock(l.Kind, l.Name), renewal(l), false})
+			mu.Lock()
+			defer mu.Unlock()
+			note(i, a, err)
+		})
 	}
+	all.Wait()
 }
 
 // renewals is the call that renews those leases.
 func (d *Driver) renewals(leases []driver.Lease, which []int) redisscript.Call {
 	if l := leases[which[0]]; len(which) == 1 {
-		return d.call(renewScript, d.lock(l.Kind, l.Name), renewal(l)...)
+		args := renewal(l)
+		return d.call(renewScript, d.lock(l.Kind, l.Name), args[:]...)
 	}
 	return d.callFor(renewScript, len(which), func(j int) (any, []any) {
 		l := leases[which[j]]
-		return d.lock(l.Kind, l.Name).key, renewal(l)
+		args := renewal(l)
+		return d.lock(l.Kind, l.Name).key, args[:]
 	})
 }
 
 // renewal has the arguments that renew a lease.
-func renewal(l driver.Lease) []any {
-	return []any{l.Token, redisscript.Millis(l.TTL), tag(l.HolderTag)}
+func renewal(l driver.Lease) [3]any {
+	return [...]any{l.Token, redisscript.Millis(l.TTL), tag(l.HolderTag)}
 }
 
-// renewed reads what came of a renewal. more says that the queue has more to be served.
-func (d *Driver) renewed(l driver.Lease, reply any) (more bool, err error) {
-	a, err := read(reply)
-	if err != nil {
-		return false, err
-	}
+// renewed says what came of a renewal. more says that the queue has more to be served.
+func (d *Driver) renewed(l driver.Lease, a answer) (more bool, err error) {
 	if a.wanted() {
 		d.news.Wanted(l.Token)
 	}
@@ -167,11 +202,15 @@ func (d *Driver) Extend(ctx context.Context, l driver.Lease, fences int64) (driv
 // connection meanwhile.
 func (d *Driver) Confirm(ctx context.Context, l driver.Lease, c driver.Confirmation) error {
 	more := false
-	read := func(answer *redisscript.Command) (err error) {
-		more, err = d.renewed(l, answer.Val())
+	args := renewal(l)
+	heard := func(answer *redisscript.Command) error {
+		a, err := read(answer.Val())
+		if err == nil {
+			more, err = d.renewed(l, a)
+		}
 		return err
 	}
-	err := redisscript.Confirm(ctx, d.rdb, d.call(renewScript, d.lock(l.Kind, l.Name), renewal(l)...), read, c)
+	err := redisscript.Confirm(ctx, d.rdb, d.call(renewScript, d.lock(l.Kind, l.Name), args[:]...), heard, c)
 	if more {
 		d.serve(ctx, d.lock(l.Kind, l.Name))
 	}

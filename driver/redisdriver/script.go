@@ -11,12 +11,13 @@ import (
 //go:embed script
 var files embed.FS
 
-// What can be done to locks. The first three handle any number of locks in one call, with so many
+// What can be done to locks. The first four handle any number of locks in one call, with so many
 // arguments for each.
 var (
 	acquireScript = newScript("acquire", 3, forMany("acquire")...)
 	releaseScript = newScript("release", 2, forMany("release", "lib/burial")...)
 	renewScript   = newScript("renew", 3, forMany("renew")...)
+	inspectScript = newScript("inspect", 0, "lib/time", "lib/locks", "op/inspect")
 
 	extendScript    = newScript("extend", 0, forOneLock("extend")...)
 	noticeScript    = newScript("notice", 0, forOneLock("notice")...)
@@ -26,7 +27,6 @@ var (
 	downgradeScript = newScript("downgrade", 0, forOneLock("downgrade")...)
 	resizeScript    = newScript("resize", 0, forOneLock("resize", "lib/burial")...)
 	attachScript    = newScript("attach", 0, forOneLock("attach", "lib/burial")...)
-	inspectScript   = newScript("inspect", 0, "lib/time", "op/inspect")
 	pingScript      = newScript("ping", 0, "op/ping")
 	nodeScript      = newScript("node", 0, "op/node")
 )
@@ -64,7 +64,7 @@ func newScript(verb string, arguments int, parts ...string) *script {
 	text := source(parts)
 	s := &script{one: redisscript.New(verb, forOne.Replace(text)), verb: verb, arguments: arguments, parts: parts}
 	s.onCluster = redisscript.New(verb, forOne.Replace(forCluster.Replace(text)))
-	if arguments > 0 {
+	if slices.Contains(parts, "lib/locks") {
 		s.many = redisscript.New(verb, text)
 		s.onNode = redisscript.New(verb, forCluster.Replace(source(onNode(parts))))
 	}

@@ -10,18 +10,22 @@ import (
 
 // run runs a script for one lock, with others if there are many.
 func (d *Driver) run(ctx context.Context, r request) (answer, error) {
+	v, err := d.told(ctx, r)
+	return understood(r.lock, v, err)
+}
+
+// told is what the script says then.
+func (d *Driver) told(ctx context.Context, r request) (any, error) {
 	g := d.groups.of(r.lock.key)
 	if g == nil {
-		v, err := d.value(ctx, d.call(r.script, r.lock, r.arguments()...))
-		return understood(r.lock, v, err)
+		return d.value(ctx, d.call(r.script, r.lock, r.arguments()...))
 	}
 	c := g.enter(r)
 	defer g.vacate(c)
 	for g.await(ctx, c) {
 		switch {
 		case c.turn == answered:
-			v, err := c.outcome()
-			return understood(r.lock, v, err)
+			return c.outcome()
 		case len(c.company) > 0:
 			v, err := d.several(context.Background(), g, d.callForMany(c.company)) // the others have not given up
 			g.ended(c, v, err)
@@ -30,7 +34,7 @@ func (d *Driver) run(ctx context.Context, r request) (answer, error) {
 			g.ended(c, v, err)
 		}
 	}
-	return answer{}, redisscript.Unsent(ctx.Err())
+	return nil, redisscript.Unsent(ctx.Err())
 }
 
 // only runs a script that is for one lock.

@@ -135,7 +135,13 @@ func (k *Keeper) renew(batch []*Entry, name string, n *node) {
 	ctx, cancel := context.WithTimeout(k.done, longest)
 	defer cancel()
 	sent := time.Now()
-	errs := k.send(ctx, batch)
+	// A lease goes on when its own answer is there. The wrong version waits for the answers of
+	// all: a batch that takes several trips has leases end that were renewed in the first.
+	errs := k.send(ctx, batch, func(i int) {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.renewed(batch[i], sent)
+	})
 
 	var lost []*Entry
 	jitter := rand.Float64() // the same for all, which stay one batch

@@ -38,7 +38,7 @@ const (
 
 // Keeper keeps leases alive.
 type Keeper struct {
-	send  func(context.Context, []*Entry) []error
+	send  Send
 	route driver.Router // nil if all leases live on one node
 
 	mu      sync.Mutex
@@ -53,9 +53,12 @@ type Keeper struct {
 	wg   sync.WaitGroup
 }
 
-// New returns a keeper of leases that live in d. send renews leases, and returns one error
-// or nil for each of them.
-func New(d driver.Driver, send func(context.Context, []*Entry) []error) *Keeper {
+// Send renews leases, and returns one error or nil for each of them. It may call renewed, with the
+// place of one that the store has renewed, before it knows of the others.
+type Send func(ctx context.Context, entries []*Entry, renewed func(i int)) []error
+
+// New returns a keeper of leases that live in d.
+func New(d driver.Driver, send Send) *Keeper {
 	k := &Keeper{send: send, nodes: map[string]*node{}}
 	k.route, _ = driver.As[driver.Router](d)
 	k.done, k.stop = context.WithCancel(context.Background())

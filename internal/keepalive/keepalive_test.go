@@ -33,7 +33,7 @@ type store struct {
 }
 
 func (s *store) keeper() *keepalive.Keeper {
-	return keepalive.New(s, func(_ context.Context, entries []*keepalive.Entry) []error {
+	return keepalive.New(s, func(_ context.Context, entries []*keepalive.Entry, _ func(int)) []error {
 		var leases []driver.Lease
 		for _, e := range entries {
 			leases = append(leases, e.Owner.(*held).lease)
@@ -281,6 +281,27 @@ func TestFrozenNodeDelaysOnlyItsOwnLeases(t *testing.T) {
 			require.True(t, k.Remove(&h.Entry), "renewed all the time")
 		}
 		close(thaw)
+		k.Close()
+	})
+}
+
+// A batch can take several trips, of which the last may hang.
+func TestLeaseIsRenewedWhenItsOwnAnswerIsThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := keepalive.New(&store{}, func(ctx context.Context, entries []*keepalive.Entry, renewed func(int)) []error {
+			for i, e := range entries {
+				if _, name := e.Owner.Subject(); name == "told" {
+					renewed(i)
+				}
+			}
+			<-ctx.Done()
+			return all(ctx.Err())(make([]driver.Lease, len(entries)))
+		})
+		told, untold := hold(k, "told", time.Now()), hold(k, "untold", time.Now())
+		require.NoError(t, untold.loss(t))
+		require.Equal(t, trusted, time.Since(untold.since))
+		time.Sleep(3 * ttl)
+		require.True(t, k.Remove(&told.Entry), "FOUL: a lease was lost that the store has renewed")
 		k.Close()
 	})
 }

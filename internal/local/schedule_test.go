@@ -30,7 +30,7 @@ type process struct {
 }
 
 func newProcess(t *testing.T, store driver.Driver) *process {
-	renew := func(ctx context.Context, entries []*keepalive.Entry) []error {
+	renew := func(ctx context.Context, entries []*keepalive.Entry, _ func(int)) []error {
 		leases := make([]driver.Lease, len(entries))
 		for i, e := range entries {
 			leases[i] = e.Owner.(*local.Grant).Leased()

@@ -537,8 +537,15 @@ var driverMutants = []mutant{
 		name: "group-renewal-of-the-neighbour",
 		bug:  "A renewal of many leases gives the answer for the first to all of them.",
 		file: "driver/redisdriver/renew.go",
-		old:  "note(i, replies[j])\n\t\t\t\t}", new: "note(i, replies[0])\n\t\t\t\t}",
+		old:  "a, err := read(replies[j])", new: "a, err := read(replies[0])",
 		tests: []tests{conform("RenewAnswersEachLeaseInOrder"), {unit, drv, "TestRenewalsShareCommandsOnOneServer"}},
+	},
+	{
+		name: "renewals-that-are-left-out-go-in-large-calls",
+		bug:  "Leases that others wait for are renewed 8 in a call for 64, so a batch takes many trips.",
+		file: "driver/redisdriver/renew.go",
+		old:  "trip(trip(all, size), most/contended)", new: "trip(trip(all, size), most)",
+		tests: []tests{{unit, drv, "TestBatchOfContendedLeasesIsRenewedInTwoTrips"}},
 	},
 	{
 		name: "group-sent-is-not-unsent",

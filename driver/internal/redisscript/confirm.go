@@ -88,7 +88,7 @@ func confirm(ctx context.Context, node *redis.Client, call Call, read func(*Comm
 	if asking {
 		to = asker{conn}
 	}
-	c, err := Run(ctx, to, call)
+	c, err := run(ctx, to, call, node)
 	if err == nil {
 		err = read(c)
 	}

@@ -8,6 +8,7 @@ import (
 	"crypto/sha1"
 	"encoding/hex"
 	"slices"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -127,14 +128,22 @@ type processor interface {
 	Process(ctx context.Context, cmd redis.Cmder) error
 }
 
-// Run runs a script by its hash, or with its text if the server does not know it. The
-// error is classified.
+// Run runs a script by its hash, or with its text if the server does not know it, see [lesson].
+// The error is classified.
 func Run(ctx context.Context, rdb processor, call Call) (*Command, error) {
-	c := call.command(ctx, false)
+	return run(ctx, rdb, call, nil)
+}
+
+// run is Run. node is the client of the one to which the call goes, if that is known.
+func run(ctx context.Context, rdb processor, call Call, node *redis.Client) (*Command, error) {
+	c, sent := call.command(ctx, false), time.Now()
 	err := rdb.Process(ctx, c)
 	if c.unknown {
-		c = call.command(ctx, true)
-		err = rdb.Process(ctx, c)
+		l := lesson{node, call.script}
+		if node == nil {
+			l.node = place(ctx, rdb, call)
+		}
+		c, err = l.taught(ctx, rdb, call, sent)
 	}
 	Rediscover(ctx, rdb, err)
 	return c, c.judge(ctx, rdb, err)
@@ -162,29 +171,25 @@ func (c *Command) judge(ctx context.Context, rdb processor, err error) error {
 //
 // A pipeline cannot fall back by itself. After a failover the new server knows none of our
 // scripts, and every lease would be lost for it. So scripts that were not known are sent
-// again. The first run of a script on a node goes with the text, which is some 25 kB, and
-// later runs go by the hash. Should a node nevertheless not know a script, as a slot has
-// moved meanwhile, the text goes with every run.
+// again. The first run of a script on a node goes with the text, unless somebody teaches it
+// that already, see [lesson], and the others go by the hash. Should a node nevertheless not know
+// a script, as a slot has moved meanwhile, the text goes with every run.
 func RunAll(ctx context.Context, rdb redis.UniversalClient, calls []Call) []*Command {
 	cmds := make([]*Command, len(calls))
 	which := make([]int, len(calls))
 	for i := range calls {
 		which[i] = i
 	}
-	taught := map[[2]any]bool{}
-	for _, byText := range []func(Call) bool{
-		func(Call) bool { return false },
-		func(call Call) bool {
-			lesson := [2]any{call.script, Node(rdb, call.Key())}
-			known := taught[lesson]
-			taught[lesson] = true
-			return !known
-		},
-		func(Call) bool { return true },
-	} {
+	send := func(byText func(i int) bool) {
 		pipeline(ctx, rdb, calls, which, byText, cmds)
 		which = slices.DeleteFunc(which, func(i int) bool { return !cmds[i].unknown })
 	}
+	sent := time.Now()
+	send(func(int) bool { return false })
+	if len(which) > 0 {
+		lessons(ctx, rdb, calls, which, cmds, sent, send)
+	}
+	send(func(int) bool { return true })
 	for _, c := range cmds {
 		Rediscover(ctx, rdb, c.Err())
 	}
@@ -192,13 +197,13 @@ func RunAll(ctx context.Context, rdb redis.UniversalClient, calls []Call) []*Com
 }
 
 // pipeline sends those of the calls that are listed, and puts the commands where they belong.
-func pipeline(ctx context.Context, rdb redis.UniversalClient, calls []Call, which []int, byText func(Call) bool, cmds []*Command) {
+func pipeline(ctx context.Context, rdb redis.UniversalClient, calls []Call, which []int, byText func(i int) bool, cmds []*Command) {
 	if len(which) == 0 {
 		return
 	}
 	pipe := rdb.Pipeline()
 	for _, i := range which {
-		cmds[i] = calls[i].command(ctx, byText(calls[i]))
+		cmds[i] = calls[i].command(ctx, byText(i))
 		_ = pipe.Process(ctx, cmds[i]) // queues; the outcome is in the command
 	}
 	if _, err := pipe.Exec(ctx); err != nil {

@@ -68,8 +68,8 @@ Exit codes: 0, even if there are none;
 // listPatience is how long one look at a store that is watched may take. It has many locks.
 const listPatience = time.Minute
 
-// lookers is how many locks are looked at at a time.
-const lookers = 16
+// lookers is how many locks are looked at at a time, and crowd where they go many in one call.
+const lookers, crowd = 16, 256
 
 // List is holdfast ls.
 func List() *cli.Command {
@@ -127,6 +127,9 @@ func list(ctx context.Context, s *store.Store, prefix string, leftOut func(error
 	var all []*found
 	group, looking := errgroup.WithContext(ctx)
 	group.SetLimit(lookers)
+	if _, able := driver.As[driver.Batcher](s.Driver); able {
+		group.SetLimit(crowd)
+	}
 	err := lister.List(looking, prefix, func(k driver.Kind, name string) error {
 		f := &found{kind: k}
 		all = append(all, f)

@@ -15,6 +15,20 @@ end
 local function patience(ttl)
 return math.floor(ttl * 2 / 3)
 end
+-- lib/locks.lua
+local ARGUMENTS = (#ARGV - 2) / #KEYS
+local replies, left = {}, #KEYS
+local records = redis.call('MGET', unpack(KEYS))
 -- op/inspect.lua
-local record = redis.call('MGET', KEYS[n])[1]
-return { now_us, record, record and {} or redis.call('HGETALL', KEYS[n]) }
+local ENOUGH = 2000
+local told = 0
+for n = 1, #KEYS do
+if records[n] then
+replies[n] = { now_us, records[n], {} }
+elseif not replies[n] and told < ENOUGH then
+local fields = redis.pcall('HGETALL', KEYS[n])
+replies[n], told = fields.err and fields or { now_us, false, fields }, told + #fields
+end
+replies[n] = replies[n] or false
+end
+return replies

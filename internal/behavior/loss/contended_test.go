@@ -1,0 +1,53 @@
+package loss_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/behavior/lab"
+)
+
+// Leases that others wait for are renewed in as few trips as those that nobody waits for.
+func TestLeasesThatOthersWaitForOutlastADistance(t *testing.T) {
+	lab.WithPatience(t, func(t *testing.T, l *lab.Lab) {
+		const n, ttl = 256, 4 * time.Second
+		far, near := l.Far(holdfast.WithTTL(ttl)), l.Near(holdfast.WithTTL(ttl))
+		l.Ready(far)
+		ctx, stop := context.WithCancel(t.Context())
+		var waiters sync.WaitGroup
+		var leases []*holdfast.Lease
+		for i := range n {
+			leases = append(leases, l.Lease(far, fmt.Sprint("jobs:", i)))
+			waiters.Go(func() {
+				if lease, err := near.Mutex(fmt.Sprint("jobs:", i)).Lease(ctx); err == nil {
+					assert.NoError(t, lease.Release(context.Background()))
+				}
+			})
+		}
+		for i := range n {
+			l.UntilQueue(fmt.Sprint("jobs:", i), 1)
+		}
+		l.Link.Delay(250 * time.Millisecond)
+		time.Sleep(5 * ttl)
+		lost := 0
+		for _, lease := range leases {
+			if lease.Err() != nil {
+				lost++
+			}
+		}
+		require.Zero(t, lost, "leases were lost, though each trip takes half a second")
+		l.Link.Delay(0)
+		stop()
+		waiters.Wait()
+		for _, lease := range leases {
+			require.NoError(t, lease.Release(t.Context()))
+		}
+	})
+}
