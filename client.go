@@ -20,6 +20,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/leasectx"
 	"github.com/holdfast-go/holdfast/internal/local"
 	"github.com/holdfast-go/holdfast/internal/session"
+	"github.com/holdfast-go/holdfast/internal/trouble"
 )
 
 // closeTimeout bounds how long Close waits for commands that Redis does not answer.
@@ -238,6 +239,7 @@ func list(ctx context.Context, l driver.Lister, i driver.Inspector, prefix strin
 	var mu sync.Mutex
 	look := func(k driver.Kind, name string) {
 		info, err := i.Inspect(ctx, k, name)
+		err = trouble.Of(err)
 		mu.Lock()
 		defer mu.Unlock()
 		switch {
