@@ -99,7 +99,14 @@ func lacks(err error) bool {
 		strings.Contains(text, "ACL failure in script")
 }
 
-// rights is the advice then.
+// forbidden reports whether a server lets no script use a command: there is none, or not for
+// scripts. It may say so in the middle of one.
+func forbidden(err error) bool {
+	return strings.Contains(err.Error(), "Unknown Redis command called from") ||
+		strings.Contains(err.Error(), "Redis command is not allowed from script")
+}
+
+// rights is the advice of lacks.
 const rights = "grant the Redis user the rights that the documentation of package holdfast lists"
 
 // Answers about the server or the user, whatever a command is for.
@@ -215,8 +222,8 @@ func Classify(err error) error {
 		if lacks(err) {
 			e.denied, e.advice = true, rights
 		}
-		refused := hasPrefix(err, refusing)
-		e.transient = !refused && !e.denied
+		refused := hasPrefix(err, refusing) || strings.Contains(err.Error(), "WRONGTYPE Operation") // as of miniredis
+		e.transient = !refused && !e.denied && !forbidden(err)
 		e.notExecuted = refused || hasPrefix(err, passing) || barred(err)
 		for _, a := range advices {
 			if hasPrefix(err, []string{a.answer}) {
