@@ -37,7 +37,8 @@ import (
 //
 // A hook can measure, change the context, try again, or refuse by returning an error
 // without calling next. It passes on the op that it got, whose fields are there to be read.
-// Lock and its like treat a refusal like one of the store, see [Mutex.Lock]. Unlock and its
+// That is the last word of a Lease or Do, whatever the error. Lock and its like treat a refusal like
+// one of the store, see [Mutex.Lock]; one that matches [driver.ErrTransient] they wait out. Unlock and its
 // like cannot be refused. While a hook waits, its caller waits too, whatever bounds are
 // promised elsewhere, so a hook should return when its context ends. A hook must not panic,
 // nor call Close. Hooks are called from many goroutines at once. Detach, Downgrade, Resize,

@@ -100,9 +100,10 @@ func (l *Lease) Wanted() <-chan struct{} {
 // another holder. If the lease's time runs out while Release waits for the store, the lease
 // was given up in time: no error.
 //
-// Release works with a ctx that has ended. It waits for the store until ctx ends, but at
+// Release works with a ctx that has ended. It waits for the store, in any trouble that may pass, until
+// ctx ends or the lease would have ended by itself, but at
 // least 1 s; the error then matches the cause of ctx. If the store refuses, as while a
-// password is changed, the error says why. In both cases the release is repeated in the
+// password is changed, the error says why at once. In both cases the release is repeated in the
 // background, until the store carries it out or the lease would have ended by itself. In
 // the latter case the log says so.
 func (l *Lease) Release(ctx context.Context) error {
