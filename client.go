@@ -264,6 +264,7 @@ func list(ctx context.Context, l driver.Lister, i driver.Inspector, prefix strin
 		defer mu.Unlock()
 		return failed
 	})
+	err = trouble.Of(err)
 	looking.Wait()
 	slices.SortFunc(all, func(a, b Info) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Kind, b.Kind)) })
 	return all, refused, cmp.Or(failed, err)

@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/leasectx"
 	"github.com/holdfast-go/holdfast/internal/local"
 	"github.com/holdfast-go/holdfast/internal/redishook"
+	"github.com/holdfast-go/holdfast/internal/trouble"
 )
 
 // Hook is called around what a [Client] does, in the manner of a hook of go-redis. Each
@@ -289,7 +290,7 @@ func (c *Client) renew(ctx context.Context, grants []*local.Grant) []error {
 		}
 		errs := c.session.Driver.Renew(ctx, leases)
 		for i, err := range errs {
-			if errors.Is(err, driver.ErrNotHeld) {
+			if errs[i] = trouble.Of(err); errors.Is(err, driver.ErrNotHeld) {
 				errs[i] = ErrNotHeld
 			}
 		}

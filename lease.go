@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/leasectx"
 	"github.com/holdfast-go/holdfast/internal/local"
 	"github.com/holdfast-go/holdfast/internal/session"
+	"github.com/holdfast-go/holdfast/internal/trouble"
 )
 
 // Lease is the right to hold a lock until a deadline, which each renewal moves. A lease
@@ -166,7 +167,7 @@ func (l *Lease) Downgrade(ctx context.Context) error {
 	d, able := driver.As[driver.Downgrader](c.session.Driver)
 	undone := true // surely, whatever was sent
 	return c.await(ctx, h.Options(), h.ID(), session.Errand{Op: op, Able: able, First: h.Lower, Do: func() error {
-		err := d.Downgrade(c.session.Under(ctx), h.Grant().Leased(), 0)
+		err := trouble.Of(d.Downgrade(c.session.Under(ctx), h.Grant().Leased(), 0))
 		undone = undone && errors.Is(err, driver.ErrNotExecuted)
 		switch {
 		case errors.Is(err, driver.ErrNotHeld):

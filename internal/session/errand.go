@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/trouble"
 )
 
 // Errand is something that a caller wants done at the store.
@@ -46,7 +45,7 @@ func (s *Session) Await(ctx context.Context, e Errand, said Complaint, end func(
 		}
 	}
 	attempts := make(chan error, 1)
-	attempt := func() { attempts <- trouble.Of(e.Do()) }
+	attempt := func() { attempts <- e.Do() }
 	go attempt()
 	said.Asked()
 	defer said.Leave(s)

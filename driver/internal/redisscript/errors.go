@@ -75,6 +75,7 @@ var passing = []string{
 var refusing = []string{
 	"NOAUTH", "WRONGPASS", "CROSSSLOT", "WRONGTYPE", "ERR AUTH", "ERR invalid password", "ERR DB index is out of range",
 	"ERR This instance has cluster support disabled", "ERR unknown command", "ERR SELECT is not allowed in cluster mode", "DENIED",
+	"ERR value is not an integer or out of range", "ERR increment or decrement would overflow", // no counter of fences
 }
 
 // Answers about the password, or that the server has none and is in protected mode.
