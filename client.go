@@ -20,6 +20,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/leasectx"
 	"github.com/holdfast-go/holdfast/internal/local"
 	"github.com/holdfast-go/holdfast/internal/session"
+	"github.com/holdfast-go/holdfast/internal/trouble"
 )
 
 // closeTimeout bounds how long Close waits for commands that Redis does not answer.
@@ -244,6 +245,7 @@ func list(ctx context.Context, l driver.Lister, i driver.Inspector, prefix strin
 	var mu sync.Mutex
 	look := func(k driver.Kind, name string) {
 		info, err := i.Inspect(ctx, k, name)
+		err = trouble.Of(err)
 		mu.Lock()
 		defer mu.Unlock()
 		switch {
@@ -268,6 +270,7 @@ func list(ctx context.Context, l driver.Lister, i driver.Inspector, prefix strin
 		defer mu.Unlock()
 		return failed
 	})
+	err = trouble.Of(err)
 	looking.Wait()
 	slices.SortFunc(all, func(a, b Info) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Kind, b.Kind)) })
 	return all, refused, cmp.Or(failed, err)

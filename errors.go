@@ -44,7 +44,8 @@ var (
 	// and [WithFsync].
 	ErrNotConfirmed = driver.ErrNotConfirmed
 	// ErrUnavailable says that the store did not answer, or refused for now: it cannot be reached, is
-	// silent, loads its data, has lost its master, or is full. Nobody knows whether the lock is held.
+	// silent, loads its data, has lost its master, is full, or says what is not known to last.
+	// Nobody knows whether the lock is held.
 	// The error of a wait that only another holder outlasted never matches it; that matches
 	// ErrLocked. See [WithOutageWait].
 	ErrUnavailable = driver.ErrTransient // "store unavailable"

@@ -11,6 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/leasectx"
 	"github.com/holdfast-go/holdfast/internal/local"
 	"github.com/holdfast-go/holdfast/internal/session"
+	"github.com/holdfast-go/holdfast/internal/trouble"
 )
 
 // tryWait is how long TryLock waits for the store.
@@ -217,7 +218,7 @@ func (h *handle) inspect(ctx context.Context) (Info, error) {
 			info.Kind = h.kind
 			found <- info
 		}
-		return err
+		return trouble.Of(err)
 	}})
 	if err != nil {
 		return Info{}, err
@@ -232,6 +233,6 @@ func (h *handle) force(ctx context.Context) error {
 		if errors.Is(err, driver.ErrNotHeld) {
 			err = ErrNotHeld
 		}
-		return err
+		return trouble.Of(err)
 	}})
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/leasectx"
 	"github.com/holdfast-go/holdfast/internal/local"
 	"github.com/holdfast-go/holdfast/internal/redishook"
+	"github.com/holdfast-go/holdfast/internal/trouble"
 )
 
 // Hook is called around what a [Client] does, in the manner of a hook of go-redis. Each
@@ -37,7 +38,8 @@ import (
 //
 // A hook can measure, change the context, try again, or refuse by returning an error
 // without calling next. It passes on the op that it got, whose fields are there to be read.
-// Lock and its like treat a refusal like one of the store, see [Mutex.Lock]. Unlock and its
+// That is the last word of a Lease or Do, whatever the error. Lock and its like treat a refusal like
+// one of the store, see [Mutex.Lock]; one that matches [driver.ErrTransient] they wait out. Unlock and its
 // like cannot be refused. While a hook waits, its caller waits too, whatever bounds are
 // promised elsewhere, so a hook should return when its context ends. A hook must not panic,
 // nor call Close. Hooks are called from many goroutines at once. Detach, Downgrade, Resize,
@@ -294,7 +296,7 @@ func (c *Client) renew(ctx context.Context, grants []*local.Grant, renewed func(
 			errs = c.session.Driver.Renew(ctx, leases)
 		}
 		for i, err := range errs {
-			if errors.Is(err, driver.ErrNotHeld) {
+			if errs[i] = trouble.Of(err); errors.Is(err, driver.ErrNotHeld) {
 				errs[i] = ErrNotHeld
 			}
 		}

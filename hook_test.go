@@ -3,10 +3,13 @@ package holdfast_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -14,6 +17,7 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/behavior/lab"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
@@ -221,5 +225,65 @@ func TestHookCanRefuseAndTryAgain(t *testing.T) {
 		assert.Len(t, l.Inspect("x").Holders, 1)
 		mu.Unlock()
 		l.Free(l.Near(), "x")
+	})
+}
+
+// What a hook of the program says is no trouble of the store, unless it says that it is.
+func TestVetoOfAHookIsTheLastWordUnlessItSaysThatItMayPass(t *testing.T) {
+	lab.InBubble(t, func(t *testing.T, l *lab.Lab) {
+		veto, passes := errors.New("not today"), fmt.Errorf("not now: %w", driver.ErrTransient)
+		var mu sync.Mutex
+		says := veto
+		asked := func() error {
+			mu.Lock()
+			defer mu.Unlock()
+			return says
+		}
+		say := func(err error) {
+			mu.Lock()
+			defer mu.Unlock()
+			says = err
+		}
+		client := func() *holdfast.Client {
+			c := l.Near()
+			c.AddHook(lab.Meddler{
+				Acquire: func(next holdfast.AcquireFunc, ctx context.Context, op *holdfast.AcquireOp) (*holdfast.Lease, error) {
+					if err := asked(); err != nil {
+						return nil, err
+					}
+					return next(ctx, op)
+				},
+				Renew: func(next holdfast.RenewFunc, ctx context.Context, op *holdfast.RenewOp) []error {
+					if err := asked(); err != nil {
+						return slices.Repeat([]error{err}, len(op.Leases))
+					}
+					return next(ctx, op)
+				},
+			})
+			return c
+		}
+		c, began := client(), time.Now()
+		_, err := c.Mutex("x").Lease(t.Context())
+		require.ErrorIs(t, err, veto)
+		require.NotErrorIs(t, err, holdfast.ErrUnavailable)
+		require.Contains(t, lab.Panics(t, c.Mutex("x").Lock), "not today")
+		require.Zero(t, time.Since(began), "FOUL: a veto is waited out")
+
+		say(passes)
+		locked := lab.Begin(c.Mutex("x").Lock)
+		time.Sleep(5 * time.Second)
+		l.Stays(locked)
+		require.Contains(t, l.Log.String(), "not now")
+		say(nil)
+		l.Ends(locked)
+		c.Mutex("x").Unlock()
+
+		lease := l.Lease(c, "x")
+		say(veto)
+		began = time.Now()
+		require.ErrorIs(t, lease.Renew(t.Context()), veto)
+		require.Zero(t, time.Since(began), "FOUL: a veto is waited out")
+		say(nil)
+		require.NoError(t, lease.Release(t.Context()))
 	})
 }

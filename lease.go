@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/leasectx"
 	"github.com/holdfast-go/holdfast/internal/local"
 	"github.com/holdfast-go/holdfast/internal/session"
+	"github.com/holdfast-go/holdfast/internal/trouble"
 )
 
 // Lease is the right to hold a lock until a deadline, which each renewal moves. A lease
@@ -100,9 +101,10 @@ func (l *Lease) Wanted() <-chan struct{} {
 // another holder. If the lease's time runs out while Release waits for the store, the lease
 // was given up in time: no error.
 //
-// Release works with a ctx that has ended. It waits for the store until ctx ends, but at
+// Release works with a ctx that has ended. It waits for the store, in any trouble that may pass, until
+// ctx ends or the lease would have ended by itself, but at
 // least 1 s; the error then matches the cause of ctx. If the store refuses, as while a
-// password is changed, the error says why. In both cases the release is repeated in the
+// password is changed, the error says why at once. In both cases the release is repeated in the
 // background, until the store carries it out or the lease would have ended by itself. In
 // the latter case the log says so.
 func (l *Lease) Release(ctx context.Context) error {
@@ -165,7 +167,7 @@ func (l *Lease) Downgrade(ctx context.Context) error {
 	d, able := driver.As[driver.Downgrader](c.session.Driver)
 	undone := true // surely, whatever was sent
 	return c.await(ctx, h.Options(), h.ID(), session.Errand{Op: op, Able: able, First: h.Lower, Do: func() error {
-		err := d.Downgrade(c.session.Under(ctx), h.Grant().Leased(), 0)
+		err := trouble.Of(d.Downgrade(c.session.Under(ctx), h.Grant().Leased(), 0))
 		undone = undone && errors.Is(err, driver.ErrNotExecuted)
 		switch {
 		case errors.Is(err, driver.ErrNotHeld):

@@ -40,11 +40,13 @@ func (c *Client) Mutex(name string, opts ...LockOption) *Mutex {
 // ctx bounds the waiting only, not the holding. Waiters are served first come, first
 // served. Those of one client are served in turns, see [WithStrictFIFO].
 //
-// If the store refuses for good, such as for lack of permission, Lease returns the error at
-// once; the error says what to do. But a client that the store has served before waits out a
-// password that is rotated and a right that is taken away, see [driver.ErrDenied]. Transient
-// errors, such as a broken connection, are
-// retried. A wait of more than 2 s for a store in trouble is logged, then ever more rarely.
+// Lease returns at once an error that is known to be the same next time, such as that of a key of
+// another type; the error says what to do. Any other trouble may pass, and is waited out, also by the
+// first call of a client: a broken connection, a certificate that does not verify, what a proxy
+// says, an error of the program's own dialer, limiter, provider of credentials or hook of go-redis.
+// A wrong password and a missing right end the first call. But a client that the store has served
+// before waits until they are mended, see [driver.ErrDenied].
+// A wait of more than 2 s for a store in trouble is logged with the last error, then ever more rarely.
 // If ctx ends first, the error matches its cause. It also matches the last answer
 // of the store, [ErrLocked] or an error. Lease then returns within 10 ms, even if Redis does
 // not answer, and the rest is undone in the background. A ctx that has
@@ -63,7 +65,8 @@ func (m *Mutex) Lease(ctx context.Context) (*Lease, error) {
 // grant, the error matches [ErrLost].
 //
 // TryLease does not wait for others, but for the store: until ctx ends, or the third attempt
-// has failed. Then it returns the store's last error. If connections are refused, that takes
+// has failed. Then it returns the store's last error, which matches [ErrUnavailable] unless it is known
+// to last. If connections are refused, or a certificate does not verify, that takes
 // about a second. If the store is silent, an attempt fails after the Redis client's
 // ReadTimeout.
 func (m *Mutex) TryLease(ctx context.Context) (*Lease, error) {
@@ -124,7 +127,8 @@ func (m *Mutex) ForceUnlock(ctx context.Context) error {
 // lock, Steal does what [Mutex.Lease] does. For hooks Steal is a way to acquire, see [AcquireOp].
 func (m *Mutex) Steal(ctx context.Context) (*Lease, error) { return m.steal(ctx) }
 
-// Lock waits for the lock. It waits out outages of the store, and logs them: after 2 s,
+// Lock waits for the lock. It waits out outages of the store, and all that may pass, as
+// [Mutex.Lease] does, and keeps its place meanwhile. It logs them: after 2 s,
 // then ever more rarely. The log gives the kind and name of the lock and the reason.
 //
 // Of a client that is closed, before or meanwhile, Lock never returns: the program is about to
@@ -132,8 +136,8 @@ func (m *Mutex) Steal(ctx context.Context) (*Lease, error) { return m.steal(ctx)
 //
 // Lock panics on misuse: a bad name, or a client of the store that is closed. It also panics if the
 // store refuses for good before it has carried out any command of this client. Such
-// refusals are no permission, a wrong password, a key of another type, or an error of the
-// user's own dialer or hook. Lock waits out a later refusal: a rotated password must not
+// refusals are no permission, a wrong password, a key of another type, a server that runs no
+// scripts, or the veto of a [Hook]. Lock waits out a later refusal: a rotated password must not
 // crash a fleet.
 //
 // Lock has no context, so package deadlock does not see it wait, nor what it holds: where locks are

@@ -9,6 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/local"
 	"github.com/holdfast-go/holdfast/internal/session"
+	"github.com/holdfast-go/holdfast/internal/trouble"
 )
 
 // Semaphore bounds how much is held at a time, by all processes that use the same store.
@@ -98,7 +99,7 @@ func (s *Semaphore) Resize(ctx context.Context, limit int64) error {
 	r, able := driver.As[driver.Resizer](s.client().session.Driver)
 	token := s.c.session.NewToken() // by which the store knows a repeat
 	return s.c.await(ctx, s.config.hold, s.base(), session.Errand{Op: "resize", Able: able, Do: func() error {
-		return r.Resize(s.c.session.Under(ctx), s.name, token, limit)
+		return trouble.Of(r.Resize(s.c.session.Under(ctx), s.name, token, limit))
 	}})
 }
 

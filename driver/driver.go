@@ -27,7 +27,9 @@
 //
 // A driver refuses what it cannot serve with an error that matches [ErrNotExecuted] and not
 // [ErrTransient]. Examples are a name, TTL or weight outside the limits, or a [Kind] that
-// the driver does not know ([errors.ErrUnsupported]).
+// the driver does not know ([errors.ErrUnsupported]). Such an error ends a wait, so it is for what is
+// known to be the same next time. An error that matches none of the errors of this package may pass
+// for all that is known: who waits goes on, as after [ErrTransient].
 //
 // Every request of one token carries a number, [Request.Ask], that grows by one. Whenever
 // the store tells of a grant, it says which ask the grant rests on. The client counts its
@@ -309,11 +311,13 @@ func (Unheard) Error() string {
 func (Unheard) Unwrap() error { return ErrNotHeld }
 
 // ErrTransient is matched by errors that may pass on a retry: a broken network, a failover,
-// a server that is loading. Errors that do not match it are refusals.
+// a server that is loading, and whatever is not known to be the same next time. Who waits for a lock
+// goes on waiting after it. So a dialer, or a hook of go-redis or of package holdfast, whose error
+// matches ErrTransient has its caller wait and try again.
 var ErrTransient = errors.New("holdfast: store unavailable")
 
-// ErrDenied is matched by refusals of the client's user: the password is missing or wrong, or the
-// user lacks a right. Such an error does not pass by itself, but an operator can end it. A client
+// ErrDenied is matched by refusals of the client's user: the password is missing or wrong, the
+// user lacks a right, or the server is in protected mode. Such an error does not pass by itself, but an operator can end it. A client
 // that the store has served before waits for that, see the documentation of
 // Mutex.Lease in package holdfast.
 var ErrDenied = errors.New("holdfast: access denied")
@@ -323,7 +327,8 @@ var ErrDenied = errors.New("holdfast: access denied")
 var ErrClosed = errors.New("holdfast: the connection to the store was closed by the program")
 
 // ErrNotExecuted is matched by errors after which the store has surely not acted
-// on the request. After any other error it may have.
+// on the request. After any other error it may have. Without [ErrTransient] and [ErrDenied] it is a
+// refusal for good.
 var ErrNotExecuted = errors.New("holdfast: not executed")
 
 // ErrLimitConflict says that a semaphore is in use with another limit than that of the

@@ -62,9 +62,9 @@ func (e *Election) GiveWay(least time.Duration) *Election {
 	return &Election{e.mu, least}
 }
 
-// Campaign waits until this process leads or ctx ends. ctx bounds the waiting only. Transient
-// errors are retried, and a password that is rotated is waited out; for all other errors see
-// [holdfast.Mutex.Lease].
+// Campaign waits until this process leads or ctx ends. ctx bounds the waiting only. It waits out
+// trouble of the store as [holdfast.Mutex.Lease] does: an error that it returns before is known to be
+// the same next time.
 func (e *Election) Campaign(ctx context.Context) (*Term, error) {
 	lease, err := e.mu.Lease(ctx)
 	if err != nil {

@@ -152,7 +152,7 @@ func (l lock) claim(kv *mvccpb.KeyValue) (claim, error) {
 		err = json.Unmarshal(kv.Value, &c.record)
 	}
 	if err != nil {
-		return claim{}, fmt.Errorf("etcddriver: another program keeps something at %q: %w", c.key, err)
+		return claim{}, fmt.Errorf("etcddriver: %w at %q: %w", errForeign, c.key, err)
 	}
 	c.token = token
 	return c, nil

@@ -17,6 +17,7 @@ import (
 var (
 	errUnknown  = errors.New("etcddriver: a lease of which nothing is known here")
 	errElection = fmt.Errorf("etcddriver: a leader was elected meanwhile: %w", driver.ErrTransient)
+	errForeign  = errors.New("another program keeps something")
 	errClosed   = refusal("the driver is closed")
 	errCrowded  = fmt.Errorf("etcddriver: the lock or the leader has changed at each attempt: %w", driver.ErrTransient)
 )

@@ -116,8 +116,11 @@ func (d *Driver) acquire(ctx context.Context, l lock, r *driver.Request, t *toke
 		if !blind || try > 0 {
 			var err error
 			if q, c, err = d.confirm(ctx, l, r.Token, r.TTL, lease); err != nil {
-				if made {
+				switch {
+				case made:
 					err = fmt.Errorf("%w: %v", driver.ErrTransient, err) // not ErrNotExecuted
+				case errors.Is(err, errForeign):
+					err = fmt.Errorf("%w: %w", err, driver.ErrNotExecuted)
 				}
 				return driver.Grant{}, err
 			}

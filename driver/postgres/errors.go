@@ -1,17 +1,15 @@
 package pgdriver
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/puddle/v2"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/trouble"
 )
 
 // refusal is an error of the driver itself, which has sent nothing.
@@ -55,8 +53,6 @@ func unsent(err error) error {
 func classify(err error) *storeError {
 	e := &storeError{err: err, notExecuted: pgconn.SafeToRetry(err)}
 	var answer *pgconn.PgError
-	var connect *pgconn.ConnectError
-	var network net.Error
 	switch {
 	case errors.As(err, &answer):
 		e.denied = answer.Code[:2] == "28" || answer.Code == "42501" || refusedByPooler(answer) // the password, or a right
@@ -67,9 +63,8 @@ func classify(err error) *storeError {
 		e.notExecuted = e.notExecuted || answer.Code[:2] != "57" && answer.Code[:2] != "08"
 	case errors.Is(err, puddle.ErrClosedPool):
 		e.notExecuted = true
-	case errors.As(err, &connect), errors.As(err, &network), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
-		errors.Is(err, net.ErrClosed), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), e.notExecuted:
-		e.transient = true
+	default: // also what the program's own dialer or hooks say
+		e.transient = trouble.Passes(err)
 	}
 	return e
 }
@@ -81,18 +76,18 @@ func refusedByPooler(answer *pgconn.PgError) bool {
 }
 
 // passes reports whether a server that answers with this SQLSTATE may do what was asked if it
-// is asked again. The first two characters are the class.
+// is asked again: it is not known to say the same. The first two characters are the class.
 func passes(code string) bool {
 	switch code[:2] {
-	case "08", // connection exception
-		"40", // transaction rollback: a deadlock, or a failover
-		"53", // insufficient resources
-		"57", // operator intervention: shut down, starting up, cancelled
-		"58": // system error
-		return true
+	case "22", // data exception: an argument
+		"28", // the user or the password
+		"3D", // no such database
+		"3F", // no such schema
+		"42", // no such function, a right
+		"P0": // raised by a function, as for the isolation level
+		return false
 	}
-	return code == "55P03" || // lock not available, if there is a lock_timeout
-		code == "25006" // read-only transaction: this is a standby, for now
+	return code != "55000" // raised by holdfast.fenced: not held
 }
 
 // unprepared reports whether a statement was not there, or another in its place, that had been

@@ -2,11 +2,11 @@ package redlock
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/trouble"
 )
 
 // maxDebts is how many releases are kept for a node. Beyond, leases end with their TTL.
@@ -96,6 +96,4 @@ func (n *node) release(ctx context.Context, l driver.Lease) error {
 
 // answered reports whether a release needs no repetition: it is done, was not needed, or
 // is refused.
-func answered(err error) bool {
-	return err == nil || errors.Is(err, driver.ErrNotHeld) || !errors.Is(err, driver.ErrTransient)
-}
+func answered(err error) bool { return !trouble.Passes(err) }

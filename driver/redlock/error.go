@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/trouble"
 )
 
 var (
@@ -37,7 +38,7 @@ func noMajority(errs []error) error {
 		if err != nil {
 			e.failed = append(e.failed, err)
 		}
-		if err == nil || errors.Is(err, driver.ErrTransient) {
+		if err == nil || trouble.Passes(err) {
 			able++
 		}
 		e.notExecuted = e.notExecuted && errors.Is(err, driver.ErrNotExecuted)

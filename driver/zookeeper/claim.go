@@ -147,7 +147,7 @@ func arrange(nodes []string, limit int64) (*queue, error) {
 		c, ok := parse(node)
 		switch {
 		case !ok:
-			return nil, fmt.Errorf("zkdriver: another program keeps something at %q", node)
+			return nil, fmt.Errorf("zkdriver: %w at %q", errForeign, node)
 		case limit != 0 && c.limit != limit:
 			q.void = append(q.void, c)
 		default:

@@ -12,6 +12,7 @@ import (
 
 var (
 	errUnknown = errors.New("zkdriver: a lease of which nothing is known here")
+	errForeign = errors.New("another program keeps something")
 	errClosed  = refusal("the driver is closed")
 	errCrowded = fmt.Errorf("zkdriver: the lock or the connection has changed at each attempt: %w", driver.ErrTransient)
 )

@@ -157,7 +157,7 @@ func (t *token) ignore() {
 func recorded(is content) (record, error) {
 	var r record
 	if err := json.Unmarshal(is.data, &r); err != nil {
-		return r, fmt.Errorf("zkdriver: another program keeps something among the claims: %w", err)
+		return r, fmt.Errorf("zkdriver: %w among the claims: %w", errForeign, err)
 	}
 	if r.Change == 0 {
 		r.Change = is.stat.Czxid

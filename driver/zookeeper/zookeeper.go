@@ -149,7 +149,9 @@ func (d *Driver) acquire(ctx context.Context, l lock, r *driver.Request, t *toke
 		}
 		q, c, dead := &queue{}, (*claim)(nil), false
 		if blind := try == 0 && r.Ask == 1 && r.Wait && r.Owner == "" && r.MaxWaiters == 0 && r.Kind != driver.Semaphore; !blind {
-			q, c, dead, err = d.find(ctx, s, l, r.Token, t)
+			if q, c, dead, err = d.find(ctx, s, l, r.Token, t); !made && errors.Is(err, errForeign) {
+				err = fmt.Errorf("%w: %w", err, driver.ErrNotExecuted)
+			}
 		}
 		if err == nil && c == nil && !dead {
 			var g driver.Grant

@@ -80,6 +80,9 @@
 //	holdfast.TestAllHoldsNothingBehindALockThatIsTaken
 //	exclusion.TestAllOfMixedKindsNeverDeadlocks
 //	fault.TestEveryTroubleOfTheStoreIsToldFromAHolder
+//	fault.TestOnlyWhatIsKnownToLastEndsAWait
+//	fault.TestSecondOfUnknownAnswersMakesNoStormAndKeepsTheOrder
+//	fault.TestWrongCertificateIsWaitedOut
 //	fault.TestOutageEndsAWaitSoon
 //	fault.TestHolderIsWaitedForLongerThanTheStore
 //

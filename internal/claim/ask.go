@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/keepalive"
 	"github.com/holdfast-go/holdfast/internal/tag"
+	"github.com/holdfast-go/holdfast/internal/trouble"
 )
 
 // ask sends the next ask on another goroutine, unless too many are under way.
@@ -100,6 +101,7 @@ func (c *Claim) send(ctx context.Context, r *driver.Request, v verb) (_ reply, l
 	default:
 		g, err = c.s.Driver.Acquire(ctx, r)
 	}
+	err = trouble.Of(err)
 	if err == nil && !nothing(g) {
 		c.left.Store(true)
 	}
@@ -234,7 +236,7 @@ func (c *Claim) failed(err error, cut bool) error {
 	if !cut {
 		a.said.Failed(err)
 		if !errors.Is(err, driver.ErrTransient) {
-			err = waitedOut{err}
+			err = trouble.Passing(err)
 		}
 		c.trouble(err)
 	}
@@ -242,12 +244,6 @@ func (c *Claim) failed(err error, cut bool) error {
 	a.askIn(a.pause)
 	return nil
 }
-
-// waitedOut is a refusal that a caller waits out, as it does an outage.
-type waitedOut struct{ error }
-
-func (waitedOut) Is(target error) bool { return target == driver.ErrTransient }
-func (e waitedOut) Unwrap() error      { return e.error }
 
 // trouble notes why the store is of no help.
 func (c *Claim) trouble(err error) {

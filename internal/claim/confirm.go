@@ -9,6 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/keepalive"
 	"github.com/holdfast-go/holdfast/internal/session"
+	"github.com/holdfast-go/holdfast/internal/trouble"
 )
 
 // Confirm returns when the grant is where want says, with the trust that follows from it,
@@ -56,7 +57,7 @@ func (c *Claim) confirm(ctx context.Context, want driver.Confirmation) (keepaliv
 		if want.Timeout < time.Millisecond || err != nil && ctx.Err() != nil {
 			return keepalive.Trust{}, fmt.Errorf("%w: %w", driver.ErrNotConfirmed, err)
 		}
-		if err = by.Confirm(ctx, c.Lease(""), want); !errors.Is(err, driver.ErrTransient) {
+		if err = trouble.Of(by.Confirm(ctx, c.Lease(""), want)); !errors.Is(err, driver.ErrTransient) {
 			return keepalive.NewTrust(sent, c.TTL), err
 		}
 		time.Sleep(min(pause, time.Until(deadline)))

@@ -217,7 +217,8 @@ func TestConfirmationThatHangsIsGivenUp(t *testing.T) {
 
 func TestTroubleOnTheWayToTheReplicasIsTriedAgain(t *testing.T) {
 	moved := fmt.Errorf("moved: %w", driver.ErrTransient)
-	refused := errors.New("refused")
+	refused := errors.Join(errors.New("refused"), driver.ErrNotExecuted)
+	unknown := errors.New("upstream failure")
 	inTime(t, func(t *testing.T, l *lab.Lab) {
 		for _, scene := range []struct {
 			vote  func(n int64) error
@@ -226,6 +227,8 @@ func TestTroubleOnTheWayToTheReplicasIsTriedAgain(t *testing.T) {
 		}{
 			{func(n int64) error { return map[bool]error{n < 4: moved}[true] }, 4, nil},
 			{func(int64) error { return moved }, 5, holdfast.ErrNotConfirmed},
+			{func(n int64) error { return map[bool]error{n < 4: unknown}[true] }, 4, nil},
+			{func(int64) error { return unknown }, 5, unknown},
 			{func(int64) error { return refused }, 1, refused},
 		} {
 			var votes atomic.Int64
@@ -246,7 +249,7 @@ func TestTroubleOnTheWayToTheReplicasIsTriedAgain(t *testing.T) {
 
 func TestRefusalToConfirmIsNotWaitedOut(t *testing.T) {
 	inTime(t, func(t *testing.T, l *lab.Lab) {
-		refused := errors.New("refused")
+		refused := errors.Join(errors.New("refused"), driver.ErrNotExecuted)
 		_, err := judged(l, func(int, time.Duration) error { return refused }).Mutex("x").Lease(t.Context())
 		require.ErrorIs(t, err, refused)
 		l.SoonFree(l.Near(), "x")

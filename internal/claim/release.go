@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/session"
+	"github.com/holdfast-go/holdfast/internal/trouble"
 )
 
 const (
@@ -301,7 +302,7 @@ func (r *Releaser) now() driver.Lease {
 // driver.ErrNotHeld only if the token was not held when the first release arrived. After a
 // release whose answer was lost, ErrNotHeld is to be expected.
 func (r *Releaser) judge(answer error) (err error, final bool) {
-	err = answer
+	err = trouble.Of(answer)
 	switch {
 	case err == nil, errors.Is(err, driver.ErrNotHeld) && r.maybe && r.instead == nil:
 		err, final = nil, true

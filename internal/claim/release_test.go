@@ -3,6 +3,7 @@ package claim_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -43,6 +44,7 @@ func after(answers ...error) func(int) error {
 func TestReleaseIsRepeatedUntilItIsAnswered(t *testing.T) {
 	lost := driver.ErrTransient
 	unsent := errors.Join(driver.ErrTransient, driver.ErrNotExecuted)
+	unknown := errors.New("upstream failure")
 	for name, test := range map[string]struct {
 		answers  []error
 		trusted  holder
@@ -51,6 +53,9 @@ func TestReleaseIsRepeatedUntilItIsAnswered(t *testing.T) {
 	}{
 		"at once":                            {[]error{nil}, true, nil, 1},
 		"after two lost answers":             {[]error{lost, lost, nil}, true, nil, 3},
+		"after two unknown answers":          {[]error{unknown, unknown, nil}, true, nil, 3},
+		"not held, by an unknown one":        {[]error{unknown, driver.ErrNotHeld}, true, nil, 2},
+		"unknown to the end":                 {[]error{unknown}, true, unknown, 0},
 		"not held, by its own lost release":  {[]error{lost, driver.ErrNotHeld}, true, nil, 2},
 		"not held, and no release had come":  {[]error{unsent, driver.ErrNotHeld}, true, driver.ErrNotHeld, 2},
 		"not held, it was taken away":        {[]error{driver.ErrNotHeld}, true, driver.ErrNotHeld, 1},
@@ -87,7 +92,7 @@ func TestReleaseIsRepeatedUntilItIsAnswered(t *testing.T) {
 func TestRefusedReleaseIsToldAtOnceAndGoesOn(t *testing.T) {
 	alone(t, true, func(t *testing.T, s *store, c *claimant) {
 		c.granted(s)
-		refused := errors.New("NOPERM")
+		refused := fmt.Errorf("NOPERM: %w", driver.ErrDenied)
 		s.release = after(refused, refused, refused, nil)
 		began := time.Now()
 		r := c.release(holder(true))

@@ -3,6 +3,7 @@ package claim_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -226,16 +227,26 @@ func TestLostReplyIsAskedForAgain(t *testing.T) {
 	}
 }
 
-// An error that is not transient ends the wait. So does, for a claim that does not wait, the
-// third failure.
+// An error that is known to be the same next time ends the wait. So does, for a claim that does not
+// wait, the third failure. What nobody has heard of is waited out like an outage, also as the first
+// answer, and the end of the context names it.
 func TestErrorsThatEndTheWait(t *testing.T) {
-	refused := errors.New("NOPERM")
+	refused := errors.Join(errors.New("WRONGTYPE"), driver.ErrNotExecuted)
+	denied := fmt.Errorf("NOPERM: %w", driver.ErrDenied)
+	unsupported := fmt.Errorf("no semaphores: %w", errors.ErrUnsupported)
+	unknown := errors.New("upstream failure")
 	for name, test := range map[string]struct {
 		wait bool
 		err  error
 		asks int
 	}{
 		"a refusal":               {true, refused, 1},
+		"another limit":           {true, driver.ErrLimitConflict, 1},
+		"what it cannot do":       {true, unsupported, 1},
+		"a closed store":          {true, driver.ErrClosed, 1},
+		"the user is not let in":  {true, denied, 1},
+		"unknown, if it may wait": {true, unknown, 20},
+		"unknown, if it may not":  {false, unknown, 3},
 		"trouble, if it may wait": {true, driver.ErrTransient, 20},
 		"trouble, if it may not":  {false, driver.ErrTransient, 3},
 	} {
@@ -254,6 +265,7 @@ func TestErrorsThatEndTheWait(t *testing.T) {
 				}
 				require.True(t, w.returned())
 				require.ErrorIs(t, w.err, test.err)
+				require.Equal(t, test.asks > 1, errors.Is(w.err, driver.ErrTransient), "the store is unavailable")
 			})
 		})
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/trouble"
 )
 
 // A holder hears that another waits for what it holds only if it wants to know. Goroutines of
@@ -40,6 +41,7 @@ func (h *Hold) askForNotice() {
 	ctx := s.While(h.values)
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, time.Second, max(g.TTL/6, 5*time.Millisecond)) {
 		wanted, err := g.lock.r.notifier.Notice(ctx, g.Leased())
+		err = trouble.Of(err)
 		switch {
 		case err == nil:
 			s.Answered()

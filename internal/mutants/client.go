@@ -464,6 +464,20 @@ var clientMutants = []mutant{
 		tests: []tests{{behavior, "internal/behavior/release", "TestReleaseBesideCloseLeavesNothingHeld TestReleaseBesideCloseIsNoLoss"}},
 	},
 	{
+		name: "unknown-is-final",
+		bug:  "An error of a driver that nobody has heard of ends all waits.",
+		file: "internal/trouble/trouble.go",
+		old:  "|| err != nil && ", new: "|| false && ",
+		tests: []tests{{unit, "internal/claim", "TestErrorsThatEndTheWait"}},
+	},
+	{
+		name: "unknown-answer-is-final",
+		bug:  "An answer of a server that nobody has heard of ends all waits.",
+		file: "driver/internal/redisscript/errors.go",
+		old:  "e.transient = !refused && !e.denied && !forbidden(err)", new: "e.transient = hasPrefix(err, passing)",
+		tests: []tests{{unit, "driver/internal/redisscript", "TestErrorsAreSortedByWhatTheyMean"}, {behavior, "internal/behavior/fault", "TestOnlyWhatIsKnownToLastEndsAWait"}},
+	},
+	{
 		name: "loss-not-told-to-the-span",
 		bug:  "The span of a hold that was lost says that it was released.",
 		file: "tracing.go",

@@ -36,6 +36,13 @@ func RealTLS(tb testing.TB, args ...string) (s *Server, secure func(*redis.Optio
 	}
 }
 
+// UnknownCertificate returns a file with another certificate and its key, which no client accepts.
+func UnknownCertificate(tb testing.TB) (file string) {
+	tb.Helper()
+	_, file = certificate(tb)
+	return file
+}
+
 // certificate makes one for the loopback interface, which signs itself. The file has its key,
 // too.
 func certificate(tb testing.TB) (cert tls.Certificate, file string) {

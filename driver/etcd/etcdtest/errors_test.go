@@ -45,6 +45,7 @@ func TestErrorsTellWhetherTheyPass(t *testing.T) {
 		require.NoError(t, err)
 		_, err = d.Acquire(t.Context(), &request)
 		require.ErrorContains(t, err, `another program keeps something at "shared/lock/mutex/m/config"`)
+		require.ErrorIs(t, err, driver.ErrNotExecuted)
 		require.NotErrorIs(t, err, driver.ErrTransient)
 		require.NoError(t, d.Close())
 	})

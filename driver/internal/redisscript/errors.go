@@ -3,7 +3,6 @@ package redisscript
 import (
 	"context"
 	"errors"
-	"io"
 	"net"
 	"slices"
 	"strings"
@@ -11,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/trouble"
 )
 
 // storeError adds to an error what is known of it: the sentinels it matches.
@@ -63,8 +63,8 @@ func Unwritten(err error) error {
 	return &sure
 }
 
-// Answers of a server that cannot serve now but may soon. It says so before a
-// script has written anything: before it starts, or at its first write.
+// Answers of a server that cannot serve now. It says so before a script has written anything:
+// before it starts, or at its first write. Of other answers that may pass nobody knows when they come.
 var passing = []string{
 	"LOADING", "READONLY", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "MOVED", "ASK", "BUSY",
 	"NOREPLICAS", "MISCONF", "OOM", "NOSCRIPT", "ERR max number of clients reached",
@@ -74,11 +74,12 @@ var passing = []string{
 // client sends first on a connection.
 var refusing = []string{
 	"NOAUTH", "WRONGPASS", "CROSSSLOT", "WRONGTYPE", "ERR AUTH", "ERR invalid password", "ERR DB index is out of range",
-	"ERR This instance has cluster support disabled", "ERR unknown command",
+	"ERR This instance has cluster support disabled", "ERR unknown command", "ERR SELECT is not allowed in cluster mode", "DENIED",
+	"ERR value is not an integer or out of range", "ERR increment or decrement would overflow", // no counter of fences
 }
 
-// Answers about the password.
-var denying = []string{"NOAUTH", "WRONGPASS", "ERR AUTH", "ERR invalid password"}
+// Answers about the password, or that the server has none and is in protected mode.
+var denying = []string{"NOAUTH", "WRONGPASS", "ERR AUTH", "ERR invalid password", "DENIED"}
 
 // barred reports whether a user may not run scripts, or not on this key. Any other NOPERM
 // can come in the middle of a script.
@@ -99,7 +100,14 @@ func lacks(err error) bool {
 		strings.Contains(text, "ACL failure in script")
 }
 
-// rights is the advice then.
+// forbidden reports whether a server lets no script use a command: there is none, or not for
+// scripts. It may say so in the middle of one.
+func forbidden(err error) bool {
+	return strings.Contains(err.Error(), "Unknown Redis command called from") ||
+		strings.Contains(err.Error(), "Redis command is not allowed from script")
+}
+
+// rights is the advice of lacks.
 const rights = "grant the Redis user the rights that the documentation of package holdfast lists"
 
 // Answers about the server or the user, whatever a command is for.
@@ -196,8 +204,9 @@ func hasPrefix(err error, prefixes []string) bool {
 	return false
 }
 
-// Classify says of an error of go-redis whether it may pass and whether the command
-// has surely had no effect.
+// Classify says of an error of go-redis whether it may pass and whether the command has surely had
+// no effect. What is not known to last may pass, see package trouble: also what the program itself
+// says before the server does, by its dialer, limiter, hook or provider of credentials.
 func Classify(err error) error {
 	if err == nil {
 		return nil
@@ -208,15 +217,15 @@ func Classify(err error) error {
 	e := &storeError{err: err}
 	var reply redis.Error
 	var dial *net.OpError
-	var network net.Error
 	switch {
 	case errors.As(err, &reply):
-		e.transient = hasPrefix(err, passing)
-		e.notExecuted = e.transient || hasPrefix(err, refusing) || barred(err)
 		e.denied = hasPrefix(err, denying)
 		if lacks(err) {
 			e.denied, e.advice = true, rights
 		}
+		refused := hasPrefix(err, refusing) || strings.Contains(err.Error(), "WRONGTYPE Operation") // as of miniredis
+		e.transient = !refused && !e.denied && !forbidden(err)
+		e.notExecuted = refused || hasPrefix(err, passing) || barred(err)
 		for _, a := range advices {
 			if hasPrefix(err, []string{a.answer}) {
 				e.advice = a.advice
@@ -228,9 +237,8 @@ func Classify(err error) error {
 		errors.Is(err, redis.ErrAutoPipelineTimeout), errors.Is(err, redis.ErrAutoPipelineQueueFull),
 		errors.As(err, &dial) && dial.Op == "dial":
 		e.transient, e.notExecuted = true, true
-	case errors.As(err, &network), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
-		errors.Is(err, net.ErrClosed), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		e.transient = true
+	default:
+		e.transient = trouble.Passes(err)
 	}
 	return e
 }

@@ -3,6 +3,8 @@ package redisscript_test
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -35,12 +37,20 @@ func TestErrorsAreSortedByWhatTheyMean(t *testing.T) {
 		{redis.ErrPoolTimeout, true, true},
 		{redis.ErrAutoPipelineQueueFull, true, true},
 		{redis.ErrClosed, false, true},
-		{errors.New("vetoed by a hook"), false, false},
+		{errors.New("vetoed by a hook"), true, false},
+		{&tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}, true, false},
+		{errors.New("503 from the service of tokens"), true, false},
+		{fmt.Errorf("a client of another kind: %w", errors.ErrUnsupported), false, false},
+		{fmt.Errorf("0 of 1: %w", driver.ErrNotConfirmed), false, false},
+		{redisscript.Refusal(errors.New("a weight of 0")), false, true},
 		{answer("LOADING Redis is loading the dataset in memory"), true, true},
 		{answer("READONLY You can't write against a read only replica."), true, true},
 		{answer("OOM command not allowed when used memory > 'maxmemory'."), true, true},
 		{answer("NOAUTH Authentication required."), false, true},
 		{answer("WRONGTYPE Operation against a key holding the wrong kind of value"), false, true},
+		{answer("ERR Error compiling script (new function): :20: WRONGTYPE Operation against a key holding the wrong kind of value"), false, true},
+		{answer("ERR Unknown Redis command called from script script: 0123, on @user_script:5."), false, false},
+		{answer("ERR This Redis command is not allowed from scripts"), false, false},
 		{answer("NOPERM this user has no permissions to run the 'hset' command"), false, false},
 		{answer("NOPERM User a has no permissions to run the 'evalsha' command"), false, true},
 		{answer("NOPERM this user has no permissions to access one of the keys used as arguments"), false, true},
@@ -48,10 +58,16 @@ func TestErrorsAreSortedByWhatTheyMean(t *testing.T) {
 		{answer("ERR DB index is out of range"), false, true},
 		{answer("ERR This instance has cluster support disabled"), false, true},
 		{answer("ERR unknown command 'evalsha', with args beginning with: "), false, true},
-		{answer("ERR something else"), false, false},
+		{answer("ERR SELECT is not allowed in cluster mode"), false, true},
+		{answer("DENIED Redis is running in protected mode because protected mode is enabled"), false, true},
+		{answer("ERR something else"), true, false},
+		{answer("upstream failure"), true, false},
+		{answer("ERR server overloaded"), true, false},
+		{answer("FAILOVER in progress"), true, false},
+		{answer("UNKILLABLE Sorry the script already executed write commands"), true, false},
 		// As it comes from Redis 6.2, which wraps what happens in a script.
 		{answer("ERR Error running script (call to f_0123): @user_script:5: @user_script: 5: -READONLY You can't write against a read only replica. "), true, true},
-		{answer("ERR Error running script (call to f_0123): @user_script:5: @user_script: 5: Wrong number of args"), false, false},
+		{answer("ERR Error running script (call to f_0123): @user_script:5: @user_script: 5: Wrong number of args"), true, false},
 	} {
 		t.Run(c.err.Error(), func(t *testing.T) {
 			err := redisscript.Classify(c.err)

@@ -30,7 +30,9 @@ var troubles = map[string]func(l *lab.Lab, says func(answer string)){
 	"`READONLY`": func(l *lab.Lab, _ func(string)) {
 		require.NoError(l.T, l.Direct.ReplicaOf(l.T.Context(), "127.0.0.1", "1").Err())
 	},
-	"`CLUSTERDOWN`": func(_ *lab.Lab, says func(string)) { says("CLUSTERDOWN The cluster is down") },
+	"an answer that nobody knows": func(_ *lab.Lab, says func(string)) { says("upstream failure") },
+	"a hook says no":              func(_ *lab.Lab, says func(string)) { says("!the circuit is open") },
+	"`CLUSTERDOWN`":               func(_ *lab.Lab, says func(string)) { says("CLUSTERDOWN The cluster is down") },
 	"`OOM`": func(l *lab.Lab, _ func(string)) {
 		require.NoError(l.T, l.Direct.ConfigSet(l.T.Context(), "maxmemory", "1").Err())
 	},
@@ -52,7 +54,7 @@ type answer string
 func (a answer) Error() string { return string(a) }
 func (answer) RedisError()     {}
 
-// mouth is a hook of go-redis that says what a server would.
+// mouth is a hook of go-redis that says what a server would, or after a ! what no server does.
 type mouth struct {
 	mu   sync.Mutex
 	says error
@@ -61,7 +63,12 @@ type mouth struct {
 func (m *mouth) say(text string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.says = nil; text != "" {
+	switch own, is := strings.CutPrefix(text, "!"); {
+	case text == "":
+		m.says = nil
+	case is:
+		m.says = errors.New(own)
+	default:
 		m.says = answer(text)
 	}
 }
