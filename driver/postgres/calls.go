@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"regexp"
 	"sync"
 	"time"
 
@@ -130,11 +131,62 @@ var errUnconfirmed = errors.New("the commit was not confirmed by a synchronous s
 // A call that has begun does not end with ctx: nobody waits for it any more, but a connection
 // that is given up is one to be made again. It ends after mostTime. That cancels it at the
 // server, so that calls which wait for a standby do not pile up there.
+//
+// News is a convenience. Where the server refuses it, and so undoes the function, the same call is
+// made again without.
 func (d *Driver) call(ctx context.Context, ttl time.Duration, into []any, sql string, args ...any) error {
 	return d.query(ctx, timeFor(ttl), func(ctx context.Context, conn *pgx.Conn, mode pgx.QueryExecMode) error {
-		return conn.QueryRow(ctx, sql, append([]any{mode}, args...)...).Scan(into...)
+		row := func(sql string) error {
+			return conn.QueryRow(ctx, sql, append([]any{mode}, args...)...).Scan(into...)
+		}
+		if until := d.quiet.Load(); until != nil && time.Now().Before(*until) {
+			return row(quietly(sql))
+		}
+		err := row(sql)
+		if !refusesNews(err) {
+			return err
+		}
+		refusal := err
+		if err = row(quietly(sql)); err == nil {
+			d.hush(ctx, conn, mode, refusal)
+		}
+		return err
 	})
 }
+
+var firstArgument = regexp.MustCompile(`\$1::\w+(\[\])?`)
+
+// quietly has a call send no news, see tell.sql: its first argument is evaluated before the function
+// begins. The setting ends with the transaction, so a pooler takes it to nobody else.
+func quietly(sql string) string {
+	at := firstArgument.FindStringIndex(sql)
+	if at == nil {
+		return sql
+	}
+	return sql[:at[0]] + "CASE WHEN set_config('holdfast.quiet', 'on', true) = 'on' THEN " + sql[at[0]:at[1]] + " END" + sql[at[1]:]
+}
+
+// hush has calls go without news for a while, since the server refuses it. The listener looks
+// soon whether it still does.
+func (d *Driver) hush(ctx context.Context, conn *pgx.Conn, mode pgx.QueryExecMode, refusal error) {
+	// The server shortens its queue when it is asked for the usage, or when it takes something in. The
+	// wrong version does not ask, and a queue that is full stays so after its cause has gone.
+	var usage float64
+	err := conn.QueryRow(ctx, queueUsage, mode).Scan(&usage)
+	if err == nil && usage < fullQueue && outOfRoom(refusal) {
+		return // The next call tells again.
+	}
+	until := time.Now().Add(pace.Ping)
+	d.quiet.Store(&until)
+	d.ears.doubt.Store(true)
+}
+
+// queueUsage is how much of the queue of all notifications is in use, from 0 to 1. At fullQueue
+// there is no room, but for a rest of what the server can count to.
+const (
+	queueUsage = "SELECT pg_notification_queue_usage()"
+	fullQueue  = 0.99
+)
 
 // goesOn is the error of a call that is late, and ends with its context.
 type goesOn struct {

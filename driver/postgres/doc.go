@@ -78,6 +78,19 @@
 // For the server to notice a client whose host has died, and free what that one's transactions have
 // locked, set tcp_user_timeout = 10s there, or tcp_keepalives_idle and its kin.
 //
+// # News that is refused
+//
+// PostgreSQL undoes a transaction whose NOTIFY it refuses: that of a user without the right to
+// pg_notify, and every one while its queue of notifications is full, because a session that listens,
+// of whatever program, stays in a transaction. Locks go on then. The driver makes the call
+// again without news, and sends none for 5 s. A client that waits looks every 5 s how full
+// the queue is, and while it is full asks every 50 to 250 ms. What is refused for another reason
+// shows in no such look, so a hand-over is found by a heartbeat, after a third of the TTL at most.
+//
+// A full queue is not shortened when its cause has gone, but when somebody asks for
+// pg_notification_queue_usage, as the driver does. In a schema older than version 7 the call fails,
+// with an error that passes.
+//
 // # Poolers
 //
 // No lock is tied to a session, so the pool may connect to a PgBouncer in any mode. If prepared

@@ -90,6 +90,21 @@ func passes(code string) bool {
 	return code != "55000" // raised by holdfast.fenced: not held
 }
 
+// refusesNews reports whether a server has undone a function because of what it was to tell others: at
+// the call, or as it commits. So it is when the queue of notifications is full, or its disk, or where
+// there is no right to pg_notify. The names are the same in all languages.
+func refusesNews(err error) bool {
+	var answer *pgconn.PgError
+	return outOfRoom(err) || errors.As(err, &answer) && (answer.File == "async.c" ||
+		strings.Contains(answer.Message+answer.Detail+answer.Where, "pg_notify") || strings.Contains(answer.Where, "tell(text"))
+}
+
+// outOfRoom reports whether a limit of the server is exceeded, such as the room for notifications.
+func outOfRoom(err error) bool {
+	var answer *pgconn.PgError
+	return errors.As(err, &answer) && strings.HasPrefix(answer.Code, "54")
+}
+
 // unprepared reports whether a statement was not there, or another in its place, that had been
 // prepared on this connection: a pooler has changed the session behind it. Nothing was executed.
 func unprepared(err error) bool {
@@ -102,6 +117,8 @@ var advices = map[string]string{
 	"3F000": "run pgdriver.Migrate once, or holdfast migrate", // invalid schema name
 	"42883": "run pgdriver.Migrate once, or holdfast migrate", // undefined function
 	"42703": "run pgdriver.Migrate once, or holdfast migrate", // undefined column: the schema is older
+	"54000": "if it is the queue of NOTIFY: a session that listens is idle in a transaction, see pg_stat_activity; " +
+		"pg_notification_queue_usage() tells how full it is",
 	"55P03": "a transaction that counts on the lease is open, see holdfast.fenced, or lock_timeout is short",
 	"42501": "grant the user the rights that the documentation of package pgdriver lists",
 }

@@ -29,8 +29,9 @@ type listener struct {
 	session func(context.Context) (uint32, error) // of the pool that ran a statement: its backend
 	id      string                                // of this client; its channel is holdfast_<id>
 
-	asked atomic.Bool                        // whether the session is still there
+	asked atomic.Pointer[chan error]         // whether the session is still there, and news has room: for the answer
 	look  atomic.Pointer[context.CancelFunc] // has Subscribe see that it was asked; nil until a ping was heard
+	doubt atomic.Bool                        // news was refused, so the next ping goes the way of all news
 }
 
 func newListener() *listener {
@@ -68,7 +69,7 @@ func (n *listener) Subscribe(ctx context.Context, made func(int32), hear func(st
 	if err := conn.QueryRow(ctx, "SELECT holdfast.hear()", pgx.QueryExecModeExec).Scan(&number); err != nil {
 		return err
 	}
-	n.asked.Store(false)
+	n.asked.Store(nil)
 	defer n.look.Store(nil)
 	made(number)
 	return n.follow(ctx, conn, hear)
@@ -83,7 +84,7 @@ func (n *listener) follow(ctx context.Context, conn *pgx.Conn, hear func(string)
 		}
 		var note *pgconn.Notification
 		var err error
-		if !n.asked.Load() {
+		if n.asked.Load() == nil {
 			note, err = conn.WaitForNotification(waiting)
 		}
 		looks := waiting.Err() != nil // perhaps for what was answered before
@@ -94,32 +95,57 @@ func (n *listener) follow(ctx context.Context, conn *pgx.Conn, hear func(string)
 			hear(note.Payload)
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case n.asked.Swap(false):
-			if err := conn.Ping(ctx); err != nil {
+		case n.asked.Load() != nil:
+			if err := n.answer(ctx, conn, hear); err != nil {
 				return err
 			}
-			hear("ping")
 		case err != nil && !looks:
 			return err
 		}
 	}
 }
 
-// Ping implements [news.Transport]. The first ping of a subscription goes the way of all news. From
-// then on it is enough that the session is there: what was heard once, it hears.
+var errFull = errors.New("pgdriver: the queue of notifications is full")
+
+// answer answers a ping by way of the session. It fails if that has gone.
+func (n *listener) answer(ctx context.Context, conn *pgx.Conn, hear func(string)) error {
+	asked := n.asked.Swap(nil)
+	var usage float64
+	err := conn.QueryRow(ctx, queueUsage, pgx.QueryExecModeExec).Scan(&usage)
+	if _, refused := errors.AsType[*pgconn.PgError](err); err != nil && !refused {
+		return err
+	}
+	if usage >= fullQueue {
+		*asked <- errFull
+		return nil
+	}
+	hear("ping")
+	*asked <- nil
+	return nil
+}
+
+// Ping implements [news.Transport]. The first ping of a subscription goes the way of all news, and so
+// does the one after a refusal. Else it is enough that the session is there, and that the queue has
+// room: what was heard once, it hears.
 //
 // PostgreSQL rouses every session of the database that listens to anything for each notification.
 // The wrong version sends each ping as one, so 256 clients that wait rouse 256 sessions 51 times
 // a second, which took a third of a core.
 func (n *listener) Ping(ctx context.Context) error {
-	if n.look.Load() == nil {
+	if n.doubt.Swap(false) || n.look.Load() == nil {
 		return n.ping(ctx, n.id)
 	}
-	n.asked.Store(true) // first: Subscribe looks at it after it has stored what ends its next wait
+	answer := make(chan error, 1)
+	n.asked.Store(&answer) // first: Subscribe looks at it after it has stored what ends its next wait
 	if look := n.look.Load(); look != nil {
 		(*look)()
 	}
-	return nil
+	select {
+	case err := <-answer:
+		return err
+	case <-ctx.Done():
+		return nil // It was not heard.
+	}
 }
 
 var errUntied = errors.New("pgdriver: a pooler has statements of one connection run in several sessions")
@@ -157,5 +183,6 @@ func (n *listener) tied(ctx context.Context, conn *pgx.Conn) error {
 // rotated, has nothing against news.
 func (n *listener) Refused(err error) bool {
 	var answer *pgconn.PgError
-	return errors.Is(err, errUntied) || errors.As(err, &answer) && !passes(answer.Code) && answer.Code[:2] != "28"
+	return errors.Is(err, errUntied) || errors.Is(err, errFull) || refusesNews(err) ||
+		errors.As(err, &answer) && !passes(answer.Code) && answer.Code[:2] != "28"
 }

@@ -75,7 +75,7 @@ func TestClientOfVersion1AndThisOneExcludeEachOther(t *testing.T) {
 	}
 	var version int
 	require.NoError(t, s.QueryRow(t.Context(), `SELECT max(version) FROM holdfast.version`).Scan(&version))
-	require.Equal(t, 6, version)
+	require.Equal(t, 7, version)
 
 	a := s.asker(t)
 	waiter := request("waiter", long)

@@ -18,9 +18,10 @@ import (
 
 // Driver keeps locks in PostgreSQL.
 type Driver struct {
-	pool    *pgxpool.Pool // see callers
-	mode    atomic.Int32  // the pgx.QueryExecMode of calls
-	answers atomic.Int64  // of the server to calls
+	pool    *pgxpool.Pool             // see callers
+	mode    atomic.Int32              // the pgx.QueryExecMode of calls
+	answers atomic.Int64              // of the server to calls
+	quiet   atomic.Pointer[time.Time] // until when calls send no news, nil if it was not refused
 	gates   gates
 	news    *news.Hub[struct{}]
 	ears    *listener
@@ -231,8 +232,17 @@ func (d *Driver) Close() error {
 
 // ping sends a client its own news, the way that all news goes.
 func (d *Driver) ping(ctx context.Context, client string) error {
-	var done any
-	return d.call(ctx, 0, []any{&done}, `SELECT concat(holdfast.lazily(), holdfast.tell($1::text, 'ping'))`, client)
+	err := d.query(ctx, mostTime, func(ctx context.Context, conn *pgx.Conn, mode pgx.QueryExecMode) error {
+		_, err := conn.Exec(ctx, `SELECT concat(holdfast.lazily(), holdfast.tell($1::text, 'ping'))`, mode, client)
+		if refusesNews(err) {
+			d.hush(ctx, conn, mode, err)
+		}
+		return err
+	})
+	if err == nil {
+		d.quiet.Store(nil)
+	}
+	return err
 }
 
 // session returns the backend of some session of the pool.

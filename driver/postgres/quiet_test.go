@@ -64,7 +64,7 @@ func TestWaiterRousesNobodyWhileNothingHappens(t *testing.T) {
 	looks := map[time.Time]bool{} // of the session after itself
 	require.Eventually(t, func() bool {
 		var last time.Time
-		err := s.QueryRow(t.Context(), `SELECT query_start FROM pg_stat_activity WHERE datname = current_database() AND query = '-- ping'`).Scan(&last)
+		err := s.QueryRow(t.Context(), `SELECT query_start FROM pg_stat_activity WHERE datname = current_database() AND query = 'SELECT pg_notification_queue_usage()'`).Scan(&last)
 		looks[last] = looks[last] || err == nil
 		delete(looks, time.Time{})
 		return len(looks) >= 2

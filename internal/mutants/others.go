@@ -276,17 +276,24 @@ var fenceMutants = []mutant{
 		tests: []tests{{unit, "driver/postgres", "TestNothingThatNoStandbyConfirmedIsTrusted"}},
 	},
 	{
+		name: "postgres-refused-news-undoes-the-call",
+		bug:  "What a server refuses to tell others is not done.",
+		file: "driver/postgres/calls.go",
+		old:  "if !refusesNews(err) {", new: "if true {",
+		tests: []tests{{unit, "driver/postgres", "TestRefusedNewsUndoesNothing"}},
+	},
+	{
 		name: "postgres-pings-rouse-everybody",
 		bug:  "Each ping goes the way of news, which rouses the sessions of all who wait.",
 		file: "driver/postgres/listener.go",
-		old:  "if n.look.Load() == nil {", new: "if true {",
+		old:  "if n.doubt.Swap(false) || n.look.Load() == nil {", new: "if true {",
 		tests: []tests{{unit, "driver/postgres", "TestWaiterRousesNobodyWhileNothingHappens"}},
 	},
 	{
 		name: "postgres-session-is-not-looked-after",
 		bug:  "A ping is answered without a look at the session that listens, which may be silent.",
 		file: "driver/postgres/listener.go",
-		old:  "if err := conn.Ping(ctx); err != nil {", new: "if err := ctx.Err(); err != nil {",
+		old:  "err := conn.QueryRow(ctx, queueUsage, pgx.QueryExecModeExec).Scan(&usage)", new: "err := ctx.Err()",
 		tests: []tests{{unit, "driver/postgres", "TestWaiterRousesNobodyWhileNothingHappens"}},
 	},
 	{

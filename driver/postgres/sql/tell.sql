@@ -1,9 +1,10 @@
 -- tell.sql: news for a token, on the channel of its client. It is sent when the transaction
--- commits, so nobody hears of what did not happen.
+-- commits, so nobody hears of what did not happen. The server may refuse it just then, as when its
+-- queue is full, and undoes the transaction. So a client can do without, see quietly in calls.go.
 CREATE OR REPLACE FUNCTION holdfast.tell(_client text, _news text) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    IF _client IS NOT NULL THEN
+    IF _client IS NOT NULL AND current_setting('holdfast.quiet', true) IS DISTINCT FROM 'on' THEN
         PERFORM pg_notify('holdfast_' || _client, _news);
     END IF;
 END

@@ -221,6 +221,9 @@ func TestJudgements(t *testing.T) {
 		"silent ZooKeeper":         {judgeZooKeeper(""), warn},
 		"far away":                 {judgeLatency(80e6), warn},
 		"near":                     {judgeLatency(1e6), fine},
+		"empty queue":              {judgeQueue(0), fine},
+		"half a queue":             {judgeQueue(0.5), warn},
+		"full queue":               {judgeQueue(1), warn},
 		"wrong clock":              {judgeClock(-5e9, 1e6), warn},
 		"clock of a slow server":   {judgeClock(3e9, 4e9), fine},
 	} {

@@ -34,8 +34,13 @@ func examinePostgres(ctx context.Context, pool *pgxpool.Pool) []finding {
 			": a crash can lose locks, and then there are two holders", "set both to on, for the user of the locks at least"),
 		judge("isolation", isolation == "read committed", fail, isolation, ", which the functions refuse", "set default_transaction_isolation to 'read committed' for this user"),
 		judgeStandbys(replicas, standbys, commit),
-		examineListen(ctx, pool),
 	}
+	var usage float64
+	queue := finding{Check: "queue", Level: warn, Text: "cannot tell how full the queue of notifications is", Advice: "grant EXECUTE ON FUNCTION pg_notification_queue_usage() to this user"}
+	if err := pool.QueryRow(ctx, "SELECT pg_notification_queue_usage()").Scan(&usage); err == nil { // That shortens it, too.
+		queue = judgeQueue(usage)
+	}
+	findings = append(findings, queue, examineListen(ctx, pool, queue))
 	offset, best := time.Duration(0), time.Hour
 	_, median, err := latency(func() error {
 		var at time.Time
@@ -69,6 +74,19 @@ func judgeStandbys(replicas int, names, commit string) finding {
 	return f
 }
 
+// judgeQueue says how full the queue is that all notifications of a server go through.
+func judgeQueue(usage float64) finding {
+	f := finding{Check: "queue", Level: fine, Text: fmt.Sprintf("%.0f %% of the queue of notifications in use", 100*usage)}
+	if usage >= 0.5 {
+		f.Level = warn
+		f.Advice = "a session that listens is in a transaction and reads nothing: find the oldest xact_start in pg_stat_activity, and end it with pg_terminate_backend"
+	}
+	if usage >= 0.99 {
+		f.Text += ": no waiter can be told of its turn, so waiters ask instead"
+	}
+	return f
+}
+
 // judge is a finding that is either fine or as bad as that.
 func judge(check string, good bool, otherwise level, text, but, advice string) finding {
 	if good {
@@ -80,8 +98,8 @@ func judge(check string, good bool, otherwise level, text, but, advice string) f
 	return finding{Check: check, Level: otherwise, Text: text + but, Advice: advice}
 }
 
-// examineListen listens on a connection for what another one says.
-func examineListen(ctx context.Context, pool *pgxpool.Pool) finding {
+// examineListen listens on a connection for what another one says, by way of the queue.
+func examineListen(ctx context.Context, pool *pgxpool.Pool, queue finding) finding {
 	ctx, cancel := context.WithTimeout(ctx, newsTimeout)
 	defer cancel()
 	start := time.Now()
@@ -104,6 +122,9 @@ func examineListen(ctx context.Context, pool *pgxpool.Pool) finding {
 		_, err = own.WaitForNotification(ctx)
 		return err
 	}()
+	if err != nil && queue.Level != fine {
+		return finding{Check: "listening", Level: warn, Text: "no notification came in: " + err.Error(), Advice: "see queue above"}
+	}
 	if err != nil {
 		return finding{
 			Check: "listening", Level: warn, Text: "no notification came in: waiters ask every 50 to 250 ms instead of being told: " + err.Error(),
