@@ -25,7 +25,7 @@ func ExampleOption() {
 	locks := holdfast.New(rdb,
 		holdfast.WithPrefix("shop"),                               // of all keys and channels
 		holdfast.WithLogger(slog.Default().With("part", "locks")), // losses and outages
-		holdfast.WithPipelining(false),                            // behind Envoy or twemproxy
+		holdfast.WithPipelining(false),                            // behind Envoy
 		holdfast.WithTTL(30*time.Second),                          // unless a lock says otherwise
 	)
 	defer locks.Close()

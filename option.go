@@ -343,8 +343,8 @@ func WithPrefix(prefix string) Option {
 // to 64 in one call of a script, each handled by itself. Goroutines gather while such a call is
 // under way; if the server is far, up to 16 are. A caller on its own waits for nobody.
 // On a Cluster such a call is for locks of one node, unless the client has ReadOnly set. Switch it
-// off if the client talks to a proxy that spreads keys over several servers, such as Envoy or
-// twemproxy: such a call has keys of many locks, and a proxy may look at the first one only.
+// off if the client talks to a proxy that spreads keys over several servers, such as
+// Envoy: such a call has keys of many locks, and a proxy may look at the first one only.
 //
 // To hooks of the Redis client such a call is one command, whose context belongs to none of
 // the callers. So a span has no parent, and [GuardHook] cannot tell whose the command is.

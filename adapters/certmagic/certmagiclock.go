@@ -15,12 +15,12 @@ package certmagiclock
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/caddyserver/certmagic"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/byname"
 )
 
 // Storage is a [certmagic.Storage] with locks of this package.
@@ -30,8 +30,7 @@ type Storage struct {
 	locks *holdfast.Client
 	opts  []holdfast.LockOption
 
-	mu   sync.Mutex
-	held map[string]*holdfast.Lease // by the name of the lock
+	held byname.Leases
 }
 
 var (
@@ -43,54 +42,32 @@ var (
 // New returns a storage that keeps certificates in inner, whose locks are no longer used. All
 // servers that share inner must use it with the same locks.
 func New(inner certmagic.Storage, locks *holdfast.Client, opts ...holdfast.LockOption) *Storage {
-	return &Storage{Storage: inner, locks: locks, opts: opts, held: map[string]*holdfast.Lease{}}
+	return &Storage{Storage: inner, locks: locks, opts: opts}
 }
 
 // Lock waits for the lock until ctx ends, see [holdfast.Mutex.Lease] for its errors.
 func (s *Storage) Lock(ctx context.Context, name string) error {
-	return s.keep(s.locks.Mutex(name, s.opts...).Lease(ctx))
+	return s.held.Keep(s.locks.Mutex(name, s.opts...).Lease(ctx))
 }
 
 // TryLock takes the lock if it is free, and reports whether it did.
 func (s *Storage) TryLock(ctx context.Context, name string) (bool, error) {
-	err := s.keep(s.locks.Mutex(name, s.opts...).TryLease(ctx))
+	err := s.held.Keep(s.locks.Mutex(name, s.opts...).TryLease(ctx))
 	if errors.Is(err, holdfast.ErrLocked) {
 		return false, nil
 	}
 	return err == nil, err
 }
 
-func (s *Storage) keep(lease *holdfast.Lease, err error) error {
-	if err != nil {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.held[lease.Name()] = lease
-	return nil
-}
-
 // Unlock gives the lock up. If it was lost before, the error matches [holdfast.ErrLost]. If this
 // storage does not hold it, the error matches [holdfast.ErrNotHeld].
-func (s *Storage) Unlock(ctx context.Context, name string) error {
-	s.mu.Lock()
-	lease := s.held[name]
-	delete(s.held, name)
-	s.mu.Unlock()
-	if lease == nil {
-		return holdfast.ErrNotHeld
-	}
-	return lease.Release(ctx)
-}
+//
+// certmagic does not say who unlocks. If a lock was lost and taken again here, whoever unlocks
+// first gets ErrLost, and the lock is given up once both have unlocked.
+func (s *Storage) Unlock(ctx context.Context, name string) error { return s.held.Release(ctx, name) }
 
 // RenewLockLease does nothing, since leases are renewed by themselves for as long as the lock
-// is held. If the lock is lost, it returns an error that matches [holdfast.ErrLost].
+// is held. If the lock is lost, it returns an error that matches [holdfast.ErrLost], until Unlock.
 func (s *Storage) RenewLockLease(_ context.Context, name string, _ time.Duration) error {
-	s.mu.Lock()
-	lease := s.held[name]
-	s.mu.Unlock()
-	if lease == nil {
-		return holdfast.ErrNotHeld
-	}
-	return lease.Err()
+	return s.held.Err(name)
 }

@@ -115,3 +115,18 @@ func TestStorageLocksAsCertmagicWants(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	require.NoError(t, elsewhere.Unlock(ctx, "y"), "also when all is over")
 }
+
+func TestUnlockOfALostLeaseFreesNobodyElse(t *testing.T) {
+	store := memdriver.New()
+	ours, theirs := holdfast.Open(store), holdfast.Open(store)
+	defer func() { assert.NoError(t, ours.Close()); assert.NoError(t, theirs.Close()) }()
+	s, ctx := certmagiclock.New(nil, ours), t.Context()
+
+	require.NoError(t, s.Lock(ctx, "x"))
+	require.NoError(t, ours.Mutex("x").ForceUnlock(ctx))
+	require.NoError(t, s.Lock(ctx, "x"), "the next holder, of the same process")
+	require.ErrorIs(t, s.Unlock(ctx, "x"), holdfast.ErrLost, "FOUL: it gave up the lock of the next holder")
+	require.False(t, theirs.Mutex("x").TryLock(), "FOUL: the next holder works without the lock")
+	require.NoError(t, s.Unlock(ctx, "x"))
+	require.True(t, theirs.Mutex("x").TryLock(), "it is still locked")
+}

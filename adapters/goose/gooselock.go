@@ -16,11 +16,11 @@ package gooselock
 import (
 	"context"
 	"database/sql"
-	"sync"
 
 	"github.com/pressly/goose/v3/lock"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/byname"
 )
 
 // New returns what [goose.WithLocker] wants. Processes with one name migrate one after the
@@ -29,36 +29,21 @@ import (
 //
 // [goose.WithLocker]: https://pkg.go.dev/github.com/pressly/goose/v3#WithLocker
 func New(locks *holdfast.Client, name string, opts ...holdfast.LockOption) lock.Locker {
-	return &locker{mutex: locks.Mutex(name, opts...)}
+	return &locker{name: name, mutex: locks.Mutex(name, opts...)}
 }
 
 type locker struct {
+	name  string
 	mutex *holdfast.Mutex
-
-	mu    sync.Mutex
-	lease *holdfast.Lease // of the caller that migrates; nil if there is none
+	held  byname.Leases // of the caller that migrates, and of those that lost the lock
 }
 
 // Lock implements [lock.Locker].
 func (l *locker) Lock(ctx context.Context, _ *sql.DB) error {
-	lease, err := l.mutex.Lease(ctx)
-	if err != nil {
-		return err
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.lease = lease
-	return nil
+	return l.held.Keep(l.mutex.Lease(ctx))
 }
 
 // Unlock implements [lock.Locker].
 func (l *locker) Unlock(ctx context.Context, _ *sql.DB) error {
-	l.mu.Lock()
-	lease := l.lease
-	l.lease = nil
-	l.mu.Unlock()
-	if lease == nil {
-		return holdfast.ErrNotHeld
-	}
-	return lease.Release(ctx)
+	return l.held.Release(ctx, l.name)
 }

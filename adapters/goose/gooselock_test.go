@@ -99,3 +99,18 @@ func TestLossAndFailuresAreTold(t *testing.T) {
 		t.Fatal("it waits on")
 	}
 }
+
+func TestUnlockOfALostLeaseFreesNobodyElse(t *testing.T) {
+	store := memdriver.New()
+	ours, theirs := holdfast.Open(store), holdfast.Open(store)
+	defer func() { require.NoError(t, ours.Close()); require.NoError(t, theirs.Close()) }()
+	l, ctx := gooselock.New(ours, "x"), t.Context()
+
+	require.NoError(t, l.Lock(ctx, nil))
+	require.NoError(t, ours.Mutex("x").ForceUnlock(ctx))
+	require.NoError(t, l.Lock(ctx, nil), "the next holder, of the same process")
+	require.ErrorIs(t, l.Unlock(ctx, nil), holdfast.ErrLost, "FOUL: it gave up the lock of the next holder")
+	require.False(t, theirs.Mutex("x").TryLock(), "FOUL: the next holder works without the lock")
+	require.NoError(t, l.Unlock(ctx, nil))
+	require.True(t, theirs.Mutex("x").TryLock(), "it is still locked")
+}

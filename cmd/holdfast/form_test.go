@@ -147,3 +147,14 @@ func TestOnlyARedisCanHaveOldForms(t *testing.T) {
 		assert.NotContains(t, p.Stderr.String(), "secret")
 	}
 }
+
+func TestOldFormsHaveNoFence(t *testing.T) {
+	t.Parallel()
+	s := redistest.Real(t)
+	for form := range takenByOthers {
+		p := oldForm(t, s, form, "run", "--lock", "free", "--", "sh", "-c", `echo "fence '$HOLDFAST_FENCE'"`)
+		p.Cmd.Env = append(p.Cmd.Env, "HOLDFAST_FENCE=7") // of one around it
+		assert.Equal(t, 0, p.Run(), p.Stderr.String())
+		assert.Equal(t, "fence ''\n", p.Stdout.String(), "FOUL: %s", form)
+	}
+}

@@ -331,7 +331,7 @@ func TestTLSNeedsATrustedCertificate(t *testing.T) {
 		{[]string{"--store", "rediss://" + m.Addr(), "--cacert", ca}, 0, ""},
 		{[]string{"--store", "rediss://" + m.Addr(), "--cacert", other}, exit.Unavailable, "its certificate is not trusted"},
 		{[]string{"--store", "rediss://" + m.Addr()}, exit.Unavailable, "give its authority with --cacert"},
-		{[]string{"--store", "rediss://" + plain.Addr()}, exit.Unavailable, "perhaps one side wants TLS"},
+		{[]string{"--store", "rediss://" + plain.Addr()}, exit.Unavailable, "perhaps one side wants TLS and the other does not: rediss:// is with TLS, redis:// without; or a proxy is in between that does not know HELLO"},
 	} {
 		p := clitest.Command(t, nil, append([]string{"run", "--lock", "a"}, append(c.args, "--", "true")...)...)
 		assert.Equal(t, c.code, p.Run(), "%q", c.args)

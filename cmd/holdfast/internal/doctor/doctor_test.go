@@ -181,7 +181,8 @@ func TestDoctorNamesEachNodeOfAClusterThatLacksARight(t *testing.T) {
 
 func TestJudgements(t *testing.T) {
 	type info = map[string]string
-	none := func(string) string { return "" }
+	none := func(string) (string, bool) { return "", true }
+	refused := func(string) (string, bool) { return "", false }
 	for name, c := range map[string]struct {
 		got  finding
 		want level
@@ -198,6 +199,8 @@ func TestJudgements(t *testing.T) {
 		"no persistence":           {judgePersistence(info{"aof_enabled": "0"}, none), warn},
 		"append only":              {judgePersistence(info{"aof_enabled": "1", "aof_last_write_status": "ok"}, none), fine},
 		"append only, disk full":   {judgePersistence(info{"aof_enabled": "1", "aof_last_write_status": "err"}, none), fail},
+		"append only, refused":     {judgePersistence(info{"aof_enabled": "1"}, refused), warn},
+		"KeyDB, refused":           {judgeReplication(info{"role": "master", "connected_slaves": "0"}, "unknown")[0], warn},
 		"two masters":              {judgeReplication(info{"role": "master", "connected_slaves": "0"}, "yes")[0], fail},
 		"two masters, says INFO":   {judgeReplication(info{"role": "active-replica"}, "")[0], fail},
 		"no replica, but one must": {judgeReplication(info{"role": "master", "connected_slaves": "0", "min_slaves_good_slaves": "0"}, "")[0], fail},
@@ -234,6 +237,17 @@ func TestJudgements(t *testing.T) {
 	}
 }
 
+// What could not be asked is not taken for off.
+func TestDoctorCannotTellWhatItMayNotAsk(t *testing.T) {
+	refused := func(string) (string, bool) { return "", false }
+	for _, aof := range []string{"", "0", "1"} {
+		f := judgePersistence(map[string]string{"aof_enabled": aof}, refused)
+		assert.Equal(t, warn, f.Level, "FOUL: aof_enabled %q", aof)
+		assert.Contains(t, f.Text, "cannot tell", "FOUL: aof_enabled %q", aof)
+		assert.Contains(t, f.Advice, "+config|get", aof)
+	}
+}
+
 // Advice to look above names a line that is there, and says what is wrong.
 func TestAdviceOfASlowLockNamesALineThatIsThere(t *testing.T) {
 	for _, check := range []string{"publishing", "listening"} {
@@ -255,7 +269,7 @@ func TestDoctorAdvisesToWaitForADiskThatMayNotHaveTheLastGrants(t *testing.T) {
 		{"8.0.0", "", "always", nil},
 	} {
 		info := map[string]string{"redis_version": c.redis, "valkey_version": c.valkey, "aof_enabled": "1", "aof_last_write_status": "ok"}
-		f := judgePersistence(info, func(string) string { return c.policy })
+		f := judgePersistence(info, func(string) (string, bool) { return c.policy, true })
 		assert.Equal(t, fine, f.Level)
 		assert.Equal(t, c.want == nil, f.Advice == "", c)
 		for _, word := range []string{"WithFsync", "Redis 7.2 or Valkey", "appendfsync is everysec", "appendfsync always"} {

@@ -91,11 +91,16 @@ func examineServer(ctx context.Context, rdb redis.Cmdable) []finding {
 		})
 	} else {
 		info := fields(text)
-		config := func(name string) string { // empty if it is not known
-			return rdb.ConfigGet(ctx, name).Val()[name]
+		config := func(name string) (value string, known bool) {
+			all, err := rdb.ConfigGet(ctx, name).Result()
+			return all[name], err == nil
 		}
 		findings = append(findings, judgeVersion(info), judgeEviction(info), judgePersistence(info, config))
-		findings = append(findings, judgeReplication(info, config("active-replica"))...)
+		active, known := config("active-replica")
+		if keyDB(info) && !known {
+			active = "unknown"
+		}
+		findings = append(findings, judgeReplication(info, active)...)
 	}
 	return append(findings, examineTime(ctx, rdb)...)
 }
@@ -106,7 +111,7 @@ func judgeVersion(info map[string]string) finding {
 	switch {
 	case info["valkey_version"] != "":
 		f.Text = "Valkey " + info["valkey_version"]
-	case info["mvcc_depth"] != "" || strings.Contains(info["executable"], "keydb"):
+	case keyDB(info):
 		f.Text = "KeyDB, like Redis " + text
 	case info["dragonfly_version"] != "":
 		f.Text = "Dragonfly " + info["dragonfly_version"]
@@ -119,6 +124,11 @@ func judgeVersion(info map[string]string) finding {
 		f.Level, f.Advice = fail, "use Redis 6.2 or later, or Valkey"
 	}
 	return f
+}
+
+// keyDB reports whether a server is KeyDB, the only one that has active replicas.
+func keyDB(info map[string]string) bool {
+	return info["mvcc_depth"] != "" || strings.Contains(info["executable"], "keydb")
 }
 
 // version returns the version of Redis that a server is compatible with.
@@ -143,7 +153,8 @@ func judgeEviction(info map[string]string) finding {
 	return f
 }
 
-func judgePersistence(info map[string]string, config func(string) string) finding {
+func judgePersistence(info map[string]string, config func(string) (value string, known bool)) finding {
+	const ask = "run the doctor as a user with +config|get, or ask who runs the server"
 	f := finding{Check: "persistence", Level: fine, Advice: "set appendonly yes; a restart of the server without it lets in a second holder, which only fences can tell"}
 	switch {
 	case info["loading"] == "1":
@@ -151,19 +162,30 @@ func judgePersistence(info map[string]string, config func(string) string) findin
 	case info["aof_enabled"] == "1" && info["aof_last_write_status"] == "err":
 		f.Level, f.Text, f.Advice = fail, "the append-only file cannot be written", "see the log of the server; is the disk full?"
 	case info["aof_enabled"] == "1":
-		fsync := config("appendfsync")
+		fsync, known := config("appendfsync")
 		f.Advice = ""
-		switch fsync {
-		case "everysec", "no":
+		switch {
+		case !known:
+			f.Level, f.Text = warn, "appendonly, cannot tell appendfsync: unless it is always, a crash of the machine can lose the last grants"
+			f.Advice = ask
+		case fsync == "everysec", fsync == "no":
 			f.Text = "appendonly, appendfsync " + fsync + ": survives a restart; a crash of the machine can lose the last grants"
 			f.Advice = adviseFsync(info, fsync)
 		default:
 			f.Text = strings.TrimSpace("appendonly " + fsync)
 		}
-	case config("save") != "":
-		f.Level, f.Text = warn, "snapshots only: a restart forgets the locks since the last one"
 	default:
-		f.Level, f.Text = warn, "none: a restart forgets all locks"
+		f.Level = warn
+		switch save, known := config("save"); {
+		case info["aof_enabled"] == "":
+			f.Text, f.Advice = "cannot tell: a restart may forget locks", ask
+		case !known:
+			f.Text, f.Advice = "no append-only file, cannot tell whether there are snapshots: a restart forgets some locks or all", f.Advice+"; "+ask
+		case save != "":
+			f.Text = "snapshots only: a restart forgets the locks since the last one"
+		default:
+			f.Text = "none: a restart forgets all locks"
+		}
 	}
 	return f
 }
@@ -190,6 +212,9 @@ func judgeReplication(info map[string]string, active string) []finding {
 		f.Advice = "set active-replica no, and keep locks on one master"
 	case role == "":
 		f.Level, f.Text, f.Advice = warn, "cannot tell", "make sure that this is a master"
+	case role == "master" && active == "unknown":
+		f.Level, f.Text = warn, "a master; cannot tell active-replica, with which each of two masters grants the same lock"
+		f.Advice = "make sure that it is no, or run the doctor as a user with +config|get"
 	case role != "master":
 		f.Level, f.Text, f.Advice = fail, "this is a replica, which takes no writes", "use the master, or redis+sentinel://"
 	case replicas == "0" && info["min_slaves_good_slaves"] != "":

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -243,10 +244,11 @@ func (g *guard) start(lease *holdfast.Lease) (*job, error) {
 			return nil, exit.With(exit.Failure, fmt.Errorf("cannot watch over the command: %w", err))
 		}
 	}
-	j, err := startJob(g.command, []string{
-		"HOLDFAST_LOCK=" + g.lock,
-		fmt.Sprintf("HOLDFAST_FENCE=%d", lease.Fence()),
-	})
+	fence := "" // on the old forms, which have none; not 0, which looks like one, nor that of a holdfast around us
+	if lease.Fence() > 0 {
+		fence = strconv.FormatInt(lease.Fence(), 10)
+	}
+	j, err := startJob(g.command, []string{"HOLDFAST_LOCK=" + g.lock, "HOLDFAST_FENCE=" + fence})
 	switch {
 	case w != nil && err != nil:
 		w.end()

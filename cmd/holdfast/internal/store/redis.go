@@ -168,7 +168,7 @@ func explain(name string, err error) error {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
 		return fmt.Errorf("%s does not answer: %s", name, text)
 	case errors.Is(err, io.EOF):
-		return fmt.Errorf("%s closes the connection; perhaps one side wants TLS and the other does not: rediss:// is with TLS, redis:// without", name)
+		return fmt.Errorf("%s closes the connection; perhaps one side wants TLS and the other does not: rediss:// is with TLS, redis:// without; or a proxy is in between that does not know HELLO, such as twemproxy, behind which holdfast does not work", name)
 	case errors.As(err, &dialled) && dialled.Op == "dial":
 		return fmt.Errorf("no %s: %s", name, text)
 	}
