@@ -85,6 +85,7 @@ func open(d driver.Driver, cfg config) *Client {
 		c.least, _ = g.Granularity()
 	}
 	c.config.hold = c.options(cfg)
+	c.session.Traced = cfg.traced
 	if b, able := driver.As[driver.Batcher](d); able && cfg.batch != nil {
 		b.Batch(*cfg.batch)
 	}
@@ -276,8 +277,8 @@ func list(ctx context.Context, l driver.Lister, i driver.Inspector, prefix strin
 	return all, refused, cmp.Or(failed, err)
 }
 
-// renewDue renews leases for the keeper, under the span of one of them, so that its commands
-// start no traces of their own.
+// renewDue renews leases for the keeper, with the values of one of them, if possible of one that
+// has a span.
 func (c *Client) renewDue(ctx context.Context, entries []*keepalive.Entry, renewed func(i int)) []error {
 	values := context.Background()
 	for _, e := range entries {
@@ -290,7 +291,7 @@ func (c *Client) renewDue(ctx context.Context, entries []*keepalive.Entry, renew
 	for i, e := range entries {
 		grants[i] = e.Owner.(*local.Grant)
 	}
-	return c.renew(leasectx.Detached(ctx, values), grants, renewed)
+	return c.renew(c.session.Unasked(leasectx.Detached(ctx, values)), grants, renewed)
 }
 
 // await runs an errand for a lock with these options.

@@ -150,8 +150,8 @@ type ReleaseOp struct {
 
 // RenewOp is one call of a RenewFunc. All leases that are due and live on one node are
 // renewed at once, at most 256. The context has the values of the context of one of the
-// leases, if possible of one with a span. In [Lease.Renew] it has the values of the
-// caller's context.
+// leases, but a span that is not sampled: see [WithBackgroundSpans]. In [Lease.Renew] it has the
+// values of the caller's context.
 type RenewOp struct {
 	Leases []*Lease
 

@@ -30,6 +30,7 @@ type config struct {
 	maxWaiters int64 // 0: as many as there are
 	batch      *bool // nil: unless there is a tracing hook
 	labels     bool  // for profiles
+	traced     bool  // commands that nobody asked for are in traces
 }
 
 var defaults = config{
@@ -352,6 +353,17 @@ func WithPrefix(prefix string) Option {
 // time on that a hook of [NewTracingHook] is added.
 func WithPipelining(on bool) Option {
 	return option(func(c *config) { c.batch = &on })
+}
+
+// WithBackgroundSpans has what nobody asked for run in the trace of what it is for. That is every
+// renewal of a lease, each time that a waiter asks again after the fourth, and the question of whether
+// anybody waits for a lock that passes from hand to hand. A lease of 10 s is renewed 26,000 times a
+// day, all in the trace of the request that acquired it. By default these commands have a parent that
+// is not sampled, so an SDK makes no spans of them, whichever hook or library asks for one, unless its
+// sampler does not heed parents. Nor does it of subscriptions and pings, which are in nobody's trace
+// in any case. Metrics have it all.
+func WithBackgroundSpans() Option {
+	return option(func(c *config) { c.traced = true })
 }
 
 // WithLogger sets where the client reports events that no call returns, at level Warn. It reports

@@ -56,9 +56,9 @@ var tracingDefaults = tracing{
 //   - "release mutex" lasts while the lock is given back
 //
 // The context of a lease has the hold span, so work under the lock is within that span. So
-// are renewals, and a release whose context has no span. A renewal that fails is an event
-// of the hold span. By default there are hold spans only within other spans, see
-// [HoldSpans].
+// is a release whose context has no span. Renewals have no spans, see [WithBackgroundSpans].
+// One that fails is an event of the hold span. By default there are hold spans only within other
+// spans, see [HoldSpans].
 //
 // All spans have holdfast.lock.name and, for a semaphore, holdfast.permits. Spans of a
 // lease that is nested in another have holdfast.reentrant, see [WithReentrancy]. The

@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/leasectx"
 	"github.com/holdfast-go/holdfast/internal/local"
+	"github.com/holdfast-go/holdfast/internal/telemetry"
 )
 
 // watch is over one wait.
@@ -147,7 +148,7 @@ func (w *watch) open() (context.Context, bool) {
 		return nil, false
 	}
 	var ctx context.Context
-	ctx, w.cancel = context.WithCancel(w.ctx)
+	ctx, w.cancel = context.WithCancel(telemetry.Unasked(w.ctx))
 	for l := w.held; l != nil; l = l.Outer {
 		if h, ok := l.Lease.(*local.Hold); ok && h.Client() == any(w.hook.locks) && h.Kind() != driver.Semaphore {
 			w.noted = append(w.noted, &noted{hold: h})

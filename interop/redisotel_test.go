@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 	"regexp"
-	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,8 +13,9 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
@@ -57,36 +58,48 @@ func (e *telemetry) instrument(oursFirst bool, ours ...redis.Hook) func(*redis.C
 	}
 }
 
-// ping is the command by which a client pings itself, if its span has no better name.
-var ping = regexp.MustCompile(` 1 \S+:wake:[0-9a-f]{16}:\d+ `)
-
-func isPing(s sdktrace.ReadOnlySpan) bool {
-	return s.Name() == "holdfast.wake.ping" || slices.ContainsFunc(s.Attributes(), func(a attribute.KeyValue) bool {
-		return a.Key == "db.statement" && ping.MatchString(a.Value.AsString())
-	})
-}
-
 // commands returns the spans of scripts on locks, however they are called.
 func (e *telemetry) commands() (all []sdktrace.ReadOnlySpan) {
 	for _, s := range e.spans.Ended() {
-		if s.SpanKind() == trace.SpanKindClient && !isPing(s) && (strings.Contains(s.Name(), "eval") || strings.Contains(s.Name(), "holdfast.")) {
+		if s.SpanKind() == trace.SpanKindClient && (strings.Contains(s.Name(), "eval") || strings.Contains(s.Name(), "holdfast.")) {
 			all = append(all, s)
 		}
 	}
 	return all
 }
 
-// Everything that is sent for a lock is within the trace of who asked for it: while it
-// waits, while it holds, also when the request is over, and when it lets go.
+// counting counts renewals.
+type counting struct {
+	holdfast.HookBase
+	renewed atomic.Int32
+}
+
+func (c *counting) RenewHook(next holdfast.RenewFunc) holdfast.RenewFunc {
+	return func(ctx context.Context, op *holdfast.RenewOp) []error {
+		defer c.renewed.Add(1)
+		return next(ctx, op)
+	}
+}
+
+// Everything that somebody asks for is within the trace of who did: a wait, a grant, also when the
+// request is over, and the release. What goes on by itself is in no trace, and with
+// WithBackgroundSpans it is within that one, too.
 func TestCommandsAreWithinTheTraceOfTheRequest(t *testing.T) {
 	t.Parallel()
 	for _, oursFirst := range []bool{true, false} {
 		t.Run(fmt.Sprint("ours first ", oursFirst), func(t *testing.T) {
 			t.Parallel()
+			background := oursFirst // or not; these do not depend on each other
+			var opts []holdfast.Option
+			if background {
+				opts = append(opts, holdfast.WithBackgroundSpans())
+			}
 			redistest.OverCluster(t, func(t *testing.T, open func(func(*redis.Client)) redis.UniversalClient) {
 				e := newTelemetry(t)
 				c := holdfast.New(open(e.instrument(oursFirst, holdfast.GuardHook(), holdfast.NameHook())),
-					holdfast.WithTTL(3*time.Second))
+					append(opts, holdfast.WithTTL(3*time.Second))...)
+				renewals := &counting{}
+				c.AddHook(renewals)
 				c.AddHook(holdfast.NewTracingHook(holdfast.WithTracerProvider(e.traces)))
 				other := holdfast.New(open(func(*redis.Client) {}), holdfast.WithTTL(3*long))
 				defer other.Close()
@@ -101,7 +114,7 @@ func TestCommandsAreWithinTheTraceOfTheRequest(t *testing.T) {
 					leases[0], err = c.Mutex("a").Lease(ctx)
 					waited <- err
 				}()
-				e.enough("heartbeats", func() bool { return len(e.commands()) >= 4 })
+				e.enough("heartbeats", func() bool { return len(e.commands()) >= 4 }) // of which the first asks are
 				require.NoError(t, held.Release(ctx))
 				require.NoError(t, <-waited)
 				leases[1], err = c.RWMutex("b").RLease(ctx)
@@ -109,8 +122,13 @@ func TestCommandsAreWithinTheTraceOfTheRequest(t *testing.T) {
 				leases[2], err = c.Semaphore("c", 2).Lease(ctx, 2)
 				require.NoError(t, err)
 				request.End()
-				before := e.commands()
-				e.enough("renewals", func() bool { return len(e.commands()) >= len(before)+4 })
+				before, renewed := e.commands(), renewals.renewed.Load()
+				e.enough("renewals", func() bool { return renewals.renewed.Load() >= renewed+4 })
+				if background {
+					e.enough("their spans", func() bool { return len(e.commands()) >= len(before)+4 })
+				} else {
+					require.Len(t, e.commands(), len(before), "FOUL: renewals are in a trace")
+				}
 				for _, l := range leases {
 					require.NoError(t, l.Release(context.Background()))
 				}
@@ -150,19 +168,63 @@ func (e *telemetry) enough(what string, cond func() bool) {
 }
 
 // roots returns the names of spans without a parent, but for those of what the Redis
-// client does for itself when it connects, and of the pings on the subscription: once a
-// second while anybody waits, and in nobody's trace.
+// client does for itself when it connects.
 func (e *telemetry) roots() (all []string) {
 	for _, s := range e.spans.Ended() {
 		switch s.Name() {
 		case "redis.dial", "hello", "redis.pipeline client", "cluster slots", "command":
 			continue
 		}
-		if !s.Parent().IsValid() && !isPing(s) {
+		if !s.Parent().IsValid() {
 			all = append(all, s.Name())
 		}
 	}
 	return all
+}
+
+// The recipe of docs/telemetry.md: spans only below those of the program, and metrics of all.
+func TestAProviderThatMakesNoRootsMakesSpansOnlyBelowAParent(t *testing.T) {
+	e := newTelemetry(t)
+	below := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(e.spans), sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.NeverSample())))
+	reader := sdkmetric.NewManualReader()
+	rdb := redistest.Shared(t).Client(t)
+	require.NoError(t, redisotel.InstrumentTracing(rdb, redisotel.WithTracerProvider(below), redisotel.WithCallerEnabled(false)))
+	rdb.AddHook(holdfast.NameHook())
+	locks := holdfast.New(rdb)
+	defer locks.Close()
+	locks.AddHook(holdfast.NewTracingHook(holdfast.WithTracerProvider(below),
+		holdfast.WithMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)))))
+	for range 10 { // in nobody's request
+		lease, err := locks.Mutex("x").Lease(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, lease.Release(t.Context()))
+	}
+	require.Empty(t, e.spans.Ended(), "FOUL: spans that have no parent")
+
+	ctx, request := e.tracer.Start(t.Context(), "request")
+	lease, err := locks.Mutex("x").Lease(ctx)
+	require.NoError(t, err)
+	require.NoError(t, lease.Release(ctx))
+	request.End()
+	names := map[string]bool{}
+	for _, s := range e.spans.Ended() {
+		names[s.Name()] = true
+		assert.Equal(t, request.SpanContext().TraceID(), s.SpanContext().TraceID(), s.Name())
+	}
+	for _, want := range []string{"acquire mutex", "holdfast.mutex.acquire", "hold mutex", "release mutex", "holdfast.mutex.release"} {
+		assert.True(t, names[want], "%s: %v", want, names)
+	}
+	var all metricdata.ResourceMetrics
+	require.NoError(t, reader.Collect(t.Context(), &all))
+	acquired := uint64(0)
+	for _, m := range all.ScopeMetrics[0].Metrics {
+		if h, ok := m.Data.(metricdata.Histogram[float64]); ok && m.Name == "holdfast.acquire.duration" {
+			for _, p := range h.DataPoints {
+				acquired += p.Count
+			}
+		}
+	}
+	require.EqualValues(t, 11, acquired, "metrics have all")
 }
 
 func TestNameHookNamesTheSpansOfScripts(t *testing.T) {

@@ -28,6 +28,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/telemetry"
 )
 
 // ErrNoLeader says that nobody leads.
@@ -158,7 +159,11 @@ func (e *Election) Observe(ctx context.Context, every time.Duration) iter.Seq2[L
 		var failed error
 		for first := true; ; first = false {
 			next := time.After(every)
-			look, cancel := context.WithTimeout(ctx, max(every, time.Second))
+			of := ctx
+			if !first {
+				of = telemetry.Unasked(ctx)
+			}
+			look, cancel := context.WithTimeout(of, max(every, time.Second))
 			now, err := e.Leader(look)
 			cancel()
 			if ctx.Err() != nil {

@@ -14,6 +14,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/telemetry"
 )
 
 const (
@@ -82,7 +83,7 @@ func New(client *clientv3.Client, opts ...Option) *Driver {
 	for _, o := range opts {
 		o.apply(d)
 	}
-	d.ctx, d.end = context.WithCancel(clientv3.WithRequireLeader(context.Background()))
+	d.ctx, d.end = context.WithCancel(clientv3.WithRequireLeader(telemetry.Unasked(context.Background())))
 	return d
 }
 

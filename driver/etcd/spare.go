@@ -7,6 +7,8 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/internal/telemetry"
 )
 
 // A cycle of a lock that nobody else wants is two writes: the one that makes the claim, and the
@@ -124,7 +126,7 @@ func (d *Driver) forgetSpares() {
 
 // revokeSpares revokes what is kept, once nobody wants it any more.
 func (d *Driver) revokeSpares() {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	ctx, cancel := context.WithTimeout(telemetry.Unasked(context.Background()), time.Second)
 	defer cancel()
 	var all sync.WaitGroup
 	for _, s := range d.spares {

@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/telemetry"
 )
 
 // sweepEvery is how often a driver sweeps. All that share a database do, so what they do for
@@ -20,7 +22,7 @@ type sweeper struct {
 
 func (s *sweeper) start(d *Driver) {
 	s.once.Do(func() {
-		ctx, stop := context.WithCancel(context.Background())
+		ctx, stop := context.WithCancel(telemetry.Unasked(context.Background()))
 		s.stop, s.done = stop, make(chan struct{})
 		go func() {
 			defer close(s.done)

@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/driver/internal/redisscript"
+	"github.com/holdfast-go/holdfast/internal/telemetry"
 )
 
 const (
@@ -136,7 +137,7 @@ func (s *silence) try(key string) {
 	s.mu.Lock()
 	timeout := 2 * s.patience() // or a slow server would cost connections that are well
 	s.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	ctx, cancel := context.WithTimeout(telemetry.Unasked(context.Background()), timeout)
 	defer cancel()
 	node, err := redisscript.Master(ctx, s.rdb, key)
 	if err != nil || !s.due(node, timeout) {

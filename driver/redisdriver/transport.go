@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/holdfast-go/holdfast/driver/internal/redisscript"
+	"github.com/holdfast-go/holdfast/internal/telemetry"
 )
 
 // run runs a script for one lock, with others if there are many.
@@ -27,7 +28,7 @@ func (d *Driver) told(ctx context.Context, r request) (any, error) {
 		case c.turn == answered:
 			return c.outcome()
 		case len(c.company) > 0:
-			v, err := d.several(context.Background(), g, d.callForMany(c.company)) // the others have not given up
+			v, err := d.several(telemetry.ForMany(ctx), g, d.callForMany(c.company)) // the others have not given up
 			g.ended(c, v, err)
 		default:
 			v, err := d.value(ctx, d.call(r.script, r.lock, r.arguments()...))

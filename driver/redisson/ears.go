@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/telemetry"
 )
 
 const (
@@ -130,7 +131,7 @@ func (e *ears) connect(c *channel, node string) {
 		return // the next ask may
 	}
 	if l == nil || l.over {
-		ctx, cancel := context.WithCancel(context.Background())
+		ctx, cancel := context.WithCancel(telemetry.Unasked(context.Background()))
 		l = &line{began: time.Now(), end: cancel, changed: make(chan struct{}, 1)}
 		e.lines[node] = l
 		e.open.Go(func() { e.keep(ctx, l) })

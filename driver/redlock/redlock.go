@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/internal/redisscript"
+	"github.com/holdfast-go/holdfast/internal/telemetry"
 )
 
 // redlock keeps locks on a majority of nodes. See the package for how.
@@ -106,7 +107,7 @@ func New(nodes []driver.Driver, opts ...Option) driver.Driver {
 		able = able && vote.able()
 		d.nodes = append(d.nodes, vote)
 	}
-	d.life, d.die = context.WithCancel(context.Background())
+	d.life, d.die = context.WithCancel(telemetry.Unasked(context.Background()))
 	if able {
 		return &native{d}
 	}

@@ -89,6 +89,9 @@ func (a *asking) verb() verb { return verb{a.from, a.steal} }
 // send carries an ask to the store, and returns the reply. If late, the caller must call
 // releaseAgain at a suitable moment.
 func (c *Claim) send(ctx context.Context, r *driver.Request, v verb) (_ reply, late bool) {
+	if r.Ask > asksInTrace {
+		ctx = c.s.Unasked(ctx)
+	}
 	var g driver.Grant
 	var err error
 	switch {

@@ -14,6 +14,9 @@ const (
 	// maxAsking is how many asks of one claim may be under way. A second one gets through
 	// where the first hangs on a dead connection.
 	maxAsking = 3
+	// asksInTrace is how many asks of a claim are in the trace of its caller. A candidate that waits
+	// for a day asks some 26,000 times.
+	asksInTrace = 4
 	// MaxTags is how many holders that were in the way of a claim are remembered, beside the last.
 	MaxTags = 8
 	// SilentAfter is how long the store may owe an answer to a waiter before it counts as silent,

@@ -271,9 +271,10 @@ func (g *Grant) extend() {
 		defer s.Done()
 		g.extended(driver.Grant{}, context.DeadlineExceeded)
 	})
+	values := g.values()
 	go func() {
 		defer s.Done()
-		granted, err := g.prolong()
+		granted, err := g.prolong(values)
 		if late.Stop() {
 			defer s.Done()
 			g.extended(granted, err)
@@ -281,10 +282,10 @@ func (g *Grant) extend() {
 	}()
 }
 
-// prolong does what extend says.
-func (g *Grant) prolong() (driver.Grant, error) {
+// prolong does what extend says. The command has those values.
+func (g *Grant) prolong(values context.Context) (driver.Grant, error) {
 	s := g.lock.r.Session
-	ctx, cancel := context.WithTimeout(s.Life(), g.TTL)
+	ctx, cancel := context.WithTimeout(s.Unasked(s.Under(values)), g.TTL)
 	defer cancel()
 	sent := time.Now()
 	granted, err := g.lock.r.extender.Extend(ctx, g.Leased(), maxUnanswered)

@@ -15,12 +15,14 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/leasectx"
 	"github.com/holdfast-go/holdfast/internal/stamp"
+	"github.com/holdfast-go/holdfast/internal/telemetry"
 )
 
 // Session is a driver in use by a client.
 type Session struct {
 	Driver driver.Driver
 	Holder string // what Inspect shows to others
+	Traced bool   // commands that nobody asked for are in the trace of what they are for
 
 	id    string // begins the tokens
 	count atomic.Uint64
@@ -135,6 +137,14 @@ func (s *Session) Under(ctx context.Context) context.Context {
 // the session is shut.
 func (s *Session) While(ctx context.Context) context.Context {
 	return leasectx.Detached(s.closing, ctx)
+}
+
+// Unasked returns ctx for a command that nobody asked for. By default that is in nobody's trace.
+func (s *Session) Unasked(ctx context.Context) context.Context {
+	if s.Traced {
+		return ctx
+	}
+	return telemetry.Unasked(ctx)
 }
 
 // Beat returns the last beat up to t. There is one every so often since the session began.

@@ -61,6 +61,7 @@ var (
 	handler http.Handler
 	pool    *pgxpool.Pool
 	etcd    *clientv3.Client
+	spans   trace.SpanExporter
 
 	a, b, c redis.UniversalClient // three servers that have nothing in common
 )

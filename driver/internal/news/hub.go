@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/telemetry"
 )
 
 // Transport carries news from a store to one client.
@@ -102,7 +103,7 @@ func (h *Hub[X]) Tried() bool {
 func (h *Hub[X]) Prepare(ctx context.Context) {
 	h.mu.Lock()
 	if h.stop == nil && !h.closed {
-		ctx, cancel := context.WithCancel(context.Background())
+		ctx, cancel := context.WithCancel(telemetry.Unasked(context.Background()))
 		h.stop, h.stopped = cancel, make(chan struct{})
 		go h.listen(ctx)
 	}

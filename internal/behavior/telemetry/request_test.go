@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/behavior/lab"
 )
 
-// A batch of renewals is sent in the trace of one of its leases: of one that has a trace.
+// If renewals are to be in traces, a batch is in that of one of its leases: of one that has a trace.
 func TestRenewalsAreInTheTraceOfALeaseThatHasOne(t *testing.T) {
 	for traced := range 3 {
 		synctest.Test(t, func(t *testing.T) {
@@ -25,7 +25,7 @@ func TestRenewalsAreInTheTraceOfALeaseThatHasOne(t *testing.T) {
 			c := holdfast.Open(lab.Puppet{OnRenew: func(ctx context.Context, leases []driver.Lease) []error {
 				batches = append(batches, [2]any{len(leases), trace.SpanContextFromContext(ctx)})
 				return make([]error, len(leases))
-			}}, holdfast.WithTTL(3*time.Second))
+			}}, holdfast.WithTTL(3*time.Second), holdfast.WithBackgroundSpans())
 			c.AddHook(e.hook)
 			var within trace.SpanContext
 			for i := range 3 {
