@@ -324,7 +324,6 @@ var (
 
 // hooked gets a hold through the hooks.
 func (h *handle) hooked(ctx context.Context, hooks *hooks, lock *local.Lock, w local.Want) (*local.Hold, error) {
-	w.Within = false // hooks see the lease
 	c := &call{handle: h, lock: lock, want: w}
 	c.op = AcquireOp{
 		Kind: h.kind, Name: h.name, Shared: w.Shared, Weight: w.Weight, Wait: w.Wait, TTL: w.Options.TTL,

@@ -10,7 +10,6 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/claim"
-	"github.com/holdfast-go/holdfast/internal/leasectx"
 	"github.com/holdfast-go/holdfast/internal/local"
 	"github.com/holdfast-go/holdfast/internal/session"
 	"github.com/holdfast-go/holdfast/internal/trouble"
@@ -32,7 +31,12 @@ type hold = local.Hold
 func (l *Lease) Context() context.Context { return l.hold().Context() }
 
 // WithContext returns a context that ends when ctx or the lease does, whichever comes
-// first. It has the values of ctx.
+// first, with the cause of that. It has the values of ctx, and its deadline.
+//
+// It may be called for each request or message, however long the lease lasts: nothing has to be
+// undone, and nothing is kept of a context for whose end nobody waits. Contexts made from one that
+// ends, such as that of the process, share what waits for both ends. A ctx that was made for the
+// request has to be cancelled after it, as always, or the lease remembers it until its own end.
 func (l *Lease) WithContext(ctx context.Context) context.Context { return l.hold().WithContext(ctx) }
 
 // Done returns a channel that is closed when the lease ends.
@@ -224,16 +228,11 @@ func (l *Lease) Detach(ctx context.Context) (token string, err error) {
 
 // do is Do of every primitive.
 func (h *handle) do(ctx context.Context, w local.Want, f func(context.Context) error) (err error) {
-	w.Within = true
 	l, err := h.lease(ctx, w, "acquire")
 	if err != nil {
 		return err
 	}
-	within := l.hold().Within()
-	if within == nil {
-		// f shall also see values that a hook has put into the lease's context, such as a span.
-		within = l.WithContext(leasectx.Merged(ctx, l.Context()))
-	}
+	within := l.hold().Within(ctx)
 	defer func() {
 		var released, end error
 		if err != nil && within.Err() != nil {

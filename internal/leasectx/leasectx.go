@@ -84,11 +84,10 @@ type merged struct {
 	values context.Context
 }
 
-// Value returns the value of m.values, with one exception. Package context finds what ends
-// a context, and why, by a key that is a pointer to an int. That must come from the context
-// that ends m.
+// Value returns the value of m.values, with one exception. What package context finds the end of
+// m by must come from the context that ends m.
 func (m merged) Value(k any) any {
-	if _, end := k.(*int); end {
+	if IsEnd(k) {
 		return m.Context.Value(k)
 	}
 	return m.values.Value(k)
@@ -106,4 +105,45 @@ func (d detached) Value(k any) any {
 		return nil
 	}
 	return d.merged.Value(k)
+}
+
+// Package context finds what ends a context, and why, by a key of its own. The value is the
+// innermost context of its own that can end.
+
+var endKey = func() any {
+	var seen listener
+	_ = context.Cause(&seen)
+	return seen.key
+}()
+
+// listener is a context that has ended, and hears for what it is asked.
+type listener struct {
+	context.Context
+	key any
+}
+
+func (l *listener) Err() error { return context.Canceled }
+
+func (l *listener) Value(key any) any {
+	l.key = key
+	return nil
+}
+
+// IsEnd reports whether package context asks by a key for what ends a context.
+func IsEnd(key any) bool { return key == endKey }
+
+// End returns a context that ends with ctx and for the same cause. If it can be, that is the
+// innermost one that can end, without the values that were added to it.
+func End(ctx context.Context) context.Context {
+	done := ctx.Done()
+	if done == nil {
+		return context.Background()
+	}
+	if end, ok := ctx.Value(endKey).(context.Context); ok && end.Done() == done {
+		return end
+	}
+	if l, ok := ctx.(*leased); ok {
+		return l.Context
+	}
+	return ctx
 }

@@ -27,7 +27,6 @@ type Want struct {
 	From          *driver.Lease      // the lease to take over; nil to acquire
 	Steal         bool               // from whoever has it
 	Sync          bool               // by Lock or its like, which returns no lease
-	Within        bool               // by Do: nobody sees the lease, and its context may end with that of the caller
 	Said          *session.Complaint // of a caller that retries; nil for a new one
 
 	// For hooks; nil if there are none.

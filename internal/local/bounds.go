@@ -13,15 +13,14 @@ import (
 // ErrHeldTooLong is why a lease is lost that has lasted for Options.MaxHold.
 var ErrHeldTooLong = errors.New("held for as long as WithMaxHold allows")
 
-// bound has the grant lost when the hold has lasted for Options.MaxHold. Other holds of the
+// limit has the grant lost when the hold has lasted for Options.MaxHold. Other holds of the
 // grant are of no interest: each is counted from its own beginning.
-func (h *Hold) bound() {
+func (h *Hold) limit() {
 	d := h.grant.opts.MaxHold
 	if d == 0 {
 		return
 	}
-	timer := time.AfterFunc(d, func() { h.grant.lose(ErrHeldTooLong, h) })
-	context.AfterFunc(h.Context(), func() { timer.Stop() })
+	h.lives().limit = time.AfterFunc(d, func() { h.grant.lose(ErrHeldTooLong, h) })
 }
 
 // releaser is Releaser of a grant that was held. If it was held for less than

@@ -22,42 +22,27 @@ type Hold struct {
 	grant     *Grant
 	fence     int64
 	values    context.Context      // which its context has, and what is done for it
-	life      atomic.Pointer[life] // nil until there is need of its context; set under Lock.mu
+	life      atomic.Pointer[life] // nil until there is need of a context; set under Lock.mu
 	wanted    chan struct{}        // closed when another waits; nil until there is need of it; under Lock.mu
 	sought    bool                 // wanted is closed
 	anonymous bool                 // nobody sees it: it can serve another when its holder is done
-	within    bool                 // its context also ends with the one that it was acquired with
+	hooked    bool                 // values are those that hooks have made
 
 	end error // nil while held, then one that matches ErrLost or ErrNotHeld; under Lock.mu
-}
-
-// life is the context of a lease. Most callers that lock never look at it.
-type life struct {
-	context.Context
-	end context.CancelCauseFunc
-	tag string // what waiters are told of this holder
 }
 
 // start sets where a hold has its values from, and what hooks have to say.
 func (h *Hold) start(ctx context.Context, w *Want) {
 	h.values = ctx
-	switch {
-	case w.Holding != nil:
+	if w.Holding != nil {
 		var tag string
 		h.values, tag = w.Holding(context.WithoutCancel(ctx), h.fence)
-		life := h.newLife(h.values, leasectx.Of(ctx))
+		h.hooked = true
+		life := h.newLife(leasectx.Of(ctx))
 		life.tag = tag
 		h.life.Store(life)
-	default:
-		h.within = w.Within && w.Options.MaxHold == 0 // which counts until the lease ends
 	}
-	h.bound()
-}
-
-func (h *Hold) newLife(values context.Context, outer *leasectx.Leases) *life {
-	l := &life{}
-	l.Context, l.end = context.WithCancelCause(leasectx.With(values, h, outer))
-	return l
+	h.limit()
 }
 
 func (h *Hold) tag() string {
@@ -65,101 +50,6 @@ func (h *Hold) tag() string {
 		return life.tag
 	}
 	return ""
-}
-
-// Context returns the context of the lease.
-func (h *Hold) Context() context.Context {
-	if life := h.life.Load(); life != nil {
-		return life.Context
-	}
-	values := h.values
-	if !h.within {
-		values = context.WithoutCancel(values)
-	}
-	life := h.newLife(values, leasectx.Of(values))
-	l := h.grant.lock
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if before := h.life.Load(); before != nil { // another was faster
-		return before.Context
-	}
-	if h.end != nil { // nobody shall see it before that
-		life.end(causeOf(h.end))
-	}
-	h.life.Store(life)
-	return life.Context
-}
-
-// Within returns the context that ends with the lease and with the one that it was acquired
-// with, nil if Want.Within did not ask for that.
-func (h *Hold) Within() context.Context {
-	if !h.within {
-		return nil
-	}
-	return &within{leasectx.With(h.values, h, leasectx.Of(h.values)), h}
-}
-
-// within is the context of a hold for a function that mostly does not look whether it has ended.
-// Until somebody does, there is none: to make it takes a fifth of a Do whose lock passes from hand
-// to hand.
-type within struct {
-	context.Context // with the lease; it does not end with that
-	hold            *Hold
-}
-
-// Done implements [context.Context].
-func (w *within) Done() <-chan struct{} { return w.hold.Context().Done() }
-
-// Err implements [context.Context].
-func (w *within) Err() error {
-	if w.hold.life.Load() == nil && w.Context.Err() == nil && w.hold.Ended() == nil {
-		return nil
-	}
-	return w.hold.Context().Err()
-}
-
-// Value implements [context.Context]. Package context finds what ends a context, and why, by a key
-// that is a pointer to an int.
-func (w *within) Value(key any) any {
-	if _, end := key.(*int); end {
-		return w.hold.Context().Value(key)
-	}
-	return w.Context.Value(key)
-}
-
-// WithContext returns a context that ends when outer or the lease does.
-func (h *Hold) WithContext(outer context.Context) context.Context {
-	ctx, cancel := context.WithCancelCause(leasectx.With(outer, h, leasectx.Of(outer)))
-	held := h.Context()
-	if held.Err() != nil {
-		cancel(context.Cause(held))
-		return ctx
-	}
-	// The lease is certain to end, and cancel will be called. But if ctx ends before, a
-	// long lease should not remember it.
-	forget := context.AfterFunc(held, func() { cancel(context.Cause(held)) })
-	if outer.Done() != nil {
-		context.AfterFunc(ctx, func() { forget() })
-	}
-	return ctx
-}
-
-// endContext ends the context of a hold that has ended, if there is one.
-func (h *Hold) endContext(cause error) {
-	if life := h.life.Load(); life != nil {
-		life.end(cause)
-	}
-}
-
-// causeOf is the cause with which the context of a lease ends that has ended so.
-func causeOf(end error) error {
-	switch {
-	case errors.Is(end, ErrLost):
-		return end
-	case errors.Is(end, session.ErrClosed):
-		return session.ErrClosed
-	}
-	return context.Canceled
 }
 
 // Err returns nil while the lease is held, and otherwise how it has ended. It looks at the
@@ -302,18 +192,21 @@ func (h *Hold) leave(ctx context.Context) (r *claim.Releaser, due bool, err erro
 	l.mu.Lock()
 	for errors.Is(h.end, ErrLost) && h.life.Load() == nil {
 		l.mu.Unlock()
-		h.Context() // why it ended stays what it was
+		h.lives() // why it ended stays what it was
 		l.mu.Lock()
 	}
 	before := h.end
 	goesOn, others := true, false
+	var ended *life
 	switch {
 	case !begun:
 	case before != nil:
 		h.end = ErrNotHeld
 	default:
 		h.end = ErrNotHeld
-		h.endContext(context.Canceled) // the holder stops trusting it before anybody else is told
+		if life := h.life.Load(); life != nil && life.end(context.Canceled) { // before anybody else is told
+			ended = life
+		}
 		others = len(g.holds) > 1
 		if others {
 			g.holds = slices.DeleteFunc(g.holds, func(other *Hold) bool { return other == h })
@@ -322,6 +215,9 @@ func (h *Hold) leave(ctx context.Context) (r *claim.Releaser, due bool, err erro
 		}
 	}
 	l.mu.Unlock()
+	if ended != nil {
+		ended.tell()
+	}
 	switch {
 	case !begun && before == nil:
 		return r, false, session.ErrClosed // Close releases it

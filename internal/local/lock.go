@@ -25,7 +25,7 @@
 // All that is known of one lock name stands in one Lock, under one mutex. The order of all
 // mutexes is
 //
-//	driver's own -> Lock.mu -> Claim's, Keeper's, Registry.mu
+//	driver's own -> Lock.mu -> Claim's, Keeper's, Registry.mu, those of the contexts
 //
 // No call of a driver, of a hook or of the user's is made under any of ours.
 package local
@@ -91,6 +91,8 @@ type Registry struct {
 	locks map[string]map[string]*Lock // by kind and name, see keyOf
 	kept  int                         // how many these are
 	sweep int                         // how many are enough to throw away those that nobody uses
+
+	herald herald
 
 	waiters sync.Pool // not for all clients: in a test each may have a time of its own
 }
