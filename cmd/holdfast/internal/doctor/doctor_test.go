@@ -262,24 +262,25 @@ func TestDoctorAdvisesToWaitForADiskThatMayNotHaveTheLastGrants(t *testing.T) {
 		redis, valkey, policy string
 		want                  []string
 	}{
-		{"7.0.15", "", "everysec", []string{"WithFsync", "Redis 7.2 or Valkey", "appendfsync always"}},
-		{"7.2.4", "", "everysec", []string{"WithFsync"}},
-		{"8.0.0", "", "no", []string{"WithFsync", "appendfsync is everysec"}},
-		{"7.2.4", "8.0.1", "everysec", []string{"WithFsync"}},
+		{"7.0.15", "", "everysec", []string{"with Redis 8", "appendfsync always"}},
+		{"7.4.2", "", "everysec", []string{"with Redis 8", "appendfsync always"}},
+		{"7.2.4", "8.0.1", "everysec", []string{"with Redis 8", "appendfsync always"}},
+		{"8.0.0", "", "everysec", []string{"WithFsync(0"}},
+		{"8.0.0", "", "no", []string{"WithFsync(0", "appendfsync is everysec"}},
 		{"8.0.0", "", "always", nil},
 	} {
 		info := map[string]string{"redis_version": c.redis, "valkey_version": c.valkey, "aof_enabled": "1", "aof_last_write_status": "ok"}
 		f := judgePersistence(info, func(string) (string, bool) { return c.policy, true })
 		assert.Equal(t, fine, f.Level)
 		assert.Equal(t, c.want == nil, f.Advice == "", c)
-		for _, word := range []string{"WithFsync", "Redis 7.2 or Valkey", "appendfsync is everysec", "appendfsync always"} {
+		for _, word := range []string{"WithFsync(0", "with Redis 8", "appendfsync is everysec", "appendfsync always"} {
 			assert.Equal(t, slices.Contains(c.want, word), strings.Contains(f.Advice, word), "%v: %s", c, f.Advice)
 		}
 	}
 	found := examineServer(t.Context(), redistest.Valkey(t, "--appendonly", "yes", "--appendfsync", "everysec").Client(t))
 	i := slices.IndexFunc(found, func(f finding) bool { return f.Check == "persistence" })
 	require.GreaterOrEqual(t, i, 0)
-	assert.Contains(t, found[i].Advice, "WithFsync(0, time.Second)")
+	assert.Contains(t, found[i].Advice, "appendfsync always")
 }
 
 func TestDoctorNamesUsersWithChannelsButNoLocks(t *testing.T) {
