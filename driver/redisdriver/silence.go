@@ -2,6 +2,7 @@ package redisdriver
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -27,12 +28,15 @@ const (
 // lost. go-redis notices after its ReadTimeout, for that connection. The next command takes
 // the next of them, although the server can be reached all the time.
 //
-// So when a command goes unanswered, all connections that are idle are tried at once, with a
+// So when a command goes unanswered, a new connection is made. If that is not answered either, it is
+// the server that is silent, or the way to it. Then nothing is closed, and some time later the
+// same is done again. If it is answered, all connections that are idle are tried at once, with a
 // short timeout. While that lasts they are nobody's, and a repeated command gets a fresh one.
 // Those that do not answer are closed, and only those.
 //
-// The wrong version relied on repeats: each of them took one silent connection out, and with
-// more of these than repeats a lease was lost.
+// The wrong versions: one relied on repeats. Each of them took one silent connection out, and with
+// more of these than repeats a lease was lost. One made no new connection before. A server that stood still
+// for a second cost the application its whole pool, and the server a handshake for each.
 //
 // One timer watches all commands. It is set for the oldest of them when that is written, and
 // not again for those after it: it finds what is overdue then, and is set for the next.
@@ -44,7 +48,9 @@ type silence struct {
 	ring   pending       // of commands under way: next is the oldest
 	timer  *time.Timer   // nil before the first command
 	set    bool
-	tried  map[*redis.Client]time.Time // when the idle connections of a node were
+	due    time.Time                   // when the timer fires
+	late   bool                        // it did so late, the last time
+	tried  map[*redis.Client]time.Time // when the connections of a node were
 	closed bool
 	wg     sync.WaitGroup
 }
@@ -61,6 +67,7 @@ type pending struct {
 	key        string // of the call, which a hook may rewrite once it is sent
 	began      time.Time
 	next, last *pending
+	over       bool // nobody waits for the answer any more
 }
 
 // watch begins to watch a command.
@@ -68,17 +75,23 @@ func (s *silence) watch(call redisscript.Call) *pending {
 	v := &pending{key: call.Key(), began: time.Now()}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.add(v)
+	return v
+}
+
+// add puts a command that has just begun into the ring. The caller holds mu.
+func (s *silence) add(v *pending) {
 	v.next, v.last = &s.ring, s.ring.last
 	v.last.next, v.next.last = v, v
 	if !s.set {
 		s.set = true
 		s.wake(s.patience())
 	}
-	return v
 }
 
 // wake sets the timer. The caller holds mu.
 func (s *silence) wake(after time.Duration) {
+	s.due = time.Now().Add(after)
 	if s.timer == nil {
 		s.timer = time.AfterFunc(after, s.look)
 	} else {
@@ -91,6 +104,7 @@ func (s *silence) done(v *pending, answered bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.end(v)
+	v.over = true
 	if answered {
 		s.took = time.Since(v.began)
 	}
@@ -108,17 +122,33 @@ func (s *silence) end(v *pending) {
 func (s *silence) look() {
 	s.mu.Lock()
 	patience := s.patience()
-	var overdue []string
+	// If this process stood still, answers may have come that nobody has read.
+	if s.late = !s.late && time.Since(s.due) >= leastPatience/2; s.late {
+		s.wake(leastPatience)
+		s.mu.Unlock()
+		return
+	}
+	var overdue []*pending
 	for s.ring.next != &s.ring && time.Since(s.ring.next.began) >= patience {
-		overdue = append(overdue, s.ring.next.key)
+		overdue = append(overdue, s.ring.next)
 		s.end(s.ring.next)
 	}
 	if s.set = s.ring.next != &s.ring; s.set {
 		s.wake(patience - time.Since(s.ring.next.began))
 	}
 	s.mu.Unlock()
-	for _, key := range overdue {
-		go s.try(key)
+	for _, v := range overdue {
+		go s.try(v)
+	}
+}
+
+// again watches a command again whose server is silent, unless nobody waits for it any more.
+func (s *silence) again(v *pending) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !v.over && !s.closed {
+		v.began = time.Now()
+		s.add(v)
 	}
 }
 
@@ -127,9 +157,9 @@ func (s *silence) patience() time.Duration {
 	return min(max(leastPatience, slowness*s.took), mostPatience)
 }
 
-// try tries the idle connections to the node that has the key. Pipelines have a pool of their
-// own.
-func (s *silence) try(key string) {
+// try tries the idle connections to the node of a command, if a new one is answered. Pipelines have a
+// pool of their own.
+func (s *silence) try(v *pending) {
 	if !s.begin() {
 		return
 	}
@@ -139,8 +169,12 @@ func (s *silence) try(key string) {
 	s.mu.Unlock()
 	ctx, cancel := context.WithTimeout(telemetry.Unasked(context.Background()), timeout)
 	defer cancel()
-	node, err := redisscript.Master(ctx, s.rdb, key)
-	if err != nil || !s.due(node, timeout) {
+	node, err := redisscript.Master(ctx, s.rdb, v.key)
+	if err != nil || !s.first(node, timeout) {
+		return
+	}
+	if !answers(ctx, node) {
+		s.again(v)
 		return
 	}
 	brief := node.WithTimeout(timeout)
@@ -161,6 +195,19 @@ func (s *silence) try(key string) {
 	pings.Wait()
 }
 
+// answers reports whether the node answers on a new connection.
+func answers(ctx context.Context, node *redis.Client) bool {
+	o := *node.Options()
+	o.PoolSize, o.MinIdleConns, o.MaxRetries, o.DialerRetries = 1, 0, -1, 1
+	o.ContextTimeoutEnabled = true
+	o.Limiter = nil // an open one would say nothing of the server
+	fresh := redis.NewClient(&o)
+	defer func() { _ = fresh.Close() }()
+	err := fresh.Process(ctx, newPing(ctx))
+	var refusal redis.Error
+	return err == nil || errors.As(err, &refusal)
+}
+
 // idle is a number of connections that go-redis tells. It counts a connection that comes back only
 // after others may have taken it, so for a moment it can have counted -1, as a uint32. The wrong
 // version then sent four thousand million pings.
@@ -177,9 +224,9 @@ func (s *silence) begin() bool {
 	return !s.closed
 }
 
-// due reports whether to try the connections to a node. Of many callers that get no answer,
+// first reports whether to try the connections to a node. Of many callers that get no answer,
 // one does.
-func (s *silence) due(node *redis.Client, every time.Duration) bool {
+func (s *silence) first(node *redis.Client, every time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for other, at := range s.tried { // nodes of a Cluster go
