@@ -4,10 +4,10 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
-	"fmt"
 
 	holdfast "github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/fence"
+	"github.com/holdfast-go/holdfast/internal/leasectx"
 )
 
 // conn checks what is done on a connection of the driver. database/sql calls its methods one
@@ -69,11 +69,7 @@ func (c *conn) leave(ctx context.Context, err error) error {
 		c.abort()
 		return err
 	}
-	if err = c.tx.Commit(); errors.Is(err, driver.ErrBadConn) {
-		// database/sql would repeat the statement, which may have been carried out.
-		err = fmt.Errorf("sqlfence: commit: %v", err)
-	}
-	return err
+	return c.tx.Commit()
 }
 
 // abort rolls back a transaction that nobody else will end.
@@ -118,11 +114,20 @@ func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, e
 }
 
 func (c *conn) begin(ctx context.Context, opts driver.TxOptions, what mode, fences []fence.Fence) (driver.Tx, error) {
-	under, err := beginTx(ctx, c.Conn, opts)
+	within := ctx
+	var life *lifetime
+	if leasectx.Of(ctx) != nil {
+		life = newLifetime(ctx)
+		within = life
+	}
+	under, err := beginTx(within, c.Conn, opts)
 	if err != nil {
+		if life != nil {
+			life.close()
+		}
 		return nil, err
 	}
-	c.tx = tx{Tx: under, conn: c, mode: what}
+	c.tx = tx{Tx: under, conn: c, life: life, mode: what}
 	if fences != nil {
 		if err := c.tx.check(ctx, fences); err != nil {
 			c.abort()

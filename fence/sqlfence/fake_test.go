@@ -64,8 +64,9 @@ type fakeConn struct {
 func (c *fakeConn) Prepare(query string) (driver.Stmt, error) {
 	return &fakeStmt{c, query}, c.did("prepare " + query)
 }
-func (c *fakeConn) Close() error              { return c.did("close") }
-func (c *fakeConn) Begin() (driver.Tx, error) { return fakeTx{c}, c.did("begin") }
+func (c *fakeConn) Close() error               { return c.did("close") }
+func (c *fakeConn) Ping(context.Context) error { return c.fail["ping"] }
+func (c *fakeConn) Begin() (driver.Tx, error)  { return fakeTx{c}, c.did("begin") }
 func (c *fakeConn) ExecContext(_ context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
 	if c.skip && len(args) > 0 {
 		return nil, driver.ErrSkip

@@ -44,6 +44,21 @@
 // compared with those of its writers only. The fence of a Semaphore is not checked. See package
 // [fence].
 //
+// # What a commit says
+//
+// A commit that is sent is waited for, even if its context ends meanwhile, as when the process was stopped
+// for longer than its lease:
+//
+//   - nil: it is committed, whether or not the lease has ended since. Do still returns an error that
+//     matches holdfast.ErrLost then, as the lock was lost; keep the error of the commit if the
+//     difference matters.
+//   - an error that matches [ErrUnknown]: nobody can tell here, since the connection broke, or no answer came within
+//     10 s of the end of the context. Look in the database before you repeat the work.
+//   - any other error: it is not committed. If the lease is known to be over before the commit is sent, it is
+//     rolled back instead; the error matches holdfast.ErrLost, or is that of the context.
+//
+// A transaction that was begun without a lease is committed by the driver as before.
+//
 // # What it cannot close
 //
 //   - A lease in the context of a statement, but not of its transaction, is checked before

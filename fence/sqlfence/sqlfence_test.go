@@ -197,7 +197,7 @@ func TestBadConnectionIsReplacedOnlyIfNothingWasDone(t *testing.T) {
 		{"begin", "look, record, begin, close, connect, begin, claim, look, exec a, commit"},
 		{"claim", "look, record, begin, claim, rollback, close, connect, begin, claim, look, exec a, commit"},
 		{"exec a", "look, record, begin, claim, look, exec a, rollback, close, connect, begin, claim, look, exec a, commit"},
-		{"commit", "look, record, begin, claim, look, exec a, commit"}, // it may have been done
+		{"commit", "look, record, begin, claim, look, exec a, commit, close"}, // it may have been done
 	} {
 		t.Run(test.fails, func(t *testing.T) {
 			f := &fake{}

@@ -17,6 +17,7 @@ import (
 type tx struct {
 	driver.Tx // nil if there is none
 	conn      *conn
+	life      *lifetime // nil if it was begun without a lease
 	mode      mode
 	guard     guard
 	checked   []fence.Fence // before all else: no savepoint can undo it
@@ -204,15 +205,21 @@ func (t *tx) Commit() error {
 		t.conn.abort()
 		return failed
 	}
-	under := t.Tx
+	under, c, life := t.Tx, t.conn, t.life
 	*t = tx{}
-	return under.Commit()
+	if life == nil {
+		return under.Commit()
+	}
+	return c.commit(under, life)
 }
 
 // Rollback implements [driver.Tx].
 func (t *tx) Rollback() error {
-	under := t.Tx
+	under, life := t.Tx, t.life
 	*t = tx{}
+	if life != nil {
+		defer life.close()
+	}
 	return under.Rollback()
 }
 

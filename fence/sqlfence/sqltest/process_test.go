@@ -5,6 +5,7 @@ package sqltest
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -108,4 +109,57 @@ func TestProcessThatWasSuspendedIsRefused(t *testing.T) {
 			})
 		})
 	}
+}
+
+func init() { redistest.RegisterChild("committer", committer) }
+
+// committer is a program that has a transaction open, and commits it when it reads a line.
+func committer() {
+	rdb := redis.NewClient(&redis.Options{Network: os.Getenv("REDIS_NETWORK"), Addr: os.Getenv("REDIS_ADDR")})
+	locks := holdfast.New(rdb, holdfast.WithPrefix(os.Getenv("REDIS_PREFIX")), holdfast.WithTTL(3*time.Second))
+	dialect, _ := strconv.Atoi(os.Getenv("SQL_DIALECT"))
+	e := engine{"", os.Getenv("SQL_DRIVER"), os.Getenv("SQL_DSN"), sqlfence.Dialect(dialect)}
+	db, err := sqlfence.Open(e.driver, e.dsn, e.dialect)
+	check(err)
+	err = locks.Mutex("x").Do(context.Background(), func(ctx context.Context) error {
+		tx, err := db.BeginTx(ctx, nil)
+		check(err)
+		_, err = tx.Exec(e.update(), "late")
+		check(err)
+		fmt.Println("open")
+		bufio.NewScanner(os.Stdin).Scan()
+		err = tx.Commit()
+		fmt.Println("committed", err == nil, err)
+		return err
+	})
+	fmt.Println("ended", errors.Is(err, holdfast.ErrLost))
+}
+
+// A process is stopped with its transaction open, for longer than its lease, and goes on to commit.
+func TestCommitOfAProcessThatWasStoppedIsToldAsItIs(t *testing.T) {
+	few(t, func(t *testing.T, e engine) {
+		server := redistest.Shared(t)
+		plain := e.plain(t)
+		p := redistest.Child(t, "committer",
+			"REDIS_NETWORK="+server.Network(), "REDIS_ADDR="+server.Addr(), "REDIS_PREFIX="+server.Prefix(),
+			"SQL_DRIVER="+e.driver, "SQL_DSN="+e.dsn, "SQL_DIALECT="+strconv.Itoa(int(e.dialect)))
+		heard := func() string {
+			select {
+			case line := <-p.Lines():
+				return line
+			case <-time.After(30 * time.Second):
+				t.Fatal("the process says nothing")
+				return ""
+			}
+		}
+		require.Equal(t, "open", heard())
+		require.NoError(t, p.Signal(syscall.SIGSTOP))
+		time.Sleep(4 * time.Second)
+		_, err := fmt.Fprintln(p.Stdin(), "go on")
+		require.NoError(t, err)
+		require.NoError(t, p.Signal(syscall.SIGCONT))
+		answer := heard()
+		assert.Equal(t, strings.HasPrefix(answer, "committed true"), value(t, plain) == "late", "FOUL: %s", answer)
+		require.Equal(t, "ended true", heard(), "the lock was lost in any case")
+	})
 }
