@@ -25,7 +25,7 @@ func (m mute) Connect(context.Context) (driver.Conn, error) {
 type muteConn struct{ *fakeConn }
 
 func (c muteConn) BeginTx(ctx context.Context, _ driver.TxOptions) (driver.Tx, error) {
-	return muteTx{fakeTx{c.fakeConn}, ctx}, c.did("begin")
+	return muteTx{fakeTx(c), ctx}, c.did("begin")
 }
 
 type muteTx struct {
