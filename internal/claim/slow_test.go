@@ -130,6 +130,7 @@ func TestStoreThatWasTooSlowForAGrantIsNotBlamedForAHolder(t *testing.T) {
 		for range 100 {
 			(<-p.Asks).Queued()
 		}
+		synctest.Wait() // Whoever tells has told.
 		require.NotContains(t, log.String(), "waited=2m", log.String())
 		require.Contains(t, log.String(), "longer to answer than a lease lasts")
 		(<-p.Asks).Granted(2)
