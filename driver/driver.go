@@ -317,9 +317,9 @@ func (Unheard) Unwrap() error { return ErrNotHeld }
 var ErrTransient = errors.New("holdfast: store unavailable")
 
 // ErrDenied is matched by refusals of the client's user: the password is missing or wrong, the
-// user lacks a right, or the server is in protected mode. Such an error does not pass by itself, but an operator can end it. A client
-// that the store has served before waits for that, see the documentation of
-// Mutex.Lease in package holdfast.
+// user lacks a right, or the server is in protected mode. Such an error does not pass by itself, but
+// an operator can end it. A client that the store has served before waits for that, see the
+// documentation of Mutex.Lease in package holdfast.
 var ErrDenied = errors.New("holdfast: access denied")
 
 // ErrClosed is matched by errors of a store to which the program itself has closed the connections, as

@@ -107,7 +107,8 @@ func (d *Driver) RenewEach(ctx context.Context, leases []driver.Lease, renewed f
 	// Each by itself, in a pipeline; and in none, should it be that which is not wanted.
 	singly := append(left, apart...)
 	apart = nil
-	trip(singly, 1)
+	left = trip(singly, 1)
+	apart = append(apart, left...)
 	room := few
 	if g != nil {
 		room = max(1, len(apart)) // they share calls

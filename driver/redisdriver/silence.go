@@ -177,6 +177,10 @@ func (s *silence) try(v *pending) {
 		s.again(v)
 		return
 	}
+	// They have as much time as that had. It may have taken nearly all, and connections that are well
+	// would be closed by what is left, if the client heeds deadlines of contexts.
+	ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), timeout)
+	defer cancel()
 	brief := node.WithTimeout(timeout)
 	var pings sync.WaitGroup
 	stats := node.PoolStats()
