@@ -336,6 +336,9 @@ func (d *Driver) ask(ctx context.Context, late error, conn *pgx.Conn, f func(con
 	if !conn.IsClosed() {
 		d.answers.Add(1)
 	}
+	if readOnly(err) {
+		d.afresh()
+	}
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return classify(late)
@@ -345,6 +348,17 @@ func (d *Driver) ask(ctx context.Context, late error, conn *pgx.Conn, f func(con
 		return &storeError{err: errUnconfirmed, transient: true}
 	}
 	return nil
+}
+
+// afresh has the driver make its connections again, as those there are lead to a standby, or began
+// while new sessions were read-only. Either may have been over for long, and each call on such a
+// connection would be refused for as long as that lives. It is done once in leastTime: meanwhile the
+// next ones may lead to the same place.
+func (d *Driver) afresh() {
+	last, now := d.refreshed.Load(), time.Now()
+	if (last == nil || now.Sub(*last) >= leastTime) && d.refreshed.CompareAndSwap(last, &now) {
+		d.pool.Reset()
+	}
 }
 
 // connection takes a connection from the pool. A caller whose context ends leaves a ping of the

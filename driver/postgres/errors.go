@@ -105,6 +105,12 @@ func outOfRoom(err error) bool {
 	return errors.As(err, &answer) && strings.HasPrefix(answer.Code, "54")
 }
 
+// readOnly reports whether a session may write nothing: its server is a standby, or it began so.
+func readOnly(err error) bool {
+	var answer *pgconn.PgError
+	return errors.As(err, &answer) && answer.Code == "25006"
+}
+
 // unprepared reports whether a statement was not there, or another in its place, that had been
 // prepared on this connection: a pooler has changed the session behind it. Nothing was executed.
 func unprepared(err error) bool {

@@ -18,14 +18,15 @@ import (
 
 // Driver keeps locks in PostgreSQL.
 type Driver struct {
-	pool    *pgxpool.Pool             // see callers
-	mode    atomic.Int32              // the pgx.QueryExecMode of calls
-	answers atomic.Int64              // of the server to calls
-	quiet   atomic.Pointer[time.Time] // until when calls send no news, nil if it was not refused
-	gates   gates
-	news    *news.Hub[struct{}]
-	ears    *listener
-	sweeper sweeper
+	pool      *pgxpool.Pool             // see callers
+	mode      atomic.Int32              // the pgx.QueryExecMode of calls
+	answers   atomic.Int64              // of the server to calls
+	quiet     atomic.Pointer[time.Time] // until when calls send no news, nil if it was not refused
+	refreshed atomic.Pointer[time.Time] // when connections were last made again, see afresh
+	gates     gates
+	news      *news.Hub[struct{}]
+	ears      *listener
+	sweeper   sweeper
 }
 
 var (

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -335,4 +336,40 @@ func TestFullQueueOfPostgres(t *testing.T) {
 	a.granted(waiter)
 	_, err = s.Exec(t.Context(), `NOTIFY x`)
 	require.NoError(t, err)
+}
+
+// A connection that was made while the way led to a standby, or while new sessions were read-only, is not
+// used for ever.
+func TestSessionsThatMayNotWriteAreMadeAgain(t *testing.T) {
+	s := begin(t)
+	var readOnly atomic.Bool
+	s.Pool = s.pool(t, func(c *pgxpool.Config) {
+		c.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+			if !readOnly.Load() {
+				return nil
+			}
+			_, err := conn.Exec(ctx, `SET default_transaction_read_only = on`)
+			return err
+		}
+	})
+	d := s.asker(t)
+	readOnly.Store(true)
+	var calls sync.WaitGroup
+	for range 8 { // as many as there are connections
+		calls.Go(func() {
+			_, err := d.Acquire(t.Context(), request("holder", long))
+			assert.ErrorIs(t, err, driver.ErrTransient)
+		})
+	}
+	calls.Wait()
+	readOnly.Store(false)
+	holder := request("holder", long)
+	require.Eventually(t, func() bool {
+		holder.Ask++
+		g, err := d.Acquire(t.Context(), holder)
+		return err == nil && g.Status == driver.Granted
+	}, patience, 10*time.Millisecond, "sessions live for an hour")
+	for range 8 {
+		require.NoError(t, d.Renew(t.Context(), []driver.Lease{lease("holder", long)})[0])
+	}
 }
