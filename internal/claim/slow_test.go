@@ -100,6 +100,43 @@ func TestWaiterOutlastsAStoreThatIsTooSlowForTheTTL(t *testing.T) {
 	})
 }
 
+// The first answer of a store that is far comes after some connections were made. What is left of the lease
+// would not last until it is renewed.
+func TestGrantOfWhichLittleIsLeftIsRenewedFirst(t *testing.T) {
+	for _, wait := range []bool{true, false} {
+		alone(t, wait, func(t *testing.T, s *store, c *claimant) {
+			w := c.wait(t.Context())
+			asks := []*lab.Ask{<-s.Asks, <-s.Asks, <-s.Asks}
+			time.Sleep(ttl / 10)
+			asks[0].Granted(1)
+			require.False(t, w.returned(), "a quarter of its time is left")
+			again := <-s.Asks
+			require.EqualValues(t, 4, again.Ask)
+			again.Granted(1)
+			require.True(t, w.returned())
+			require.NoError(t, w.err)
+			require.Equal(t, ttl-margin, w.trust.Left())
+			asks[1].Granted(1)
+			asks[2].Granted(1)
+		})
+	}
+	// Where no answer is better, one such as this will do.
+	alone(t, true, func(t *testing.T, s *store, c *claimant) {
+		w := c.wait(t.Context())
+		go func() {
+			for a := range s.Asks {
+				time.AfterFunc(ttl*3/4, func() { a.Granted(1) })
+			}
+		}()
+		time.Sleep(ttl*3/4 + ttl/3)
+		require.True(t, w.returned())
+		require.NoError(t, w.err)
+		require.Positive(t, w.trust.Left())
+		time.Sleep(ttl)
+		close(s.Asks)
+	})
+}
+
 func TestStoreThatIsTooSlowForTheTTLIsWhyAWaitEnds(t *testing.T) {
 	lab.Stage(t, func(t *testing.T, p *lab.Play, c *holdfast.Client) {
 		slowly(p, t, func() bool { return true })

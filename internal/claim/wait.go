@@ -32,6 +32,7 @@ type asking struct {
 	heard         bool  // there were answers
 	room          int64 // how many may wait, until the store has let it in; 0: as many as there are
 	late          int32 // grants that came too late to be of use
+	brief         bool  // there was one of which little was left
 	fences, limit int64
 	holder        string
 	from          *driver.Lease
@@ -199,7 +200,16 @@ func (c *Claim) Wait(ctx context.Context, interrupt <-chan error) (keepalive.Tru
 	}
 	for ; err == nil; g, err = c.event(ctx, interrupt) {
 		if g.Status == driver.Granted && ctx.Err() == nil {
-			if trust, ok := c.trust(g.Ask); ok && trust.Left() > 0 {
+			trust, ok := c.trust(g.Ask)
+			switch ok = ok && trust.Left() > 0; {
+			case ok && trust.Left() < c.TTL/3 && !a.brief && a.from == nil && !a.steal:
+				// A renewal may take as long as this answer has, as for a client that makes its first
+				// connections to a store that is far. The lease would be over first. An answer to
+				// one more ask renews it, and the caller need not know.
+				a.brief = true
+				c.ask(ctx)
+				continue
+			case ok:
 				c.owed(time.Time{})
 				return trust, g, nil
 			}
