@@ -336,24 +336,28 @@ func (d *Driver) ask(ctx context.Context, late error, conn *pgx.Conn, f func(con
 	if !conn.IsClosed() {
 		d.answers.Add(1)
 	}
-	if readOnly(err) {
-		d.afresh()
-	}
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return classify(late)
 	case err != nil:
-		return classify(err)
+		if ofSession(err) {
+			d.afresh()
+		}
+		e := classify(err)
+		// The schema is restored, perhaps, or an operator tries a setting. It was otherwise before.
+		e.transient = e.transient || d.served.Load() && ofDatabase(err)
+		return e
 	case lone:
 		return &storeError{err: errUnconfirmed, transient: true}
 	}
+	d.served.Store(true)
 	return nil
 }
 
 // afresh has the driver make its connections again, as those there are lead to a standby, or began
-// while new sessions were read-only. Either may have been over for long, and each call on such a
-// connection would be refused for as long as that lives. It is done once in leastTime: meanwhile the
-// next ones may lead to the same place.
+// with settings with which no call can be carried out. Either may have been over for long, and each call on
+// such a connection would be refused for as long as that lives. It is done once in leastTime: meanwhile
+// the next ones may lead to the same place.
 func (d *Driver) afresh() {
 	last, now := d.refreshed.Load(), time.Now()
 	if (last == nil || now.Sub(*last) >= leastTime) && d.refreshed.CompareAndSwap(last, &now) {

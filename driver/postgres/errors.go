@@ -3,6 +3,7 @@ package pgdriver
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -87,7 +88,7 @@ func passes(code string) bool {
 		"P0": // raised by a function, as for the isolation level
 		return false
 	}
-	return code != "55000" // raised by holdfast.fenced: not held
+	return true
 }
 
 // refusesNews reports whether a server has undone a function because of what it was to tell others: at
@@ -105,10 +106,19 @@ func outOfRoom(err error) bool {
 	return errors.As(err, &answer) && strings.HasPrefix(answer.Code, "54")
 }
 
-// readOnly reports whether a session may write nothing: its server is a standby, or it began so.
-func readOnly(err error) bool {
+// ofSession reports whether a session refuses what another may do: its server is a standby, or it
+// began with other settings, which it keeps. The codes are that it may only read, that it gives up early, and
+// that its isolation level is another one, see open.sql.
+func ofSession(err error) bool {
 	var answer *pgconn.PgError
-	return errors.As(err, &answer) && answer.Code == "25006"
+	return errors.As(err, &answer) && slices.Contains([]string{"25006", "57014", "P0001"}, answer.Code)
+}
+
+// ofDatabase reports whether what a call needs is not there: the database, the schema, something in it,
+// or the isolation level.
+func ofDatabase(err error) bool {
+	var answer *pgconn.PgError
+	return errors.As(err, &answer) && answer.Code != "42501" && slices.Contains([]string{"3D", "3F", "42", "P0"}, answer.Code[:2])
 }
 
 // unprepared reports whether a statement was not there, or another in its place, that had been

@@ -19,6 +19,7 @@ func TestOnlyWhatIsKnownToLastIsARefusal(t *testing.T) {
 		"25006": true, // a standby
 		"25P03": true, // idle in a transaction for too long
 		"53300": true, // too many connections
+		"55000": true, // of the driver no call says it
 		"55006": true, // the database is in use
 		"55P03": true, // lock_timeout
 		"57P03": true, // it starts
@@ -32,7 +33,6 @@ func TestOnlyWhatIsKnownToLastIsARefusal(t *testing.T) {
 		"3F000": false,
 		"42501": false,
 		"42883": false,
-		"55000": false,
 		"P0001": false,
 	} {
 		err := error(classify(&pgconn.PgError{Code: code}))

@@ -22,6 +22,7 @@ type Driver struct {
 	mode      atomic.Int32              // the pgx.QueryExecMode of calls
 	answers   atomic.Int64              // of the server to calls
 	quiet     atomic.Pointer[time.Time] // until when calls send no news, nil if it was not refused
+	served    atomic.Bool               // a call was carried out
 	refreshed atomic.Pointer[time.Time] // when connections were last made again, see afresh
 	gates     gates
 	news      *news.Hub[struct{}]

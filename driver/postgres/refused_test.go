@@ -338,38 +338,66 @@ func TestFullQueueOfPostgres(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A connection that was made while the way led to a standby, or while new sessions were read-only, is not
-// used for ever.
-func TestSessionsThatMayNotWriteAreMadeAgain(t *testing.T) {
-	s := begin(t)
-	var readOnly atomic.Bool
-	s.Pool = s.pool(t, func(c *pgxpool.Config) {
-		c.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
-			if !readOnly.Load() {
-				return nil
+// A connection that was made while the way led to a standby, or while new sessions had settings with which
+// nothing works, is not used for ever.
+func TestSessionsThatRefuseAreMadeAgain(t *testing.T) {
+	for _, setting := range []string{"default_transaction_read_only = on", "default_transaction_isolation = 'serializable'"} {
+		t.Run(setting, func(t *testing.T) {
+			s := begin(t)
+			var bad atomic.Bool
+			s.Pool = s.pool(t, func(c *pgxpool.Config) {
+				c.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+					if !bad.Load() {
+						return nil
+					}
+					_, err := conn.Exec(ctx, `SET `+setting)
+					return err
+				}
+			})
+			d := s.asker(t)
+			bad.Store(true)
+			var calls sync.WaitGroup
+			for range 8 { // as many as there are connections
+				calls.Go(func() {
+					_, err := d.Acquire(t.Context(), request("holder", long))
+					assert.Error(t, err)
+				})
 			}
-			_, err := conn.Exec(ctx, `SET default_transaction_read_only = on`)
-			return err
-		}
-	})
-	d := s.asker(t)
-	readOnly.Store(true)
-	var calls sync.WaitGroup
-	for range 8 { // as many as there are connections
-		calls.Go(func() {
-			_, err := d.Acquire(t.Context(), request("holder", long))
-			assert.ErrorIs(t, err, driver.ErrTransient)
+			calls.Wait()
+			bad.Store(false)
+			holder := request("holder", long)
+			require.Eventually(t, func() bool {
+				holder.Ask++
+				g, err := d.Acquire(t.Context(), holder)
+				return err == nil && g.Status == driver.Granted
+			}, patience, 10*time.Millisecond, "sessions live for an hour")
+			for range 8 {
+				require.NoError(t, d.Renew(t.Context(), []driver.Lease{lease("holder", long)})[0])
+			}
 		})
 	}
-	calls.Wait()
-	readOnly.Store(false)
-	holder := request("holder", long)
-	require.Eventually(t, func() bool {
-		holder.Ask++
-		g, err := d.Acquire(t.Context(), holder)
-		return err == nil && g.Status == driver.Granted
-	}, patience, 10*time.Millisecond, "sessions live for an hour")
-	for range 8 {
-		require.NoError(t, d.Renew(t.Context(), []driver.Lease{lease("holder", long)})[0])
+}
+
+// A schema that is restored, or a setting that is tried, ends no wait of a client that was served. One that
+// was not is told at once.
+func TestSchemaThatIsAwayForAWhileIsWaitedFor(t *testing.T) {
+	s := start(t, calm...)
+	a, b := s.asker(t), s.asker(t)
+	a.granted(request("holder", long))
+	rename := func(sql string) {
+		_, err := s.Exec(t.Context(), sql)
+		require.NoError(t, err)
 	}
+	rename(`ALTER SCHEMA holdfast RENAME TO away`)
+	waiter := request("waiter", long)
+	waiter.Wait = true
+	_, err := a.Acquire(t.Context(), waiter)
+	require.ErrorIs(t, err, driver.ErrTransient, "FOUL: it ends what waits")
+	require.ErrorContains(t, err, "holdfast migrate")
+	_, err = b.Acquire(t.Context(), waiter)
+	require.Error(t, err)
+	require.NotErrorIs(t, err, driver.ErrTransient)
+	rename(`ALTER SCHEMA away RENAME TO holdfast`)
+	waiter.Ask++
+	require.Equal(t, driver.Queued, a.ask(waiter).Status)
 }

@@ -13,7 +13,7 @@ import (
 
 // ErrUnknown is matched by the error of a commit that was sent, and of which nobody can tell here
 // whether it was carried out: the connection broke, or there was no answer within 10 s of
-// the end of the context. All other errors of a commit with a lease say that it was not.
+// the end of the context (11 s if the driver does not heed it). All other errors of a commit with a lease say that it was not.
 var ErrUnknown = errors.New("sqlfence: it is unknown whether the transaction was committed")
 
 // commitPatience is how long a commit may go on when its context has ended.
@@ -63,17 +63,8 @@ func (c *conn) commit(t driver.Tx, l *lifetime) error {
 		}
 		return fmt.Errorf("sqlfence: rolled back before the commit: %w", over)
 	}
-	done := make(chan struct{})
-	defer close(done)
-	defer context.AfterFunc(l.outer, func() {
-		select {
-		case <-done:
-		case <-time.After(commitPatience):
-			l.end()
-		}
-	})()
-	err := t.Commit()
-	if err == nil || c.answered(err) {
+	err := c.await(t, l)
+	if err == nil || !errors.Is(err, errNoAnswer) && c.answered(err) {
 		return err
 	}
 	c.broken = true
@@ -81,6 +72,35 @@ func (c *conn) commit(t driver.Tx, l *lifetime) error {
 		return fmt.Errorf("%w: %v", ErrUnknown, err)
 	}
 	return fmt.Errorf("%w: %w", ErrUnknown, err)
+}
+
+// errNoAnswer is what came of a commit that its driver did not give up when its context had ended.
+var errNoAnswer = errors.New("no answer came, and the driver waits on")
+
+// await commits, and waits for the answer until the context of the program has ended for commitPatience,
+// and a second more for a driver that gives up then. Not all do: that of MySQL waits for as long as the
+// network leaves it, unless it has a readTimeout.
+func (c *conn) await(t driver.Tx, l *lifetime) error {
+	outcome := make(chan error, 1)
+	go func() { outcome <- t.Commit() }()
+	select {
+	case err := <-outcome:
+		return err
+	case <-l.outer.Done():
+	}
+	select {
+	case err := <-outcome:
+		return err
+	case <-time.After(commitPatience):
+	}
+	l.end()
+	select {
+	case err := <-outcome:
+		return err
+	case <-time.After(time.Second):
+	}
+	c.busy = outcome
+	return errNoAnswer
 }
 
 // answered reports whether an error of a commit is the answer of the database, which has not

@@ -20,6 +20,7 @@ type conn struct {
 	prepared map[string]driver.Stmt // statements of checks, if the driver runs no others
 	skips    bool                   // the driver wants statements with arguments to be prepared
 	broken   bool                   // a transaction of ours could not be ended
+	busy     <-chan error           // gets what comes of a commit that nobody waits for any more; mostly nil
 }
 
 // guarded is what the connections of this package have in common.
@@ -157,8 +158,17 @@ func (c *conn) PrepareContext(ctx context.Context, query string) (driver.Stmt, e
 	return newStmt(under, c, query), nil
 }
 
-// Close closes the connection.
+// Close closes the connection. One on which the driver waits is closed once it does not: drivers may count
+// on one call at a time.
 func (c *conn) Close() error {
+	if busy := c.busy; busy != nil {
+		c.busy = nil
+		go func() {
+			<-busy
+			_ = c.Close()
+		}()
+		return nil
+	}
 	for _, s := range c.prepared {
 		_ = s.Close() // it goes with the connection
 	}
