@@ -39,10 +39,7 @@ func (c muteConn) BeginTx(ctx context.Context, _ driver.TxOptions) (driver.Tx, e
 }
 
 func (c muteConn) Close() error {
-	if c.broken != nil {
-		<-c.broken // it would not be read and closed at a time
-	}
-	return c.fakeConn.Close()
+	return nil // whoever does it: the log of the fake is for one connection
 }
 
 type muteTx struct {
