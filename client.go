@@ -277,12 +277,14 @@ func list(ctx context.Context, l driver.Lister, i driver.Inspector, prefix strin
 	return all, refused, cmp.Or(failed, err)
 }
 
-// renewDue renews leases for the keeper, with the values of one of them, if possible of one that
-// has a span.
+// renewDue renews leases for the keeper, with the values of one of them: if renewals are to be in
+// traces, of one that has a span. Otherwise nobody looks, as a context is code of the program. One that
+// looked something up would hold up the renewals of all others.
 func (c *Client) renewDue(ctx context.Context, entries []*keepalive.Entry, renewed func(i int)) []error {
 	values := context.Background()
 	for _, e := range entries {
-		if h := e.Owner.(*local.Grant).Oldest(); h != nil && trace.SpanContextFromContext(h.Values()).IsValid() {
+		h := e.Owner.(*local.Grant).Oldest()
+		if h != nil && (!c.session.Traced || trace.SpanContextFromContext(h.Values()).IsValid()) {
 			values = h.Values()
 			break
 		}

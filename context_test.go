@@ -5,7 +5,10 @@ import (
 	"errors"
 	"runtime"
 	"runtime/metrics"
+	"strconv"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -123,4 +126,39 @@ func TestEndOfALeaseEndsAllOfItsContexts(t *testing.T) {
 	}
 	assert.Less(t, started()-before, int64(n/10), "one goroutine ends many")
 	require.ErrorIs(t, l.Release(t.Context()), holdfast.ErrLost)
+}
+
+// slow is a context of a program whose values take long, once it is time.
+type slow struct {
+	context.Context
+	begun *atomic.Bool
+}
+
+func (s slow) Value(key any) any {
+	if s.begun.Load() {
+		time.Sleep(time.Minute)
+	}
+	return s.Context.Value(key)
+}
+
+// A context is code of the program, and nothing waits for it that others need.
+func TestSlowValuesOfAContextCostNoLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var begun atomic.Bool
+		c := holdfast.Open(memdriver.New(), holdfast.WithTTL(10*time.Second))
+		var leases []*holdfast.Lease
+		for i := range 20 {
+			l, err := c.Mutex(strconv.Itoa(i)).Lease(slow{t.Context(), &begun})
+			require.NoError(t, err)
+			leases = append(leases, l)
+		}
+		begun.Store(true)
+		time.Sleep(time.Hour)
+		begun.Store(false)
+		for _, l := range leases {
+			require.NoError(t, l.Err())
+			require.NoError(t, l.Release(t.Context()))
+		}
+		require.NoError(t, c.Close())
+	})
 }
