@@ -109,7 +109,7 @@ func TestGrantOfWhichLittleIsLeftIsRenewedFirst(t *testing.T) {
 			asks := []*lab.Ask{<-s.Asks, <-s.Asks, <-s.Asks}
 			time.Sleep(ttl / 10)
 			asks[0].Granted(1)
-			require.False(t, w.returned(), "a quarter of its time is left")
+			require.False(t, w.returned(), "less than half of its time is left")
 			again := <-s.Asks
 			require.EqualValues(t, 4, again.Ask)
 			again.Granted(1)
