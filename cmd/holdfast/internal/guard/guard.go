@@ -42,7 +42,8 @@ The command gets HOLDFAST_LOCK, the name, and HOLDFAST_FENCE, the fencing
 token. The token is a number that is larger for each holder than for all
 before it. Have the resource that you write to refuse a smaller number than
 it has seen. That stops even a command that was paused, or cut off, for
-longer than its lease.
+longer than its lease. On setnx+redis:// and the like, whose locks have no
+fence, HOLDFAST_FENCE is empty.
 
 While the command runs, the lease is renewed. The lease can still be lost:
 the store was away for longer than --ttl, or somebody forced the lock. Then
@@ -60,7 +61,8 @@ it lives on without the lock, and only its fence can stop it. INT, TERM, HUP,
 QUIT, USR1 and USR2 are passed on to the group. While holdfast still waits
 for the lock, the first four end the waiting. The lock is given back when the
 command itself has ended. A background process that the command left behind
-no longer has the lock.
+no longer has the lock. As pid 1 of a container holdfast reaps orphans, so it
+needs no init around it.
 
 On a terminal the command is in the foreground: Ctrl-C and Ctrl-Z reach it as
 usual. If input and output are the terminal, that is so from the start,
