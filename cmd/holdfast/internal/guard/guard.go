@@ -36,7 +36,8 @@ fewer if some take several --permits. All must give the same limit.
 A name stands for three locks that do not meet. The default is the one that
 is a holdfast.RWMutex in Go, and with --limit the holdfast.Semaphore. For the
 holdfast.Mutex say --kind mutex. On setnx+redis:// and the like that is the
-default.
+default, as most have no others. Beside --shared on redisson+redis:// say
+--kind rwmutex.
 
 The command gets HOLDFAST_LOCK, the name, and HOLDFAST_FENCE, the fencing
 token. The token is a number that is larger for each holder than for all
@@ -76,7 +77,8 @@ Examples:
    holdfast run --lock nightly -n -E 0 -c './nightly.sh > log'
 
 Exit codes: that of the command; 128+n if signal n ended it or the waiting;
-   64   wrong command line, or the semaphore is in use with another --limit
+   64   wrong command line: the semaphore is in use with another --limit, or
+        the store has no such locks
    69   no answer from the store, or a refusal
    75   the lock was not acquired: within --timeout, or at once with -n;
         another code with -E

@@ -3,6 +3,7 @@
 package guard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,7 +54,7 @@ func (g *guard) have(ctx context.Context, then func(*store.Store, *holdfast.Leas
 		return err
 	}
 	if _, able := driver.As[driver.Attacher](s.Driver); g.leaves && !able {
-		return s.Unavailable(errors.New("it cannot hand a lease from one process to another"))
+		return s.Lacks("cannot hand a lease from one process to another: use holdfast run")
 	}
 	if coarse, ok := driver.As[driver.Granular](s.Driver); ok {
 		if least, _ := coarse.Granularity(); g.ttl < least {
@@ -215,7 +216,23 @@ func (g *guard) refusal(waiting context.Context, s *store.Store, err error) erro
 	if _, ok := errors.AsType[*exit.Error](err); ok {
 		return err
 	}
+	if errors.Is(err, errors.ErrUnsupported) {
+		return s.Lacks(g.wanted())
+	}
 	return s.Unavailable(err)
+}
+
+// wanted says what of the command line a store lacks that refuses it.
+func (g *guard) wanted() string {
+	switch {
+	case g.steal:
+		return "cannot take a lock from its holder, as --steal does"
+	case g.limit > 0:
+		return "has no semaphores, and so no --limit"
+	case g.shared:
+		return "has no locks for readers and writers, and so none that are --shared"
+	}
+	return "has no locks of --kind " + cmp.Or(g.kind, "rwmutex")
 }
 
 // hold runs the command while it holds the lease.
