@@ -88,7 +88,8 @@ func (s *Semaphore) TryDo(ctx context.Context, n int64, f func(ctx context.Conte
 
 // Resize sets the limit, and lets the waiters in that now fit. The new limit is in force,
 // whatever limit handles were made with, until the semaphore has not been used for a
-// minute. So to change a limit, first call Resize, then replace the programs.
+// minute. So to change a limit, first call Resize, then replace the programs, and call it
+// again; docs/operations.md says more.
 //
 // Nothing is taken from holders. If they hold more permits than the new limit, others wait
 // until enough has been released. Waiters that want more than the new limit get

@@ -12,7 +12,7 @@ import (
 func TestCompletionKnowsWhatCanStandWhere(t *testing.T) {
 	for line, want := range map[string]string{
 		"run --lock a --":              "words: --lock --kind --shared --exclusive --limit --permits --ttl --timeout --no-wait --conflict-exit-code --holder --steal --command --verbose --on-lost --grace --store --password-file --cacert --cert --key --prefix --help --",
-		"":                             "words: demo run acquire renew release wait ls inspect unlock doctor migrate completion",
+		"":                             "words: demo run acquire renew release wait ls inspect resize unlock doctor migrate completion",
 		"in":                           "words: inspect",
 		"run --on-lost ":               "words: term kill ignore",
 		"run --on-lost = k":            "words: kill", // in bash

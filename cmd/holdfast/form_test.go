@@ -5,6 +5,7 @@ package main
 import (
 	"encoding/json"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -77,13 +78,102 @@ func TestOldFormsAreListedInspectedAndWaitedFor(t *testing.T) {
 			require.Regexp(t, `^holdfast: "orders:42" is held by `+strings.TrimSuffix(who, ", 2 times"), p.Stderr.String())
 			p = oldForm(t, s, form, "run", "--lock", "orders:44", "--", "true")
 			require.Equal(t, 0, p.Run(), p.Stderr.String())
-			p = oldForm(t, s, form, "run", "--lock", "orders:44", "--shared", "--", "true")
-			require.Equal(t, form == "redisson", p.Run() == 0)
-
-			p = oldForm(t, s, form, "unlock", "orders:42", "--force", "--yes")
-			require.Equal(t, form == "redisson", p.Run() == 0)
-			require.Equal(t, form != "redisson", rdb.Exists(t.Context(), "orders:42").Val() == 1)
 		})
+	}
+}
+
+// What a form does not have is a wrong command line, which no retry mends. Nothing runs then, and nobody
+// loses a lock.
+func TestWhatAnOldFormDoesNotHaveIsAWrongCommandLine(t *testing.T) {
+	t.Parallel()
+	all := []string{"setnx", "getset", "redisson"}
+	without := all[:2:2] // readers and writers
+	table := []struct {
+		args []string
+		lack []string // the forms that do not have it
+		says string
+	}{
+		{[]string{"run", "--lock", "free", "--", "echo", "ran"}, nil, ""},
+		{[]string{"run", "--lock", "free", "--exclusive", "--", "echo", "ran"}, nil, ""},
+		{[]string{"run", "--lock", "free", "--kind", "mutex", "--holder", "eve", "--", "echo", "ran"}, nil, ""},
+		{[]string{"run", "--lock", "free", "--shared", "--", "echo", "ran"}, without, "has no locks for readers and writers, and so none that are --shared"},
+		{[]string{"run", "--lock", "free", "-sn", "--", "echo", "ran"}, without, "has no locks for readers and writers, and so none that are --shared"},
+		{[]string{"run", "--lock", "free", "--kind", "rwmutex", "--", "echo", "ran"}, without, "has no locks of --kind rwmutex"},
+		{[]string{"run", "--lock", "free", "--limit", "2", "--", "echo", "ran"}, all, "has no semaphores, and so no --limit"},
+		{[]string{"run", "--lock", "free", "--limit", "2", "--permits", "2", "-n", "-E", "0", "--", "echo", "ran"}, all, "has no semaphores, and so no --limit"},
+		{[]string{"run", "--lock", "free", "--kind", "semaphore", "--limit", "2", "-w", "5", "--", "echo", "ran"}, all, "has no semaphores, and so no --limit"},
+		{[]string{"run", "--lock", "orders:42", "--steal", "--", "echo", "ran"}, all, "cannot take a lock from its holder, as --steal does"},
+		{[]string{"run", "--lock", "orders:42", "--kind", "rwmutex", "--steal", "--", "echo", "ran"}, all, "cannot take a lock from its holder, as --steal does"},
+		{[]string{"acquire", "free", "-n"}, all, "cannot hand a lease from one process to another"},
+		{[]string{"acquire", "free", "--shared", "-n"}, all, "cannot hand a lease from one process to another"},
+		{[]string{"renew", "semaphore:t:free"}, all, "locks of kind"},
+		{[]string{"release", "semaphore:t:free"}, all, "locks of kind"},
+		{[]string{"resize", "free", "--limit", "2"}, all, "cannot change the limit of a semaphore"},
+		{[]string{"wait", "free"}, nil, ""},
+		{[]string{"wait", "free", "--kind", "rwmutex"}, without, "has no locks of --kind rwmutex"},
+		{[]string{"wait", "free", "--kind", "semaphore"}, all, "has no locks of --kind semaphore"},
+		{[]string{"inspect", "orders:42"}, nil, ""},
+		{[]string{"inspect", "orders:42", "--kind", "semaphore"}, all, "has no locks of --kind semaphore"},
+		{[]string{"inspect", "orders:42", "--kind", "rwmutex", "--watch"}, without, "has no locks of --kind rwmutex"},
+		{[]string{"unlock", "orders:42", "--force", "--yes", "--kind", "semaphore"}, all, "(has no locks of --kind semaphore|cannot take a lock from its holder, as --force does)"},
+		{[]string{"unlock", "orders:42", "--force", "--yes"}, without, "cannot take a lock from its holder, as --force does"},
+	}
+	for form, take := range takenByOthers {
+		t.Run(form, func(t *testing.T) {
+			t.Parallel()
+			s := redistest.Real(t)
+			rdb := s.Client(t)
+			take(t, rdb)
+			for _, of := range table {
+				if form == "redisson" && slices.Contains(of.args, "--watch") {
+					continue // it would look for ever
+				}
+				p := oldForm(t, s, form, of.args...)
+				if !slices.Contains(of.lack, form) {
+					assert.Equal(t, 0, p.Run(), "%q: %s", of.args, &p.Stderr)
+					assert.Equal(t, of.args[0] == "run", p.Stdout.String() == "ran\n", "%q", of.args)
+					continue
+				}
+				assert.Equal(t, exit.Usage, p.Run(), "%q: %s", of.args, &p.Stderr)
+				assert.Empty(t, p.Stdout.String(), "%q", of.args)
+				assert.Regexp(t, `^holdfast: Redis at .*, locks by .*`+of.says+`.*\n$`, p.Stderr.String(), "%q", of.args)
+				assert.EqualValues(t, 1, rdb.Exists(t.Context(), "orders:42").Val(), "FOUL: %q took a lock away", of.args)
+			}
+			assert.Equal(t, form != "redisson", rdb.Exists(t.Context(), "orders:42").Val() == 1, "which the last of them can take away")
+		})
+	}
+}
+
+// The exclusive and the shared lock of a name exclude each other on Redisson, too.
+func TestSharedLocksOfRedisson(t *testing.T) {
+	t.Parallel()
+	s := redistest.Real(t)
+	hold := func(args ...string) (end func()) {
+		p := oldForm(t, s, "redisson", append(args, "--", "sh", "-c", "echo ready; read line; true")...)
+		stdin, err := p.Cmd.StdinPipe()
+		require.NoError(t, err)
+		p.Start().AwaitOutput("ready")
+		return func() {
+			require.NoError(t, stdin.Close())
+			require.Equal(t, 0, p.Wait(), p.Stderr.String())
+		}
+	}
+	run := []string{"run", "--lock", "rw", "-n"}
+	shared, exclusive, mutex := append(run[:4:4], "-s"), append(run[:4:4], "--kind", "rwmutex"), run
+	for _, of := range []struct {
+		held []string
+		code map[*[]string]int
+	}{
+		{shared, map[*[]string]int{&shared: 0, &exclusive: exit.NotAcquired, &mutex: exit.NotAcquired}},
+		{exclusive, map[*[]string]int{&shared: exit.NotAcquired, &exclusive: exit.NotAcquired, &mutex: exit.NotAcquired}},
+		{mutex, map[*[]string]int{&shared: exit.Unavailable, &exclusive: exit.Unavailable, &mutex: exit.NotAcquired}},
+	} {
+		end := hold(of.held...)
+		for args, code := range of.code {
+			p := oldForm(t, s, "redisson", append(*args, "--", "true")...)
+			assert.Equal(t, code, p.Run(), "FOUL: %q while %q: %s", *args, of.held, &p.Stderr)
+		}
+		end()
 	}
 }
 

@@ -30,6 +30,10 @@
 // list the locks that are held, show who holds one and who waits for it, and take it away.
 // On Redis the first one needs the right +scan, which locks do not need.
 //
+//	holdfast resize api --limit 32
+//
+// sets the limit of a semaphore that is in use.
+//
 //	holdfast doctor
 //
 // judges a store: whether locks work on it, how fast, and what could make them be lost.
@@ -96,7 +100,7 @@ func root(command []string) *cli.Command {
 			return cli.ShowRootCommandHelp(cmd)
 		},
 		Commands: []*cli.Command{
-			demo.Command(), guard.Command(command), guard.Acquire(), guard.Renew(), guard.Release(), locks.Wait(), locks.List(), locks.Inspect(), locks.Unlock(), doctor.Command(), postgres.Migrate(), completion.Command(),
+			demo.Command(), guard.Command(command), guard.Acquire(), guard.Renew(), guard.Release(), locks.Wait(), locks.List(), locks.Inspect(), locks.Resize(), locks.Unlock(), doctor.Command(), postgres.Migrate(), completion.Command(),
 		},
 	})
 }

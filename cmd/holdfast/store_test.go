@@ -183,6 +183,12 @@ func TestLocksInPostgreSQL(t *testing.T) {
 	}
 	requireLocks(t, store)
 
+	p = clitest.Command(t, nil, "run", "--store", store, "--lock", "api", "--limit", "2", "--", "true")
+	require.Equal(t, 0, p.Run())
+	p = clitest.Command(t, nil, "resize", "--store", store, "api", "--limit", "3")
+	require.Equal(t, 0, p.Run(), p.Stderr.String())
+	assert.Contains(t, p.Stdout.String(), "has a limit of 3; nobody uses it")
+
 	// What it prints does the same.
 	p = clitest.Command(t, nil, "migrate", "--print")
 	require.Equal(t, 0, p.Run())
@@ -205,10 +211,19 @@ func TestLocksInPostgreSQL(t *testing.T) {
 	assert.Contains(t, p.Stderr.String(), "only a PostgreSQL has a schema")
 }
 
+// requireNoResize says that a limit cannot be changed on that store, which no retry mends.
+func requireNoResize(t *testing.T, store string) {
+	t.Helper()
+	p := clitest.Command(t, nil, "resize", "--store", store, "api", "--limit", "3")
+	assert.Equal(t, exit.Usage, p.Run())
+	assert.Contains(t, p.Stderr.String(), "cannot change the limit of a semaphore")
+}
+
 func TestLocksInEtcd(t *testing.T) {
 	t.Parallel()
 	store := "etcd://" + startEtcd(t)
 	requireLocks(t, store)
+	requireNoResize(t, store)
 	p := clitest.Command(t, nil, "run", "--store", store, "--lock", "a", "--ttl", "1", "--", "true")
 	assert.Equal(t, exit.Usage, p.Run())
 	assert.Contains(t, p.Stderr.String(), "--ttl: on this store it must be at least 2s")
@@ -219,6 +234,7 @@ func TestLocksInZooKeeper(t *testing.T) {
 	server := zktest.Start(t)
 	store := "zk://" + server.Addr
 	requireLocks(t, store)
+	requireNoResize(t, store)
 	p := clitest.Command(t, nil, "run", "--store", store, "--lock", "a", "--ttl", "1", "--", "true")
 	assert.Equal(t, exit.Usage, p.Run())
 	assert.Contains(t, p.Stderr.String(), "--ttl: on this store it must be at least 2s")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -243,4 +244,107 @@ func TestLimitsThatMakeNoSensePanic(t *testing.T) {
 		most.Release(driver.MaxLimit)
 		l.IsClean("semaphore", "most")
 	})
+}
+
+// The guide for operators, "Another limit for a semaphore", step by step. Only who leaves the first step
+// out, or whom a minute's rest has made forget it, meets ErrLimitConflict.
+func TestLimitIsChangedWhileProgramsAreReplacedOneByOne(t *testing.T) {
+	const before, after = 4, 6
+	for _, of := range []struct{ resized, rests bool }{{true, false}, {true, true}, {false, false}} {
+		t.Run(fmt.Sprintf("resized first %v, rests %v", of.resized, of.rests), func(t *testing.T) {
+			lab.InBubble(t, func(t *testing.T, l *lab.Lab) {
+				l.Retention = time.Minute
+				var mu sync.Mutex
+				held, most, refused := 0, 0, 0
+				// program works until the returned function is called. When it is refused it pauses, as if
+				// the semaphore were busy.
+				program := func(limit int64) (end func()) {
+					s := l.Near(holdfast.WithTTL(10*time.Second)).Semaphore("api", limit)
+					ctx, cancel := context.WithCancel(t.Context())
+					var all sync.WaitGroup
+					for range 3 {
+						all.Go(func() {
+							for ctx.Err() == nil {
+								err := s.Do(ctx, 1, func(context.Context) error {
+									mu.Lock()
+									held++
+									most = max(most, held)
+									mu.Unlock()
+									time.Sleep(400 * time.Millisecond)
+									mu.Lock()
+									held--
+									mu.Unlock()
+									return nil
+								})
+								if errors.Is(err, holdfast.ErrLimitConflict) {
+									mu.Lock()
+									refused++
+									mu.Unlock()
+									time.Sleep(time.Second)
+								} else if ctx.Err() == nil {
+									assert.NoError(t, err)
+								}
+							}
+						})
+					}
+					return func() { cancel(); all.Wait() }
+				}
+				refusals := func() (n int) {
+					mu.Lock()
+					defer mu.Unlock()
+					n, refused = refused, 0
+					return n
+				}
+				operator := l.Near().Semaphore("api", after)
+				resize := func() { require.NoError(t, operator.Resize(t.Context(), after)) }
+				start := func(limit int64) []func() {
+					return []func(){program(limit), program(limit), program(limit)}
+				}
+
+				olds, news := start(before), []func(){}
+				time.Sleep(3 * time.Second)
+				require.EqualValues(t, before, l.Look(operator).Limit)
+				require.Equal(t, before, most, "FOUL: more are held than the limit, or fewer though many wait")
+				if of.resized {
+					resize()
+				}
+				if of.rests {
+					for _, end := range olds {
+						end()
+					}
+					time.Sleep(90 * time.Second)
+					olds = start(before) // come first
+					time.Sleep(time.Second)
+					require.EqualValues(t, before, l.Look(operator).Limit)
+				}
+				for _, end := range olds {
+					news = append(news, program(after))
+					time.Sleep(3 * time.Second)
+					if of.resized && !of.rests {
+						require.Zero(t, refusals())
+						require.EqualValues(t, after, l.Look(operator).Limit)
+					} else {
+						require.Positive(t, refusals(), "programs that disagree cannot both have it")
+					}
+					if of.rests {
+						resize() // again: this need not wait for the last
+						time.Sleep(3 * time.Second)
+						refusals()
+						of.rests = false
+					}
+					end()
+				}
+				time.Sleep(3 * time.Second)
+				refusals()
+				resize() // the last step
+				time.Sleep(3 * time.Second)
+				assert.Zero(t, refusals())
+				assert.EqualValues(t, after, l.Look(operator).Limit)
+				assert.Equal(t, after, most, "FOUL: more are held than the limit, or fewer though many wait")
+				for _, end := range news {
+					end()
+				}
+			})
+		})
+	}
 }

@@ -3,6 +3,7 @@
 package doctor
 
 import (
+	"context"
 	"encoding/json"
 	"os"
 	"regexp"
@@ -11,11 +12,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/clitest"
+	pgdriver "github.com/holdfast-go/holdfast/driver/postgres"
+	"github.com/holdfast-go/holdfast/internal/pgtest"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
@@ -200,10 +205,10 @@ func TestJudgements(t *testing.T) {
 		"append only":              {judgePersistence(info{"aof_enabled": "1", "aof_last_write_status": "ok"}, none), fine},
 		"append only, disk full":   {judgePersistence(info{"aof_enabled": "1", "aof_last_write_status": "err"}, none), fail},
 		"append only, refused":     {judgePersistence(info{"aof_enabled": "1"}, refused), warn},
-		"KeyDB, refused":           {judgeReplication(info{"role": "master", "connected_slaves": "0"}, "unknown")[0], warn},
-		"two masters":              {judgeReplication(info{"role": "master", "connected_slaves": "0"}, "yes")[0], fail},
-		"two masters, says INFO":   {judgeReplication(info{"role": "active-replica"}, "")[0], fail},
-		"no replica, but one must": {judgeReplication(info{"role": "master", "connected_slaves": "0", "min_slaves_good_slaves": "0"}, "")[0], fail},
+		"KeyDB, refused":           {judgeReplication(info{"role": "master", "connected_slaves": "0"}, "unknown", "0"), warn},
+		"two masters":              {judgeReplication(info{"role": "master", "connected_slaves": "0"}, "yes", "0"), fail},
+		"two masters, says INFO":   {judgeReplication(info{"role": "active-replica"}, "", "0"), fail},
+		"no replica, but one must": {judgeReplication(info{"role": "master", "connected_slaves": "0", "min_slaves_good_slaves": "0"}, "", "0"), fail},
 		"stranger, Redis 6.2":      {judgeUsers([]string{"user default on nopass ~* &* +@all", "user s on #1 ~s:* &* -@all +publish"}, "holdfast"), warn},
 		"stranger, Redis 7":        {judgeUsers([]string{"user s on #1 %R~s:* &hold* -@all +@pubsub"}, "holdfast"), warn},
 		"own users":                {judgeUsers([]string{"user a on ~holdfast:* &holdfast:* -@all +publish", "user b off &* +@all", "user c on &* -@all +get", "user d on ~d resetchannels +@all"}, "holdfast"), fine},
@@ -246,6 +251,73 @@ func TestDoctorCannotTellWhatItMayNotAsk(t *testing.T) {
 		assert.Contains(t, f.Text, "cannot tell", "FOUL: aof_enabled %q", aof)
 		assert.Contains(t, f.Advice, "+config|get", aof)
 	}
+	master := func(more ...string) map[string]string {
+		info := map[string]string{"role": "master"}
+		for i := 0; i < len(more); i += 2 {
+			info[more[i]] = more[i+1]
+		}
+		return info
+	}
+	_, mode := judgeServer("srvr is not executed because it is not in the whitelist.\n")
+	assert.Empty(t, mode)
+	for name, f := range map[string]finding{
+		"replicas of a Redis":         judgeReplication(master(), "", "0"),
+		"min-replicas-to-write":       judgeReplication(master("connected_slaves", "2"), "", "unknown"),
+		"rights of a user of etcd":    judgeStatus(rpctypes.ErrPermissionDenied),
+		"etcd without authentication": judgeStatus(rpctypes.ErrUserEmpty),
+		"version of etcd":             judgeEtcd("none"),
+		"srvr of a ZooKeeper":         first(judgeServer("srvr is not executed because it is not in the whitelist.\n")),
+		"a proxy before a ZooKeeper":  first(judgeServer("")),
+	} {
+		assert.Equal(t, warn, f.Level, "FOUL: %s: %+v", name, f)
+		assert.Contains(t, f.Text, "cannot tell", "FOUL: %s", name)
+		assert.NotEmpty(t, f.Advice, name)
+	}
+	// And what is known is said.
+	assert.Equal(t, "replicas 2, 1 of them good enough for min-replicas-to-write",
+		judgeReplication(master("connected_slaves", "2", "min_slaves_good_slaves", "1"), "", "unknown").Text)
+	assert.Contains(t, judgeReplication(master("connected_slaves", "2"), "", "0").Text, "min-replicas-to-write 0")
+	assert.Contains(t, judgeStatus(context.DeadlineExceeded).Text, "no answer")
+	assert.Equal(t, fail, first(judgeServer("This ZooKeeper instance is not currently serving requests\n")).Level)
+	assert.Equal(t, fail, first(judgeServer("Zookeeper version: 3.8.0-5a\nMode: read-only\n")).Level)
+	own, mode := judgeServer("Zookeeper version: 3.8.0-5a02a05, built on 2022-02-25 08:49 UTC\nLatency min/avg/max: 0/0.0/0\nMode: follower\n")
+	assert.Equal(t, "follower", mode)
+	assert.Equal(t, "ZooKeeper 3.8.0", own[0].Text)
+}
+
+func first(all []finding, _ string) finding { return all[0] }
+
+// A user that may ask for a lock need not be one that may ask for everything.
+func TestDoctorTellsWhatItCanAsAUserOfPostgreSQLWithFewRights(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.Start(t, "-c", "fsync=on").DSN()
+	admin, err := pgxpool.New(t.Context(), dsn)
+	require.NoError(t, err)
+	t.Cleanup(admin.Close)
+	require.NoError(t, pgdriver.Migrate(t.Context(), admin))
+	for _, statement := range []string{
+		"CREATE USER app",
+		"GRANT USAGE ON SCHEMA holdfast TO app",
+		"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA holdfast TO app",
+		"GRANT USAGE ON ALL SEQUENCES IN SCHEMA holdfast TO app",
+		"REVOKE SELECT ON pg_stat_replication FROM PUBLIC",
+		"REVOKE EXECUTE ON FUNCTION pg_notification_queue_usage() FROM PUBLIC",
+	} {
+		_, err := admin.Exec(t.Context(), statement)
+		require.NoError(t, err, statement)
+	}
+	app, err := pgxpool.New(t.Context(), dsn+" user=app")
+	require.NoError(t, err)
+	t.Cleanup(app.Close)
+	levels := map[string]level{}
+	for _, f := range examinePostgres(t.Context(), app) {
+		levels[f.Check] = f.Level
+		assert.Equal(t, f.Check == "replication" || f.Check == "queue", strings.Contains(f.Text, "cannot tell"), "FOUL: %+v", f)
+	}
+	assert.Equal(t, map[string]level{
+		"version": fine, "schema": fine, "role": fine, "disk": fine, "isolation": fine, "replication": warn, "queue": warn,
+		"listening": fine, "clock": fine, "latency": fine,
+	}, levels)
 }
 
 // Advice to look above names a line that is there, and says what is wrong.

@@ -2,9 +2,11 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -20,7 +22,7 @@ func examineEtcd(ctx context.Context, client *clientv3.Client, prefix string) []
 			findings = append(findings, f)
 		}
 		if err != nil {
-			of(finding{Check: "version", Level: warn, Text: "no answer: " + err.Error(), Advice: "start the member, or leave it out of the URL"})
+			of(judgeStatus(err))
 			continue
 		}
 		of(judgeEtcd(status.Version))
@@ -42,7 +44,7 @@ func examineEtcd(ctx context.Context, client *clientv3.Client, prefix string) []
 	}
 	members, err := client.MemberList(ctx)
 	if err != nil {
-		all(finding{Check: "members", Level: warn, Text: "cannot tell: " + err.Error()})
+		all(finding{Check: "members", Level: warn, Text: "cannot tell: " + err.Error(), Advice: "make sure that 3 or 5 vote"})
 	} else {
 		voters := 0
 		for _, m := range members.Members {
@@ -68,6 +70,15 @@ func examineEtcd(ctx context.Context, client *clientv3.Client, prefix string) []
 	return findings
 }
 
+// judgeStatus says what it means that a member does not tell about itself.
+func judgeStatus(err error) finding {
+	f := finding{Check: "version", Level: warn, Text: "no answer: " + err.Error(), Advice: "start the member, or leave it out of the URL"}
+	if refusal, ok := errors.AsType[rpctypes.EtcdError](err); ok {
+		f.Text, f.Advice = "cannot tell version, leader and alarms: "+refusal.Error(), "run the doctor as a user that the member answers"
+	}
+	return f
+}
+
 // judgeEtcd says whether leases that are alive outlive a change of leader: before these
 // versions, a leader that was replaced can revoke them.
 func judgeEtcd(version string) finding {
@@ -76,7 +87,7 @@ func judgeEtcd(version string) finding {
 	_, err := fmt.Sscanf(version, "%d.%d.%d", &major, &minor, &patch)
 	switch {
 	case err != nil:
-		f.Level, f.Advice = warn, "use etcd 3.5.13 or later"
+		f.Level, f.Text, f.Advice = warn, fmt.Sprintf("cannot tell: %q", version), "make sure that it is etcd 3.5.13 or later"
 	case major > 3 || minor > 5 || minor == 5 && patch >= 13 || minor == 4 && patch >= 31:
 	default:
 		f.Level, f.Text, f.Advice = fail, f.Text+": a leader that was replaced can revoke leases that are alive (etcd #15247)", "use etcd 3.5.13 or later, or 3.4.31"

@@ -20,9 +20,8 @@ func examinePostgres(ctx context.Context, pool *pgxpool.Pool) []finding {
 	err := pool.QueryRow(ctx, `
 		SELECT current_setting('server_version'), current_setting('server_version_num')::int, pg_is_in_recovery(),
 		       current_setting('synchronous_commit'), current_setting('fsync'), current_setting('default_transaction_isolation'),
-		       current_setting('synchronous_standby_names'), (SELECT count(*) FROM pg_stat_replication),
-		       (SELECT max(version) FROM holdfast.version)`).
-		Scan(&version, &number, &standby, &commit, &fsync, &isolation, &standbys, &replicas, &schema)
+		       current_setting('synchronous_standby_names'), (SELECT max(version) FROM holdfast.version)`).
+		Scan(&version, &number, &standby, &commit, &fsync, &isolation, &standbys, &schema)
 	if err != nil {
 		return []finding{{Check: "settings", Level: fail, Text: "cannot tell: " + err.Error(), Advice: "GRANT USAGE ON SCHEMA holdfast, and the rights in the documentation of pgdriver"}}
 	}
@@ -33,8 +32,12 @@ func examinePostgres(ctx context.Context, pool *pgxpool.Pool) []finding {
 		judge("disk", commit != "off" && fsync == "on", fail, "synchronous_commit "+commit+", fsync "+fsync,
 			": a crash can lose locks, and then there are two holders", "set both to on, for the user of the locks at least"),
 		judge("isolation", isolation == "read committed", fail, isolation, ", which the functions refuse", "set default_transaction_isolation to 'read committed' for this user"),
-		judgeStandbys(replicas, standbys, commit),
 	}
+	replication := finding{Check: "replication", Level: warn, Text: "cannot tell whether there are standbys; synchronous_standby_names \"" + standbys + "\"", Advice: "grant SELECT ON pg_stat_replication to this user"}
+	if err := pool.QueryRow(ctx, "SELECT count(*) FROM pg_stat_replication").Scan(&replicas); err == nil {
+		replication = judgeStandbys(replicas, standbys, commit)
+	}
+	findings = append(findings, replication)
 	var usage float64
 	queue := finding{Check: "queue", Level: warn, Text: "cannot tell how full the queue of notifications is", Advice: "grant EXECUTE ON FUNCTION pg_notification_queue_usage() to this user"}
 	if err := pool.QueryRow(ctx, "SELECT pg_notification_queue_usage()").Scan(&usage); err == nil { // That shortens it, too.

@@ -92,15 +92,20 @@ func examineServer(ctx context.Context, rdb redis.Cmdable) []finding {
 	} else {
 		info := fields(text)
 		config := func(name string) (value string, known bool) {
-			all, err := rdb.ConfigGet(ctx, name).Result()
-			return all[name], err == nil
+			all, _ := rdb.ConfigGet(ctx, name).Result()
+			value, known = all[name]
+			return value, known
 		}
 		findings = append(findings, judgeVersion(info), judgeEviction(info), judgePersistence(info, config))
 		active, known := config("active-replica")
 		if keyDB(info) && !known {
 			active = "unknown"
 		}
-		findings = append(findings, judgeReplication(info, active)...)
+		least, known := config("min-replicas-to-write")
+		if !known {
+			least = "unknown"
+		}
+		findings = append(findings, judgeReplication(info, active, least))
 	}
 	return append(findings, examineTime(ctx, rdb)...)
 }
@@ -203,9 +208,12 @@ func adviseFsync(info map[string]string, policy string) string {
 	return advice
 }
 
-func judgeReplication(info map[string]string, active string) []finding {
+// judgeReplication judges what INFO says, with the settings active-replica and min-replicas-to-write.
+func judgeReplication(info map[string]string, active, least string) finding {
 	f := finding{Check: "replication", Level: fine}
-	replicas := info["connected_slaves"]
+	// INFO says how many replicas are good enough if some must be. Without that line none need be, or
+	// the line was left out.
+	replicas, good := info["connected_slaves"], info["min_slaves_good_slaves"]
 	switch role := info["role"]; {
 	case active == "yes" || role == "active-replica":
 		f.Level, f.Text = fail, "active-replica: each of two masters grants the same lock to somebody else"
@@ -217,17 +225,22 @@ func judgeReplication(info map[string]string, active string) []finding {
 		f.Advice = "make sure that it is no, or run the doctor as a user with +config|get"
 	case role != "master":
 		f.Level, f.Text, f.Advice = fail, "this is a replica, which takes no writes", "use the master, or redis+sentinel://"
-	case replicas == "0" && info["min_slaves_good_slaves"] != "":
+	case replicas == "":
+		f.Level, f.Text, f.Advice = warn, "a master; cannot tell whether it has replicas", "set min-replicas-to-write 1 and min-replicas-max-lag 1 if it has"
+	case replicas == "0" && good != "":
 		f.Level, f.Text, f.Advice = fail, "no replica, and min-replicas-to-write refuses all writes until there is one", "start a replica, or set min-replicas-to-write 0"
 	case replicas == "0":
 		f.Text = "a master without replicas: no failover, so none can lose a grant"
-	case info["min_slaves_good_slaves"] == "":
+	case good == "" && least == "unknown":
+		f.Level, f.Text = warn, fmt.Sprintf("replicas %s, cannot tell min-replicas-to-write: if it is 0, after a failover an old master that lives on goes on granting", replicas)
+		f.Advice = "make sure that it is 1 and min-replicas-max-lag 1 on all servers, or run the doctor as a user with +config|get"
+	case good == "":
 		f.Level, f.Text = warn, fmt.Sprintf("replicas %s, min-replicas-to-write 0: after a failover an old master that lives on goes on granting", replicas)
 		f.Advice = "set min-replicas-to-write 1 and min-replicas-max-lag 1 on all servers; WithReplicas has grants confirmed"
 	default:
-		f.Text = fmt.Sprintf("replicas %s, %s of them good enough for min-replicas-to-write", replicas, info["min_slaves_good_slaves"])
+		f.Text = fmt.Sprintf("replicas %s, %s of them good enough for min-replicas-to-write", replicas, good)
 	}
-	return []finding{f}
+	return f
 }
 
 // examineTime compares the clocks, and measures how long a question takes.

@@ -13,7 +13,7 @@ import (
 // server answers.
 func examineZooKeeper(servers *zookeeper.Servers) []finding {
 	var findings []finding
-	voters := 0
+	voters, unknown := 0, 0
 	for _, addr := range servers.Addrs {
 		of := func(f finding) {
 			f.Node = "member " + addr
@@ -22,23 +22,25 @@ func examineZooKeeper(servers *zookeeper.Servers) []finding {
 		answer, err := askServer(servers, addr)
 		if err != nil {
 			of(finding{Check: "version", Level: warn, Text: "no answer: " + err.Error(), Advice: "start the member, or leave it out of the URL"})
+			unknown++
 			continue
 		}
-		of(judgeZooKeeper(answer["Zookeeper version"]))
-		mode := answer["Mode"]
-		f := finding{Check: "mode", Level: fine, Text: mode}
+		own, mode := judgeServer(answer)
+		for _, f := range own {
+			of(f)
+		}
 		switch mode {
 		case "":
-			f.Level, f.Text, f.Advice = fail, "it serves nobody", "start members until a majority is up"
-		case "standalone":
-			f.Level, f.Advice = warn, "have 3 or 5 members, so that locks survive the loss of one"
+			unknown++
 		case "leader", "follower":
 			voters++
 		}
-		of(f)
 	}
-	if voters > 0 {
+	if voters+unknown > 0 {
 		f := finding{Node: "all", Check: "members", Level: fine, Text: fmt.Sprintf("%d in the URL take part", voters)}
+		if unknown > 0 {
+			f.Text += fmt.Sprintf(", cannot tell of %d", unknown)
+		}
 		if voters < 3 {
 			f.Level, f.Advice = warn, "name all members in the URL, of which there should be 3 or 5"
 		}
@@ -47,25 +49,41 @@ func examineZooKeeper(servers *zookeeper.Servers) []finding {
 	return findings
 }
 
-// askServer returns the lines of an answer to srvr.
-func askServer(servers *zookeeper.Servers, addr string) (map[string]string, error) {
+// askServer returns the answer to srvr.
+func askServer(servers *zookeeper.Servers, addr string) (string, error) {
 	conn, err := servers.Dial("tcp", addr, 3*time.Second)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(3 * time.Second))
 	if _, err := io.WriteString(conn, "srvr"); err != nil {
-		return nil, err
+		return "", err
 	}
 	text, err := io.ReadAll(io.LimitReader(conn, 64<<10))
+	return string(text), err
+}
+
+// judgeServer judges the answer to srvr. It also returns the mode of the server, if that is known.
+func judgeServer(answer string) (findings []finding, mode string) {
 	lines := map[string]string{}
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(answer) {
 		if name, value, ok := strings.Cut(strings.TrimSpace(line), ": "); ok {
 			lines[name] = value
 		}
 	}
-	return lines, err
+	mode = lines["Mode"]
+	f := finding{Check: "mode", Level: fine, Text: mode}
+	switch {
+	case strings.Contains(answer, "not currently serving"), mode == "read-only":
+		f.Level, f.Text, f.Advice = fail, "it takes no writes: it sees no majority", "start members until a majority is up"
+		return []finding{f}, "none"
+	case mode == "":
+		return []finding{judgeZooKeeper("")}, "" // srvr is not allowed there
+	case mode == "standalone":
+		f.Level, f.Advice = warn, "have 3 or 5 members, so that locks survive the loss of one"
+	}
+	return []finding{judgeZooKeeper(lines["Zookeeper version"]), f}, mode
 }
 
 // judgeZooKeeper says whether a version has the nodes that a lock is made of: before 3.5 there are
@@ -77,7 +95,7 @@ func judgeZooKeeper(text string) finding {
 	_, err := fmt.Sscanf(version, "%d.%d", &major, &minor)
 	switch {
 	case err != nil:
-		f.Level, f.Text, f.Advice = warn, "cannot tell", "let the server answer srvr, see its 4lw.commands.whitelist"
+		f.Level, f.Text, f.Advice = warn, "cannot tell version and mode", "let the server answer srvr, see its 4lw.commands.whitelist"
 	case major < 3 || major == 3 && minor < 5:
 		f.Level, f.Advice = fail, "use ZooKeeper 3.5 or later"
 	}

@@ -36,13 +36,15 @@ fewer if some take several --permits. All must give the same limit.
 A name stands for three locks that do not meet. The default is the one that
 is a holdfast.RWMutex in Go, and with --limit the holdfast.Semaphore. For the
 holdfast.Mutex say --kind mutex. On setnx+redis:// and the like that is the
-default.
+default, as most have no others. Beside --shared on redisson+redis:// say
+--kind rwmutex.
 
 The command gets HOLDFAST_LOCK, the name, and HOLDFAST_FENCE, the fencing
 token. The token is a number that is larger for each holder than for all
 before it. Have the resource that you write to refuse a smaller number than
 it has seen. That stops even a command that was paused, or cut off, for
-longer than its lease.
+longer than its lease. On setnx+redis:// and the like, whose locks have no
+fence, HOLDFAST_FENCE is empty.
 
 While the command runs, the lease is renewed. The lease can still be lost:
 the store was away for longer than --ttl, or somebody forced the lock. Then
@@ -60,7 +62,8 @@ it lives on without the lock, and only its fence can stop it. INT, TERM, HUP,
 QUIT, USR1 and USR2 are passed on to the group. While holdfast still waits
 for the lock, the first four end the waiting. The lock is given back when the
 command itself has ended. A background process that the command left behind
-no longer has the lock.
+no longer has the lock. As pid 1 of a container holdfast reaps orphans, so it
+needs no init around it.
 
 On a terminal the command is in the foreground: Ctrl-C and Ctrl-Z reach it as
 usual. If input and output are the terminal, that is so from the start,
@@ -74,7 +77,8 @@ Examples:
    holdfast run --lock nightly -n -E 0 -c './nightly.sh > log'
 
 Exit codes: that of the command; 128+n if signal n ended it or the waiting;
-   64   wrong command line, or the semaphore is in use with another --limit
+   64   wrong command line: the semaphore is in use with another --limit, or
+        the store has no such locks
    69   no answer from the store, or a refusal
    75   the lock was not acquired: within --timeout, or at once with -n;
         another code with -E

@@ -329,7 +329,7 @@ func TestOtherLimitIsAWrongCommandLine(t *testing.T) {
 			p := under(t, s, "api", append(args, "--", "echo", "ran")...)
 			assert.Equal(t, exit.Usage, p.Run(), "%q", args)
 			assert.Empty(t, p.Stdout.String(), "%q", args)
-			assert.Equal(t, fmt.Sprintf("holdfast: the semaphore \"api\" is in use with --limit 2, not %s\n", args[1]), p.Stderr.String(), "%q", args)
+			assert.Equal(t, fmt.Sprintf("holdfast: the semaphore \"api\" is in use with --limit 2, not %s; holdfast resize changes that\n", args[1]), p.Stderr.String(), "%q", args)
 		}
 		require.NoError(t, lease.Release(t.Context()))
 	})

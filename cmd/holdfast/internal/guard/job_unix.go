@@ -23,11 +23,9 @@ import (
 type job struct {
 	group    int // the process group, and the process that leads it: the command
 	terminal *terminal
-	watcher  *watcher // nil if the command may outlive us
-	carryOn  bool     // although the lease is lost
-	signals  chan os.Signal
-	resumed  chan os.Signal       // SIGCONT
-	states   chan unix.WaitStatus // of the command: stopped any number of times, then ended
+	watcher  *watcher       // nil if the command may outlive us
+	carryOn  bool           // although the lease is lost
+	resumed  chan os.Signal // SIGCONT
 }
 
 // startJob starts a command with more variables in its environment.
@@ -46,14 +44,7 @@ func startJob(command, env []string) (*job, error) {
 		t.close()
 		return nil, cannotStart(err)
 	}
-	j := &job{
-		group:    cmd.Process.Pid,
-		terminal: t,
-		resumed:  make(chan os.Signal, 1),
-		states:   make(chan unix.WaitStatus),
-	}
-	go j.wait()
-	return j, nil
+	return &job{group: cmd.Process.Pid, terminal: t, resumed: make(chan os.Signal, 1)}, nil
 }
 
 func cannotStart(err error) error {
@@ -63,22 +54,22 @@ func cannotStart(err error) error {
 	return exit.With(exit.CannotExecute, err)
 }
 
-// wait reports what becomes of the command. exec.Cmd.Wait would not tell that it
-// was stopped.
-func (j *job) wait() {
+// reap returns a child that has stopped or ended, and how, or 0. exec.Cmd.Wait would not tell that
+// one was stopped. And not all children are ours: pid 1 of a container becomes the parent of all
+// that have lost theirs, and when these end they stay in its table of processes until it asks for
+// them. To ask for any child takes the status of the command as well, so nothing else may ask.
+func reap() (pid int, status unix.WaitStatus) {
 	for {
-		var status unix.WaitStatus
-		_, err := unix.Wait4(j.group, &status, unix.WUNTRACED, nil)
-		if errors.Is(err, unix.EINTR) {
-			continue
+		pid, err := unix.Wait4(-1, &status, unix.WNOHANG|unix.WUNTRACED, nil)
+		if !errors.Is(err, unix.EINTR) {
+			return max(pid, 0), status // with an error there are no children
 		}
-		if err != nil {
-			panic("holdfast: wait4: " + err.Error()) // it is our child, and nobody else waits for it
-		}
-		j.states <- status
-		if !status.Stopped() {
-			return
-		}
+	}
+}
+
+// reapStrangers is for when there is no command yet, or no more.
+func reapStrangers() {
+	for pid, _ := reap(); pid > 0; pid, _ = reap() {
 	}
 }
 
@@ -90,13 +81,12 @@ type lease interface {
 
 // supervise returns when the command has ended. If the lease was lost, it also waits for
 // the end of the process group, and reports lost.
-func (j *job) supervise(l lease, g *guard, signals chan os.Signal) (_ unix.WaitStatus, lost bool) {
+func (j *job) supervise(l lease, g *guard, in inbox) (_ unix.WaitStatus, lost bool) {
 	defer j.terminal.close()
 	if j.watcher != nil {
 		defer j.watcher.end()
 	}
-	j.signals = signals
-	notify(j.signals, unix.SIGTSTP)
+	notify(in.signals, unix.SIGTSTP)
 	notify(j.resumed, unix.SIGCONT)
 	defer signal.Stop(j.resumed)
 
@@ -106,15 +96,20 @@ func (j *job) supervise(l lease, g *guard, signals chan os.Signal) (_ unix.WaitS
 	var kill <-chan time.Time
 	for {
 		select {
-		case status := <-j.states:
-			if !status.Stopped() {
-				if gone == nil && !j.carryOn {
-					j.sweep(killAt)
+		case <-in.children:
+			for pid, status := reap(); pid > 0; pid, status = reap() {
+				switch {
+				case pid != j.group:
+				case status.Stopped():
+					j.stopped(status.StopSignal(), l)
+				default:
+					if gone == nil && !j.carryOn {
+						j.sweep(killAt)
+					}
+					return status, gone == nil
 				}
-				return status, gone == nil
 			}
-			j.stopped(status.StopSignal(), l)
-		case sig := <-j.signals:
+		case sig := <-in.signals:
 			j.signal(sig.(syscall.Signal))
 		case <-j.resumed:
 			j.resume(l)
@@ -150,7 +145,7 @@ func (j *job) signal(sig syscall.Signal) bool {
 // sweep gives processes that outlived the command, in its group, until the given
 // time. The lock is somebody else's by then.
 func (j *job) sweep(until time.Time) {
-	for j.signal(0) {
+	for reapStrangers(); j.signal(0); reapStrangers() { // one that has ended is there as well until it is reaped
 		if time.Now().After(until) {
 			j.signal(unix.SIGKILL)
 			return

@@ -75,7 +75,7 @@ func (g *guard) conflict(ctx context.Context, l *lock, refusal error) error {
 	if errors.Is(refusal, holdfast.ErrLimitExceeded) {
 		return fmt.Errorf("the semaphore %q is in use with %s, too few for --permits %d", g.lock, limit, g.permits)
 	}
-	return fmt.Errorf("the semaphore %q is in use with %s, not %d", g.lock, limit, g.limit)
+	return fmt.Errorf("the semaphore %q is in use with %s, not %d; holdfast resize changes that", g.lock, limit, g.limit)
 }
 
 // tellEvery is the pause before each look at a lock that is waited for.

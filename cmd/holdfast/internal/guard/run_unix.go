@@ -3,6 +3,7 @@
 package guard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,11 +31,19 @@ var passedOn = []os.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT,
 
 func (g *guard) run(ctx context.Context) error { return g.have(ctx, g.hold) }
 
+// inbox is what comes in while we wait for the lock, and while the command runs.
+type inbox struct {
+	signals  chan os.Signal // those of passedOn
+	children chan os.Signal // SIGCHLD: a child has stopped or ended
+}
+
 // have calls then with the lease, once it has the lock.
-func (g *guard) have(ctx context.Context, then func(*store.Store, *holdfast.Lease, chan os.Signal) error) error {
-	signals := make(chan os.Signal, 16)
-	notify(signals, passedOn...)
-	waiting, end := endOnSignal(ctx, signals)
+func (g *guard) have(ctx context.Context, then func(*store.Store, *holdfast.Lease, inbox) error) error {
+	in := inbox{make(chan os.Signal, 16), make(chan os.Signal, 1)}
+	notify(in.signals, passedOn...)
+	signal.Notify(in.children, unix.SIGCHLD)
+	in.children <- unix.SIGCHLD // of one that ended before: it was left by what ran in this process before us
+	waiting, end := endOnSignal(ctx, in)
 	defer end()
 	s, err := g.address.Open(waiting)
 	if err != nil {
@@ -45,7 +54,7 @@ func (g *guard) have(ctx context.Context, then func(*store.Store, *holdfast.Leas
 		return err
 	}
 	if _, able := driver.As[driver.Attacher](s.Driver); g.leaves && !able {
-		return s.Unavailable(errors.New("it cannot hand a lease from one process to another"))
+		return s.Lacks("cannot hand a lease from one process to another: use holdfast run")
 	}
 	if coarse, ok := driver.As[driver.Granular](s.Driver); ok {
 		if least, _ := coarse.Granularity(); g.ttl < least {
@@ -54,14 +63,14 @@ func (g *guard) have(ctx context.Context, then func(*store.Store, *holdfast.Leas
 	}
 	locks := holdfast.Open(s.Driver, holdfast.WithTTL(g.ttl), holdfast.WithLogger(store.Logger()))
 	defer store.CloseClient(locks)
-	defer signal.Stop(signals) // from then on they end us, should Redis not answer
+	defer signal.Stop(in.signals) // from then on they end us, should Redis not answer
 
 	lease, err := g.await(waiting, g.open(s, locks))
 	if err == nil {
 		// A signal that arrived with the lock, but before there was a command.
 		end()
 		if _, ok := errors.AsType[interrupted](context.Cause(waiting)); !ok {
-			return then(s, lease, signals)
+			return then(s, lease, in)
 		}
 		g.release(lease)
 	}
@@ -75,7 +84,7 @@ func (g *guard) acquire(ctx context.Context, asJSON bool) error {
 	}
 	signal.Ignore(unix.SIGPIPE) // It would end us before the lock is given back.
 	g.leaves = true
-	return g.have(ctx, func(s *store.Store, lease *holdfast.Lease, _ chan os.Signal) error {
+	return g.have(ctx, func(s *store.Store, lease *holdfast.Lease, _ inbox) error {
 		ctx, cancel := context.WithTimeout(ctx, store.ReleaseTimeout)
 		defer cancel()
 		token, err := lease.Detach(ctx)
@@ -133,19 +142,21 @@ type interrupted struct{ sig syscall.Signal }
 func (i interrupted) Error() string { return fmt.Sprintf("%v while waiting for the lock", i.sig) }
 
 // endOnSignal returns a context that ends with the first signal that asks to end.
-// After end returns, it leaves the signals to others.
-func endOnSignal(ctx context.Context, signals <-chan os.Signal) (_ context.Context, end func()) {
+// After end returns, it leaves the inbox to others.
+func endOnSignal(ctx context.Context, in inbox) (_ context.Context, end func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(stopped)
 		for {
 			select {
-			case sig := <-signals:
+			case sig := <-in.signals:
 				if sig == unix.SIGUSR1 || sig == unix.SIGUSR2 {
 					continue // they are for the command, which is not there yet
 				}
 				cancel(interrupted{sig.(syscall.Signal)})
+			case <-in.children:
+				reapStrangers()
 			case <-stop:
 				return
 			}
@@ -205,17 +216,33 @@ func (g *guard) refusal(waiting context.Context, s *store.Store, err error) erro
 	if _, ok := errors.AsType[*exit.Error](err); ok {
 		return err
 	}
+	if errors.Is(err, errors.ErrUnsupported) {
+		return s.Lacks(g.wanted())
+	}
 	return s.Unavailable(err)
 }
 
+// wanted says what of the command line a store lacks that refuses it.
+func (g *guard) wanted() string {
+	switch {
+	case g.steal:
+		return "cannot take a lock from its holder, as --steal does"
+	case g.limit > 0:
+		return "has no semaphores, and so no --limit"
+	case g.shared:
+		return "has no locks for readers and writers, and so none that are --shared"
+	}
+	return "has no locks of --kind " + cmp.Or(g.kind, "rwmutex")
+}
+
 // hold runs the command while it holds the lease.
-func (g *guard) hold(_ *store.Store, lease *holdfast.Lease, signals chan os.Signal) error {
+func (g *guard) hold(_ *store.Store, lease *holdfast.Lease, in inbox) error {
 	j, err := g.start(lease)
 	if err != nil {
 		g.release(lease)
 		return err
 	}
-	status, lost := j.supervise(lease, g, signals)
+	status, lost := j.supervise(lease, g, in)
 	held := g.release(lease)
 	switch {
 	case lost: // and has been told

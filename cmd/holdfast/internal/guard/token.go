@@ -62,9 +62,10 @@ end, so a NAME that ends in white space is refused.
 ` + tokenHelp + `
 
 Exit codes: 0; 128+n if signal n ended the waiting;
-   64   wrong command line, or the semaphore is in use with another --limit
-   69   no answer from the store, or a refusal; or it has no such leases; or
-        the token could not be written, and the lock was given back
+   64   wrong command line: the semaphore is in use with another --limit, or
+        the store has no such locks, or no such leases
+   69   no answer from the store, or a refusal; or the token could not be
+        written, and the lock was given back
    75   the lock was not acquired: within --wait, or at once with -n;
         another code with -E`
 

@@ -53,7 +53,7 @@ Examples:
    holdfast inspect --json -- -x
 
 Exit codes: 0 if somebody holds the lock or waits for it; 1 if nobody does;
-   64   wrong command line
+   64   wrong command line, or the store has no such locks
    69   no answer from the store, or a refusal`
 
 // allKinds are the kinds of lock that a name can stand for.
@@ -150,7 +150,7 @@ func oneName(cmd *cli.Command) (string, error) {
 func inspect(ctx context.Context, s *store.Store, kind, name string) ([]*found, error) {
 	inspector, ok := driver.As[driver.Inspector](s.Driver)
 	if !ok {
-		return nil, s.Unavailable(errors.New("it cannot say who holds a lock"))
+		return nil, s.Lacks("cannot say who holds a lock")
 	}
 	kinds := allKinds
 	if kind != "" {
@@ -159,8 +159,11 @@ func inspect(ctx context.Context, s *store.Store, kind, name string) ([]*found, 
 	var locks []*found
 	for _, k := range kinds {
 		info, err := inspector.Inspect(ctx, k, name)
-		if errors.Is(err, errors.ErrUnsupported) && kind == "" {
-			continue // a store need not have all kinds
+		if errors.Is(err, errors.ErrUnsupported) {
+			if kind == "" {
+				continue // a store need not have all kinds
+			}
+			return nil, s.Lacks("has no locks of --kind " + kind)
 		}
 		if err != nil {
 			return nil, s.Unavailable(err)

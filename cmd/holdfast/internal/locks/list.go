@@ -3,7 +3,6 @@ package locks
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -61,9 +60,8 @@ Examples:
    holdfast ls --json | jq -r 'select(.queue | length > 10) | .name'
 
 Exit codes: 0, even if there are none;
-   64   wrong command line
-   69   no answer from the store, or a refusal, such as from a store that
-        cannot list its locks`
+   64   wrong command line, or the store cannot list its locks
+   69   no answer from the store, or a refusal`
 
 // listPatience is how long one look at a store that is watched may take. It has many locks.
 const listPatience = time.Minute
@@ -122,7 +120,7 @@ func list(ctx context.Context, s *store.Store, prefix string, leftOut func(error
 	lister, able := driver.As[driver.Lister](s.Driver)
 	inspector, ableToo := driver.As[driver.Inspector](s.Driver)
 	if !able || !ableToo {
-		return nil, s.Unavailable(fmt.Errorf("it cannot list its locks; holdfast inspect NAME shows one: %w", errors.ErrUnsupported))
+		return nil, s.Lacks("cannot list its locks; holdfast inspect NAME shows one")
 	}
 	var all []*found
 	group, looking := errgroup.WithContext(ctx)

@@ -11,7 +11,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
-func TestMain(m *testing.M) { clitest.Main(m, clitest.Verbs(Wait(), List(), Inspect(), Unlock())) }
+func TestMain(m *testing.M) {
+	clitest.Main(m, clitest.Verbs(Wait(), List(), Inspect(), Resize(), Unlock()))
+}
 
 // useOnce leaves a lock as somebody does that has had it.
 func useOnce(t *testing.T, s *redistest.Server, lock string) {

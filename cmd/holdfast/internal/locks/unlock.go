@@ -44,7 +44,7 @@ Examples:
 
 Exit codes: 0 if the lock was taken from somebody; 1 if nobody held it, or
    the answer was no;
-   64   wrong command line
+   64   wrong command line, or the store cannot do this
    69   no answer from the store, or a refusal`
 
 // Unlock is holdfast unlock.
@@ -89,7 +89,7 @@ func Unlock() *cli.Command {
 func unlock(ctx context.Context, s *store.Store, kind, name string, yes bool) error {
 	forcer, ok := driver.As[driver.Forcer](s.Driver)
 	if !ok {
-		return s.Unavailable(errors.New("it cannot take a lock from its holder"))
+		return s.Lacks("cannot take a lock from its holder, as --force does")
 	}
 	asked := ""
 	for {

@@ -27,7 +27,7 @@ Examples:
    holdfast wait deploy --timeout 5m || echo 'still deploying'
 
 Exit codes: 0 if nobody holds the lock; 128+n if signal n ended the waiting;
-   64   wrong command line
+   64   wrong command line, or the store has no such locks
    69   no answer from the store, or a refusal
    75   somebody still holds it after --timeout`
 

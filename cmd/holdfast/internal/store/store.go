@@ -97,11 +97,20 @@ func (s *Store) CanLock() error {
 	return nil
 }
 
+// Lacks is the end of a command line that asks for what the store never has.
+func (s *Store) Lacks(what string) error {
+	return exit.WrongUsage(fmt.Errorf("%s %s", s.Name, what))
+}
+
 // Unavailable is the failure of a question to a store.
 func (s *Store) Unavailable(err error) error {
+	code := exit.Unavailable
+	if errors.Is(err, errors.ErrUnsupported) {
+		code = exit.Usage // which will be so the next time
+	}
 	explain := explain
 	if s.Explain != nil {
 		explain = s.Explain
 	}
-	return exit.With(exit.Unavailable, explain(s.Name, err))
+	return exit.With(code, explain(s.Name, err))
 }
