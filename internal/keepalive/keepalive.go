@@ -145,7 +145,7 @@ func (k *Keeper) Add(e *Entry, lease driver.Lease, trust Trust) {
 	defer k.mu.Unlock()
 	if k.timer == nil {
 		k.ahead = ahead(time.Now())
-		k.timer = time.NewTimer(0)
+		k.timer, k.planned = time.NewTimer(0), time.Now()
 		k.wg.Go(k.run)
 	}
 	e.first = trust.caughtUp(time.Now())

@@ -17,11 +17,8 @@ type lateness struct {
 	untold time.Duration // the most since it was last told
 }
 
-// note notes when the goroutine looks, and when it was to look at the latest: zero the first time.
+// note notes when the goroutine looks, and when it was to look at the latest.
 func (l *lateness) note(now, planned time.Time) {
-	if planned.IsZero() || now.Before(planned) {
-		return
-	}
 	late := now.Sub(planned)
 	l.untold = max(l.untold, late)
 	if late >= l.lately(now) {
