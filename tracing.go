@@ -273,9 +273,9 @@ func (t *tracing) RenewHook(next RenewFunc) RenewFunc {
 			if h == nil || errs[i] != nil && errors.Is(l.Err(), ErrNotHeld) { // released meanwhile
 				continue
 			}
-			if op.due {
-				left := ends[i].Sub(now).Seconds() / l.hold().Options().TTL.Seconds()
-				t.meters.Margin.Record(ctx, left, h.on.only)
+			ttl := l.hold().Options().TTL
+			if op.due && !l.Deadline().After(began.Add(ttl)) { // else a later request has renewed it meanwhile
+				t.meters.Margin.Record(ctx, ends[i].Sub(now).Seconds()/ttl.Seconds(), h.on.only)
 			}
 			h.renewed(ctx, now.Sub(began).Seconds(), errs[i])
 		}

@@ -124,23 +124,24 @@ func TestMarginOfRenewalsIsTold(t *testing.T) {
 	const ttl = 9 * time.Second
 	for name, test := range map[string]struct {
 		takes time.Duration
+		again bool // what is asked beside is answered at once
 		err   error
 		least float64
 	}{
-		"at once":     {0, nil, .656},
-		"slow":        {2 * time.Second, nil, .434},
-		"nearly lost": {5 * time.Second, nil, .101},
-		"too late":    {7 * time.Second, nil, -.121},
-		"fails":       {0, driver.ErrTransient, .125},
+		"at once":           {0, false, nil, .656},
+		"slow":              {2 * time.Second, false, nil, .434},
+		"nearly lost":       {5 * time.Second, false, nil, .101},
+		"too late":          {7 * time.Second, false, nil, -.121},
+		"asked again":       {5 * time.Second, true, nil, .49},
+		"fails all the time": {0, false, driver.ErrTransient, .125},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				e, n := newTelemetry(t), 0
+				e, n, began := newTelemetry(t), 0, time.Now()
 				c := holdfast.Open(lab.Puppet{OnRenew: func(_ context.Context, leases []driver.Lease) []error {
-					if n++; n > 1 && test.err == nil { // it is asked again beside
-						return []error{nil}
+					if n++; n == 1 || !test.again {
+						time.Sleep(time.Until(began.Add(ttl/3 + test.takes)))
 					}
-					time.Sleep(test.takes)
 					return []error{test.err}
 				}}, holdfast.WithTTL(ttl))
 				c.AddHook(e.hook)
