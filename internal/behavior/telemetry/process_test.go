@@ -64,7 +64,7 @@ func TestLateProcessTellsIt(t *testing.T) {
 			time.Sleep(stopped)
 			require.NoError(t, c.Signal(syscall.SIGCONT))
 			c.Lease("y")
-			told, want := 0.0, (stopped - ttl/3).Seconds()-.01
+			told, want := 0.0, (stopped-ttl/3).Seconds()-.01
 			for began := time.Now(); told < want && time.Since(began) < lab.Patience; time.Sleep(100 * time.Millisecond) {
 				c.Tell(lab.Order{Do: "spans"})
 				var err error

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -128,18 +129,19 @@ func TestMarginOfRenewalsIsTold(t *testing.T) {
 		err   error
 		least float64
 	}{
-		"at once":           {0, false, nil, .656},
-		"slow":              {2 * time.Second, false, nil, .434},
-		"nearly lost":       {5 * time.Second, false, nil, .101},
-		"too late":          {7 * time.Second, false, nil, -.121},
-		"asked again":       {5 * time.Second, true, nil, .49},
+		"at once":            {0, false, nil, .656},
+		"slow":               {2 * time.Second, false, nil, .434},
+		"nearly lost":        {5 * time.Second, false, nil, .101},
+		"too late":           {7 * time.Second, false, nil, -.121},
+		"asked again":        {5 * time.Second, true, nil, .49},
 		"fails all the time": {0, false, driver.ErrTransient, .125},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				e, n, began := newTelemetry(t), 0, time.Now()
+				e, began := newTelemetry(t), time.Now()
+				var asked atomic.Int32
 				c := holdfast.Open(lab.Puppet{OnRenew: func(_ context.Context, leases []driver.Lease) []error {
-					if n++; n == 1 || !test.again {
+					if asked.Add(1) == 1 || !test.again {
 						time.Sleep(time.Until(began.Add(ttl/3 + test.takes)))
 					}
 					return []error{test.err}
