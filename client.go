@@ -293,7 +293,8 @@ func (c *Client) renewDue(ctx context.Context, entries []*keepalive.Entry, renew
 	for i, e := range entries {
 		grants[i] = e.Owner.(*local.Grant)
 	}
-	return c.renew(c.session.Unasked(leasectx.Detached(ctx, values)), grants, renewed)
+	op := &RenewOp{due: true, late: c.locks.Keeper.Late()}
+	return c.renew(c.session.Unasked(leasectx.Detached(ctx, values)), op, grants, renewed)
 }
 
 // await runs an errand for a lock with these options.

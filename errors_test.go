@@ -26,6 +26,7 @@ func TestErrorTypeNamesTheCause(t *testing.T) {
 		"invalid_name": holdfast.ErrInvalidName,
 		"timeout":      errors.Join(context.DeadlineExceeded, holdfast.ErrLocked),
 		"unavailable":  errors.Join(context.DeadlineExceeded, driver.ErrTransient),
+		"denied":       errors.Join(driver.ErrDenied, driver.ErrNotExecuted),
 		"canceled":     errors.Join(context.Canceled, driver.ErrTransient),
 		"lock_lost":    errors.Join(holdfast.ErrLost, context.DeadlineExceeded),
 		"store":        errors.New("NOPERM"),

@@ -138,6 +138,7 @@ type Wakeups struct {
 	Notify    int // a message of the store
 	Poll      int // it was time to ask again
 	Reconnect int // the subscription to messages was broken, or made again
+	Local     int // another goroutine of this client passed the lock on, or its place at the store
 }
 
 // ReleaseOp is one call of a ReleaseFunc.
@@ -154,6 +155,9 @@ type ReleaseOp struct {
 // values of the caller's context.
 type RenewOp struct {
 	Leases []*Lease
+
+	due  bool          // by the timer, not by [Lease.Renew]
+	late time.Duration // that timer
 
 	run RenewFunc
 }
@@ -173,6 +177,7 @@ func (op *AcquireOp) count(r *local.Report) {
 	if r.Holder != "" {
 		op.BlockedBy, op.BlockedByFence = r.Holder, r.HolderFence
 	}
+	op.Wakeups.Local += r.Local
 	op.Wakeups.Notify += r.Notify
 	op.Wakeups.Poll += r.Poll
 	op.Wakeups.Reconnect += r.Reconnect
@@ -283,7 +288,7 @@ func (h *hooks) surely(l *Lease, ctx context.Context, keep int64, run func(*loca
 
 // renew renews leases, through the hooks. renewed is called with those of which the store has said
 // that they go on, perhaps before it has said anything of others, whatever the hooks make of that.
-func (c *Client) renew(ctx context.Context, grants []*local.Grant, renewed func(i int)) []error {
+func (c *Client) renew(ctx context.Context, op *RenewOp, grants []*local.Grant, renewed func(i int)) []error {
 	run := func(ctx context.Context, _ *RenewOp) []error {
 		leases := make([]driver.Lease, len(grants))
 		for i, g := range grants {
@@ -306,7 +311,7 @@ func (c *Client) renew(ctx context.Context, grants []*local.Grant, renewed func(
 	if h == nil {
 		return run(ctx, nil)
 	}
-	op := &RenewOp{run: run}
+	op.run = run
 	for _, g := range grants {
 		op.Leases = append(op.Leases, (*Lease)(g.Oldest()))
 	}

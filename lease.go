@@ -135,7 +135,7 @@ func (l *Lease) Renew(ctx context.Context) error {
 			return err
 		}
 		sent := time.Now()
-		err := c.renew(c.session.Under(ctx), []*local.Grant{g}, func(int) {})[0]
+		err := c.renew(c.session.Under(ctx), &RenewOp{}, []*local.Grant{g}, func(int) {})[0]
 		switch {
 		case err == nil:
 			g.Renewed(sent)

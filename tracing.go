@@ -65,7 +65,7 @@ var tracingDefaults = tracing{
 // acquire span also has holdfast.attempts, how often the store was asked, and
 // holdfast.fencing_token. If another held the lock and the store tells whose it is, see [LockError],
 // holdfast.blocked_by is its text, see [WithHolder], and holdfast.blocked_by_fencing_token its
-// fence. Its holdfast.wakeups.notify and .poll count what woke the waiter.
+// fence. Its holdfast.wakeups.local, .notify and .poll count what woke the waiter.
 // The hold span has the number of holdfast.renewals.
 //
 // An acquisition has the holdfast.outcome acquired, not_acquired, timeout, canceled or
@@ -78,20 +78,32 @@ var tracingDefaults = tracing{
 //
 //	holdfast.acquire.duration         s    primitive mode outcome contended error.type reentrant
 //	holdfast.hold.duration            s    primitive mode end_reason error.type reentrant
-//	holdfast.renew.duration           s    primitive error.type
+//	holdfast.release.duration         s    primitive mode error.type reentrant
+//	holdfast.renew.duration           s    primitive mode error.type reentrant
+//	holdfast.renewal.margin           1    primitive mode reentrant
+//	holdfast.renewal.delay            s
+//	holdfast.renewal.failed                primitive mode reentrant
+//	holdfast.lease.lost                    primitive mode reentrant
 //	holdfast.wait.active                   primitive mode
 //	holdfast.hold.active                   primitive mode reentrant
-//	holdfast.wakeups                       source (notify, poll, reconnect)
+//	holdfast.wakeups                       source (local, notify, poll, reconnect)
 //	holdfast.subscription.reconnects       reason (error, silent, mute)
-//	holdfast.leases.lost                   primitive
-//	holdfast.renewals.failed               primitive
 //
-// The last three are there from the beginning, with 0: an alert on their increase sees the first event,
-// too. All are with attributes prefixed by "holdfast.", except error.type. The primitive is the kind of
-// lock, and the mode is exclusive or shared. The attribute reentrant is there only if it is
-// true. The reason mute is counted once, when Redis begins to keep messages back and waiters
+// The failed renewals, the lost leases and the reconnects are there from the beginning, with 0: an
+// alert on their increase sees the first event, too. With [WithLockClass] a class has its 0 from its
+// first lease on. All are with attributes prefixed by "holdfast.", except error.type. The primitive
+// is the kind of lock, and the mode is exclusive or shared. The attribute reentrant is there only if it
+// is true. The reason mute is counted once, when Redis begins to keep messages back and waiters
 // to poll. The name of the lock is on spans only, for there may
 // be many names; see [WithLockClass]. Tokens appear nowhere.
+//
+// The margin is the share of its TTL that a lease had left when the store answered a renewal that the
+// client sent by itself, or failed to. It is near 2/3 if all is well; at 0 the lease is lost. The delay
+// is how late the timer was that has leases renewed: for so long the process had no processor, or was
+// stopped. Leases are then renewed earlier by that much, up to TTL/6.
+//
+// A release that the store was not told of in time has an error.type, though it goes on in the
+// background: others wait for the lock until then, or until its TTL is over.
 func NewTracingHook(opts ...TracingOption) Hook {
 	t := tracingDefaults
 	t.tracers, t.metrics = otel.GetTracerProvider(), otel.GetMeterProvider()
@@ -102,19 +114,15 @@ func NewTracingHook(opts ...TracingOption) Hook {
 		trace.WithInstrumentationVersion(version), trace.WithSchemaURL(semconv.SchemaURL))
 	t.meters = telemetry.NewMeters(t.metrics.Meter(scopeName,
 		metric.WithInstrumentationVersion(version), metric.WithSchemaURL(semconv.SchemaURL)))
-	for _, kind := range []driver.Kind{driver.Mutex, driver.RWMutex, driver.Semaphore} {
-		t.meters.Lost.Add(context.Background(), 0, t.of(kind))
-		t.meters.Unrenewed.Add(context.Background(), 0, t.of(kind))
+	for _, op := range []AcquireOp{{Kind: driver.Mutex}, {Kind: driver.RWMutex}, {Kind: driver.RWMutex, Shared: true}, {Kind: driver.Semaphore}} {
+		of := metric.WithAttributes(t.few(&op)...)
+		t.meters.Lost.Add(context.Background(), 0, of)
+		t.meters.Unrenewed.Add(context.Background(), 0, of)
 	}
 	for _, reason := range []string{"error", "silent", "mute"} {
 		t.reconnects(0, reason)
 	}
 	return &t
-}
-
-// of is the kind of lock, for a metric.
-func (t *tracing) of(kind driver.Kind) metric.MeasurementOption {
-	return metric.WithAttributes(append([]attribute.KeyValue{attrPrimitive.String(string(kind))}, t.attrs...)...)
 }
 
 func (t *tracing) reconnects(n int64, reason string) {
@@ -134,6 +142,7 @@ const (
 	attrContended      = attribute.Key("holdfast.contended")
 	attrReentrant      = attribute.Key("holdfast.reentrant")
 	attrAttempts       = attribute.Key("holdfast.attempts")
+	attrLocal          = attribute.Key("holdfast.wakeups.local")
 	attrNotify         = attribute.Key("holdfast.wakeups.notify")
 	attrPoll           = attribute.Key("holdfast.wakeups.poll")
 	attrBlockedBy      = attribute.Key("holdfast.blocked_by")
@@ -153,7 +162,7 @@ func (t *tracing) AcquireHook(next AcquireFunc) AcquireFunc {
 			return next(ctx, op)
 		}
 		began, on := time.Now(), t.subject(op)
-		waiting := metric.WithAttributes(on.few...)
+		waiting := on.only
 		t.meters.Waiting.Add(ctx, 1, waiting)
 		within, span := t.start(ctx, "acquire", on)
 		var held *holdSpan
@@ -184,7 +193,7 @@ func (t *tracing) AcquireHook(next AcquireFunc) AcquireFunc {
 			span.SetStatus(codes.Error, err.Error())
 		}
 		span.SetAttributes(append(ended, attrAttempts.Int(op.Asked),
-			attrNotify.Int(op.Wakeups.Notify), attrPoll.Int(op.Wakeups.Poll))...)
+			attrLocal.Int(op.Wakeups.Local), attrNotify.Int(op.Wakeups.Notify), attrPoll.Int(op.Wakeups.Poll))...)
 		if err == nil {
 			span.SetAttributes(attrFence.Int64(l.Fence()))
 		}
@@ -202,7 +211,7 @@ func (t *tracing) AcquireHook(next AcquireFunc) AcquireFunc {
 			held.end(nil, time.Now())
 		}
 		t.meters.Acquire.Record(within, time.Since(began).Seconds(), metric.WithAttributes(ended...))
-		for source, n := range map[string]int{"notify": op.Wakeups.Notify, "poll": op.Wakeups.Poll, "reconnect": op.Wakeups.Reconnect} {
+		for source, n := range map[string]int{"local": op.Wakeups.Local, "notify": op.Wakeups.Notify, "poll": op.Wakeups.Poll, "reconnect": op.Wakeups.Reconnect} {
 			if n > 0 {
 				attrs := append(t.attrs[:len(t.attrs):len(t.attrs)], attrSource.String(source))
 				t.meters.Wakeups.Add(within, int64(n), metric.WithAttributes(attrs...))
@@ -229,13 +238,15 @@ func (t *tracing) ReleaseHook(next ReleaseFunc) ReleaseFunc {
 		}
 		within, span := t.start(ctx, "release", h.on)
 		err := next(within, op)
-		outcome := "released"
+		outcome, attrs := "released", h.on.only
 		if err != nil {
-			outcome = "error"
-			span.SetAttributes(semconv.ErrorType(err))
+			failure := semconv.ErrorType(err)
+			outcome, attrs = "error", metric.WithAttributes(append(h.on.few, failure)...)
+			span.SetAttributes(failure)
 			span.SetStatus(codes.Error, err.Error())
 		}
 		span.SetAttributes(attrOutcome.String(outcome))
+		t.meters.Release.Record(within, time.Since(began).Seconds(), attrs)
 		span.End()
 		if op.Lease.Err() != nil {
 			h.end(op.Lease, began)
@@ -248,14 +259,25 @@ func (t *tracing) ReleaseHook(next ReleaseFunc) ReleaseFunc {
 func (t *tracing) RenewHook(next RenewFunc) RenewFunc {
 	return func(ctx context.Context, op *RenewOp) []error {
 		began := time.Now()
+		ends := make([]time.Time, len(op.Leases)) // before they are renewed
+		for i, l := range op.Leases {
+			ends[i] = l.Deadline()
+		}
 		errs := next(ctx, op)
-		took := time.Since(began).Seconds()
+		now := time.Now()
+		if op.due {
+			t.meters.Delay.Record(ctx, op.late.Seconds(), metric.WithAttributes(t.attrs...))
+		}
 		for i, l := range op.Leases {
 			h := t.holdOf(l)
 			if h == nil || errs[i] != nil && errors.Is(l.Err(), ErrNotHeld) { // released meanwhile
 				continue
 			}
-			h.renewed(ctx, took, errs[i])
+			ttl := l.hold().Options().TTL
+			if op.due && !l.Deadline().After(began.Add(ttl)) { // else a later request has renewed it meanwhile
+				t.meters.Margin.Record(ctx, ends[i].Sub(now).Seconds()/ttl.Seconds(), h.on.only)
+			}
+			h.renewed(ctx, now.Sub(began).Seconds(), errs[i])
 		}
 		return errs
 	}
@@ -272,16 +294,22 @@ func (t *tracing) Reconnected(reason string) {
 // subject is which lock an operation is about, in attributes.
 type subject struct {
 	kind driver.Kind
-	few  []attribute.KeyValue // of which there are few, for metrics
-	all  []attribute.KeyValue // for spans
+	few  []attribute.KeyValue     // of which there are few, for metrics
+	only metric.MeasurementOption // few and nothing else
+	all  []attribute.KeyValue     // for spans
 }
 
-func (t *tracing) subject(op *AcquireOp) subject {
+// few is what metrics tell of any lock.
+func (t *tracing) few(op *AcquireOp) []attribute.KeyValue {
 	mode := "exclusive"
 	if op.Shared || op.Kind == driver.Semaphore {
 		mode = "shared"
 	}
-	few := append([]attribute.KeyValue{attrPrimitive.String(string(op.Kind)), attrMode.String(mode)}, t.attrs...)
+	return append([]attribute.KeyValue{attrPrimitive.String(string(op.Kind)), attrMode.String(mode)}, t.attrs...)
+}
+
+func (t *tracing) subject(op *AcquireOp) subject {
+	few := t.few(op)
 	if t.class != nil {
 		few = append(few, attrLockClass.String(t.class(op.Name)))
 	}
@@ -292,7 +320,7 @@ func (t *tracing) subject(op *AcquireOp) subject {
 	if op.Weight > 0 { // which is not known before a lease is attached
 		all = append(all, attrPermits.Int64(op.Weight))
 	}
-	return subject{op.Kind, few[:len(few):len(few)], all}
+	return subject{op.Kind, few[:len(few):len(few)], metric.WithAttributes(few...), all}
 }
 
 func (t *tracing) start(ctx context.Context, operation string, on subject, opts ...trace.SpanStartOption) (context.Context, trace.Span) {
@@ -350,22 +378,26 @@ func (t *tracing) hold(lease context.Context, on subject, acquired trace.Span, f
 	if t.links && h.span.SpanContext().IsValid() {
 		lease = WithHolderTag(lease, telemetry.Traceparent(lease))
 	}
-	t.meters.Holding.Add(lease, 1, metric.WithAttributes(on.few...))
+	t.meters.Holding.Add(lease, 1, on.only)
+	if t.class != nil { // so that they are there before their first event
+		t.meters.Lost.Add(lease, 0, on.only)
+		t.meters.Unrenewed.Add(lease, 0, on.only)
+	}
 	return context.WithValue(lease, holdSpanKey{t}, h), h
 }
 
 // renewed notes a renewal, or that one failed.
 func (h *holdSpan) renewed(ctx context.Context, seconds float64, err error) {
-	attrs := append([]attribute.KeyValue{attrPrimitive.String(string(h.on.kind))}, h.t.attrs...)
+	attrs := h.on.only
 	if err == nil {
 		h.renewals.Add(1)
 	} else {
 		failure := semconv.ErrorType(&LockError{Err: err})
-		attrs = append(attrs, failure)
+		attrs = metric.WithAttributes(append(h.on.few, failure)...)
 		h.span.AddEvent("renewal failed", trace.WithAttributes(failure))
-		h.t.meters.Unrenewed.Add(ctx, 1, h.t.of(h.on.kind))
+		h.t.meters.Unrenewed.Add(ctx, 1, h.on.only)
 	}
-	h.t.meters.Renew.Record(ctx, seconds, metric.WithAttributes(attrs...))
+	h.t.meters.Renew.Record(ctx, seconds, attrs)
 }
 
 // follow ends the span when the lease ends, if nothing ends it before.
@@ -385,12 +417,12 @@ func (h *holdSpan) end(l *Lease, at time.Time) {
 			attrs = append(attrs, semconv.ErrorTypeKey.String("lock_lost"))
 			h.span.SetStatus(codes.Error, "lock lost")
 			if l != nil {
-				h.t.meters.Lost.Add(ctx, 1, h.t.of(h.on.kind))
+				h.t.meters.Lost.Add(ctx, 1, h.on.only)
 			}
 		}
 		h.span.SetAttributes(append(attrs, attrRenewals.Int64(h.renewals.Load()))...)
 		h.t.meters.Hold.Record(ctx, at.Sub(h.began).Seconds(), metric.WithAttributes(attrs...))
-		h.t.meters.Holding.Add(ctx, -1, metric.WithAttributes(h.on.few...))
+		h.t.meters.Holding.Add(ctx, -1, h.on.only)
 		h.span.End(trace.WithTimestamp(at))
 	})
 }

@@ -16,6 +16,10 @@
 // Where that would do damage, let the resource check the fence, see [Term.Fence] and the
 // packages below fence.
 //
+// A leader that is elected outside of any span, as in main, has no span for its term, unless
+// [holdfast.WithHoldSpans] says so. With [holdfast.WithLockClass] the metric holdfast.hold.active
+// tells how many lead.
+//
 // The names come from the Election in etcd's client. There an application can lead on
 // although its session is gone, and the channel of a watcher can fall silent. Here the
 // context of a term ends, Run stands for election again, and Observe tells of trouble.

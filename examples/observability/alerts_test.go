@@ -39,8 +39,9 @@ func readAlerts(t *testing.T) []rulefmt.Rule {
 // ill is a store that fails once in each way.
 type ill struct {
 	*memdriver.Driver
-	renewal, acquisitions atomic.Int32 // how many are to fail
-	reconnect             func(reason string)
+	renewal, acquisitions, releases atomic.Int32 // how many are to fail
+	silent                          atomic.Int64 // until then no renewal is answered, in Unix nanoseconds
+	reconnect                       func(reason string)
 }
 
 func (i *ill) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, error) {
@@ -50,7 +51,15 @@ func (i *ill) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, err
 	return i.Driver.Acquire(ctx, r)
 }
 
+func (i *ill) Release(ctx context.Context, l driver.Lease) error {
+	if i.releases.Add(-1) >= 0 {
+		return driver.ErrDenied
+	}
+	return i.Driver.Release(ctx, l)
+}
+
 func (i *ill) Renew(ctx context.Context, leases []driver.Lease) []error {
+	time.Sleep(time.Until(time.Unix(0, i.silent.Load())))
 	if i.renewal.Add(-1) >= 0 {
 		return slices.Repeat([]error{driver.ErrTransient}, len(leases))
 	}
@@ -106,6 +115,17 @@ func TestAnAlertFiresForASingleEvent(t *testing.T) {
 			p.store.renewal.Store(1)
 			time.Sleep(20 * time.Second)
 			require.NoError(p, l.Release(p.Context()))
+		},
+		"HoldfastLeaseNearlyLost": func(p place) {
+			l := take(p, p.locks, "deploy")
+			p.store.silent.Store(time.Now().Add(8500 * time.Millisecond).UnixNano())
+			time.Sleep(20 * time.Second)
+			require.NoError(p, l.Release(p.Context()))
+		},
+		"HoldfastReleasesFail": func(p place) {
+			l := take(p, p.locks, "deploy")
+			p.store.releases.Store(1)
+			require.ErrorIs(p, l.Release(p.Context()), driver.ErrDenied)
 		},
 		"HoldfastSubscriptionBreaks": func(p place) { p.store.reconnect("error") },
 		"HoldfastNewsDoesNotArrive":  func(p place) { p.store.reconnect("mute") },

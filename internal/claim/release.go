@@ -3,6 +3,7 @@ package claim
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -156,7 +157,7 @@ func (r *Releaser) wait(told <-chan error, briefly bool) error {
 	case err := <-told:
 		return err
 	case <-timer.C:
-		return nil
+		return fmt.Errorf("%w: it goes on in the background", session.ErrSilent)
 	}
 }
 

@@ -5,6 +5,7 @@ package keepalive
 import (
 	"container/heap"
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -46,6 +47,7 @@ type Keeper struct {
 	timer   *time.Timer   // nil until there is something to do
 	planned time.Time     // when the timer goroutine looks next
 	ahead   time.Duration // of the wall clock, when it last looked
+	late    lateness
 	nodes   map[string]*node
 
 	done context.Context
@@ -115,7 +117,8 @@ type Owner interface {
 	Subject() (driver.Kind, string)
 
 	// Lost is called once when the lease is lost. cause matches driver.ErrNotHeld if the
-	// store says so, or ErrClock. Otherwise it is the error of the last renewal, or nil.
+	// store says so, or ErrClock. Otherwise it is the error of the last renewal, that the keeper
+	// was late, or nil.
 	// Lost runs on a goroutine of the keeper, with no lock held. It must not block.
 	Lost(cause error)
 }
@@ -142,19 +145,33 @@ func (k *Keeper) Add(e *Entry, lease driver.Lease, trust Trust) {
 	defer k.mu.Unlock()
 	if k.timer == nil {
 		k.ahead = ahead(time.Now())
-		k.timer = time.NewTimer(0)
+		k.timer, k.planned = time.NewTimer(0), time.Now()
 		k.wg.Go(k.run)
 	}
 	e.first = trust.caughtUp(time.Now())
 	e.trust.Store(&e.first)
 	// A pushed grant may rest on an ask from a while ago. The renewal is due a third
 	// of a TTL after that ask: at once if so much has been used up.
-	e.next = e.first.sent.Sub(start) + e.first.ttl/renewals - k.early(e.first.ttl)
+	e.next = k.renewal(e.first) - k.early(e.first.ttl)
 	if lease.HolderTag != "" {
 		e.next = min(e.next, time.Since(start)+announce)
 	}
 	heap.Push(&k.heap, e)
 	k.plan(e)
+}
+
+// renewal is when to renew a lease, after start. The caller holds mu.
+func (k *Keeper) renewal(t Trust) time.Duration {
+	return t.sent.Sub(start) + t.ttl/renewals - min(k.late.lately(time.Now()), t.ttl/repeats)
+}
+
+// Late returns how late the timer goroutine was at most, since Late was last called.
+func (k *Keeper) Late() time.Duration {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	late := k.late.untold
+	k.late.untold = 0
+	return late
 }
 
 // early is by how much to renew a lease earlier than it would be due, so that leases that
@@ -235,6 +252,7 @@ func (k *Keeper) run() {
 func (k *Keeper) look() {
 	k.mu.Lock()
 	now := time.Now()
+	k.late.note(now, k.planned)
 	k.catchUp(now)
 	lost := k.act(now)
 	k.schedule(now)
@@ -252,7 +270,7 @@ func (k *Keeper) schedule(now time.Time) {
 		k.timer.Stop()
 		return
 	}
-	k.planned = now.Add(min(lookEvery, k.heap[0].due().Sub(now)))
+	k.planned = now.Add(min(lookEvery, max(0, k.heap[0].due().Sub(now)))) // not before now: it would seem late
 	k.timer.Reset(k.planned.Sub(now))
 }
 
@@ -283,6 +301,9 @@ func (k *Keeper) act(now time.Time) (lost []*Entry) {
 		e := k.heap[0]
 		switch due := !e.due().After(now); {
 		case due && e.Trust().Left() <= 0:
+			if k.late.lately(now) > e.Trust().ttl/repeats && !e.Fixed && e.failed == nil {
+				e.fail().err = fmt.Errorf("a timer of this process was late by %v", k.late.worst.Round(time.Millisecond))
+			}
 			k.remove(e)
 			lost = append(lost, e)
 			continue
@@ -313,7 +334,7 @@ func (k *Keeper) renewed(e *Entry, sent time.Time) {
 	}
 	now, before := time.Now(), e.Trust()
 	if trust := NewTrust(sent, before.ttl).caughtUp(now); trust.Deadline().After(before.caughtUp(now).Deadline()) {
-		e.next = trust.sent.Sub(start) + trust.ttl/renewals
+		e.next = k.renewal(trust)
 		if trust.sent.Sub(before.sent) > trust.ttl/renewals+trust.ttl/slack {
 			// It was held up, and others with it: by an outage, or a pause of the process.
 			e.next -= k.early(trust.ttl)

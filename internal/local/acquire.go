@@ -48,6 +48,7 @@ type Holding = func(ctx context.Context, fence int64) (values context.Context, t
 // Report is what hooks are told of an acquisition.
 type Report struct {
 	claim.Stats
+	Local     int   // how often another goroutine of this process ended the waiting, see AcquireOp in the root
 	Reentrant bool  // the hold is nested in one of the context
 	Shared    bool  // what was granted, as far as the request did not say: see Attach
 	Weight    int64 // the same
@@ -271,6 +272,9 @@ func (l *Lock) waitTurn(ctx, wait context.Context, w *Want) (*Hold, *Grant, erro
 		if waits {
 			if n, err = l.await(ctx, wait, w, me); err != nil {
 				return nil, nil, err
+			}
+			if w.Report != nil {
+				w.Report.Local++
 			}
 		}
 		if !n.yours {

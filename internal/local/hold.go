@@ -154,12 +154,12 @@ func (h *Hold) Release(ctx context.Context) error {
 	}
 }
 
-// ReleaseBriefly is Release for callers that cannot be told of an error. It waits for the
-// store at most 1 s, and goes on in the background.
+// ReleaseBriefly is Release for callers that cannot be told of an error, unlike hooks. It waits for
+// the store at most 1 s, and goes on in the background.
 func (h *Hold) ReleaseBriefly(ctx context.Context) error {
 	r, due, err := h.leave(ctx)
 	if due {
-		_ = r.Run(true)
+		err = lossOf(r.Run(true))
 	}
 	return err
 }
@@ -244,8 +244,7 @@ func (h *Hold) ReleasePart(ctx context.Context, left int64) error {
 		return nil // it all goes when the rest does
 	}
 	r := h.grant.PartReleaser(ctx, func(ctx context.Context, to driver.Lease) error { return d.Downgrade(ctx, to, left) })
-	_ = r.Run(true)
-	return nil
+	return lossOf(r.Run(true))
 }
 
 // Lower notes, before the store is told, that a writer will only read from now on. From

@@ -52,8 +52,22 @@ var clientMutants = []mutant{
 		name: "pushed-grant-renewed-late", of: "rule 2",
 		bug:  "A pushed grant that has used up much of its TTL is renewed a third of a TTL later.",
 		file: "internal/keepalive/keepalive.go",
-		old:  "e.next = e.first.sent.Sub(start) +", new: "e.next = time.Since(start) +",
+		old:  "return t.sent.Sub(start) +", new: "return time.Since(start) +",
 		tests: []tests{{unit, "internal/keepalive", "TestGrantThatUsedUpMuchTimeIsRenewedAtOnce"}},
+	},
+	{
+		name: "late-timer-renews-no-earlier",
+		bug:  "A process that gets no processor renews at TTL/3, however late its timer was.",
+		file: "internal/keepalive/keepalive.go",
+		old:  " - min(k.late.lately(time.Now()), t.ttl/repeats)", new: "",
+		tests: []tests{{unit, "internal/keepalive", "TestRenewalsAreEarlierByWhatTheTimerWasLate"}},
+	},
+	{
+		name: "failed-unlock-counts-as-released",
+		bug:  "Telemetry takes an Unlock that the store was not told of for one that went well.",
+		file: "internal/local/hold.go",
+		old:  "err = lossOf(r.Run(true))", new: "_ = r.Run(true)",
+		tests: []tests{{unit, "internal/behavior/telemetry", "TestReleaseThatFailsIsCounted"}},
 	},
 	{
 		name: "outage-endured",

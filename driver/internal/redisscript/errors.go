@@ -28,6 +28,14 @@ func (e *storeError) Error() string {
 }
 func (e *storeError) Unwrap() error { return e.err }
 
+// ErrorType is what the face tells of an error that matches no sentinel.
+func (e *storeError) ErrorType() string {
+	if strings.Contains(e.err.Error(), "WRONGTYPE ") {
+		return "wrong_type"
+	}
+	return "store"
+}
+
 func (e *storeError) Is(target error) bool {
 	return target == driver.ErrTransient && e.transient || target == driver.ErrDenied && e.denied ||
 		target == driver.ErrNotExecuted && e.notExecuted || target == driver.ErrClosed && errors.Is(e.err, redis.ErrClosed)

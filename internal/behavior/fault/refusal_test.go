@@ -33,7 +33,7 @@ func TestKeyOfAnotherTypeIsLeftAlone(t *testing.T) {
 				require.ErrorContains(t, err, "WRONGTYPE", what)
 				var lockError *holdfast.LockError
 				require.ErrorAs(t, err, &lockError, what)
-				assert.Equal(t, "store", lockError.ErrorType(), what)
+				assert.Equal(t, "wrong_type", lockError.ErrorType(), what)
 			}
 			untouched()
 		}

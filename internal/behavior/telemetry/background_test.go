@@ -118,7 +118,7 @@ func TestWhatNobodyAskedForIsInNobodysTrace(t *testing.T) {
 					if s.SpanContext().TraceID() == request.SpanContext().TraceID() {
 						within++
 					}
-					if !s.Parent().IsValid() {
+					if !s.Parent().IsValid() && s.Name() != "dial" { // the pool grows under no span
 						roots++
 					}
 				}
@@ -134,7 +134,7 @@ func TestWhatNobodyAskedForIsInNobodysTrace(t *testing.T) {
 					}
 				}
 				if test.hooked {
-					assert.GreaterOrEqual(t, e.counted()["renew.duration primitive=mutex"], int64(3*lasts/ttl), "all in the metrics")
+					assert.GreaterOrEqual(t, e.counted()["renew.duration mode=exclusive primitive=mutex"], int64(3*lasts/ttl), "all in the metrics")
 					assert.GreaterOrEqual(t, attrsOf(e.ended("hold mutex"))["holdfast.renewals"], int64(3*lasts/ttl))
 				}
 				released := false

@@ -29,7 +29,7 @@ func giveUp(told string, how func(*lab.Pending)) outcome {
 			_ = w.Failed(lab.Soon)
 			l.GiveBack(held)
 		},
-		spans:  []string{waitedIn + "outcome=" + told + " wakeups.notify=0 wakeups.poll=0"},
+		spans:  []string{waitedIn + "outcome=" + told + " wakeups.local=0 wakeups.notify=0 wakeups.poll=0"},
 		counts: map[string]int64{"acquire.duration contended=true mode=exclusive outcome=" + told + " primitive=mutex": 1},
 	}
 }
@@ -53,7 +53,7 @@ func timeOut(cause error) outcome {
 			require.ErrorIs(l.T, err, holdfast.ErrLocked)
 			l.GiveBack(held)
 		},
-		spans:  []string{waitedIn + "error.type=timeout outcome=timeout wakeups.notify=0 wakeups.poll=0 ERROR"},
+		spans:  []string{waitedIn + "error.type=timeout outcome=timeout wakeups.local=0 wakeups.notify=0 wakeups.poll=0 ERROR"},
 		counts: map[string]int64{"acquire.duration contended=true error.type=timeout mode=exclusive outcome=timeout primitive=mutex": 1},
 	}
 }
@@ -69,7 +69,7 @@ var closedWhileWaiting = outcome{
 		require.ErrorIs(l.T, w.Failed(lab.Soon), holdfast.ErrClosed)
 		l.GiveBack(held)
 	},
-	spans:  []string{waitedIn + "error.type=closed outcome=error wakeups.notify=0 wakeups.poll=0 ERROR"},
+	spans:  []string{waitedIn + "error.type=closed outcome=error wakeups.local=0 wakeups.notify=0 wakeups.poll=0 ERROR"},
 	counts: map[string]int64{"acquire.duration contended=true error.type=closed mode=exclusive outcome=error primitive=mutex": 1},
 }
 
@@ -91,7 +91,7 @@ var heldAlready = outcome{
 		require.ErrorIs(l.T, err, holdfast.ErrDeadlock)
 		l.GiveBack(lease)
 	},
-	spans:  []string{"acquire mutex exclusive: attempts=0 contended=false error.type=deadlock outcome=error wakeups.notify=0 wakeups.poll=0 ERROR"},
+	spans:  []string{"acquire mutex exclusive: attempts=0 contended=false error.type=deadlock outcome=error wakeups.local=0 wakeups.notify=0 wakeups.poll=0 ERROR"},
 	counts: map[string]int64{"acquire.duration contended=false error.type=deadlock mode=exclusive outcome=error primitive=mutex": 1},
 }
 
@@ -103,7 +103,7 @@ var nested = outcome{
 		l.GiveBack(l.Nest(outer, mu.Lease), outer)
 	},
 	spans: []string{acquired, held, released, released + " reentrant=true",
-		"acquire mutex exclusive: attempts=0 contended=false fencing_token=N outcome=acquired reentrant=true wakeups.notify=0 wakeups.poll=0",
+		"acquire mutex exclusive: attempts=0 contended=false fencing_token=N outcome=acquired reentrant=true wakeups.local=0 wakeups.notify=0 wakeups.poll=0",
 		"hold mutex exclusive: end_reason=released reentrant=true renewals=0"},
 	counts: map[string]int64{
 		acquiredFree: 1, heldTillEnd: 1,
@@ -119,8 +119,8 @@ var storeRefuses = outcome{
 		require.Error(l.T, err)
 		require.NoError(l.T, l.Direct.Del(l.T.Context(), l.Key("x")).Err())
 	},
-	spans:  []string{"acquire mutex exclusive: attempts=1 contended=false error.type=store outcome=error wakeups.notify=0 wakeups.poll=0 ERROR"},
-	counts: map[string]int64{"acquire.duration contended=false error.type=store mode=exclusive outcome=error primitive=mutex": 1},
+	spans:  []string{"acquire mutex exclusive: attempts=1 contended=false error.type=wrong_type outcome=error wakeups.local=0 wakeups.notify=0 wakeups.poll=0 ERROR"},
+	counts: map[string]int64{"acquire.duration contended=false error.type=wrong_type mode=exclusive outcome=error primitive=mutex": 1},
 }
 
 // taken is a loss that is found out by a renewal, and the release after it.
@@ -137,9 +137,9 @@ var taken = outcome{
 	counts: map[string]int64{
 		acquiredFree: 1,
 		"hold.duration end_reason=lost error.type=lock_lost mode=exclusive primitive=mutex": 1,
-		"renew.duration error.type=not_held primitive=mutex":                                1,
-		"leases.lost primitive=mutex":                                                       1,
-		"renewals.failed primitive=mutex":                                                   1,
+		"renew.duration error.type=not_held mode=exclusive primitive=mutex":                 1,
+		"lease.lost mode=exclusive primitive=mutex":                                         1,
+		"renewal.failed mode=exclusive primitive=mutex":                                     1,
 	},
 }
 
@@ -156,7 +156,7 @@ var expires = outcome{
 	counts: map[string]int64{
 		acquiredFree: 1,
 		"hold.duration end_reason=expired mode=exclusive primitive=mutex": 1,
-		"renew.duration primitive=mutex":                                  1,
+		"renew.duration mode=exclusive primitive=mutex":                   1,
 	},
 }
 
@@ -172,7 +172,7 @@ var somePermits = outcome{
 		sem.Release(2)
 	},
 	spans: []string{
-		"acquire semaphore shared: attempts=1 contended=false fencing_token=N outcome=acquired permits=3 wakeups.notify=0 wakeups.poll=0",
+		"acquire semaphore shared: attempts=1 contended=false fencing_token=N outcome=acquired permits=3 wakeups.local=0 wakeups.notify=0 wakeups.poll=0",
 		"release semaphore shared: outcome=released permits=3",
 		"hold semaphore shared: end_reason=released permits=3 renewals=0",
 		"release semaphore shared: outcome=released permits=3",
@@ -194,9 +194,9 @@ var reading = outcome{
 		l.GiveBack(other)
 	},
 	spans: []string{
-		"acquire rwmutex shared: attempts=1 contended=false fencing_token=N outcome=acquired wakeups.notify=0 wakeups.poll=0",
-		"acquire rwmutex shared: attempts=1 contended=false fencing_token=N outcome=acquired wakeups.notify=0 wakeups.poll=0",
-		"acquire rwmutex exclusive: attempts=0 contended=true outcome=not_acquired wakeups.notify=0 wakeups.poll=0",
+		"acquire rwmutex shared: attempts=1 contended=false fencing_token=N outcome=acquired wakeups.local=0 wakeups.notify=0 wakeups.poll=0",
+		"acquire rwmutex shared: attempts=1 contended=false fencing_token=N outcome=acquired wakeups.local=0 wakeups.notify=0 wakeups.poll=0",
+		"acquire rwmutex exclusive: attempts=0 contended=true outcome=not_acquired wakeups.local=0 wakeups.notify=0 wakeups.poll=0",
 		"hold rwmutex shared: end_reason=released renewals=0", "release rwmutex shared: outcome=released",
 		"hold rwmutex shared: end_reason=released renewals=0", "release rwmutex shared: outcome=released",
 	},
@@ -216,7 +216,7 @@ var lowered = outcome{
 		l.GiveBack(lease)
 	},
 	spans: []string{
-		"acquire rwmutex exclusive: attempts=1 contended=false fencing_token=N outcome=acquired wakeups.notify=0 wakeups.poll=0",
+		"acquire rwmutex exclusive: attempts=1 contended=false fencing_token=N outcome=acquired wakeups.local=0 wakeups.notify=0 wakeups.poll=0",
 		"hold rwmutex exclusive: end_reason=released renewals=0", "release rwmutex exclusive: outcome=released",
 	},
 	counts: map[string]int64{
@@ -244,9 +244,9 @@ var renewalFails = outcome{
 	spans: []string{acquired, "hold mutex exclusive: end_reason=released renewals=1 [renewal failed error.type=store]", released},
 	counts: map[string]int64{
 		acquiredFree: 1, heldTillEnd: 1,
-		"renew.duration error.type=store primitive=mutex": 1,
-		"renewals.failed primitive=mutex":                 1,
-		"renew.duration primitive=mutex":                  1,
+		"renew.duration error.type=store mode=exclusive primitive=mutex": 1,
+		"renewal.failed mode=exclusive primitive=mutex":                  1,
+		"renew.duration mode=exclusive primitive=mutex":                  1,
 	},
 }
 
@@ -284,7 +284,7 @@ var givenBack = outcome{
 		require.ErrorIs(l.T, err, &vetoed{})
 	},
 	spans: []string{
-		"acquire mutex exclusive: attempts=1 contended=false error.type=vetoed outcome=error wakeups.notify=0 wakeups.poll=0 ERROR",
+		"acquire mutex exclusive: attempts=1 contended=false error.type=vetoed outcome=error wakeups.local=0 wakeups.notify=0 wakeups.poll=0 ERROR",
 		held, released},
 	counts: map[string]int64{
 		"acquire.duration contended=false error.type=vetoed mode=exclusive outcome=error primitive=mutex": 1,
@@ -306,7 +306,7 @@ var keptBack = outcome{
 		require.ErrorContains(l.T, err, "refused")
 	},
 	spans: []string{
-		"acquire mutex exclusive: attempts=1 contended=false error.type=*errors.errorString outcome=error wakeups.notify=0 wakeups.poll=0 ERROR",
+		"acquire mutex exclusive: attempts=1 contended=false error.type=*errors.errorString outcome=error wakeups.local=0 wakeups.notify=0 wakeups.poll=0 ERROR",
 		"hold mutex exclusive: end_reason=lost error.type=lock_lost renewals=0 ERROR"},
 	counts: map[string]int64{
 		"acquire.duration contended=false error.type=*errors.errorString mode=exclusive outcome=error primitive=mutex": 1,

@@ -27,7 +27,7 @@ func TestHooksSeeAttach(t *testing.T) {
 		l.GiveBack(lease)
 		e.quiet(l)
 		assert.ElementsMatch(t, []string{
-			"acquire semaphore shared: attempts=1 contended=false fencing_token=N outcome=acquired wakeups.notify=0 wakeups.poll=0",
+			"acquire semaphore shared: attempts=1 contended=false fencing_token=N outcome=acquired wakeups.local=0 wakeups.notify=0 wakeups.poll=0",
 			"hold semaphore shared: end_reason=released permits=2 renewals=0",
 			"release semaphore shared: outcome=released permits=2",
 		}, e.told())
@@ -156,16 +156,16 @@ func TestHooksAreToldWhatIsAskedFor(t *testing.T) {
 		require.False(t, c.Mutex("y").TryLock())
 		l.GiveBack(held)
 		assert.Equal(t, []string{
-			"rwmutex x shared true weight 0 wait true 1m0s: contended false asked 1 {0 0 0}",
+			"rwmutex x shared true weight 0 wait true 1m0s: contended false asked 1 {0 0 0 0}",
 			"release x keep 0",
-			"rwmutex x shared false weight 0 wait false 1m0s: contended false asked 1 {0 0 0}",
+			"rwmutex x shared false weight 0 wait false 1m0s: contended false asked 1 {0 0 0 0}",
 			"release x keep 0",
-			"semaphore x shared false weight 3 wait false 36s: contended false asked 1 {0 0 0}",
+			"semaphore x shared false weight 3 wait false 36s: contended false asked 1 {0 0 0 0}",
 			"release x keep 1",
 			"release x keep 0",
-			"mutex y shared false weight 0 wait true 36s: contended true asked 1 {1 0 0}",
+			"mutex y shared false weight 0 wait true 36s: contended true asked 1 {1 0 0 0}",
 			"release y keep 0",
-			"mutex y shared false weight 0 wait false 36s: contended true asked 1 {0 0 0}",
+			"mutex y shared false weight 0 wait false 36s: contended true asked 1 {0 0 0 0}",
 		}, got)
 	})
 }

@@ -80,6 +80,9 @@ func (e *telemetry) counted() map[string]int64 {
 	e.t.Helper()
 	series := map[string]int64{}
 	for _, m := range e.scope().Metrics {
+		if m.Name == "holdfast.release.duration" {
+			continue // see releases
+		}
 		name := strings.TrimPrefix(m.Name, "holdfast.") + " "
 		switch data := m.Data.(type) {
 		case metricdata.Histogram[float64]:
@@ -101,6 +104,25 @@ func (e *telemetry) counted() map[string]int64 {
 		}
 	}
 	return series
+}
+
+// releases returns how many have ended, by what their spans and their metric tell.
+func (e *telemetry) releases() (spans, metric map[string]int64) {
+	e.t.Helper()
+	spans, metric = map[string]int64{}, map[string]int64{}
+	for _, s := range e.spans.Ended() {
+		if strings.HasPrefix(s.Name(), "release ") {
+			spans[plain(s, "operation.name", "lock.name", "permits", "outcome")]++
+		}
+	}
+	for _, m := range e.scope().Metrics {
+		if m.Name == "holdfast.release.duration" {
+			for _, p := range m.Data.(metricdata.Histogram[float64]).DataPoints {
+				metric[encode(&p.Attributes)] += int64(p.Count)
+			}
+		}
+	}
+	return spans, metric
 }
 
 // text is all that is told, but for the ids of spans, which look like parts of tokens.

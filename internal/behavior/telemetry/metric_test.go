@@ -41,32 +41,41 @@ func everyMetric() []metricdata.Metrics {
 		}
 		return metricdata.Metrics{Name: "holdfast." + name, Unit: unit, Description: description, Data: data}
 	}
-	primitive, mode := word("primitive", "mutex"), word("mode", "exclusive")
+	primitive, mode, reader := word("primitive", "mutex"), word("mode", "exclusive"), word("mode", "shared")
 	lock := attribute.NewSet(primitive, mode)
 	of := func(key, value string) attribute.Set { return attribute.NewSet(word(key, value)) }
-	each := []attribute.Set{of("primitive", "mutex"), of("primitive", "rwmutex"), of("primitive", "semaphore")}
-	from := func(source string) attribute.Set { return attribute.NewSet(word("source", source)) }
+	each := []attribute.Set{lock, attribute.NewSet(word("primitive", "rwmutex"), mode),
+		attribute.NewSet(word("primitive", "rwmutex"), reader), attribute.NewSet(word("primitive", "semaphore"), reader)}
+	margin := duration("renewal.margin", "Share of its TTL that a lease had left when a renewal was answered.", primitive, mode)
+	margin.Unit = "1"
 	return []metricdata.Metrics{
 		duration("acquire.duration", "Time from asking for a lock to having it, or not.",
 			primitive, mode, word("outcome", "acquired"), attribute.Bool("holdfast.contended", true)),
 		duration("hold.duration", "Time from having a lock to its release or loss.", primitive, mode, word("end_reason", "released")),
-		duration("renew.duration", "Time to renew a lease.", primitive),
+		duration("release.duration", "Time to give a lock back, or to fail to.", primitive, mode),
+		duration("renew.duration", "Time of the call that renewed a lease. A call for many leases counts once for each.", primitive, mode),
+		duration("renewal.delay", "How late the timer was that renews leases."),
+		margin,
 		sum("wait.active", "{waiter}", "Calls that are acquiring a lock.", false, lock),
-		sum("hold.active", "{lock}", "Leases that are held.", false, lock),
-		sum("wakeups", "{wakeup}", "Times that a waiter was woken, by source.", true, from("notify"), from("poll"), from("reconnect")),
+		sum("hold.active", "{lease}", "Leases that are held.", false, lock),
+		sum("wakeups", "{wakeup}", "Times that a waiter was woken, by source.", true,
+			of("source", "local"), of("source", "notify"), of("source", "poll"), of("source", "reconnect")),
 		sum("subscription.reconnects", "{reconnect}", "Times that the subscription to wake-ups was lost.", true,
 			of("reason", "error"), of("reason", "silent"), of("reason", "mute")),
-		sum("leases.lost", "{lease}", "Leases that ended before they were released.", true, each...),
-		sum("renewals.failed", "{renewal}", "Renewals that the store did not carry out.", true, each...),
+		sum("lease.lost", "{lease}", "Leases that ended before they were released.", true, each...),
+		sum("renewal.failed", "{renewal}", "Renewals that the store did not carry out.", true, each...),
 	}
 }
 
-// buckets are the boundaries in seconds. Those that OpenTelemetry has by default are for
-// milliseconds.
+// buckets are the boundaries, in seconds but for the margin. Those that OpenTelemetry has by default
+// are for milliseconds.
 var buckets = map[string][]float64{
-	"holdfast.acquire.duration": {.001, .005, .01, .05, .1, .5, 1, 5, 10, 30, 60, 300},
-	"holdfast.hold.duration":    {.001, .01, .1, .5, 1, 5, 10, 30, 60, 300, 900, 3600},
-	"holdfast.renew.duration":   {.001, .005, .01, .05, .1, .5, 1, 5, 10},
+	"holdfast.acquire.duration": {.0005, .001, .005, .01, .05, .1, .5, 1, 2.5, 5, 10, 30, 60, 300},
+	"holdfast.hold.duration":    {.0005, .001, .01, .1, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600},
+	"holdfast.release.duration": {.0005, .001, .005, .01, .05, .1, .5, 1, 2.5, 5, 10},
+	"holdfast.renew.duration":   {.0005, .001, .005, .01, .05, .1, .5, 1, 2.5, 5, 10},
+	"holdfast.renewal.delay":    {.0005, .001, .005, .01, .05, .1, .5, 1, 2.5, 5, 10},
+	"holdfast.renewal.margin":   {0, .1, .2, .3, .4, .5, .6},
 }
 
 // wakeInEveryWay is the acquire of a puppet that is woken in each way, and then granted
@@ -86,30 +95,38 @@ func wakeInEveryWay() func(*driver.Request) (driver.Grant, error) {
 }
 
 func TestMetricsAreAsDocumented(t *testing.T) {
-	e := newTelemetry(t)
-	var lost func(reason string)
-	c := lab.WithPuppet(t, lab.Puppet{OnAcquire: wakeInEveryWay(), OnReport: func(f func(string)) { lost = f }}, e.hook)
-	l, err := c.Mutex("x").Lease(t.Context())
-	require.NoError(t, err)
-	require.NoError(t, l.Renew(t.Context()))
-	require.NoError(t, l.Release(t.Context()))
-	lost("silent")
+	synctest.Test(t, func(t *testing.T) {
+		e := newTelemetry(t)
+		var lost func(reason string)
+		c := holdfast.Open(lab.Puppet{OnAcquire: wakeInEveryWay(), OnReport: func(f func(string)) { lost = f }})
+		c.AddHook(e.hook)
+		l, err := c.Mutex("x").Lease(t.Context())
+		require.NoError(t, err)
+		time.Sleep(15 * time.Second) // it is renewed
+		next := make(chan *holdfast.Lease)
+		go func() { l, _ := c.Mutex("x").Lease(t.Context()); next <- l }()
+		synctest.Wait()
+		require.NoError(t, l.Release(t.Context()))
+		require.NoError(t, (<-next).Release(t.Context()))
+		require.NoError(t, c.Close())
+		lost("silent")
 
-	got := e.scope()
-	metricdatatest.AssertEqual(t, metricdata.ScopeMetrics{
-		Scope:   instrumentation.Scope{Name: scope, Version: version, SchemaURL: semconv.SchemaURL},
-		Metrics: everyMetric(),
-	}, got, metricdatatest.IgnoreTimestamp(), metricdatatest.IgnoreExemplars(), metricdatatest.IgnoreValue())
-	for _, m := range got.Metrics {
-		if h, ok := m.Data.(metricdata.Histogram[float64]); ok {
-			assert.Equal(t, buckets[m.Name], h.DataPoints[0].Bounds, m.Name)
+		got := e.scope()
+		metricdatatest.AssertEqual(t, metricdata.ScopeMetrics{
+			Scope:   instrumentation.Scope{Name: scope, Version: version, SchemaURL: semconv.SchemaURL},
+			Metrics: everyMetric(),
+		}, got, metricdatatest.IgnoreTimestamp(), metricdatatest.IgnoreExemplars(), metricdatatest.IgnoreValue())
+		for _, m := range got.Metrics {
+			if h, ok := m.Data.(metricdata.Histogram[float64]); ok {
+				assert.Equal(t, buckets[m.Name], h.DataPoints[0].Bounds, m.Name)
+			}
 		}
-	}
-	series := e.counted()
-	for _, source := range []string{"notify", "poll", "reconnect"} {
-		assert.EqualValues(t, 1, series["wakeups source="+source], source)
-	}
-	assert.EqualValues(t, 1, series["subscription.reconnects reason=silent"])
+		series := e.counted()
+		for _, source := range []string{"local", "notify", "poll", "reconnect"} {
+			assert.Positive(t, series["wakeups source="+source], source)
+		}
+		assert.EqualValues(t, 1, series["subscription.reconnects reason=silent"])
+	})
 }
 
 // An alert on the increase of a counter needs it to be there before its first event.
@@ -121,11 +138,16 @@ func TestCountersOfTroubleAreThereFromTheBeginning(t *testing.T) {
 			there[strings.TrimPrefix(m.Name, "holdfast.")+" "+encode(&p.Attributes)] = p.Value
 		}
 	}
-	require.Equal(t, map[string]int64{
-		"leases.lost primitive=mutex": 0, "leases.lost primitive=rwmutex": 0, "leases.lost primitive=semaphore": 0,
-		"renewals.failed primitive=mutex": 0, "renewals.failed primitive=rwmutex": 0, "renewals.failed primitive=semaphore": 0,
-		"subscription.reconnects reason=error": 0, "subscription.reconnects reason=silent": 0, "subscription.reconnects reason=mute": 0,
-	}, there)
+	want := map[string]int64{}
+	for _, name := range []string{"lease.lost mode=", "renewal.failed mode="} {
+		for _, kind := range []string{"exclusive primitive=mutex", "exclusive primitive=rwmutex", "shared primitive=rwmutex", "shared primitive=semaphore"} {
+			want[name+kind] = 0
+		}
+	}
+	for _, reason := range []string{"error", "silent", "mute"} {
+		want["subscription.reconnects reason="+reason] = 0
+	}
+	require.Equal(t, want, there)
 
 	c := lab.WithPuppet(t, lab.Puppet{OnRenew: func(context.Context, []driver.Lease) []error {
 		return []error{driver.ErrNotHeld}
@@ -135,9 +157,9 @@ func TestCountersOfTroubleAreThereFromTheBeginning(t *testing.T) {
 	require.ErrorIs(t, l.Renew(t.Context()), holdfast.ErrLost)
 	require.ErrorIs(t, l.Release(t.Context()), holdfast.ErrLost) // and all is counted
 	series := e.counted()
-	require.EqualValues(t, 1, series["leases.lost primitive=rwmutex"])
-	require.EqualValues(t, 1, series["renewals.failed primitive=rwmutex"])
-	require.Zero(t, series["leases.lost primitive=mutex"])
+	require.EqualValues(t, 1, series["lease.lost mode=exclusive primitive=rwmutex"])
+	require.EqualValues(t, 1, series["renewal.failed mode=exclusive primitive=rwmutex"])
+	require.Zero(t, series["lease.lost mode=exclusive primitive=mutex"])
 }
 
 func TestScopeOfSpansIsThatOfMetrics(t *testing.T) {
@@ -216,7 +238,7 @@ func TestLossForWantOfRenewalIsTold(t *testing.T) {
 		assert.InDelta(t, 3, hold.EndTime().Sub(hold.StartTime()).Seconds(), .1)
 		require.Positive(t, failed)
 		assert.Len(t, hold.Events(), failed)
-		assert.EqualValues(t, failed, e.counted()["renew.duration error.type=unavailable primitive=mutex"])
+		assert.EqualValues(t, failed, e.counted()["renew.duration error.type=unavailable mode=exclusive primitive=mutex"])
 		require.NoError(t, c.Close())
 	})
 }
@@ -247,7 +269,7 @@ func TestWhoWaitsAndWhoHoldsIsCounted(t *testing.T) {
 }
 
 // The names of locks are no attributes of metrics, so there are as many series as if
-// there were one lock: one of each of the five metrics that are touched here.
+// there were one lock: one of each of the six metrics that are touched here.
 func TestNamesOfLocksMakeNoSeries(t *testing.T) {
 	e := newTelemetry(t)
 	c := lab.WithPuppet(t, lab.Puppet{}, e.hook)
@@ -259,8 +281,8 @@ func TestNamesOfLocksMakeNoSeries(t *testing.T) {
 	}
 	assert.Equal(t, map[string]int64{
 		"acquire.duration contended=false mode=exclusive outcome=acquired primitive=mutex": 5000,
-		heldTillEnd:                      5000,
-		"renew.duration primitive=mutex": 5000,
+		heldTillEnd: 5000,
+		"renew.duration mode=exclusive primitive=mutex": 5000,
 	}, e.counted())
 	series := 0
 	for _, m := range e.scope().Metrics {
@@ -271,7 +293,7 @@ func TestNamesOfLocksMakeNoSeries(t *testing.T) {
 			series += len(data.DataPoints)
 		}
 	}
-	assert.Equal(t, 5+9, series, "9 are there from the beginning")
+	assert.Equal(t, 6+11, series, "11 are there from the beginning")
 }
 
 // Exemplars lead from a metric to the span that it was recorded in.

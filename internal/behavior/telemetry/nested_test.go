@@ -27,7 +27,7 @@ func TestTwoTracingHooksTellBoth(t *testing.T) {
 	request.End()
 	for _, e := range []*telemetry{outer, inner} {
 		assert.ElementsMatch(t, []string{acquired, "hold mutex exclusive: end_reason=released renewals=1", released}, e.told())
-		assert.Equal(t, map[string]int64{acquiredFree: 1, heldTillEnd: 1, "renew.duration primitive=mutex": 1}, e.counted())
+		assert.Equal(t, map[string]int64{acquiredFree: 1, heldTillEnd: 1, "renew.duration mode=exclusive primitive=mutex": 1}, e.counted())
 	}
 	for _, name := range []string{"acquire mutex", "hold mutex", "release mutex"} {
 		assert.Equal(t, request.SpanContext().SpanID(), outer.ended(name).Parent().SpanID(), name)
@@ -61,7 +61,7 @@ func TestLeasesOfAHookThatTriesAgainAreTold(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, l.Release(t.Context()))
 	assert.ElementsMatch(t, []string{
-		"acquire mutex exclusive: attempts=2 contended=false fencing_token=N outcome=acquired wakeups.notify=0 wakeups.poll=0",
+		"acquire mutex exclusive: attempts=2 contended=false fencing_token=N outcome=acquired wakeups.local=0 wakeups.notify=0 wakeups.poll=0",
 		held, released, held, released}, e.told())
 	assert.Equal(t, map[string]int64{acquiredFree: 1, heldTillEnd: 2}, e.counted())
 }

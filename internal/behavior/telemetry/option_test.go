@@ -42,7 +42,7 @@ func TestAttributesOfTheUserAreEverywhere(t *testing.T) {
 		assert.Subset(t, s.Attributes(), mine, s.Name())
 	}
 	got := e.scope()
-	assert.Len(t, got.Metrics, 9)
+	assert.Len(t, got.Metrics, 10, "all but those of renewals that are due")
 	metricdatatest.AssertHasAttributes(t, got, mine...)
 	for _, m := range got.Metrics { // and one does not change the other
 		if m.Name == "holdfast.wakeups" {
@@ -79,10 +79,11 @@ func TestNothingIsToldOfWhatIsFilteredOut(t *testing.T) {
 
 	cycle(t, ctx, c, "x")
 	assert.Len(t, e.told(), 3)
-	assert.Equal(t, map[string]int64{acquiredFree: 1, heldTillEnd: 1, "renew.duration primitive=mutex": 1}, e.counted())
+	assert.Equal(t, map[string]int64{acquiredFree: 1, heldTillEnd: 1, "renew.duration mode=exclusive primitive=mutex": 1}, e.counted())
 }
 
-// The class is not an attribute of renewals and wakeups, which are about the store.
+// The class is not an attribute of wakeups, which are about the store. A class has its counters of
+// trouble from its first lease on.
 func TestClassOfTheLockIsAnAttribute(t *testing.T) {
 	e := newTelemetry(t, holdfast.WithHoldSpans(holdfast.HoldSpansAlways), holdfast.WithLockClass(
 		func(name string) string { class, _, _ := strings.Cut(name, ":"); return class }))
@@ -102,8 +103,18 @@ func TestClassOfTheLockIsAnAttribute(t *testing.T) {
 	assert.Equal(t, map[string]int64{
 		classed(acquiredFree, "orders"): 2, classed(acquiredFree, "users"): 1,
 		classed(heldTillEnd, "orders"): 2, classed(heldTillEnd, "users"): 1,
-		"renew.duration primitive=mutex": 3,
+		classed("renew.duration mode=exclusive primitive=mutex", "orders"): 2,
+		classed("renew.duration mode=exclusive primitive=mutex", "users"):  1,
 	}, e.counted())
+	for _, name := range []string{"lease.lost", "renewal.failed"} {
+		classes := map[string]int64{}
+		for _, p := range e.metric("holdfast." + name).Data.(metricdata.Sum[int64]).DataPoints {
+			if class, is := p.Attributes.Value("holdfast.lock.class"); is {
+				classes[class.AsString()] = p.Value
+			}
+		}
+		assert.Equal(t, map[string]int64{"orders": 0, "users": 0}, classes, name)
+	}
 }
 
 // A lease has a hold span or not; its context is in the hold span, or else in that of

@@ -24,7 +24,7 @@ type outcome struct {
 
 // The beginnings of what is told most often.
 const (
-	acquired = "acquire mutex exclusive: attempts=1 contended=false fencing_token=N outcome=acquired wakeups.notify=0 wakeups.poll=0"
+	acquired = "acquire mutex exclusive: attempts=1 contended=false fencing_token=N outcome=acquired wakeups.local=0 wakeups.notify=0 wakeups.poll=0"
 	waitedIn = "acquire mutex exclusive: attempts=1 contended=true "
 	released = "release mutex exclusive: outcome=released"
 
@@ -68,7 +68,7 @@ var outcomes = map[string]outcome{
 			l.GiveBack(held)
 			l.GiveBack(w.Granted(lab.Soon))
 		},
-		spans: []string{waitedIn + "fencing_token=N outcome=acquired wakeups.notify=1 wakeups.poll=0",
+		spans: []string{waitedIn + "fencing_token=N outcome=acquired wakeups.local=0 wakeups.notify=1 wakeups.poll=0",
 			"hold mutex exclusive: end_reason=released renewals=0", released},
 		counts: map[string]int64{
 			"acquire.duration contended=true mode=exclusive outcome=acquired primitive=mutex": 1,
@@ -86,7 +86,7 @@ var outcomes = map[string]outcome{
 			l.GiveBack(held)
 			l.GiveBack(w.Granted(lab.Soon))
 		},
-		spans: []string{"acquire mutex exclusive: attempts=2 contended=true fencing_token=N outcome=acquired wakeups.notify=0 wakeups.poll=1",
+		spans: []string{"acquire mutex exclusive: attempts=2 contended=true fencing_token=N outcome=acquired wakeups.local=0 wakeups.notify=0 wakeups.poll=1",
 			"hold mutex exclusive: end_reason=released renewals=0", released},
 		counts: map[string]int64{
 			"acquire.duration contended=true mode=exclusive outcome=acquired primitive=mutex": 1,
@@ -100,7 +100,7 @@ var outcomes = map[string]outcome{
 			require.ErrorIs(l.T, err, holdfast.ErrLocked)
 			l.GiveBack(held)
 		},
-		spans:  []string{waitedIn + "outcome=not_acquired wakeups.notify=0 wakeups.poll=0"},
+		spans:  []string{waitedIn + "outcome=not_acquired wakeups.local=0 wakeups.notify=0 wakeups.poll=0"},
 		counts: map[string]int64{"acquire.duration contended=true mode=exclusive outcome=not_acquired primitive=mutex": 1},
 	},
 	"missed in the doorway": {
@@ -110,7 +110,7 @@ var outcomes = map[string]outcome{
 			require.False(l.T, e.on(c).Mutex("x").TryLock())
 			c.Mutex("x").Unlock() // which is not told of: it was not seen to begin
 		},
-		spans:  []string{"acquire mutex exclusive: attempts=0 contended=true outcome=not_acquired wakeups.notify=0 wakeups.poll=0"},
+		spans:  []string{"acquire mutex exclusive: attempts=0 contended=true outcome=not_acquired wakeups.local=0 wakeups.notify=0 wakeups.poll=0"},
 		counts: map[string]int64{"acquire.duration contended=true mode=exclusive outcome=not_acquired primitive=mutex": 1},
 	},
 	"canceled":                 giveUp("canceled", func(w *lab.Pending) { w.Cancel(nil) }),
@@ -157,6 +157,8 @@ func TestEveryOutcomeIsTold(t *testing.T) {
 				e.quiet(l)
 				assert.ElementsMatch(t, o.spans, e.told())
 				assert.Equal(t, o.counts, e.counted())
+				spans, metric := e.releases()
+				assert.Equal(t, spans, metric, "FOUL: releases")
 				lab.RequireNoToken(t, e.text())
 			})
 		})

@@ -3,11 +3,18 @@
 package telemetry_test
 
 import (
+	"context"
+	"fmt"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
@@ -18,7 +25,56 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
-func init() { redistest.RegisterChild("tracer", traceAndContend) }
+func init() {
+	redistest.RegisterChild("tracer", traceAndContend)
+	redistest.RegisterChild("late", contendLate)
+}
+
+// contendLate is a contender that tells how late its timer was at most, in seconds.
+func contendLate() {
+	reader := sdkmetric.NewManualReader()
+	lab.Contend(func() []string {
+		var all metricdata.ResourceMetrics
+		if err := reader.Collect(context.Background(), &all); err != nil {
+			panic(err)
+		}
+		for _, scope := range all.ScopeMetrics {
+			for _, m := range scope.Metrics {
+				if m.Name == "holdfast.renewal.delay" {
+					most, _ := m.Data.(metricdata.Histogram[float64]).DataPoints[0].Max.Value()
+					return []string{fmt.Sprint(most)}
+				}
+			}
+		}
+		return []string{"0"}
+	}, holdfast.NewTracingHook(holdfast.WithMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)))))
+}
+
+// A process that gets no processor tells in a metric how late it was, also if a lease is lost by that.
+func TestLateProcessTellsIt(t *testing.T) {
+	t.Parallel()
+	for name, stopped := range map[string]time.Duration{"renewed in time": 3 * time.Second, "lost": 7 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const ttl = 6 * time.Second // so its timer fires every 2 s
+			a := lab.NewArena(t, ttl)
+			c := a.ContendersAs("late", a.Server, 1)[0]
+			c.Lease("x")
+			require.NoError(t, c.Signal(syscall.SIGSTOP))
+			time.Sleep(stopped)
+			require.NoError(t, c.Signal(syscall.SIGCONT))
+			c.Lease("y")
+			told, want := 0.0, (stopped-ttl/3).Seconds()-.01
+			for began := time.Now(); told < want && time.Since(began) < lab.Patience; time.Sleep(100 * time.Millisecond) {
+				c.Tell(lab.Order{Do: "spans"})
+				var err error
+				told, err = strconv.ParseFloat(c.Expect("spans", "").Is[0], 64)
+				require.NoError(t, err)
+			}
+			require.GreaterOrEqual(t, told, want, "FOUL: nobody knows that it was late")
+		})
+	}
+}
 
 // traceAndContend is a contender with a tracing hook.
 func traceAndContend() {
