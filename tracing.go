@@ -307,8 +307,8 @@ func outcomeOf(ctx context.Context, err error) (outcome, failure string) {
 	if err == nil {
 		return "acquired", ""
 	}
-	if cause := context.Cause(ctx); cause != nil && errors.Is(err, cause) && (ctx.Err() == context.Canceled || !errors.Is(err, ErrUnavailable)) {
-		err = &LockError{Err: ctx.Err()} // the cause may be any error
+	if ctx.Err() == context.Canceled && errors.Is(err, context.Canceled) {
+		return "canceled", "" // although the cause may be an error of this package
 	}
 	switch failure = semconv.ErrorType(err).Value.AsString(); failure {
 	case "locked":
