@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,6 +28,7 @@ import (
 type hushed struct {
 	*memdriver.Driver
 	careless bool
+	emptied  atomic.Bool // it has forgotten all leases
 
 	mu   sync.Mutex
 	over chan struct{} // nil while it answers
@@ -89,11 +91,10 @@ func (h *hushed) Attach(ctx context.Context, old driver.Lease, r *driver.Request
 
 func (h *hushed) Renew(ctx context.Context, leases []driver.Lease) []error {
 	if err := h.answers(ctx); err != nil {
-		errs := make([]error, len(leases))
-		for i := range errs {
-			errs[i] = err
-		}
-		return errs
+		return slices.Repeat([]error{err}, len(leases))
+	}
+	if h.emptied.Load() {
+		return slices.Repeat([]error{driver.ErrNotHeld}, len(leases))
 	}
 	return h.Driver.Renew(ctx, leases)
 }

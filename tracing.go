@@ -370,7 +370,7 @@ func (h *holdSpan) renewed(ctx context.Context, seconds float64, err error) {
 
 // follow ends the span when the lease ends, if nothing ends it before.
 func (h *holdSpan) follow(l *Lease) {
-	context.AfterFunc(l.Context(), func() { h.end(l, time.Now()) })
+	l.hold().AfterEnd(func(at time.Time) { h.end(l, at) })
 }
 
 // end ends the span. l is nil if nobody ever had the lease.

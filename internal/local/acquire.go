@@ -259,7 +259,7 @@ func (l *Lock) firstHold(ctx context.Context, w *Want, g *Grant, trust keepalive
 	switch {
 	case before == lost:
 		s.Grow()
-		go g.forget(h.values)
+		g.forget(h.values)
 	case !s.Open():
 		s.Grow()
 		if g.revoke(errClosed) == nil {
