@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -146,6 +147,7 @@ type scene struct {
 	c                                          *holdfast.Client
 	lease, writer, detach, released, ofAnother *holdfast.Lease
 	leases                                     *holdfast.Leases
+	term                                       *leader.Term
 	token                                      string
 }
 
@@ -163,8 +165,10 @@ func newScene(t *testing.T, c, other *holdfast.Client) *scene {
 	get(other.Semaphore("s", 1).Lease(ctx, 1))
 	token, err := get(other.Mutex("detached").Lease(ctx)).Detach(ctx)
 	require.NoError(t, err)
+	term, err := leader.New(c, "led").Campaign(ctx)
+	require.NoError(t, err)
 	return &scene{
-		c: c, leases: all, token: token,
+		c: c, term: term, leases: all, token: token,
 		lease: get(c.Mutex("lease").Lease(ctx)), detach: get(c.Mutex("detach").Lease(ctx)), released: get(c.Mutex("released").Lease(ctx)),
 		writer: get(c.RWMutex("writer").Lease(ctx)), ofAnother: get(c.Mutex("of another").Lease(ctx)),
 	}
@@ -192,25 +196,32 @@ var callsWithContext = map[string]struct {
 	"Mutex.Lease nested": {over, false, func(s *scene, ctx context.Context) error {
 		return second(s.c.Mutex("lease", holdfast.WithReentrancy()).Lease(s.lease.WithContext(ctx)))
 	}},
-	"Mutex.TryLease":     {over | silence, false, func(s *scene, ctx context.Context) error { return second(s.c.Mutex("m").TryLease(ctx)) }},
-	"Mutex.Do":           {over | waiting | silence, false, func(s *scene, ctx context.Context) error { return s.c.Mutex("m").Do(ctx, nothing) }},
-	"Mutex.TryDo":        {over | silence, false, func(s *scene, ctx context.Context) error { return s.c.Mutex("m").TryDo(ctx, nothing) }},
-	"Mutex.Steal":        {over | silence, false, func(s *scene, ctx context.Context) error { return second(s.c.Mutex("m").Steal(ctx)) }},
-	"Mutex.Inspect":      {over | silence, true, func(s *scene, ctx context.Context) error { return second(s.c.Mutex("m").Inspect(ctx)) }},
-	"Mutex.ForceUnlock":  {over | silence, true, func(s *scene, ctx context.Context) error { return s.c.Mutex("m").ForceUnlock(ctx) }},
-	"RWMutex.Lease":      {over | waiting | silence, false, func(s *scene, ctx context.Context) error { return second(s.c.RWMutex("rw").Lease(ctx)) }},
-	"RWMutex.TryLease":   {over | silence, false, func(s *scene, ctx context.Context) error { return second(s.c.RWMutex("rw").TryLease(ctx)) }},
-	"RWMutex.RLease":     {over | waiting | silence, false, func(s *scene, ctx context.Context) error { return second(s.c.RWMutex("rw").RLease(ctx)) }},
-	"RWMutex.TryRLease":  {over | silence, false, func(s *scene, ctx context.Context) error { return second(s.c.RWMutex("rw").TryRLease(ctx)) }},
-	"RWMutex.Do":         {over | waiting | silence, false, func(s *scene, ctx context.Context) error { return s.c.RWMutex("rw").Do(ctx, nothing) }},
-	"RWMutex.RDo":        {over | waiting | silence, false, func(s *scene, ctx context.Context) error { return s.c.RWMutex("rw").RDo(ctx, nothing) }},
-	"RWMutex.TryRDo":     {over | silence, false, func(s *scene, ctx context.Context) error { return s.c.RWMutex("rw").TryRDo(ctx, nothing) }},
-	"Semaphore.Lease":    {over | waiting | silence, false, func(s *scene, ctx context.Context) error { return second(s.c.Semaphore("s", 1).Lease(ctx, 1)) }},
-	"Semaphore.TryLease": {over | silence, false, func(s *scene, ctx context.Context) error { return second(s.c.Semaphore("s", 1).TryLease(ctx, 1)) }},
-	"Semaphore.Do":       {over | waiting | silence, false, func(s *scene, ctx context.Context) error { return s.c.Semaphore("s", 1).Do(ctx, 1, nothing) }},
-	"Semaphore.Acquire":  {over | waiting | silence, false, func(s *scene, ctx context.Context) error { return s.c.Semaphore("s", 1).Acquire(ctx, 1) }},
-	"Acquire of none":    {over, false, func(s *scene, ctx context.Context) error { return s.c.Semaphore("s", 1).Acquire(ctx, 0) }},
-	"Semaphore.Resize":   {over | silence, true, func(s *scene, ctx context.Context) error { return s.c.Semaphore("s", 1).Resize(ctx, 2) }},
+	"Mutex.TryLease":        {over | silence, false, func(s *scene, ctx context.Context) error { return second(s.c.Mutex("m").TryLease(ctx)) }},
+	"Mutex.Do":              {over | waiting | silence, false, func(s *scene, ctx context.Context) error { return s.c.Mutex("m").Do(ctx, nothing) }},
+	"Mutex.TryDo":           {over | silence, false, func(s *scene, ctx context.Context) error { return s.c.Mutex("m").TryDo(ctx, nothing) }},
+	"Mutex.Steal":           {over | silence, false, func(s *scene, ctx context.Context) error { return second(s.c.Mutex("m").Steal(ctx)) }},
+	"Mutex.Inspect":         {over | silence, true, func(s *scene, ctx context.Context) error { return second(s.c.Mutex("m").Inspect(ctx)) }},
+	"Mutex.ForceUnlock":     {over | silence, true, func(s *scene, ctx context.Context) error { return s.c.Mutex("m").ForceUnlock(ctx) }},
+	"RWMutex.Lease":         {over | waiting | silence, false, func(s *scene, ctx context.Context) error { return second(s.c.RWMutex("rw").Lease(ctx)) }},
+	"RWMutex.TryLease":      {over | silence, false, func(s *scene, ctx context.Context) error { return second(s.c.RWMutex("rw").TryLease(ctx)) }},
+	"RWMutex.RLease":        {over | waiting | silence, false, func(s *scene, ctx context.Context) error { return second(s.c.RWMutex("rw").RLease(ctx)) }},
+	"RWMutex.TryRLease":     {over | silence, false, func(s *scene, ctx context.Context) error { return second(s.c.RWMutex("rw").TryRLease(ctx)) }},
+	"RWMutex.Do":            {over | waiting | silence, false, func(s *scene, ctx context.Context) error { return s.c.RWMutex("rw").Do(ctx, nothing) }},
+	"RWMutex.RDo":           {over | waiting | silence, false, func(s *scene, ctx context.Context) error { return s.c.RWMutex("rw").RDo(ctx, nothing) }},
+	"RWMutex.TryRDo":        {over | silence, false, func(s *scene, ctx context.Context) error { return s.c.RWMutex("rw").TryRDo(ctx, nothing) }},
+	"Semaphore.Lease":       {over | waiting | silence, false, func(s *scene, ctx context.Context) error { return second(s.c.Semaphore("s", 1).Lease(ctx, 1)) }},
+	"Semaphore.TryLease":    {over | silence, false, func(s *scene, ctx context.Context) error { return second(s.c.Semaphore("s", 1).TryLease(ctx, 1)) }},
+	"Semaphore.Do":          {over | waiting | silence, false, func(s *scene, ctx context.Context) error { return s.c.Semaphore("s", 1).Do(ctx, 1, nothing) }},
+	"Semaphore.Acquire":     {over | waiting | silence, false, func(s *scene, ctx context.Context) error { return s.c.Semaphore("s", 1).Acquire(ctx, 1) }},
+	"Acquire of none":       {over, false, func(s *scene, ctx context.Context) error { return s.c.Semaphore("s", 1).Acquire(ctx, 0) }},
+	"RWMutex.Steal":         {over | silence, false, func(s *scene, ctx context.Context) error { return second(s.c.RWMutex("rw").Steal(ctx)) }},
+	"RWMutex.Inspect":       {over | silence, true, func(s *scene, ctx context.Context) error { return second(s.c.RWMutex("rw").Inspect(ctx)) }},
+	"RWMutex.ForceUnlock":   {over | silence, true, func(s *scene, ctx context.Context) error { return s.c.RWMutex("rw").ForceUnlock(ctx) }},
+	"RWMutex.TryDo":         {over | silence, false, func(s *scene, ctx context.Context) error { return s.c.RWMutex("rw").TryDo(ctx, nothing) }},
+	"Semaphore.TryDo":       {over | silence, false, func(s *scene, ctx context.Context) error { return s.c.Semaphore("s", 1).TryDo(ctx, 1, nothing) }},
+	"Semaphore.Inspect":     {over | silence, true, func(s *scene, ctx context.Context) error { return second(s.c.Semaphore("s", 1).Inspect(ctx)) }},
+	"Semaphore.ForceUnlock": {over | silence, true, func(s *scene, ctx context.Context) error { return s.c.Semaphore("s", 1).ForceUnlock(ctx) }},
+	"Semaphore.Resize":      {over | silence, true, func(s *scene, ctx context.Context) error { return s.c.Semaphore("s", 1).Resize(ctx, 2) }},
 	"All": {over | waiting | silence, false, func(s *scene, ctx context.Context) error {
 		return second(holdfast.All(ctx, s.c.Mutex("free"), s.c.Mutex("m")))
 	}},
@@ -224,6 +235,7 @@ var callsWithContext = map[string]struct {
 	"Leases.Release":    {silence, true, func(s *scene, ctx context.Context) error { return s.leases.Release(ctx) }},
 	"Election.Campaign": {over | waiting | silence, false, func(s *scene, ctx context.Context) error { return second(leader.New(s.c, "m").Campaign(ctx)) }},
 	"Election.Run":      {over | waiting | silence, false, func(s *scene, ctx context.Context) error { return leader.New(s.c, "m").Run(ctx, nothing) }},
+	"Term.Resign":       {silence, true, func(s *scene, ctx context.Context) error { return s.term.Resign(ctx) }},
 	"Election.Leader":   {over | silence, true, func(s *scene, ctx context.Context) error { return second(leader.New(s.c, "m").Leader(ctx)) }},
 }
 
@@ -311,6 +323,23 @@ func TestErrorMatchesTheEndOfTheContextAndItsCause(t *testing.T) {
 			})
 		})
 	})
+}
+
+// A method that takes a context is in the table.
+func TestAllCallsWithContextAreTried(t *testing.T) {
+	others := []string{"Lease.WithContext", "Election.Observe"} // these return no error of a call
+	for _, v := range []any{
+		&holdfast.Mutex{}, &holdfast.RWMutex{}, &holdfast.Semaphore{}, &holdfast.Client{}, &holdfast.Lease{}, &holdfast.Leases{},
+		&leader.Election{}, &leader.Term{},
+	} {
+		for m := range reflect.TypeOf(v).Methods() {
+			name := reflect.TypeOf(v).Elem().Name() + "." + m.Name
+			if m.Type.NumIn() < 2 || m.Type.In(1) != reflect.TypeFor[context.Context]() || slices.Contains(others, name) {
+				continue
+			}
+			assert.Contains(t, callsWithContext, name)
+		}
+	}
 }
 
 func everyEnding(t *testing.T, names []string, in func(t *testing.T, play func(t *testing.T, c, other *holdfast.Client, hush func()))) {
