@@ -294,7 +294,7 @@ func canceledWith(cause error, after time.Duration) (context.Context, context.Ca
 }
 
 // Whatever the cause of a context is, a call that it has ended says both why and that it is over.
-func TestErrorMatchesTheEndOfTheContextAndItsCause(t *testing.T) {
+func TestErrorMatchesTheEndOfTheContextAndItsCauseInVirtualTime(t *testing.T) {
 	const ttl = time.Hour
 	for name, careless := range map[string]bool{"a careful driver": false, "a careless driver": true} {
 		t.Run(name, func(t *testing.T) {

@@ -62,7 +62,7 @@ func linesOf(log fmt.Stringer) (lines []string, losses int) {
 
 // An outage that ends very many leases at once is one line of the log and few goroutines, although
 // each lease is told of its end.
-func TestTenThousandLossesAreOneLineAndFewGoroutines(t *testing.T) {
+func TestTenThousandLossesAreOneLineAndFewGoroutinesInVirtualTime(t *testing.T) {
 	const n, ttl, few = 10_000, 10 * time.Second, 200
 	for what, scene := range map[string]struct {
 		happens func(*hushed)

@@ -482,7 +482,7 @@ var clientMutants = []mutant{
 		bug:  "A call whose context has ended with a cause does not say that it was canceled, or too late.",
 		file: "internal/session/errors.go",
 		old:  "return &ended{cause, end}", new: "return cause",
-		tests: []tests{{unit, ".", "TestErrorMatchesTheEndOfTheContextAndItsCause"}},
+		tests: []tests{{unit, ".", "TestErrorMatchesTheEndOfTheContextAndItsCauseInVirtualTime"}},
 	},
 	{
 		name: "losses-left-out",
