@@ -105,8 +105,8 @@ func All(ctx context.Context, locks ...Part) (*Leases, error) {
 			}
 			return s, nil
 		case ctx.Err() != nil:
-			if !errors.Is(err, context.Cause(ctx)) {
-				err = parts[0].fail("acquire", session.WithTrouble(context.Cause(ctx), err))
+			if !errors.Is(err, ctx.Err()) || !errors.Is(err, context.Cause(ctx)) {
+				err = parts[0].fail("acquire", session.WithTrouble(session.EndOf(ctx), err))
 			}
 			return nil, err
 		}

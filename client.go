@@ -140,6 +140,7 @@ func (c *Client) Close() error {
 	if !c.session.Open() {
 		return nil
 	}
+	defer c.locks.TellLosses()
 	var failed []error
 	finished := make(chan struct{})
 	go func() {

@@ -14,7 +14,7 @@ import (
 )
 
 // The errors of this package. An error matches, by [errors.Is], one or several of these,
-// the cause of a context, or an error of the store. Most are wrapped in a [*LockError].
+// the Err and the cause of a context, or an error of the store. Most are wrapped in a [*LockError].
 var (
 	// ErrLocked says that another holds the lock.
 	ErrLocked = claim.ErrLocked // "held by another"

@@ -107,7 +107,7 @@ func (l *Lease) Wanted() <-chan struct{} {
 //
 // Release works with a ctx that has ended. It waits for the store, in any trouble that may pass, until
 // ctx ends or the lease would have ended by itself, but at
-// least 1 s; the error then matches the cause of ctx. If the store refuses, as while a
+// least 1 s; the error then matches the Err and the cause of ctx. If the store refuses, as while a
 // password is changed, the error says why at once. In both cases the release is repeated in the
 // background, until the store carries it out or the lease would have ended by itself. In
 // the latter case the log says so.

@@ -47,7 +47,7 @@ func (c *Client) Mutex(name string, opts ...LockOption) *Mutex {
 // A wrong password and a missing right end the first call. But a client that the store has served
 // before waits until they are mended, see [driver.ErrDenied].
 // A wait of more than 2 s for a store in trouble is logged with the last error, then ever more rarely.
-// If ctx ends first, the error matches its cause. It also matches the last answer
+// If ctx ends first, the error matches both its Err and its cause. It also matches the last answer
 // of the store, [ErrLocked] or an error. Lease then returns within 10 ms, even if Redis does
 // not answer, and the rest is undone in the background. A ctx that has
 // already ended never gets the lock.

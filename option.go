@@ -367,7 +367,7 @@ func WithBackgroundSpans() Option {
 }
 
 // WithLogger sets where the client reports events that no call returns, at level Warn. It reports
-// lost leases, outages that [Mutex.Lock] waits out, and forbidden acts of hooks. It also
+// lost leases, many with one cause in one line, outages that [Mutex.Lock] waits out, and forbidden acts of hooks. It also
 // reports that waiters poll because Redis does not pass messages on. Tokens are not logged.
 // The default is [slog.Default].
 //

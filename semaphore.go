@@ -119,7 +119,7 @@ func (s *Semaphore) ForceUnlock(ctx context.Context) error { return s.force(ctx)
 // release the permits nevertheless.
 func (s *Semaphore) Acquire(ctx context.Context, n int64) error {
 	if n == 0 {
-		return context.Cause(ctx)
+		return session.EndOf(ctx)
 	}
 	return s.deposit(s.Lease(ctx, n))
 }

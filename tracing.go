@@ -335,8 +335,8 @@ func outcomeOf(ctx context.Context, err error) (outcome, failure string) {
 	if err == nil {
 		return "acquired", ""
 	}
-	if cause := context.Cause(ctx); cause != nil && errors.Is(err, cause) && (ctx.Err() == context.Canceled || !errors.Is(err, ErrUnavailable)) {
-		err = &LockError{Err: ctx.Err()} // the cause may be any error
+	if ctx.Err() == context.Canceled && errors.Is(err, context.Canceled) {
+		return "canceled", "" // although the cause may be an error of this package
 	}
 	switch failure = semconv.ErrorType(err).Value.AsString(); failure {
 	case "locked":
@@ -402,7 +402,7 @@ func (h *holdSpan) renewed(ctx context.Context, seconds float64, err error) {
 
 // follow ends the span when the lease ends, if nothing ends it before.
 func (h *holdSpan) follow(l *Lease) {
-	context.AfterFunc(l.Context(), func() { h.end(l, time.Now()) })
+	l.hold().AfterEnd(func(at time.Time) { h.end(l, at) })
 }
 
 // end ends the span. l is nil if nobody ever had the lease.

@@ -83,7 +83,7 @@ func (e *Election) Campaign(ctx context.Context) (*Term, error) {
 // ends when ctx does, or when this process leads no more, with a cause that matches
 // [holdfast.ErrLost]. In the latter case Run waits until lead returns, ignores its error, and
 // stands for election again. If ctx ends before this process is elected, the error
-// matches its cause.
+// matches its Err and its cause.
 func (e *Election) Run(ctx context.Context, lead func(ctx context.Context) error) error {
 	for {
 		lost, err := e.serve(ctx, lead)

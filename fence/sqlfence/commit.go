@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/fence"
+	"github.com/holdfast-go/holdfast/internal/session"
 )
 
 // ErrUnknown is matched by the error of a commit that was sent, and of which nobody can tell here
@@ -55,7 +56,7 @@ func (c *conn) commit(t driver.Tx, l *lifetime) error {
 	defer l.end()
 	_, over := fence.Of(l.outer) // The lease may know it before its context has ended.
 	if !l.detach() {
-		over = fmt.Errorf("%w: %w", l.outer.Err(), context.Cause(l.outer))
+		over = session.EndOf(l.outer)
 	}
 	if over != nil {
 		if t.Rollback() != nil {

@@ -233,7 +233,7 @@ func (c *Claim) failed(err error, cut bool) error {
 	// A user whom the store has let in before is let in again, once somebody has mended the password
 	// or the rights. To give up for that would end a fleet.
 	passes := errors.Is(err, driver.ErrTransient) || a.wait && c.s.Accepted() && errors.Is(err, driver.ErrDenied)
-	if !passes || !a.wait && a.last >= maxTries {
+	if !passes || !cut && !a.wait && a.last >= maxTries {
 		return err
 	}
 	if !cut {

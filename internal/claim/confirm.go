@@ -41,7 +41,7 @@ func (c *Claim) Confirm(ctx context.Context, want driver.Confirmation) (keepaliv
 		return r.trust, session.ErrClosed
 	}
 	if ctx.Err() != nil { // also if it was confirmed at the same time
-		r.err = fmt.Errorf("%w: %w", context.Cause(ctx), driver.ErrNotConfirmed)
+		r.err = fmt.Errorf("%w: %w", session.EndOf(ctx), driver.ErrNotConfirmed)
 	}
 	return r.trust, r.err
 }

@@ -143,13 +143,14 @@ func TestUnconfirmedGrantGoesToTheNextInTheQueue(t *testing.T) {
 func TestEndOfWaitingTellsThatReplicasAreMissing(t *testing.T) {
 	const limit = 5*replies + replies/2
 	inTime(t, func(t *testing.T, l *lab.Lab) {
-		c := judged(l, deaf)
-		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		c, cause := judged(l, deaf), errors.New("the budget is used up")
+		ctx, cancel := context.WithTimeoutCause(t.Context(), limit, cause)
 		defer cancel()
 		began := time.Now()
 		_, err := c.Mutex("x").Lease(ctx)
 		assert.Less(t, time.Since(began), limit+10*time.Millisecond)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, err, cause)
 		require.ErrorIs(t, err, holdfast.ErrNotConfirmed)
 		var lockError *holdfast.LockError
 		require.ErrorAs(t, err, &lockError)

@@ -291,7 +291,7 @@ func (c *Claim) event(ctx context.Context, interrupt <-chan error) (driver.Grant
 		}
 		return driver.Grant{}, nil
 	case <-ctx.Done():
-		return driver.Grant{}, session.WithTrouble(context.Cause(ctx), a.why())
+		return driver.Grant{}, session.WithTrouble(session.EndOf(ctx), a.why())
 	case why := <-interrupt:
 		return driver.Grant{}, Interrupt(why)
 	case <-c.s.Closing():

@@ -92,6 +92,15 @@ func (l *Lock) passable(w *Want) bool {
 // anonymous reports whether nobody will see the hold, so that another hold will do.
 func (w *Want) anonymous() bool { return w.Sync && w.Report == nil && w.Options.MaxHold == 0 }
 
+// endOf returns why a request ends with wait. Whoever takes a lease over must not take the end of
+// another one for its end.
+func (w *Want) endOf(wait context.Context) error {
+	if w.From != nil {
+		return EndOf(wait)
+	}
+	return session.EndOf(wait)
+}
+
 // Acquire gets a hold: from another goroutine of this process, or from the store. A grant
 // of the store is also for the goroutines that wait behind this one. The lock is in use
 // until Acquire returns.
@@ -117,7 +126,7 @@ func (l *Lock) Acquire(ctx context.Context, w *Want) (*Hold, error) {
 		defer cancel()
 	}
 	if wait.Err() != nil {
-		return nil, context.Cause(wait)
+		return nil, w.endOf(wait)
 	}
 	if w.Endure > 0 {
 		w.began = time.Now()
@@ -176,6 +185,11 @@ func (l *Lock) Acquire(ctx context.Context, w *Want) (*Hold, error) {
 			w.Said.Leave(s)
 		}
 		switch {
+		case wait.Err() != nil && errors.Is(err, wait.Err()):
+			if w.From != nil && ofAnother(err) {
+				err = session.WithTrouble(EndOf(wait), driver.ErrTransient) // which is all that it waits for
+			}
+			return nil, err
 		case errors.Is(err, driver.ErrNotHeld) && w.From == nil:
 			return nil, ErrLost // taken away by force before we could make use of it
 		case err != nil:
@@ -246,7 +260,7 @@ func (l *Lock) firstHold(ctx context.Context, w *Want, g *Grant, trust keepalive
 	switch {
 	case before == lost:
 		s.Grow()
-		go g.forget(h.values)
+		g.forget(h.values)
 	case !s.Open():
 		s.Grow()
 		if g.revoke(errClosed) == nil {
@@ -305,7 +319,7 @@ func (l *Lock) await(ctx, wait context.Context, w *Want, me *waiter) (n news, er
 			}
 			err = &session.Outage{For: w.Endure, Err: l.obstacle(began)}
 		case <-wait.Done():
-			err = session.WithTrouble(context.Cause(wait), l.obstacle(began))
+			err = session.WithTrouble(w.endOf(wait), l.obstacle(began))
 		case why := <-w.Interrupt:
 			err = claim.Interrupt(why)
 		case <-l.r.Session.Closing():
@@ -316,7 +330,7 @@ func (l *Lock) await(ctx, wait context.Context, w *Want, me *waiter) (n news, er
 	case err != nil:
 		n, told = l.dequeue(me)
 	case wait.Err() != nil:
-		err = session.WithTrouble(context.Cause(wait), l.obstacle(began))
+		err = session.WithTrouble(w.endOf(wait), l.obstacle(began))
 	case !l.r.Session.Open():
 		err = session.ErrClosed
 	}

@@ -25,6 +25,7 @@ type life struct {
 
 	mu     sync.Mutex                 // comes after Lock.mu
 	joints map[<-chan struct{}]*joint // by the Done of what else they end with
+	after  []func()                   // called when all these have ended
 	sweep  int                        // how many are enough to throw away those that have ended
 }
 
@@ -100,7 +101,7 @@ func (h *Hold) lives() *life {
 // caller holds Lock.mu.
 func (h *Hold) endContext(cause error) {
 	if life := h.life.Load(); life != nil && life.end(cause) {
-		h.grant.lock.r.herald.send(life)
+		h.grant.lock.r.heralds.send(maxHeralds, life.tell)
 	}
 }
 
@@ -144,18 +145,21 @@ func (l *life) end(cause error) (due bool) {
 	if l.limit != nil {
 		l.limit.Stop()
 	}
-	return len(l.joints) > 0
+	return len(l.joints) > 0 || len(l.after) > 0
 }
 
 // tell ends all that hangs on a life that has ended.
 func (l *life) tell() {
 	cause, _ := l.ended()
 	l.mu.Lock()
-	joints := l.joints
-	l.joints = nil
+	joints, after := l.joints, l.after
+	l.joints, l.after = nil, nil
 	l.mu.Unlock()
 	for _, j := range joints {
 		j.end(cause)
+	}
+	for _, f := range after {
+		f()
 	}
 }
 
@@ -243,40 +247,29 @@ func (b *bound) Value(key any) any {
 	return nil // nobody waits for its end, and it has none
 }
 
-// herald tells what hangs on the lives that have ended: those of 10,000 leases may end at once.
-type herald struct {
-	mu      sync.Mutex
-	due     []*life
-	running int
-}
-
-// maxHeralds is how many goroutines tell at a time, so that one life with a crowd does not have
-// all others wait.
+// maxHeralds is how many goroutines tell what hangs on the lives that have ended: those of 10,000
+// leases may end at once, and one life with a crowd must not have all others wait.
 const maxHeralds = 4
 
-// send has what hangs on a life told on another goroutine.
-func (h *herald) send(l *life) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.due = append(h.due, l)
-	if h.running < maxHeralds {
-		h.running++
-		go h.run()
+// AfterEnd has f called when the lease has ended, with the time of that: at once if it has. Few
+// goroutines call all such functions, and they hold up no contexts.
+func (h *Hold) AfterEnd(f func(at time.Time)) {
+	follow := func() {
+		at := time.Now()
+		h.grant.lock.r.followers.send(maxHeralds, func() { f(at) })
+	}
+	if !h.lives().follow(follow) {
+		follow()
 	}
 }
 
-func (h *herald) run() {
-	for {
-		h.mu.Lock()
-		if len(h.due) == 0 {
-			h.due = nil
-			h.running--
-			h.mu.Unlock()
-			return
-		}
-		next := h.due[0]
-		h.due = h.due[1:]
-		h.mu.Unlock()
-		next.tell()
+// follow has f called by tell, and reports false if the life has ended.
+func (l *life) follow(f func()) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.cause.Load() != nil {
+		return false
 	}
+	l.after = append(l.after, f)
+	return true
 }

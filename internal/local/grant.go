@@ -187,28 +187,7 @@ func (g *Grant) lose(cause error, on *Hold) {
 	ours := g.finish(lost)
 	l.mu.Unlock()
 	if ours && l.r.Session.Begin() {
-		go g.forget(values)
-	}
-}
-
-// tellLoss has the log tell of the loss of a hold. The caller holds Lock.mu.
-func (g *Grant) tellLoss(h *Hold) {
-	go g.opts.Log().Warn("holdfast: lock lost",
-		"kind", string(g.ID.Kind), "lock", g.ID.Name, "fence", h.fence, "cause", g.why())
-}
-
-// forget lets the driver forget a lost token that nobody may ever release. There is no
-// hurry. Code that works under the lease has just been told to stop, and as long as the
-// store keeps the lease nobody else begins.
-func (g *Grant) forget(values context.Context) {
-	select {
-	case <-g.lock.r.Session.Closing():
-	case <-time.After(releaseWait):
-	}
-	if r, kept := g.lostReleaser(values, ""); kept {
-		r.Background() // others wait for it
-	} else {
-		r.Forget()
+		g.forget(values)
 	}
 }
 

@@ -174,11 +174,15 @@ func lossOf(err error) error {
 // EndOf returns why ctx has ended, as the error of another lease or of none. If a lease in
 // ctx was lost, or its client closed, that says nothing of the lease in hand.
 func EndOf(ctx context.Context) error {
-	cause := context.Cause(ctx)
-	if errors.Is(cause, ErrLost) || errors.Is(cause, ErrNotHeld) || errors.Is(cause, session.ErrClosed) {
+	if cause := context.Cause(ctx); ofAnother(cause) {
 		return fmt.Errorf("%w: %v", ctx.Err(), cause)
 	}
-	return cause
+	return session.EndOf(ctx)
+}
+
+// ofAnother reports whether a cause could be taken for news of the lease in hand.
+func ofAnother(cause error) bool {
+	return errors.Is(cause, ErrLost) || errors.Is(cause, driver.ErrNotHeld) || errors.Is(cause, session.ErrClosed)
 }
 
 // leave ends the hold in this process. If due, the store has still to be told, by r.

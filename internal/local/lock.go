@@ -92,7 +92,9 @@ type Registry struct {
 	kept  int                         // how many these are
 	sweep int                         // how many are enough to throw away those that nobody uses
 
-	herald herald
+	heralds, followers crew // of the ends of leases
+	losses             losses
+	forgetting         forgetting
 
 	waiters sync.Pool // not for all clients: in a test each may have a time of its own
 }

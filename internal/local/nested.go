@@ -5,6 +5,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/leasectx"
+	"github.com/holdfast-go/holdfast/internal/session"
 )
 
 // outerHold returns the hold on the lock that ctx comes from, if it is still held.
@@ -35,7 +36,7 @@ func (l *Lock) nested(ctx context.Context, w *Want) (*Hold, error) {
 		case !nested || !outer.grant.covers(w, l.id.Owner):
 			return nil, ErrDeadlock
 		case ctx.Err() != nil:
-			return nil, context.Cause(ctx)
+			return nil, session.EndOf(ctx)
 		}
 		if w.Report != nil {
 			w.Report.Reentrant = true

@@ -492,6 +492,20 @@ var clientMutants = []mutant{
 		tests: []tests{{unit, "driver/internal/redisscript", "TestErrorsAreSortedByWhatTheyMean"}, {behavior, "internal/behavior/fault", "TestOnlyWhatIsKnownToLastEndsAWait"}},
 	},
 	{
+		name: "cause-hides-the-end",
+		bug:  "A call whose context has ended with a cause does not say that it was canceled, or too late.",
+		file: "internal/session/errors.go",
+		old:  "return &ended{cause, end}", new: "return cause",
+		tests: []tests{{unit, ".", "TestErrorMatchesTheEndOfTheContextAndItsCauseInVirtualTime"}},
+	},
+	{
+		name: "losses-left-out",
+		bug:  "Of losses that come after a line of the log, none has another.",
+		file: "internal/local/loss.go",
+		old:  "g.timer.Reset(g.pause)", new: "_ = g.pause",
+		tests: []tests{{unit, ".", "TestLossesThatGoOnAreToldRarely"}},
+	},
+	{
 		name: "loss-not-told-to-the-span",
 		bug:  "The span of a hold that was lost says that it was released.",
 		file: "tracing.go",

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -70,6 +71,10 @@ func (s *Session) Await(ctx context.Context, e Errand, said Complaint, end func(
 	for {
 		select {
 		case err := <-attempts:
+			if ctx.Err() != nil && errors.Is(err, ctx.Err()) { // which says nothing of the store
+				s.Done()
+				return WithTrouble(end(ctx), cmp.Or(failed, ErrSilent))
+			}
 			if err == nil || !e.retries(err) {
 				s.Done()
 				return err
@@ -86,10 +91,7 @@ func (s *Session) Await(ctx context.Context, e Errand, said Complaint, end func(
 		case <-outage:
 			return leave(&Outage{e.Endure, failed})
 		case <-ctx.Done():
-			if failed == nil {
-				failed = ErrSilent
-			}
-			return leave(WithTrouble(end(ctx), failed))
+			return leave(WithTrouble(end(ctx), cmp.Or(failed, ErrSilent)))
 		}
 	}
 }

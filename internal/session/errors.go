@@ -1,6 +1,8 @@
 package session
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -21,6 +23,22 @@ func (e *Sentinel) Is(target error) bool { return e.Same != nil && target == e.S
 
 // ErrSilent is the trouble of a caller to whom the store has not answered.
 var ErrSilent = fmt.Errorf("%w: no answer", driver.ErrTransient)
+
+// EndOf returns the error of a call that has ended with its context, nil as long as ctx goes on. It
+// has the text of the cause, and matches both the cause and ctx.Err: most callers ask for one of
+// context.Canceled and context.DeadlineExceeded, whatever the cause is.
+func EndOf(ctx context.Context) error {
+	cause, end := context.Cause(ctx), ctx.Err()
+	if end == nil || errors.Is(cause, end) {
+		return cause
+	}
+	return &ended{cause, end}
+}
+
+type ended struct{ cause, end error }
+
+func (e *ended) Error() string   { return e.cause.Error() }
+func (e *ended) Unwrap() []error { return []error{e.cause, e.end} }
 
 // Outage ends a wait, since the store has not answered for so long.
 type Outage struct {

@@ -42,7 +42,7 @@ func (s *Session) complain(c *Complaint) {
 	if s.outages.all == nil {
 		s.outages.all = map[string]*outage{}
 	}
-	cause := causeOf(reason)
+	cause := CauseOf(reason)
 	o := s.outages.all[cause]
 	if o == nil {
 		o = &outage{began: c.since, next: now.Add(gathering), waiting: map[*Complaint]struct{}{}}
@@ -92,9 +92,9 @@ func (s *Session) tell(o *outage, log *slog.Logger, attrs []any, reason error) {
 	log.Warn("holdfast: still waiting for the store", append(attrs, "error", reason)...)
 }
 
-// causeOf returns what errors with the same cause have in common: each connection has a port
+// CauseOf returns what errors with the same cause have in common: each connection has a port
 // of its own.
-func causeOf(err error) string {
+func CauseOf(err error) string {
 	var network *net.OpError
 	if errors.As(err, &network) && network.Addr != nil {
 		return network.Op + " " + network.Addr.String()

@@ -359,7 +359,7 @@ func (p *player) lock() {
 		weight -= n
 		rest := h
 		if lost := p.referee.end(h); weight > 0 {
-			rest = believe(weight)
+			rest = p.referee.goesOn(h, believe(weight))
 			if lost {
 				p.referee.end(rest)
 			}

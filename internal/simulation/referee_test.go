@@ -31,6 +31,7 @@ type hold struct {
 	By     string
 
 	process *process
+	rest    *hold         // what goes on when a part was given back; nil for nothing
 	Since   time.Duration // when the lock was asked for, of which this is a part or goes on
 	Invoked time.Duration
 	Began   time.Duration
@@ -85,6 +86,14 @@ func (r *referee) end(h *hold) (before bool) {
 	return before
 }
 
+// goesOn notes that rest is what is left of h, which may have been lost without anybody having said so.
+func (r *referee) goesOn(h, rest *hold) *hold {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	h.rest = rest
+	return rest
+}
+
 // ended returns when a hold has ended.
 func (r *referee) ended(h *hold) time.Duration {
 	r.mu.Lock()
@@ -92,13 +101,18 @@ func (r *referee) ended(h *hold) time.Duration {
 	return h.Ended
 }
 
-// lost notes what the log says of a lock: it is all that is known of the end of sync holds.
-func (r *referee) lost(p *process, lock string) {
+// lost notes what the log says of a lock: it is all that is known of the end of sync holds. The line
+// comes a moment later, for several losses may share one; at level Debug each has its own.
+func (r *referee) lost(p *process, lock string, when time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	at := when.Sub(r.began)
 	for _, h := range r.holds {
-		if h.Sync && h.process == p && h.Lock == lock {
-			h.Ended = min(h.Ended, r.now())
+		if !h.Sync || h.process != p || h.Lock != lock || h.Began > at {
+			continue
+		}
+		for ; h != nil; h = h.rest {
+			h.Ended = min(h.Ended, max(at, h.Began))
 		}
 	}
 }

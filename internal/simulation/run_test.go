@@ -284,7 +284,7 @@ func (l *losses) Handle(_ context.Context, r slog.Record) error {
 	if r.Message == "holdfast: lock lost" {
 		r.Attrs(func(a slog.Attr) bool {
 			if a.Key == "lock" {
-				l.referee.lost(l.process, a.Value.String())
+				l.referee.lost(l.process, a.Value.String(), r.Time)
 			}
 			return true
 		})

@@ -50,8 +50,8 @@ func TestLossBeforeAnybodyHadTheLockIsLogged(t *testing.T) {
 		c.Mutex("x").Lock()
 		synctest.Wait()
 		c.Mutex("x").Unlock()
-		require.Contains(t, log.String(), "lock lost")
 		require.NoError(t, c.Close())
+		require.Contains(t, log.String(), "lock lost")
 		require.NoError(t, other.Close())
 	})
 }

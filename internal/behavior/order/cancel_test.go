@@ -226,7 +226,7 @@ func TestWaitingEndsWithItsDeadline(t *testing.T) {
 			ctx: func(ctx context.Context) (context.Context, context.CancelFunc) {
 				return context.WithTimeoutCause(ctx, limit, cause)
 			},
-			cause: cause, kind: "locked",
+			cause: cause, kind: "timeout",
 		},
 		"of WithWait": {
 			ctx:   context.WithCancel,
@@ -245,7 +245,7 @@ func TestWaitingEndsWithItsDeadline(t *testing.T) {
 				return context.WithTimeoutCause(ctx, limit, cause)
 			},
 			opts:  []holdfast.LockOption{holdfast.WithWait(time.Hour)},
-			cause: cause, kind: "locked",
+			cause: cause, kind: "timeout",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
