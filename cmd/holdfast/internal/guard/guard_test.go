@@ -205,7 +205,7 @@ func TestLostLeaseEndsTheCommand(t *testing.T) {
 			lose(t, s, "lost")
 			assert.Equal(t, exit.Lost, p.Wait(), "although the command returned 0")
 			assert.Contains(t, p.Stdout.String(), "got TERM")
-			assert.Regexp(t, `^holdfast: the lease on "lost" was lost: .+; the command gets TERM, and after 1h0m0s KILL\n(Terminated\n)?$`, p.Stderr.String())
+			assert.Regexp(t, `^(Terminated\n)?holdfast: the lease on "lost" was lost: .+; the command gets TERM, and after 1h0m0s KILL\n(Terminated\n)?$`, p.Stderr.String())
 		})
 		t.Run("with KILL if it ignores TERM", func(t *testing.T) {
 			p := under(t, s, "lost", "--ttl", "3s", "--grace", "1s", "--", "sh", "-c",
