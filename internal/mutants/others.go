@@ -325,6 +325,13 @@ var fenceMutants = []mutant{
 		tests: []tests{{unit, "cmd/holdfast/internal/guard", "TestAcquireSaysIfTheStoreCannotHandLeasesOver"}},
 	},
 	{
+		name: "run-reaps-the-command-alone",
+		bug:  "holdfast run as pid 1 leaves orphans in the table of processes, and waits for them after a loss.",
+		file: "cmd/holdfast/internal/guard/job_unix.go",
+		old:  "for pid, _ := reap(); pid > 0; pid, _ = reap() {", new: "for false {",
+		tests: []tests{{unit, "cmd/holdfast/internal/guard", "TestOrphansOfTheCommandDoNotPileUp"}},
+	},
+	{
 		name: "command-renew-shortens",
 		bug:  "holdfast renew ignores --ttl.",
 		file: "cmd/holdfast/internal/guard/token.go",

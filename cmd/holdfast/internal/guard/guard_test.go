@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -153,6 +154,29 @@ func TestSignalsReachTheCommand(t *testing.T) {
 	}
 }
 
+// As where a collector of logs is stuck.
+func TestSignalsReachTheCommandThoughNobodyReadsStandardError(t *testing.T) {
+	t.Parallel()
+	s := redistest.Mini(t)
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = r.Close() })
+	require.NoError(t, w.SetWriteDeadline(time.Now().Add(100*time.Millisecond)))
+	_, err = w.Write(make([]byte, 1<<20)) // until it is full
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	p := under(t, s, "stuck", "--ttl", "3s", "--grace", "1h", "--", "sh", "-c",
+		`exec 2> /dev/null; trap 'echo got TERM' TERM; trap 'exit 9' USR1; echo ready; while :; do sleep 0.1; done`)
+	p.Cmd.Stderr = w
+	p.Start().AwaitOutput("ready")
+	require.NoError(t, w.Close())
+	lose(t, s, "stuck")
+	p.AwaitOutput("got TERM")
+	p.Signal(syscall.SIGTERM)
+	p.AwaitOutput("got TERM\ngot TERM")
+	p.Signal(syscall.SIGUSR1)
+	assert.Equal(t, exit.Lost, p.Wait())
+}
+
 func TestCommandThatDiesOfASignalPassedOn(t *testing.T) {
 	t.Parallel()
 	s := redistest.Mini(t)
@@ -181,7 +205,7 @@ func TestLostLeaseEndsTheCommand(t *testing.T) {
 			lose(t, s, "lost")
 			assert.Equal(t, exit.Lost, p.Wait(), "although the command returned 0")
 			assert.Contains(t, p.Stdout.String(), "got TERM")
-			assert.Regexp(t, `^holdfast: the lease on "lost" was lost: .+; the command gets TERM, and after 1h0m0s KILL\n(Terminated\n)?$`, p.Stderr.String())
+			assert.Regexp(t, `^(Terminated\n)?holdfast: the lease on "lost" was lost: .+; the command gets TERM, and after 1h0m0s KILL\n(Terminated\n)?$`, p.Stderr.String())
 		})
 		t.Run("with KILL if it ignores TERM", func(t *testing.T) {
 			p := under(t, s, "lost", "--ttl", "3s", "--grace", "1s", "--", "sh", "-c",

@@ -115,22 +115,32 @@ func (j *job) supervise(l lease, g *guard, in inbox) (_ unix.WaitStatus, lost bo
 			j.resume(l)
 		case <-gone:
 			gone = nil
-			_, why, _ := strings.Cut(l.Err().Error(), "lock lost")
-			tell := func(what string) {
-				exit.Say(fmt.Errorf("the lease on %q was lost%s; the command %s", g.lock, why, what))
-			}
+			what := ""
 			switch g.onLost {
 			case "ignore":
-				tell("goes on without the lock")
+				what = "goes on without the lock"
 			case "kill":
-				tell("gets KILL")
+				what = "gets KILL"
 				j.signal(unix.SIGKILL)
 			default:
-				tell(fmt.Sprintf("gets TERM, and after %v KILL", g.grace))
+				what = fmt.Sprintf("gets TERM, and after %v KILL", g.grace)
 				j.signal(unix.SIGTERM)
 				j.signal(unix.SIGCONT) // one that is stopped would not see it
 				killAt, kill = time.Now().Add(g.grace), time.After(g.grace)
 			}
+			// Who reads our standard error may be stuck. That must keep no signal from the command.
+			_, why, _ := strings.Cut(l.Err().Error(), "lock lost")
+			told := make(chan struct{})
+			go func() {
+				defer close(told)
+				exit.Say(fmt.Errorf("the lease on %q was lost%s; the command %s", g.lock, why, what))
+			}()
+			defer func() {
+				select {
+				case <-told:
+				case <-time.After(time.Second):
+				}
+			}()
 		case <-kill:
 			j.signal(unix.SIGKILL)
 		}

@@ -103,8 +103,8 @@ func TestAcquireSaysIfTheStoreCannotHandLeasesOver(t *testing.T) {
 	t.Parallel()
 	s := redistest.Mini(t)
 	p := clitest.Command(t, nil, "acquire", "x", "--store", "setnx+"+clitest.URL(s))
-	assert.Equal(t, exit.Unavailable, p.Run())
-	assert.Contains(t, p.Stderr.String(), "cannot hand a lease from one process to another")
+	assert.Equal(t, exit.Usage, p.Run())
+	assert.Contains(t, p.Stderr.String(), "it cannot hand a lease from one process to another")
 	assert.Empty(t, s.Keys(t, "x"))
 }
 

@@ -99,7 +99,7 @@ func (s *Store) CanLock() error {
 
 // Lacks is the end of a command line that asks for what the store never has.
 func (s *Store) Lacks(what string) error {
-	return exit.WrongUsage(fmt.Errorf("%s %s", s.Name, what))
+	return exit.WrongUsage(fmt.Errorf("%s: it %s", s.Name, what))
 }
 
 // Unavailable is the failure of a question to a store.
