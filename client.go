@@ -38,7 +38,7 @@ type Client struct {
 	least    time.Duration         // the shortest TTL that the store can keep
 	hooks    atomic.Pointer[hooks] // nil if there are none
 	adding   sync.Mutex            // held while a hook is added
-	mute     atomic.Bool           // said in the log
+	mute     atomic.Int32          // stores of which no news comes in, which the log says
 	stranded atomic.Bool           // the same of a Lock that never returns
 	unheard  atomic.Bool           // the same of a Wanted that the store does not serve
 }
@@ -119,13 +119,16 @@ func (c *Client) options(cfg config) *local.Options {
 	return &o
 }
 
-// reconnected logs once that waiters poll because the store passes no messages on. All
-// works, so nobody would look for the cause of slow hand-overs. The remedy differs from store to
-// store, so the doctor names it.
+// reconnected logs once that waiters poll because the store passes no messages on, and once that
+// this is over. All works, so nobody would look for the cause of slow hand-overs. The remedy differs
+// from store to store, so the doctor names it. Of several stores each is heard of by itself.
 func (c *Client) reconnected(reason string) {
-	if reason == "mute" && !c.mute.Swap(true) {
+	switch {
+	case reason == "mute" && c.mute.Add(1) == 1:
 		go c.config.options.Log().Warn("holdfast: no news of locks comes in, so waiters ask every 50 to 250 ms; " +
 			"holdfast doctor tells why")
+	case reason == "heard" && c.mute.Add(-1) == 0:
+		go c.config.options.Log().Info("holdfast: news of locks comes in again")
 	}
 }
 

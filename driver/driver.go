@@ -547,8 +547,8 @@ type Reporter interface {
 	// OnReconnect adds f to the functions that are called whenever the connection for
 	// Wake's news was lost and has to be made again. The reason is "error", or "silent" if
 	// the connection was open but nothing came. The reason is "mute" if no news can come
-	// in until somebody mends that, such as a missing right; meanwhile waiters poll. f
-	// must not block.
+	// in until somebody mends that, such as a missing right; meanwhile waiters poll. After
+	// that it is "heard" once news comes in again. f must not block.
 	OnReconnect(f func(reason string))
 }
 

@@ -21,7 +21,7 @@ import (
 
 // pace says how the subscription is kept, see [news.Hub]. A server that acknowledges a
 // subscription mostly passes news on, and the first ping tells if it does not.
-var pace = news.Pace{Ping: time.Second, Rest: 10 * time.Second, Acknowledged: true}
+var pace = news.Pace{Ping: time.Second, Acknowledged: true}
 
 // words are a token and the key of the lock of which it was first heard, as arguments: strings.
 type words struct{ key, said any }
@@ -75,11 +75,19 @@ func (c *channel) Subscribe(ctx context.Context, made func(int32), hear func(str
 	defer context.AfterFunc(ctx, func() { _ = ps.Close() })()
 	defer func() { _ = ps.Close() }()
 	err := ps.Subscribe(ctx, c.prefix+c.id)
+	if err != nil {
+		err = news.Unconnected{Err: err}
+	}
+	// If a connection breaks, Receive makes another one, and subscribes there, before it tells. Where
+	// nobody acknowledges subscriptions that is one more in vain: so it has no time for that yet.
+	receive, end := context.WithCancel(ctx)
+	end()
 	for err == nil {
 		var msg any
-		msg, err = ps.Receive(ctx)
+		msg, err = ps.Receive(receive)
 		switch msg := msg.(type) {
 		case *redis.Subscription:
+			receive = ctx
 			made(0)
 		case *redis.Message:
 			c.dispatch(msg.Payload, hear)

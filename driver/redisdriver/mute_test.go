@@ -115,7 +115,7 @@ func TestWaitersPollUntilAPingOfAScriptIsHeard(t *testing.T) {
 		within  time.Duration // until it is known
 		mended  time.Duration // until that is noticed
 	}{
-		"refused": {refuse, []string{"mute"}, 0, 11 * time.Second},
+		"refused": {refuse, []string{"mute"}, 0, 31 * time.Second},
 		"unheard": {swallow, []string{"silent", "mute", "silent"}, 10 * time.Second, 50 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
