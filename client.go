@@ -143,6 +143,10 @@ func (c *Client) Close() error {
 	if !c.session.Open() {
 		return nil
 	}
+	if b, able := driver.As[driver.Batcher](c.session.Driver); able && c.config.batch == nil {
+		// Also beside a [SpanHook]: ten thousand releases at once need not each have a trip of their own.
+		b.Batch(true)
+	}
 	var failed []error
 	finished := make(chan struct{})
 	go func() {
