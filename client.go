@@ -172,8 +172,9 @@ func (c *Client) Close() error {
 	case <-finished:
 		return errors.Join(failed...)
 	case <-timeout.C:
+		why := cmp.Or(c.session.Explain(), errors.New("the store does not answer"))
 		c.session.End()
-		return errors.New("holdfast: close: the store does not answer")
+		return fmt.Errorf("holdfast: close: %w", why)
 	}
 }
 

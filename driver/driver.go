@@ -516,6 +516,13 @@ type Uptimer interface {
 	Uptime(ctx context.Context) (sure, said time.Duration, err error)
 }
 
+// Explainer is the ability to say why commands have no answer although the store may be well, such as
+// that the program itself has all connections.
+type Explainer interface {
+	// Explain returns why commands wait, nil if that is not known. It answers from memory.
+	Explain() error
+}
+
 // Granular is the ability to tell that leases of a store are coarser than MinTTL and half a
 // second.
 type Granular interface {

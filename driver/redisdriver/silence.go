@@ -3,6 +3,8 @@ package redisdriver
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -181,10 +183,7 @@ func (s *silence) try(v *pending) {
 	}
 	full, room := crowd(node)
 	switch {
-	case full && !room: // there is nothing to be tried
-		s.again(v)
-		return
-	case full && v.leave != nil && s.joins(node, v):
+	case full && s.joins(node, v, room):
 		return
 	case !s.first(node, timeout):
 		if full {
@@ -197,9 +196,9 @@ func (s *silence) try(v *pending) {
 		s.again(v)
 		return
 	}
-	if full && v.leave != nil {
+	if full {
 		s.note(node, true)
-		s.joins(node, v)
+		s.joins(node, v, room)
 	}
 	// They have as much time as that had. It may have taken nearly all, and connections that are well
 	// would be closed by what is left, if the client heeds deadlines of contexts.
@@ -307,18 +306,38 @@ func (s *silence) note(node *redis.Client, full bool) {
 	s.crowd.Store(int32(len(s.crowds)))
 }
 
-// joins has a command wait no more for a connection to a node whose pool is known to be full.
-func (s *silence) joins(node *redis.Client, v *pending) bool {
+// joins has a command wait no more for a connection to a node whose pool is known to be full, if there
+// is room elsewhere, and else watches it again. It reports false if there is more to try.
+func (s *silence) joins(node *redis.Client, v *pending, room bool) bool {
 	s.mu.Lock()
-	known := s.crowds[node]
-	if known {
+	known, leaves := s.crowds[node], room && v.leave != nil
+	if known && leaves {
 		v.left = true
 	}
 	s.mu.Unlock()
-	if known {
+	switch {
+	case !known, room && !leaves:
+		return false
+	case leaves:
 		v.leave()
+	default:
+		s.again(v)
 	}
-	return known
+	return true
+}
+
+// explain says so if there is no connection to a node although it answers. It does not look at commands
+// under way: those that wait end with the contexts of their callers, who may ask only then.
+func (s *silence) explain() error {
+	s.mu.Lock()
+	nodes := slices.Collect(maps.Keys(s.crowds))
+	s.mu.Unlock()
+	for _, node := range nodes {
+		if full, room := crowd(node); full && !room {
+			return redisscript.Classify(redis.ErrPoolTimeout)
+		}
+	}
+	return nil
 }
 
 // idle is a number of connections that go-redis tells. It counts a connection that comes back only

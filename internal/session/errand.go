@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -84,10 +85,10 @@ func (s *Session) Await(ctx context.Context, e Errand, said Complaint, end func(
 		case <-timer.C:
 			timer.Reset(said.Tell(s))
 		case <-outage:
-			return leave(&Outage{e.Endure, failed})
+			return leave(&Outage{e.Endure, cmp.Or(failed, s.Explain())})
 		case <-ctx.Done():
 			if failed == nil {
-				failed = ErrSilent
+				failed = s.Silent()
 			}
 			return leave(WithTrouble(end(ctx), failed))
 		}

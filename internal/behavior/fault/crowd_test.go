@@ -3,6 +3,7 @@ package fault_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/behavior/lab"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
@@ -117,4 +119,52 @@ func TestLocksAreHadAndGivenUpThoughOthersHaveAllConnections(t *testing.T) {
 			workers.Wait()
 		})
 	}
+}
+
+// With no connections for pipelines there is nothing but to wait. The store is well meanwhile.
+func TestFullPoolOfTheProgramIsToldFromASilentStore(t *testing.T) {
+	t.Parallel()
+	redistest.RequireReal(t)
+	s := redistest.Real(t)
+	rdb := s.Client(t, func(o *redis.Options) {
+		o.PoolSize, o.PipelinePoolSize, o.PoolTimeout = crowded, -1, time.Hour
+	})
+	var log lab.Log
+	locks := holdfast.New(rdb, holdfast.WithTTL(10*time.Minute), holdfast.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+	_, err := locks.Mutex("held").Lease(t.Context())
+	require.NoError(t, err)
+	working, stop := context.WithCancel(t.Context())
+	var workers sync.WaitGroup
+	for range 2 * crowded {
+		workers.Go(func() { rdb.BLPop(working, time.Hour, "jobs") })
+	}
+	require.Eventually(t, func() bool {
+		stats := rdb.PoolStats()
+		return stats.TotalConns >= crowded && stats.IdleConns == 0
+	}, time.Minute, time.Millisecond)
+
+	var calls sync.WaitGroup
+	for what, call := range map[string]func(context.Context) error{
+		"acquire": func(ctx context.Context) error { _, err := locks.Mutex("free").Lease(ctx); return err },
+		"inspect": func(ctx context.Context) error { _, err := locks.Mutex("free").Inspect(ctx); return err },
+	} {
+		calls.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+			defer cancel()
+			err := call(ctx)
+			assert.ErrorIs(t, err, redis.ErrPoolTimeout, what)
+			assert.ErrorIs(t, err, holdfast.ErrUnavailable, what)
+			assert.ErrorIs(t, err, context.DeadlineExceeded, what)
+		})
+	}
+	calls.Wait()
+	assert.ErrorIs(t, locks.Close(), redis.ErrPoolTimeout)
+	assert.Contains(t, log.String(), `error="redis: connection pool timeout"`)
+	assert.NotContains(t, log.String(), "does not answer")
+	direct := s.Client(t)
+	for range 2 * crowded {
+		require.NoError(t, direct.LPush(t.Context(), "jobs", "job").Err())
+	}
+	stop()
+	workers.Wait()
 }
