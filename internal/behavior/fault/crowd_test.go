@@ -42,7 +42,9 @@ func TestLocksAreHadAndGivenUpThoughOthersHaveAllConnections(t *testing.T) {
 	s := redistest.Real(t)
 	one := func(mods ...func(*redis.Options)) func(t *testing.T) (rdb, other redis.UniversalClient) {
 		return func(t *testing.T) (rdb, other redis.UniversalClient) {
-			return s.Client(t, append(mods, func(o *redis.Options) { o.PoolSize = max(o.PoolSize, crowded) })...), s.Client(t)
+			return s.Client(t, append([]func(*redis.Options){func(o *redis.Options) {
+				o.PoolSize, o.PoolTimeout = crowded, time.Hour
+			}}, mods...)...), s.Client(t)
 		}
 	}
 	for name, c := range map[string]struct {
@@ -60,7 +62,7 @@ func TestLocksAreHadAndGivenUpThoughOthersHaveAllConnections(t *testing.T) {
 		}, nil},
 		"a cluster": {func(t *testing.T) (rdb, other redis.UniversalClient) {
 			c := redistest.Masters(t)
-			return c.Client(t, func(o *redis.ClusterOptions) { o.PoolSize = crowded }), c.Client(t)
+			return c.Client(t, func(o *redis.ClusterOptions) { o.PoolSize, o.PoolTimeout = crowded, time.Hour }), c.Client(t)
 		}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
