@@ -45,7 +45,9 @@ type Client struct {
 
 // New returns a client that keeps its locks on the Redis behind rdb: a [redis.Client], a
 // failover client or a [redis.ClusterClient]. The server must be Redis 6.2 or later, or
-// Valkey. All commands go through rdb and its hooks. Close does not close rdb.
+// Valkey. All commands go through rdb and its hooks. Close does not close rdb. If the program's own
+// commands, such as BLPOP, have all of PoolSize, those of locks take the connections that go-redis keeps
+// for pipelines.
 //
 // New panics if rdb is nil. It also panics if rdb is a [redis.Ring], which would give one
 // lock to two holders when a shard fails.
@@ -135,7 +137,8 @@ func (c *Client) reconnected(reason string) {
 // Close ends the client. Callers that wait for a lease get [ErrClosed], and goroutines in Lock and
 // RLock never return. Leases that are
 // held are released, and their contexts end with cause ErrClosed. Close returns when all that
-// is done. If Redis does not answer, Close returns an error after 10 s. Leases that could not
+// is done. If Redis does not answer, or the program has all connections of its pool, Close returns an error
+// after 10 s that says which. Leases that could not
 // be released end with their TTL. Goroutines end when their commands do, after the Redis
 // client's ReadTimeout. Closing again does nothing.
 func (c *Client) Close() error {
