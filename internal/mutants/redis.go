@@ -674,7 +674,7 @@ var driverMutants = []mutant{
 		tests: []tests{{unit, "driver/internal/news", "TestRefusedSubscriptionRestsAndIsNotTriedWhileNobodyWaits"}},
 	},
 	{
-		name: "crowded-pool-is-waited-for", of: "liveness",
+		name: "crowded-pool-is-waited-for",
 		bug:  "A call waits for the connections that the program has taken, though others are idle.",
 		file: "driver/redisdriver/silence.go",
 		old:  "leaves := s.crowds[node], room && v.leave != nil", new: "leaves := s.crowds[node], false && v.leave != nil",
