@@ -38,14 +38,16 @@ type Client struct {
 	least    time.Duration         // the shortest TTL that the store can keep
 	hooks    atomic.Pointer[hooks] // nil if there are none
 	adding   sync.Mutex            // held while a hook is added
-	mute     atomic.Bool           // said in the log
+	mute     atomic.Int32          // stores of which no news comes in, which the log says
 	stranded atomic.Bool           // the same of a Lock that never returns
 	unheard  atomic.Bool           // the same of a Wanted that the store does not serve
 }
 
 // New returns a client that keeps its locks on the Redis behind rdb: a [redis.Client], a
 // failover client or a [redis.ClusterClient]. The server must be Redis 6.2 or later, or
-// Valkey. All commands go through rdb and its hooks. Close does not close rdb.
+// Valkey. All commands go through rdb and its hooks. Close does not close rdb. If the program's own
+// commands, such as BLPOP, have all of PoolSize, those of locks take the connections that go-redis keeps
+// for pipelines.
 //
 // New panics if rdb is nil. It also panics if rdb is a [redis.Ring], which would give one
 // lock to two holders when a shard fails.
@@ -119,20 +121,24 @@ func (c *Client) options(cfg config) *local.Options {
 	return &o
 }
 
-// reconnected logs once that waiters poll because the store passes no messages on. All
-// works, so nobody would look for the cause of slow hand-overs. The remedy differs from store to
-// store, so the doctor names it.
+// reconnected logs once that waiters poll because the store passes no messages on, and once that
+// this is over. All works, so nobody would look for the cause of slow hand-overs. The remedy differs
+// from store to store, so the doctor names it. Of several stores each is heard of by itself.
 func (c *Client) reconnected(reason string) {
-	if reason == "mute" && !c.mute.Swap(true) {
+	switch {
+	case reason == "mute" && c.mute.Add(1) == 1:
 		go c.config.options.Log().Warn("holdfast: no news of locks comes in, so waiters ask every 50 to 250 ms; " +
 			"holdfast doctor tells why")
+	case reason == "heard" && c.mute.Add(-1) == 0:
+		go c.config.options.Log().Info("holdfast: news of locks comes in again")
 	}
 }
 
 // Close ends the client. Callers that wait for a lease get [ErrClosed], and goroutines in Lock and
 // RLock never return. Leases that are
 // held are released, and their contexts end with cause ErrClosed. Close returns when all that
-// is done. If Redis does not answer, Close returns an error after 10 s. Leases that could not
+// is done. If Redis does not answer, or the program has all connections of its pool, Close returns an error
+// after 10 s that says which. Leases that could not
 // be released end with their TTL. Goroutines end when their commands do, after the Redis
 // client's ReadTimeout. Closing again does nothing.
 func (c *Client) Close() error {
@@ -141,6 +147,10 @@ func (c *Client) Close() error {
 		return nil
 	}
 	defer c.locks.TellLosses()
+	if b, able := driver.As[driver.Batcher](c.session.Driver); able && c.config.batch == nil {
+		// Also beside a [SpanHook]: ten thousand releases at once need not each have a trip of their own.
+		b.Batch(true)
+	}
 	var failed []error
 	finished := make(chan struct{})
 	go func() {
@@ -166,8 +176,9 @@ func (c *Client) Close() error {
 	case <-finished:
 		return errors.Join(failed...)
 	case <-timeout.C:
+		why := cmp.Or(c.session.Explain(), errors.New("the store does not answer"))
 		c.session.End()
-		return errors.New("holdfast: close: the store does not answer")
+		return fmt.Errorf("holdfast: close: %w", why)
 	}
 }
 

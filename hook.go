@@ -230,7 +230,11 @@ func (c *Client) AddHook(hook Hook) {
 	// Not under the client's lock: the driver may be about to tell of a loss, which needs it.
 	d, able := driver.As[driver.Reporter](c.session.Driver)
 	if h, ok := hook.(ReconnectHook); ok && able {
-		d.OnReconnect(h.Reconnected)
+		d.OnReconnect(func(reason string) {
+			if reason != "heard" { // then nothing was lost
+				h.Reconnected(reason)
+			}
+		})
 	}
 	_, spans := hook.(SpanHook)
 	if b, able := driver.As[driver.Batcher](c.session.Driver); able && spans && c.config.batch == nil {

@@ -350,7 +350,7 @@ func WithPrefix(prefix string) Option {
 // To hooks of the Redis client such a call is one command, whose context belongs to none of
 // the callers. So a span has no parent, and [GuardHook] cannot tell whose the command is.
 // It need not guard commands of this library. The default is true, but false from the
-// time on that a hook of [NewTracingHook] is added.
+// time on that a hook of [NewTracingHook] is added, until [Client.Close].
 func WithPipelining(on bool) Option {
 	return option(func(c *config) { c.batch = &on })
 }

@@ -516,6 +516,13 @@ type Uptimer interface {
 	Uptime(ctx context.Context) (sure, said time.Duration, err error)
 }
 
+// Explainer is the ability to say why commands have no answer although the store may be well, such as
+// that the program itself has all connections.
+type Explainer interface {
+	// Explain returns why commands wait, nil if that is not known. It answers from memory.
+	Explain() error
+}
+
 // Granular is the ability to tell that leases of a store are coarser than MinTTL and half a
 // second.
 type Granular interface {
@@ -547,8 +554,8 @@ type Reporter interface {
 	// OnReconnect adds f to the functions that are called whenever the connection for
 	// Wake's news was lost and has to be made again. The reason is "error", or "silent" if
 	// the connection was open but nothing came. The reason is "mute" if no news can come
-	// in until somebody mends that, such as a missing right; meanwhile waiters poll. f
-	// must not block.
+	// in until somebody mends that, such as a missing right; meanwhile waiters poll. After
+	// that it is "heard" once news comes in again. f must not block.
 	OnReconnect(f func(reason string))
 }
 

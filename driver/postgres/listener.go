@@ -17,7 +17,7 @@ import (
 
 // pace says how the subscription is kept, see [news.Hub]. That LISTEN was answered proves nothing:
 // a pooler has the next statement sent to another session.
-var pace = news.Pace{Ping: 5 * time.Second, Rest: 30 * time.Second}
+var pace = news.Pace{Ping: 5 * time.Second}
 
 func nothing(*driver.Request) (none struct{}) { return }
 
@@ -52,7 +52,7 @@ func (n *listener) client(r *driver.Request) *string {
 func (n *listener) Subscribe(ctx context.Context, made func(int32), hear func(string)) error {
 	conn, err := n.connect(ctx)
 	if err != nil {
-		return err
+		return news.Unconnected{Err: err}
 	}
 	defer func() {
 		bounded, cancel := context.WithTimeout(context.Background(), time.Second)

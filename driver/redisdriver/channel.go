@@ -21,7 +21,7 @@ import (
 
 // pace says how the subscription is kept, see [news.Hub]. A server that acknowledges a
 // subscription mostly passes news on, and the first ping tells if it does not.
-var pace = news.Pace{Ping: time.Second, Rest: 10 * time.Second, Acknowledged: true}
+var pace = news.Pace{Ping: time.Second, Acknowledged: true}
 
 // words are a token and the key of the lock of which it was first heard, as arguments: strings.
 type words struct{ key, said any }
@@ -41,6 +41,58 @@ type channel struct {
 	mu     sync.Mutex
 	pings  uint64 // that were sent
 	pinged uint64 // the last of them that came in
+	place  place
+}
+
+// place is what is known of the server on which the subscription is.
+//
+// In a failover the connections for commands may go to the new master while that of the subscription
+// stays with the old one. As this is a replica now, what is published is heard. But the new master
+// knows of no listener: a waiter that crashes holds up those behind it for its TTL. So if the
+// server that runs our pings knows none any more, the subscription is made anew.
+type place struct {
+	cut     func()
+	known   bool // that server has known of a listener once; behind some proxies none ever does
+	mixed   bool // some do and others do not: there are several, which tell each other
+	found   int  // pings in a row of which we are told that they are heard
+	missing int  // of this subscription of which we are not
+	enough  int  // of these, for a new subscription
+}
+
+const (
+	leastMissing = 2
+	mostMissing  = 64 // if the new ones are with the old server, too
+)
+
+// heardBy notes how many hear a ping on the server that ran it.
+func (c *channel) heardBy(listeners int64) {
+	c.mu.Lock()
+	p, cut := &c.place, func() {}
+	switch {
+	case p.cut == nil || p.mixed:
+	case listeners > 0:
+		p.mixed = p.missing > 0
+		if p.found++; !p.known || p.found >= mostMissing {
+			p.known, p.enough = true, leastMissing
+		}
+	case p.known:
+		p.found = 0
+		if p.missing++; p.missing >= p.enough {
+			p.enough = min(2*p.enough, mostMissing)
+			cut = p.cut
+		}
+	}
+	c.mu.Unlock()
+	cut()
+}
+
+// at notes how to end the subscription that has begun, nil for that none is there.
+func (c *channel) at(cut func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, cluster := c.rdb.(*redis.ClusterClient); !cluster { // there each node passes on what others publish
+		c.place.cut, c.place.missing = cut, 0
+	}
 }
 
 func newChannel(rdb redis.UniversalClient, base string) *channel {
@@ -70,16 +122,28 @@ func (c *channel) client(r *driver.Request) string {
 
 // Subscribe implements [news.Transport].
 func (c *channel) Subscribe(ctx context.Context, made func(int32), hear func(string)) error {
+	ctx, cut := context.WithCancel(ctx)
+	defer cut()
+	defer c.at(nil)
 	ps := c.rdb.Subscribe(ctx)
 	// Receive does not look at its context. Closing is what wakes it.
 	defer context.AfterFunc(ctx, func() { _ = ps.Close() })()
 	defer func() { _ = ps.Close() }()
 	err := ps.Subscribe(ctx, c.prefix+c.id)
+	if err != nil {
+		err = news.Unconnected{Err: err}
+	}
+	// If a connection breaks, Receive makes another one, and subscribes there, before it tells. Where
+	// nobody acknowledges subscriptions that is one more in vain: so it has no time for that yet.
+	receive, end := context.WithCancel(ctx)
+	end()
 	for err == nil {
 		var msg any
-		msg, err = ps.Receive(ctx)
+		msg, err = ps.Receive(receive)
 		switch msg := msg.(type) {
 		case *redis.Subscription:
+			receive = ctx
+			c.at(cut)
 			made(0)
 		case *redis.Message:
 			c.dispatch(msg.Payload, hear)
@@ -103,8 +167,14 @@ func (c *channel) Refused(err error) bool {
 // could send.
 func (c *channel) Ping(ctx context.Context) error {
 	key, ping := c.nextPing()
-	_, err := redisscript.Run(ctx, c.rdb, pingScript.one.Call("wake", 2, key).With(c.prefix+c.id, ping))
-	return err
+	answer, err := redisscript.Run(ctx, c.rdb, pingScript.one.Call("wake", 2, key).With(c.prefix+c.id, ping))
+	if err != nil {
+		return err
+	}
+	if listeners, err := answer.Int64(); err == nil {
+		c.heardBy(listeners)
+	}
+	return nil
 }
 
 // nextPing returns what to say next, and the key that says which node of a Cluster is to say it.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -25,11 +26,13 @@ type gag struct {
 }
 
 const (
-	speak   int32 = iota
-	refuse        // the server says no
-	swallow       // it says yes, and nobody hears it
-	stumble       // it cannot, for now
-	shut          // it lets nobody in
+	speak    int32 = iota
+	refuse         // the server says no
+	swallow        // it says yes, and nobody hears it
+	stumble        // it cannot, for now
+	shut           // it lets nobody in
+	miss           // it knows of nobody who hears it, and it is heard
+	missSome       // so do two of three servers
 )
 
 type refusal string
@@ -54,8 +57,14 @@ func (g *gag) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		if name, _ := p.Procedure(); name != "holdfast.wake.ping" {
 			return next(ctx, cmd)
 		}
-		g.pings.Add(1)
-		switch g.as.Load() {
+		number := g.pings.Add(1)
+		switch as := g.as.Load(); as {
+		case miss, missSome:
+			err := next(ctx, cmd)
+			if as == miss || number%3 != 0 {
+				p.SetVal(int64(0))
+			}
+			return err
 		case refuse:
 			cmd.SetErr(refusal("ERR Unknown Redis command called from script"))
 		case stumble:
@@ -115,7 +124,7 @@ func TestWaitersPollUntilAPingOfAScriptIsHeard(t *testing.T) {
 		within  time.Duration // until it is known
 		mended  time.Duration // until that is noticed
 	}{
-		"refused": {refuse, []string{"mute"}, 0, 11 * time.Second},
+		"refused": {refuse, []string{"mute"}, 0, 31 * time.Second},
 		"unheard": {swallow, []string{"silent", "mute", "silent"}, 10 * time.Second, 50 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -143,6 +152,76 @@ func TestWaitersPollUntilAPingOfAScriptIsHeard(t *testing.T) {
 			})
 		})
 	}
+}
+
+// In a failover the subscription may stay with the old master, which passes on what it copies from the new
+// one, and so do some proxies with all that they hear.
+func TestSubscriptionFollowsTheServerThatRunsCommands(t *testing.T) {
+	for name, c := range map[string]struct {
+		before, then int32
+		after        int32         // 3 s later
+		reconnects   [2]int        // from, to
+		within       time.Duration // of that
+	}{
+		"it is elsewhere":        {speak, miss, speak, [2]int{1, 1}, 10 * time.Minute},
+		"and is so again":        {speak, miss, miss, [2]int{8, 20}, 10 * time.Minute},
+		"nobody is ever told of": {miss, miss, miss, [2]int{0, 0}, 10 * time.Minute},
+		"there are several":      {missSome, missSome, missSome, [2]int{1, 2}, 10 * time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			muzzled(t, c.before, func(t *testing.T, g *gag, waiter *party, reports <-chan string) {
+				var all []string
+				for _, step := range []struct {
+					as   int32
+					last time.Duration
+				}{{c.before, time.Minute}, {c.then, 3 * time.Second}, {c.after, c.within}} {
+					g.as.Store(step.as)
+					for end := time.Now().Add(step.last); time.Now().Before(end); time.Sleep(time.Second) {
+						waiter.ask()
+						all = append(all, reported(reports)...)
+					}
+				}
+				require.GreaterOrEqual(t, len(all), c.reconnects[0], all)
+				require.LessOrEqual(t, len(all), c.reconnects[1], all)
+				require.NotContains(t, all, "mute")
+				require.False(t, waiter.polls())
+			})
+		})
+	}
+}
+
+// One address stands for both servers, as that of a managed Redis does. The waiter must not be taken for
+// one of whom nobody knows whether it has gone.
+func TestSubscriptionFollowsAFailoverToAnotherServer(t *testing.T) {
+	redistest.RequireReal(t)
+	old := redistest.Real(t)
+	heir := old.Replica(t)
+	var addr atomic.Value
+	addr.Store(old.Addr())
+	rdb := old.Client(t, func(o *redis.Options) {
+		o.Dialer = func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, addr.Load().(string))
+		}
+	})
+	d := open(t, rdb, old)
+	holder, waiter := join(t, d, "holder", time.Hour), join(t, d, "waiter", time.Hour)
+	holder.must(driver.Granted)
+	waiter.must(driver.Queued)
+	direct, promoted := old.Client(t), heir.Client(t)
+	subscribed(t, direct, old, 1)
+
+	heir.Promote(t)
+	addr.Store(heir.Addr())
+	old.Follow(t, heir)
+	require.NoError(t, direct.ClientKillByFilter(t.Context(), "TYPE", "normal", "SKIPME", "yes").Err())
+	subscribed(t, promoted, old, 1)
+	subscribed(t, direct, old, 0)
+	require.Eventually(t, d.Hears, 10*time.Second, time.Millisecond)
+	waiter.must(driver.Queued)
+	record := strings.Fields(promoted.HGet(t.Context(), key(old), "w:1").Val())
+	require.Equal(t, "1", record[6], "heard")
+	holder.release()
+	waiter.pushed()
 }
 
 // Thousands of waiters that begin to poll are the last thing that an overloaded server needs.

@@ -160,6 +160,7 @@ var (
 	_ driver.Notifier   = (*Driver)(nil)
 	_ driver.Reporter   = (*Driver)(nil)
 	_ driver.Attacher   = (*Driver)(nil)
+	_ driver.Explainer  = (*Driver)(nil)
 
 	// What a driver over several of this kind needs of each.
 	_ driver.FenceRaiser = (*Driver)(nil)
@@ -232,6 +233,9 @@ func (d *Driver) Node(k driver.Kind, name string) string {
 
 // Batch implements [driver.Batcher].
 func (d *Driver) Batch(on bool) { d.groups.off.Store(!on) }
+
+// Explain implements [driver.Explainer]: it says so if others have all connections.
+func (d *Driver) Explain() error { return d.silence.explain() }
 
 // OnReconnect implements [driver.Reporter].
 func (d *Driver) OnReconnect(f func(reason string)) { d.news.OnReconnect(f) }

@@ -60,7 +60,7 @@ func (d *Driver) RenewEach(ctx context.Context, leases []driver.Lease, renewed f
 		for _, batch := range batches {
 			calls = append(calls, d.renewals(leases, batch))
 		}
-		v := d.silence.watch(calls[0])
+		v := d.silence.watch(calls[0], nil)
 		cmds := redisscript.RunAll(ctx, rdb, calls)
 		d.silence.done(v, cmds[0].Err() == nil)
 		for b, c := range cmds {

@@ -3,7 +3,10 @@ package redisdriver
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -51,12 +54,14 @@ type silence struct {
 	due    time.Time                   // when the timer fires
 	late   bool                        // it did so late, the last time
 	tried  map[*redis.Client]time.Time // when the connections of a node were
+	crowds map[*redis.Client]bool      // nodes that answer, whose pool is full
+	crowd  atomic.Int32                // how many these are
 	closed bool
 	wg     sync.WaitGroup
 }
 
 func newSilence(rdb redis.UniversalClient) *silence {
-	s := &silence{rdb: rdb, tried: map[*redis.Client]time.Time{}}
+	s := &silence{rdb: rdb, tried: map[*redis.Client]time.Time{}, crowds: map[*redis.Client]bool{}}
 	s.ring.next, s.ring.last = &s.ring, &s.ring
 	return s
 }
@@ -67,12 +72,14 @@ type pending struct {
 	key        string // of the call, which a hook may rewrite once it is sent
 	began      time.Time
 	next, last *pending
-	over       bool // nobody waits for the answer any more
+	over       bool               // nobody waits for the answer any more
+	leave      context.CancelFunc // if it waits for a connection, it waits no more; nil if it can go nowhere else
+	left       bool               // that was called
 }
 
 // watch begins to watch a command.
-func (s *silence) watch(call redisscript.Call) *pending {
-	v := &pending{key: call.Key(), began: time.Now()}
+func (s *silence) watch(call redisscript.Call, leave context.CancelFunc) *pending {
+	v := &pending{key: call.Key(), began: time.Now(), leave: leave}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.add(v)
@@ -99,8 +106,8 @@ func (s *silence) wake(after time.Duration) {
 	}
 }
 
-// done ends the watch.
-func (s *silence) done(v *pending, answered bool) {
+// done ends the watch. It reports whether the command has left the pool.
+func (s *silence) done(v *pending, answered bool) (left bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.end(v)
@@ -108,6 +115,7 @@ func (s *silence) done(v *pending, answered bool) {
 	if answered {
 		s.took = time.Since(v.began)
 	}
+	return v.left
 }
 
 // end takes a command out of the ring, if it is there. The caller holds mu.
@@ -170,12 +178,27 @@ func (s *silence) try(v *pending) {
 	ctx, cancel := context.WithTimeout(telemetry.Unasked(context.Background()), timeout)
 	defer cancel()
 	node, err := redisscript.Master(ctx, s.rdb, v.key)
-	if err != nil || !s.first(node, timeout) {
+	if err != nil {
+		return
+	}
+	full, room := crowd(node)
+	switch {
+	case full && s.joins(node, v, room):
+		return
+	case !s.first(node, timeout):
+		if full {
+			s.again(v)
+		}
 		return
 	}
 	if !answers(ctx, node) {
+		s.note(node, false)
 		s.again(v)
 		return
+	}
+	if full {
+		s.note(node, true)
+		s.joins(node, v, room)
 	}
 	// They have as much time as that had. It may have taken nearly all, and connections that are well
 	// would be closed by what is left, if the client heeds deadlines of contexts.
@@ -210,6 +233,111 @@ func answers(ctx context.Context, node *redis.Client) bool {
 	err := fresh.Process(ctx, newPing(ctx))
 	var refusal redis.Error
 	return err == nil || errors.As(err, &refusal)
+}
+
+// crowd reports whether all connections of a client to a node are taken, and whether it has others, for
+// pipelines.
+//
+// The program may have taken them for commands that block, such as BLPOP. Then our commands wait for
+// theirs to end: a free lock is had after seconds, and one that is released is not free. So whoever
+// waits for a connection for as long as an answer may take goes in a pipeline, as renewals do. go-redis
+// keeps up to 10 connections for these, apart from PoolSize. That is not done at once: a pool that
+// is full for a moment would cost the server connections.
+//
+// A server that is silent fills a pool as well, so it must have answered on a new connection.
+func crowd(node *redis.Client) (full, room bool) {
+	o, stats := node.Options(), node.PoolStats()
+	size, spare := o.PoolSize, o.PipelinePoolSize
+	if o.MaxActiveConns > 0 {
+		size = min(size, o.MaxActiveConns)
+	}
+	if spare == 0 {
+		spare = redis.DefaultPipelinePoolSize
+	}
+	full = idle(stats.IdleConns) == 0 && int(stats.TotalConns) >= size
+	p := stats.PipelineStats
+	return full, p != nil && (idle(p.IdleConns) > 0 || int(p.TotalConns) < spare)
+}
+
+// isCrowded reports whether the pool of the node of a call is known to be full, and still is.
+func (s *silence) isCrowded(ctx context.Context, call redisscript.Call) bool {
+	if s.crowd.Load() == 0 {
+		return false
+	}
+	node, err := redisscript.Master(ctx, s.rdb, call.Key())
+	if err != nil {
+		return false
+	}
+	s.mu.Lock()
+	known := s.crowds[node]
+	s.mu.Unlock()
+	if !known {
+		return false
+	}
+	full, room := crowd(node)
+	if !full {
+		s.note(node, false)
+	}
+	return full && room
+}
+
+// exhausted reports whether a call failed since the pool is full, and can go elsewhere.
+func (s *silence) exhausted(ctx context.Context, call redisscript.Call, err error) bool {
+	if !errors.Is(err, redis.ErrPoolTimeout) && !errors.Is(err, redis.ErrPoolExhausted) {
+		return false
+	}
+	node, err := redisscript.Master(ctx, s.rdb, call.Key())
+	if err != nil {
+		return false
+	}
+	full, room := crowd(node)
+	return full && room
+}
+
+// note notes whether the pool of a node is full although the node answers.
+func (s *silence) note(node *redis.Client, full bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if full {
+		s.crowds[node] = true
+	} else {
+		delete(s.crowds, node)
+	}
+	s.crowd.Store(int32(len(s.crowds)))
+}
+
+// joins has a command wait no more for a connection to a node whose pool is known to be full, if there
+// is room elsewhere, and else watches it again. It reports false if there is more to try.
+func (s *silence) joins(node *redis.Client, v *pending, room bool) bool {
+	s.mu.Lock()
+	known, leaves := s.crowds[node], room && v.leave != nil
+	if known && leaves {
+		v.left = true
+	}
+	s.mu.Unlock()
+	switch {
+	case !known, room && !leaves:
+		return false
+	case leaves:
+		v.leave()
+	default:
+		s.again(v)
+	}
+	return true
+}
+
+// explain says so if there is no connection to a node although it answers. It does not look at commands
+// under way: those that wait end with the contexts of their callers, who may ask only then.
+func (s *silence) explain() error {
+	s.mu.Lock()
+	nodes := slices.Collect(maps.Keys(s.crowds))
+	s.mu.Unlock()
+	for _, node := range nodes {
+		if full, room := crowd(node); full && !room {
+			return redisscript.Classify(redis.ErrPoolTimeout)
+		}
+	}
+	return nil
 }
 
 // idle is a number of connections that go-redis tells. It counts a connection that comes back only

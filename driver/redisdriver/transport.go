@@ -2,9 +2,13 @@ package redisdriver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/internal/redisscript"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 )
@@ -77,10 +81,28 @@ func (d *Driver) callFor(s *script, n int, lock func(i int) (key any, args []any
 	return s.many.On("locks", len(args), keys...).With(args...)
 }
 
-// value sends a call, and returns what the script says.
+// value sends a call, and returns what the script says. If there is no connection for it, it takes
+// one of those for pipelines, see [crowd].
 func (d *Driver) value(ctx context.Context, call redisscript.Call) (any, error) {
-	v := d.silence.watch(call)
-	c, err := redisscript.Run(ctx, d.commands, call)
+	if !d.silence.isCrowded(ctx, call) {
+		waits, leave := context.WithCancel(ctx)
+		v := d.silence.watch(call, leave)
+		c, err := redisscript.Run(waits, d.commands, call)
+		left := d.silence.done(v, err == nil) && errors.Is(err, context.Canceled) && ctx.Err() == nil
+		leave()
+		switch {
+		case err == nil:
+			return c.Val(), nil
+		case !left && !d.silence.exhausted(ctx, call, err):
+			return nil, err
+		case !errors.Is(err, driver.ErrNotExecuted):
+			// A hook has looked at the command, and may have sent it for all we know. The caller
+			// repeats what can be repeated.
+			return nil, redisscript.Unknown(redisscript.Classify(redis.ErrPoolTimeout))
+		}
+	}
+	v := d.silence.watch(call, nil)
+	c, err := redisscript.RunPiped(ctx, d.rdb, call)
 	d.silence.done(v, err == nil)
 	if err != nil {
 		return nil, err

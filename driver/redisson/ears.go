@@ -17,8 +17,11 @@ const (
 	pingEvery = time.Second
 	silence   = 2500 * time.Millisecond
 
-	// reopen is the least time between two connections to a node.
+	// reopen is the least time between two connections to a node. It doubles with each in a row on
+	// which no subscription was acknowledged, up to rarely: who may not listen is not to cost the
+	// server a handshake a second.
 	reopen = time.Second
+	rarely = 30 * time.Second
 )
 
 // ears hear of releases. A lock that somebody here waits for has a channel. All channels
@@ -57,6 +60,8 @@ type line struct {
 	began time.Time
 	end   context.CancelFunc
 	over  bool
+	pause time.Duration // before the next one, counted from when this began
+	hears bool          // a subscription was acknowledged
 
 	changes []change      // to be told to the server
 	changed chan struct{} // has room for one
@@ -127,12 +132,16 @@ func (e *ears) connect(c *channel, node string) {
 		node = "" // every node has all messages
 	}
 	l := e.lines[node]
-	if l != nil && l.over && time.Since(l.began) < reopen {
+	if l != nil && l.over && time.Since(l.began) < l.pause {
 		return // the next ask may
 	}
 	if l == nil || l.over {
+		pause := reopen
+		if l != nil && !l.hears {
+			pause = min(2*l.pause, rarely)
+		}
 		ctx, cancel := context.WithCancel(telemetry.Unasked(context.Background()))
-		l = &line{began: time.Now(), end: cancel, changed: make(chan struct{}, 1)}
+		l = &line{began: time.Now(), end: cancel, pause: pause, changed: make(chan struct{}, 1)}
 		e.lines[node] = l
 		e.open.Go(func() { e.keep(ctx, l) })
 	}
@@ -250,7 +259,7 @@ func (e *ears) noted(l *line, s *redis.Subscription) {
 	switch {
 	case c == nil || c.line != l:
 	case s.Kind == "subscribe" || s.Kind == "ssubscribe":
-		c.live = true
+		c.live, l.hears = true, true
 		c.wake(driver.Grant{Status: driver.Queued, Reconnect: c.missed})
 	case c.live: // Its slot has moved to another node. (Else it was left, and is wanted again.)
 		c.lose()

@@ -239,6 +239,9 @@ func (r *Releaser) run(failed error) error {
 		case <-next.C:
 			if r.underWay > 0 && r.tooLate() {
 				r.settle()
+				if err == session.ErrSilent {
+					err = r.c.s.Silent()
+				}
 				return err
 			}
 			r.maybe = r.maybe || r.underWay > 0

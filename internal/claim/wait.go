@@ -117,13 +117,13 @@ func (a *asking) outage() (left time.Duration, bounded bool) {
 }
 
 // why is what a caller has waited for whose context ends now.
-func (a *asking) why() error {
+func (a *asking) why(s *session.Session) error {
 	held, told := a.err.(*Held)
 	switch {
 	case a.troubled():
 		return a.err
 	case a.err == nil || !a.unanswered.IsZero() && time.Since(a.unanswered) >= SilentAfter:
-		return session.ErrSilent
+		return s.Silent()
 	case told:
 		return held.Now()
 	}
@@ -291,7 +291,7 @@ func (c *Claim) event(ctx context.Context, interrupt <-chan error) (driver.Grant
 		}
 		return driver.Grant{}, nil
 	case <-ctx.Done():
-		return driver.Grant{}, session.WithTrouble(session.EndOf(ctx), a.why())
+		return driver.Grant{}, session.WithTrouble(session.EndOf(ctx), a.why(c.s))
 	case why := <-interrupt:
 		return driver.Grant{}, Interrupt(why)
 	case <-c.s.Closing():

@@ -461,7 +461,7 @@ func (l *Lock) obstacle(began moment) error {
 	case l.ahead != nil && l.ahead.trouble != nil:
 		return l.ahead.trouble
 	case l.grant == nil && since != 0 && now()-since >= min(moment(claim.SilentAfter), (now()-began)/2):
-		return session.ErrSilent
+		return l.r.Session.Silent()
 	}
 	return l.busy()
 }

@@ -667,6 +667,20 @@ var driverMutants = []mutant{
 		tests: []tests{{unit, drv, "TestWaitersPollUntilTheSubscriptionIsThere"}},
 	},
 	{
+		name: "refused-subscription-is-tried-for-nobody", of: "rule 13",
+		bug:  "Where subscriptions are refused, a client tries on although nobody waits.",
+		file: "driver/internal/news/subscription.go",
+		old:  "if mute {\n\t\t\th.rest(ctx)", new: "if false {\n\t\t\th.rest(ctx)",
+		tests: []tests{{unit, "driver/internal/news", "TestRefusedSubscriptionRestsAndIsNotTriedWhileNobodyWaits"}},
+	},
+	{
+		name: "crowded-pool-is-waited-for",
+		bug:  "A call waits for the connections that the program has taken, though others are idle.",
+		file: "driver/redisdriver/silence.go",
+		old:  "leaves := s.crowds[node], room && v.leave != nil", new: "leaves := s.crowds[node], false && v.leave != nil",
+		tests: []tests{{behavior, "internal/behavior/fault", "TestLocksAreHadAndGivenUpThoughOthersHaveAllConnections"}},
+	},
+	{
 		name: "asks-retried-by-go-redis", of: "rule 5",
 		bug:  "go-redis repeats an ask behind our back.",
 		file: "driver/internal/redisscript/script.go",

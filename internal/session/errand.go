@@ -73,7 +73,7 @@ func (s *Session) Await(ctx context.Context, e Errand, said Complaint, end func(
 		case err := <-attempts:
 			if ctx.Err() != nil && errors.Is(err, ctx.Err()) { // which says nothing of the store
 				s.Done()
-				return WithTrouble(end(ctx), cmp.Or(failed, ErrSilent))
+				return WithTrouble(end(ctx), cmp.Or(failed, s.Silent()))
 			}
 			if err == nil || !e.retries(err) {
 				s.Done()
@@ -89,9 +89,9 @@ func (s *Session) Await(ctx context.Context, e Errand, said Complaint, end func(
 		case <-timer.C:
 			timer.Reset(said.Tell(s))
 		case <-outage:
-			return leave(&Outage{e.Endure, failed})
+			return leave(&Outage{e.Endure, cmp.Or(failed, s.Explain())})
 		case <-ctx.Done():
-			return leave(WithTrouble(end(ctx), cmp.Or(failed, ErrSilent)))
+			return leave(WithTrouble(end(ctx), cmp.Or(failed, s.Silent())))
 		}
 	}
 }

@@ -1,12 +1,14 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/trouble"
 )
 
 // Sentinel is an error of this library that callers look for, with a word for it that is
@@ -39,6 +41,18 @@ type ended struct{ cause, end error }
 
 func (e *ended) Error() string   { return e.cause.Error() }
 func (e *ended) Unwrap() []error { return []error{e.cause, e.end} }
+
+// Silent is the trouble of a caller to whom the store has not answered: ErrSilent, unless the driver
+// knows better.
+func (s *Session) Silent() error { return cmp.Or(s.Explain(), ErrSilent) }
+
+// Explain returns what a driver knows of why the store does not answer, or nil.
+func (s *Session) Explain() error {
+	if e, able := driver.As[driver.Explainer](s.Driver); able {
+		return trouble.Of(e.Explain())
+	}
+	return nil
+}
 
 // Outage ends a wait, since the store has not answered for so long.
 type Outage struct {

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -34,7 +35,7 @@ type outage struct {
 func (s *Session) complain(c *Complaint) {
 	reason, now := c.reason, time.Now()
 	if reason == nil {
-		reason = errSilent
+		reason = cmp.Or(s.Explain(), errSilent)
 	}
 	s.appease(c) // It may have had another cause.
 	s.outages.mu.Lock()

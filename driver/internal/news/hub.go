@@ -17,7 +17,8 @@ import (
 // Transport carries news from a store to one client.
 type Transport interface {
 	// Subscribe makes a subscription, calls made when the store has acknowledged it, and hear for
-	// each piece of news, until it breaks or ctx ends. session is for [Hub.Seat].
+	// each piece of news, until it breaks or ctx ends. session is for [Hub.Seat]. If there is no
+	// connection for it, the error is [Unconnected].
 	Subscribe(ctx context.Context, made func(session int32), hear func(line string)) error
 
 	// Ping has the store send a ping the way that all news goes. [Hub.Hear] gets "ping" then.
@@ -31,9 +32,6 @@ type Transport interface {
 type Pace struct {
 	// Ping is the time between two pings. Each must be heard within 2.5 s.
 	Ping time.Duration
-
-	// Rest is the most time between two subscriptions where no news comes in.
-	Rest time.Duration
 
 	// Acknowledged says that a subscription counts from its acknowledgement, instead of the
 	// first ping. With a pooler in between, an acknowledgement proves nothing.
@@ -61,6 +59,8 @@ type Hub[X any] struct {
 	changes int           // how often it has begun or ceased to count
 	mute    bool          // no news comes in until somebody mends that
 	deaf    int           // subscriptions in a row that were not answered by a single ping
+	failed  int           // subscriptions in a row that heard none, for whatever reason
+	failing time.Time     // when the first of these failed
 	pinged  chan struct{} // a ping was heard; has room for one
 	stir    chan struct{} // somebody waits; has room for one
 	first   chan struct{} // closed when the first subscription counts, or has failed
@@ -82,7 +82,7 @@ func New[X any](t Transport, p Pace, beside func(*driver.Request) X) *Hub[X] {
 
 // OnReconnect has f called when a subscription that counted has ended: with "error", or with
 // "silent" if a ping was not heard; and with "mute" when no news will come in until somebody
-// mends it.
+// mends it, then with "heard" once that is so.
 func (h *Hub[X]) OnReconnect(f func(reason string)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

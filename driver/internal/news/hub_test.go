@@ -3,6 +3,7 @@ package news_test
 import (
 	"context"
 	"errors"
+	"io"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -23,17 +24,27 @@ type radio struct {
 	delay bool  // a ping is heard 3 s late
 	err   error // of pings
 
+	refusal error // of subscriptions
+	tries   []time.Time
+
 	pings, made int
 	hear        func(string)
 	cut         func()
 }
 
 func (r *radio) Subscribe(ctx context.Context, made func(int32), hear func(string)) error {
+	var refusal error
 	r.change(func() {
-		ctx, r.cut = context.WithCancel(ctx)
-		r.made++
-		r.hear = hear
+		r.tries = append(r.tries, time.Now())
+		if refusal = r.refusal; refusal == nil {
+			ctx, r.cut = context.WithCancel(ctx)
+			r.made++
+			r.hear = hear
+		}
 	})
+	if refusal != nil {
+		return refusal
+	}
 	made(int32(r.made))
 	<-ctx.Done()
 	return errors.New("cut")
@@ -56,7 +67,9 @@ func (r *radio) Ping(context.Context) error {
 		hear := r.hear
 		time.AfterFunc(3*time.Second, func() { hear("ping") })
 	case !r.loss:
-		r.hear("ping")
+		if r.hear != nil {
+			r.hear("ping")
+		}
 	}
 	return nil
 }
@@ -74,7 +87,7 @@ type party struct {
 }
 
 func tune(t *testing.T, r *radio, acknowledged bool) *party {
-	p := &party{Hub: news.New(r, news.Pace{Ping: time.Second, Rest: 10 * time.Second, Acknowledged: acknowledged},
+	p := &party{Hub: news.New(r, news.Pace{Ping: time.Second, Acknowledged: acknowledged},
 		func(*driver.Request) (none struct{}) { return })}
 	t.Cleanup(p.Close)
 	p.OnReconnect(func(reason string) {
@@ -182,19 +195,98 @@ func TestWaitersPollWhereNoNewsComesInUntilThatIsMended(t *testing.T) {
 				require.Equal(t, c.reports, p.told())
 				r.change(func() { r.pings = 0 })
 				pass(time.Minute)
-				r.change(func() { require.InDelta(t, 7, r.pings, 4, "it is tried now and then") })
+				r.change(func() { require.InDelta(t, 2, r.pings, 1, "it is tried now and then") })
 				require.True(t, p.polls())
 				require.Empty(t, p.told(), "it is told once")
 
 				p.woken()
 				r.change(func() { r.err, r.loss = nil, false })
-				pass(13 * time.Second) // a ping may be under way
+				pass(41 * time.Second) // a ping may be under way
 				require.False(t, p.polls())
 				require.Contains(t, p.woken(), driver.Grant{Status: driver.Queued, Reconnect: true})
+				require.Equal(t, []string{"heard"}, p.told())
 				r.change(func() { r.cut() })
 				pass(6 * time.Second)
 				require.Equal(t, []string{"error"}, p.told())
 				require.False(t, p.polls())
+			})
+		})
+	}
+}
+
+// It may say so, hang up, or say what nobody has heard of.
+func TestRefusedSubscriptionRestsAndIsNotTriedWhileNobodyWaits(t *testing.T) {
+	for _, refusal := range []error{errRefused, io.EOF, errors.New("upstream failure")} {
+		synctest.Test(t, func(t *testing.T) {
+			r := &radio{refusal: refusal}
+			p := tune(t, r, true)
+			tries := func(during time.Duration) (n int) {
+				r.change(func() { r.tries = nil })
+				pass(during)
+				r.change(func() { n = len(r.tries) })
+				return n
+			}
+			require.LessOrEqual(t, tries(20*time.Second), 8)
+			require.Equal(t, []string{"mute"}, p.told())
+			require.InDelta(t, 18, tries(10*time.Minute), 2)
+			p.Forget("t")
+			require.LessOrEqual(t, tries(time.Minute), 1)
+			require.Zero(t, tries(10*time.Hour), "FOUL: nobody waits")
+			require.Equal(t, 1, func() int { p.wait(); return tries(time.Second) }(), "somebody waits")
+			r.change(func() { r.tries = nil })
+			for range 600 { // waits that are short
+				p.Forget("t")
+				p.wait()
+				pass(time.Second)
+			}
+			r.change(func() {
+				for i := 1; i < len(r.tries); i++ {
+					require.GreaterOrEqual(t, r.tries[i].Sub(r.tries[i-1]), 30*time.Second)
+				}
+			})
+			require.True(t, p.polls())
+			require.Empty(t, p.told(), "it is told once")
+
+			r.change(func() { r.refusal = nil })
+			pass(38 * time.Second)
+			require.Equal(t, []string{"heard"}, p.told())
+			require.False(t, p.polls())
+			r.change(func() { r.refusal = refusal })
+			r.cut()
+			pass(20 * time.Second)
+			require.Equal(t, []string{"error", "mute"}, p.told(), "again")
+		})
+	}
+}
+
+// Else a line of the log would be false, and waiters would poll for long after it is over.
+func TestSubscriptionThatFailsInPassingIsNotTakenForRefused(t *testing.T) {
+	for what, c := range map[string]struct {
+		pings, refusal error // meanwhile
+		last           time.Duration
+	}{
+		"a bad second of new connections":  {nil, io.EOF, 2 * time.Second},
+		"no new connections for some time": {nil, news.Unconnected{}, 10 * time.Minute},
+		"a store that does not answer":     {errors.New("overloaded"), io.EOF, 10 * time.Minute},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := &radio{}
+				p := tune(t, r, true)
+				pass(time.Hour)
+				for range 3 {
+					r.change(func() { r.err, r.refusal, r.tries = c.pings, c.refusal, nil })
+					r.cut()
+					pass(c.last)
+					r.change(func() {
+						require.Greater(t, len(r.tries), int(c.last/(6*time.Second)))
+						r.err, r.refusal = nil, nil
+					})
+					pass(6 * time.Second)
+					require.False(t, p.polls())
+					require.Equal(t, []string{"error"}, p.told())
+					pass(time.Hour)
+				}
 			})
 		})
 	}

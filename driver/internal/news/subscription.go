@@ -16,6 +16,15 @@ const (
 
 	leastPause = 50 * time.Millisecond // between subscriptions
 	mostPause  = 5 * time.Second
+
+	// While no news comes in until somebody mends that, there is no subscription within rest of the
+	// last, and none at all while nobody waits. A thousand clients that try every few seconds cost
+	// the store as many handshakes, and a log of refusals shows nothing else.
+	rest = 30 * time.Second
+
+	// So many subscriptions that fail in a row, over heardWithin at least, are taken for a refusal if
+	// the store answers otherwise. A proxy may hang up, or say what nobody has heard of.
+	failures = 3
 )
 
 // state is what is known of the subscription.
@@ -38,6 +47,14 @@ func (h *Hub[X]) counts() bool {
 	return h.state == live || h.state == made && h.pace.Acknowledged && !h.mute
 }
 
+// Unconnected is why a subscription was not even asked for, which says nothing of subscriptions.
+type Unconnected struct{ Err error }
+
+func (u Unconnected) Error() string { return "news: no connection: " + u.Err.Error() }
+
+// Unwrap returns what is in the way.
+func (u Unconnected) Unwrap() error { return u.Err }
+
 // errSilent is why a subscription ends that does not hear a ping.
 var errSilent = errors.New("news: a ping was not heard")
 
@@ -45,23 +62,61 @@ var errSilent = errors.New("news: a ping was not heard")
 func (h *Hub[X]) listen(ctx context.Context) {
 	defer close(h.stopped)
 	defer h.become(absent, 0)
-	for pause := leastPause; ctx.Err() == nil; pause = min(2*pause, mostPause) {
+	for pause := leastPause; ctx.Err() == nil; pause = min(4*pause, mostPause) {
 		began := time.Now()
 		err := h.subscribe(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		switch {
-		case h.lost(err):
-			pause = h.pace.Rest
-		case time.Since(began) > time.Minute:
+		mute := h.lost(err)
+		if !mute && h.futile(ctx) {
+			h.hush()
+			mute = true
+		}
+		if time.Since(began) > time.Minute {
 			pause = leastPause
+		}
+		after := pause/2 + rand.N(pause/2)
+		if mute {
+			after = rest + rand.N(rest/4)
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(pause/2 + rand.N(pause/2)):
+		case <-time.After(after):
+		}
+		if mute {
+			h.rest(ctx)
 		}
 	}
+}
+
+// rest returns when somebody waits, and reports whether nobody did.
+func (h *Hub[X]) rest(ctx context.Context) (rested bool) {
+	for ; ctx.Err() == nil && !h.awaited(); rested = true {
+		select {
+		case <-ctx.Done():
+		case <-h.stir:
+		}
+	}
+	return rested
+}
+
+// futile reports whether subscriptions fail although the store answers. A store that does not answer
+// says nothing of subscriptions: they are counted anew.
+func (h *Hub[X]) futile(ctx context.Context) bool {
+	h.mu.Lock()
+	so := h.failed >= failures && time.Since(h.failing) >= heardWithin
+	if so {
+		h.failed = 0
+	}
+	h.mu.Unlock()
+	if !so {
+		return false
+	}
+	bounded, cancel := context.WithTimeout(ctx, heardWithin)
+	defer cancel()
+	err := h.transport.Ping(bounded)
+	return err == nil || h.transport.Refused(err)
 }
 
 // subscribe makes one subscription and keeps it until it breaks or falls silent.
@@ -102,7 +157,7 @@ func (h *Hub[X]) ping(ctx context.Context, end func(error)) {
 		if err := h.transport.Ping(bounded); h.transport.Refused(err) {
 			// The subscription stays: others must not take the client for one that has gone.
 			h.hush()
-			pause = h.pace.Rest
+			pause = rest
 		} else if err != nil {
 			pause = pingAgain
 		} else {
@@ -119,15 +174,10 @@ func (h *Hub[X]) ping(ctx context.Context, end func(error)) {
 				return
 			case <-time.After(pause):
 			}
-			if h.awaited() {
+			if !h.rest(ctx) {
 				break
 			}
-			select {
-			case <-ctx.Done():
-				return
-			case <-h.stir:
-				pause = pingAgain
-			}
+			pause = pingAgain
 		}
 	}
 }
@@ -146,7 +196,7 @@ func (h *Hub[X]) awaited() bool {
 // lost notes why a subscription has ended, or was not made. It reports whether no news will
 // come in until somebody mends that: if the store refuses, or if two subscriptions in a row
 // have heard nothing at all. Then the connections are well, and what is published is not
-// passed on.
+// passed on. Of others see futile.
 func (h *Hub[X]) lost(err error) (mute bool) {
 	silent, refused := errors.Is(err, errSilent), h.transport.Refused(err)
 	var reasons []string
@@ -161,12 +211,27 @@ func (h *Hub[X]) lost(err error) (mute bool) {
 	if silent && h.state == made {
 		h.deaf++
 	}
+	if _, unconnected := errors.AsType[Unconnected](err); unconnected {
+		h.failed = 0
+	} else if h.state != live {
+		if h.failed++; h.failed == 1 {
+			h.failing = time.Now()
+		}
+	}
 	h.set(absent, 0) // before mute: what does not count any more did until now
 	if !h.mute && (refused || h.deaf >= 2) {
 		h.mute = true
 		reasons = append(reasons, "mute")
 	}
 	mute = h.mute
+	h.mu.Unlock()
+	h.report(reasons...)
+	return mute
+}
+
+// report tells those who have asked for it.
+func (h *Hub[X]) report(reasons ...string) {
+	h.mu.Lock()
 	reports := h.reports
 	h.mu.Unlock()
 	for _, reason := range reasons {
@@ -174,26 +239,37 @@ func (h *Hub[X]) lost(err error) (mute bool) {
 			f(reason)
 		}
 	}
-	return mute
 }
 
 // hush notes that no news will come in until somebody mends that.
 func (h *Hub[X]) hush() {
 	h.mu.Lock()
-	was, reports := h.mute, h.reports
+	was := h.mute
 	if !was {
 		if h.counts() {
 			h.turn()
 		}
-		h.state, h.mute = made, true
+		h.state, h.mute = min(h.state, made), true
 		h.once.Do(func() { close(h.first) })
 	}
 	h.mu.Unlock()
-	if was {
-		return
+	if !was {
+		h.report("mute")
 	}
-	for _, f := range reports {
-		f("mute")
+}
+
+// pong notes that a ping was heard.
+func (h *Hub[X]) pong() {
+	h.mu.Lock()
+	again := false
+	if h.state != absent {
+		again = h.mute
+		h.set(live, 0)
+		tell(h.pinged)
+	}
+	h.mu.Unlock()
+	if again {
+		h.report("heard")
 	}
 }
 
@@ -211,7 +287,7 @@ func (h *Hub[X]) set(s state, session int32) {
 	if h.state = s; s != live {
 		h.session = session
 	} else {
-		h.deaf, h.mute = 0, false
+		h.deaf, h.failed, h.mute = 0, 0, false
 	}
 	if s == absent || h.counts() {
 		// Last: a waiter that goes on because of it must not find that news may have been missed.

@@ -176,19 +176,16 @@ func tell(c chan<- struct{}) {
 // was lost stays lost, to ask once more costs a call, and a grant that rests on no later ask
 // than the last one is known.
 func (h *Hub[X]) Hear(line string) {
-	word := strings.Split(line, " ")
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if len(word) == 1 && word[0] == "ping" {
-		if h.state != absent {
-			h.set(live, 0)
-			tell(h.pinged)
-		}
+	if line == "ping" {
+		h.pong()
 		return
 	}
+	word := strings.Split(line, " ")
 	if len(word) < 2 {
 		return
 	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	t := h.tokens[word[1]]
 	switch {
 	case t == nil:

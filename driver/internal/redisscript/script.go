@@ -196,6 +196,12 @@ func RunAll(ctx context.Context, rdb redis.UniversalClient, calls []Call) []*Com
 	return cmds
 }
 
+// RunPiped is Run on a connection for pipelines.
+func RunPiped(ctx context.Context, rdb redis.UniversalClient, call Call) (*Command, error) {
+	c := RunAll(ctx, rdb, []Call{call})[0]
+	return c, c.judge(ctx, rdb, c.Err())
+}
+
 // pipeline sends those of the calls that are listed, and puts the commands where they belong.
 func pipeline(ctx context.Context, rdb redis.UniversalClient, calls []Call, which []int, byText func(i int) bool, cmds []*Command) {
 	if len(which) == 0 {

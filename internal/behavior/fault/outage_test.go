@@ -1,6 +1,8 @@
 package fault_test
 
 import (
+	"context"
+	"net"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -183,6 +185,67 @@ func TestWaiterWhosePushIsLostIsServedByItsHeartbeat(t *testing.T) {
 			require.NoError(t, lease.Release(t.Context()))
 			l.Free(near, "x")
 		}
+	})
+}
+
+// prudish is the way through a proxy that hangs up when it sees a SUBSCRIBE.
+type prudish struct {
+	net.Conn
+	hangUp *atomic.Bool
+	tries  *atomic.Int64
+}
+
+func (p prudish) Write(b []byte) (int, error) {
+	if strings.Contains(string(b), "subscribe") {
+		if p.tries.Add(1); p.hangUp.Load() {
+			return len(b), p.Close()
+		}
+	}
+	return p.Conn.Write(b)
+}
+
+// Every hand-over is slower then by two orders, and nothing else tells of that.
+func TestProxyThatHangsUpOnSubscriptionsIsSaidOnceAndLeftInPeace(t *testing.T) {
+	lab.InBubble(t, func(t *testing.T, l *lab.Lab) {
+		var hangUp atomic.Bool
+		var tries atomic.Int64
+		hangUp.Store(true)
+		far := l.Open(l.Server.Client(t, func(o *redis.Options) {
+			dial := o.Dialer
+			o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+				if ctx.Err() != nil {
+					return nil, ctx.Err()
+				}
+				conn, err := dial(ctx, network, addr)
+				return prudish{conn, &hangUp, &tries}, err
+			}
+		}))
+		near := l.Near()
+		// handsOver has a waiter wait for so long, and returns how often it is subscribed meanwhile.
+		handsOver := func(after time.Duration) int64 {
+			held := l.Lease(near, "x")
+			was := tries.Load()
+			w := l.Wait(far, "x")
+			time.Sleep(after)
+			n := tries.Load() - was
+			require.NoError(t, held.Release(t.Context()))
+			require.NoError(t, w.Granted(250*time.Millisecond+l.Slack).Release(t.Context()))
+			return n
+		}
+		require.LessOrEqual(t, handsOver(20*time.Second), int64(8))
+		require.Equal(t, 1, strings.Count(l.Log.String(), "no news of locks"), l.Log.String())
+		require.InDelta(t, 9, handsOver(5*time.Minute), 2)
+		time.Sleep(time.Minute)
+		was := tries.Load()
+		time.Sleep(10 * time.Hour)
+		require.Equal(t, was, tries.Load(), "FOUL: nobody waits")
+		require.Equal(t, 1, strings.Count(l.Log.String(), "news of locks"), l.Log.String())
+
+		hangUp.Store(false)
+		handsOver(time.Minute)
+		require.Equal(t, 1, strings.Count(l.Log.String(), "news of locks comes in again"), l.Log.String())
+		require.Zero(t, handsOver(time.Minute))
+		require.Equal(t, 2, strings.Count(l.Log.String(), "news of locks"), l.Log.String())
 	})
 }
 

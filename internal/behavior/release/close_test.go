@@ -2,6 +2,7 @@ package release_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -264,4 +265,59 @@ func TestCloseCallsOffTheReleaseOfALostLease(t *testing.T) {
 		require.NoError(t, c.Close())
 		require.Zero(t, time.Since(began))
 	})
+}
+
+// calls counts the scripts that are sent.
+type calls struct{ n atomic.Int64 }
+
+func (*calls) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (c *calls) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		c.n.Add(1)
+		return next(ctx, cmd)
+	}
+}
+
+func (c *calls) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		c.n.Add(int64(len(cmds)))
+		return next(ctx, cmds)
+	}
+}
+
+// spanning has commands be sent one by one, as each is to have a span of its own.
+type spanning struct{ holdfast.HookBase }
+
+func (spanning) MakesSpans() {}
+
+// At some distance one trip for each would take longer than Close waits.
+func TestCloseReleasesThousandsOfLeasesInFewCalls(t *testing.T) {
+	for _, spans := range []bool{false, true} {
+		t.Run(fmt.Sprint("spans ", spans), func(t *testing.T) {
+			lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
+				const leases = 2000
+				counted := new(calls)
+				rdb := l.Server.Client(t)
+				rdb.AddHook(counted)
+				c := l.Open(rdb, holdfast.WithTTL(time.Minute))
+				if spans {
+					c.AddHook(spanning{})
+				}
+				var taking sync.WaitGroup
+				for i := range leases {
+					taking.Go(func() {
+						_, err := c.Mutex(fmt.Sprint("many", i)).Lease(t.Context())
+						assert.NoError(t, err)
+					})
+				}
+				taking.Wait()
+				before := counted.n.Load()
+				require.NoError(t, c.Close())
+				require.Less(t, counted.n.Load()-before, int64(leases/10))
+				left, err := l.Near().List(t.Context(), "many")
+				require.NoError(t, err)
+				require.Empty(t, left)
+			})
+		})
+	}
 }
