@@ -201,15 +201,16 @@ func (c *Claim) Wait(ctx context.Context, interrupt <-chan error) (keepalive.Tru
 	for ; err == nil; g, err = c.event(ctx, interrupt) {
 		if g.Status == driver.Granted && ctx.Err() == nil {
 			trust, ok := c.trust(g.Ask)
-			switch ok = ok && trust.Left() > 0; {
-			case ok && trust.Left() < c.TTL/2 && !a.brief && a.from == nil && !a.steal:
+			ok = ok && trust.Left() > 0
+			if ok && trust.Left() < c.TTL/2 && !a.brief && a.from == nil && !a.steal {
 				// A renewal may take as long as this answer has, as for a client that makes its first
 				// connections to a store that is far. The lease would be over first. An answer to
 				// one more ask renews it, and the caller need not know.
 				a.brief = true
 				c.ask(ctx)
 				continue
-			case ok:
+			}
+			if ok {
 				c.owed(time.Time{})
 				return trust, g, nil
 			}

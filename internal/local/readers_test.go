@@ -373,10 +373,13 @@ func TestNobodyJoinsWhenTheTrustIsOver(t *testing.T) {
 			p.RenewErr = driver.ErrTransient
 			c := holdfast.Open(p, holdfast.WithTTL(ttl), holdfast.WithLogger(slog.New(slog.DiscardHandler)))
 			rw := c.RWMutex("x")
-			over := time.Now().Add(ttl - ttl/100 - 2*time.Millisecond)
 			first := lab.Begin(rw.RLock)
-			time.Sleep(ttl - ttl/10)
-			(<-p.Asks).Granted(1)
+			slow := <-p.Asks // A first answer that is late is asked for again.
+			slower := <-p.Asks
+			sent := time.Now()
+			time.AfterFunc(ttl-ttl/10-ttl/3, func() { slow.Granted(1) })
+			time.AfterFunc(ttl-ttl/10, func() { slower.Granted(1) })
+			over := sent.Add(ttl - ttl/100 - 2*time.Millisecond)
 			require.Nil(t, <-first)
 			for len(p.Asks) > 0 { // heartbeats
 				(<-p.Asks).Answer <- lab.Result{Err: driver.ErrTransient}

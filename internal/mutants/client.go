@@ -38,7 +38,7 @@ var clientMutants = []mutant{
 		name: "late-grant-used", of: "rule 1",
 		bug:  "A grant whose lease was over when it came is used.",
 		file: "internal/claim/wait.go",
-		old:  "; ok && trust.Left() > 0 {", new: "; ok {",
+		old:  "ok = ok && trust.Left() > 0", new: "",
 		tests: []tests{{unit, "internal/claim", "TestAnswerThatComesTooLateIsNotUsed"}},
 	},
 	{
