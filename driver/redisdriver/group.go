@@ -22,7 +22,9 @@ const (
 	few   = 8
 	// most is how many locks go in one call. Redis does nothing else meanwhile, for some
 	// 200 us; see also script/lib/each.lua. One that is contended takes as long as some others,
-	// so a call of most/contended handles them all.
+	// so a call of most/contended handles them all. Where there are as many calls as may be, and
+	// the server is as far as is worth them, a longer way costs callers: so a call handles all of its
+	// locks there, and holds up the server for some 2 ms.
 	most      = 64
 	contended = 8
 	// quiet is how long callers wait behind a call without an answer: a call has one
@@ -72,15 +74,25 @@ type line struct {
 	looks   time.Duration // at that time after began, 0 for none
 }
 
-// full reports whether those who wait are as many as go in one call.
-func (l *line) full() bool {
+// distant reports whether the server is so far that a call handles all of its locks.
+func (l *line) distant() bool { return l.took >= far*apart }
+
+// load is how many of those who wait go in one call, and whether it has room for no more.
+func (l *line) load() (n int, full bool) {
 	room := most
-	for _, c := range l.waiting {
-		if room -= c.cost(); room <= 0 {
-			return true
+	for ; n < len(l.waiting) && room > 0; n++ {
+		if l.distant() {
+			room--
+		} else {
+			room -= l.waiting[n].cost()
 		}
 	}
-	return false
+	return n, room <= 0
+}
+
+func (l *line) full() bool {
+	_, full := l.load()
+	return full
 }
 
 // measured notes how long a call took. The quickest of late tell how far the server is: what
@@ -116,6 +128,7 @@ type seat struct {
 
 	turn    turn
 	company []*seat       // of one that leads others, itself the first
+	distant bool          // their call handles all of their locks
 	left    time.Duration // when it left
 
 	before error // of a shared call that did not tell whose fault that was
@@ -255,13 +268,10 @@ func (g *group) alone(l *line) {
 
 // depart has those who have waited longest leave in a call. The caller holds mu.
 func (g *group) depart(l *line, now time.Duration) {
-	n := 0
-	for room := most; n < len(l.waiting) && room > 0; n++ {
-		room -= l.waiting[n].cost()
-	}
+	n, _ := l.load()
 	c := l.waiting[0]
 	if n > 1 {
-		c.company = slices.Clone(l.waiting[:n])
+		c.company, c.distant = slices.Clone(l.waiting[:n]), l.distant()
 	}
 	l.waiting = slices.Delete(l.waiting, 0, n)
 	l.under++
