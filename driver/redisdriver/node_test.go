@@ -327,7 +327,7 @@ func callsToADistantNodeLeaveNoLockOut(t *testing.T, c *redistest.Cluster) {
 		_, err := near.ask("holder", name)
 		require.NoError(t, err)
 	}
-	far.w.rtt = 20 * time.Millisecond
+	far.w.rtt = 40 * time.Millisecond
 	far.try(t, far.beside(t, "distant", "tried%d", several)...)
 	for round, most := 0, 0; most <= 8; round++ {
 		require.Less(t, round, 20, "they never shared calls")

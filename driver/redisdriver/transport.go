@@ -59,23 +59,24 @@ func (d *Driver) call(s *script, l lock, args ...any) redisscript.Call {
 
 // callForMany is a run of a script for the locks of a caller and its company.
 func (d *Driver) callForMany(c *seat) redisscript.Call {
-	return d.callFor(c.script, len(c.company), c.distant, func(i int) (key any, args []any) {
+	return d.callFor(c.script, len(c.company), c.dear, func(i int) (key any, args []any) {
 		one := c.company[i]
 		return one.lock.key, one.arguments()
 	})
 }
 
-// callFor is a run of a script for n locks, two or more: the keys of these, and the arguments. One
-// that is whole handles all of them, else those that take long may be left out.
-func (d *Driver) callFor(s *script, n int, whole bool, lock func(i int) (key any, args []any)) redisscript.Call {
+// callFor is a run of a script for n locks, two or more: the keys of these, and the arguments. A contended
+// one costs so much; what would be too much is left out.
+func (d *Driver) callFor(s *script, n, dear int, lock func(i int) (key any, args []any)) redisscript.Call {
+	atLength := (most + dear - 1) / dear
 	if d.onCluster {
 		call := s.onNode.Undeclared("locks", 4+n*(s.arguments+1), 2+s.arguments).With(d.channels, d.keeps)
 		for i := range n {
 			key, args := lock(i)
 			call = call.With(args...).With(key)
 		}
-		if whole {
-			call = call.With(most)
+		if dear < contended { // else the script knows
+			call = call.With(atLength)
 		}
 		return call.With(n)
 	}
@@ -85,8 +86,8 @@ func (d *Driver) callFor(s *script, n int, whole bool, lock func(i int) (key any
 		key, of := lock(i)
 		keys[i], args = key, append(args, of...)
 	}
-	if whole {
-		args = append(args, most)
+	if dear < contended {
+		args = append(args, atLength)
 	}
 	return s.many.On("locks", len(args), keys...).With(args...)
 }

@@ -6,10 +6,9 @@
 -- KEYS[n]  lock
 -- ARGV[3]  of each lock these in turn: token
 
--- No call holds up the server for long. A client that is far may ask for more locks, since others notice
--- little of it: such a client makes few calls.
-local AT_LENGTH = 8 -- locks in one call
-local ENOUGH = 512 -- records read in one call that handles more
+-- No call holds up the server for long. A client that is far makes few calls, each for more locks.
+local AT_LENGTH = 8 -- locks in one call, unless that says how many
+local ENOUGH = 512 -- records of holders and waiters to read before a call handles more than these
 at_length = (at_length or AT_LENGTH) + 0
 
 -- A record can be anything that somebody has written. What cannot be handled is refused, and the
