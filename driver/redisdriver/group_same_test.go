@@ -3,6 +3,7 @@ package redisdriver_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -123,6 +124,58 @@ func TestFreeLockTwiceInACallIsTakenOnce(t *testing.T) {
 			require.Regexp(t, `^\d+ 1$`, replies[0], name)
 			require.EqualValues(t, acquire.Statuses["BUSY"], replies[1].([]any)[0], name)
 		}
+	})
+}
+
+// No call holds up the server for long, also if it is to handle all of its locks.
+func TestCallStopsWhereQueuesAreLong(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		rdb, d := s.Client(t), open(t, s.Client(t), s)
+		const locks = 12
+		var leases []driver.Lease
+		ask := func(i int, r driver.Request) driver.Status {
+			r.Kind, r.Name, r.Ask, r.TTL, r.Wait = driver.RWMutex, fmt.Sprint("long", i), 1, time.Minute, true
+			g, err := d.Acquire(t.Context(), &r)
+			require.NoError(t, err)
+			return g.Status
+		}
+		for i := range locks {
+			require.Equal(t, driver.Granted, ask(i, driver.Request{Token: fmt.Sprint("writer", i)}))
+			leases = append(leases, driver.Lease{Kind: driver.RWMutex, Name: fmt.Sprint("long", i), Token: fmt.Sprint("writer", i)})
+		}
+		handled := func(atLength ...any) (n int) {
+			var keys []string
+			args := []any{s.Prefix(), 60000}
+			for _, l := range leases {
+				keys = append(keys, d.Key(l.Kind, l.Name))
+				args = append(args, l.Token, "2 0 0", fmt.Sprintf("60000 1 9 1 %d - - text", driver.MaxLimit))
+			}
+			replies, err := rdb.Eval(t.Context(), redisdriver.Scripts()[0].Text, keys, append(args, atLength...)...).Slice()
+			require.NoError(t, err)
+			for _, reply := range replies {
+				if reply != nil {
+					n++
+				}
+			}
+			return n
+		}
+		require.Equal(t, 8, handled())
+		require.Equal(t, 10, handled(10))
+		require.Equal(t, locks, handled(64))
+
+		for i := range locks {
+			for reader := range 64 {
+				require.Equal(t, driver.Queued, ask(i, driver.Request{Token: fmt.Sprint("reader", reader), Shared: true}))
+			}
+		}
+		var keys []string
+		args := []any{s.Prefix(), 60000}
+		for _, l := range leases {
+			keys, args = append(keys, d.Key(l.Kind, l.Name)), append(args, l.Token, "0 -")
+		}
+		replies, err := rdb.Eval(t.Context(), redisdriver.Scripts()[1].Text, keys, append(args, 64)...).Slice()
+		require.NoError(t, err)
+		require.Equal(t, slices.Concat(slices.Repeat([]any{int64(1)}, 8), make([]any, locks-8)), replies, "each of so many has let 64 in")
 	})
 }
 

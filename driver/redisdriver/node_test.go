@@ -129,6 +129,7 @@ func TestNodesOfACluster(t *testing.T) {
 		{"SlotThatMovesTakesNoNeighbourAlong", slotThatMovesTakesNoNeighbourAlong},
 		{"NodeThatHangsHoldsUpOnlyItsOwn", nodeThatHangsHoldsUpOnlyItsOwn},
 		{"RenewalsShareCallsOfANode", renewalsShareCallsOfANode},
+		{"CallsToADistantNodeLeaveNoLockOut", callsToADistantNodeLeaveNoLockOut},
 		{"LooksShareCallsOfANode", looksShareCallsOfANode},
 		{"KeysThatAreChangedOnTheirWayGoAlone", keysThatAreChangedOnTheirWayGoAlone},
 		{"NodeThatServesOtherKeysGetsEachAlone", nodeThatServesOtherKeysGetsEachAlone},
@@ -317,6 +318,26 @@ func renewalsShareCallsOfANode(t *testing.T, c *redistest.Cluster) {
 	i.w.pipes = nil
 	piped()
 	require.Len(t, i.w.pipes, 2, "trips")
+}
+
+func callsToADistantNodeLeaveNoLockOut(t *testing.T, c *redistest.Cluster) {
+	near, far := onIsland(t, c), onIsland(t, c)
+	names := near.beside(t, "distant", "held%d", 60)
+	for _, name := range names {
+		_, err := near.ask("holder", name)
+		require.NoError(t, err)
+	}
+	far.w.rtt = 40 * time.Millisecond
+	far.try(t, far.beside(t, "distant", "tried%d", several)...)
+	for round, most := 0, 0; most <= 8; round++ {
+		require.Less(t, round, 20, "they never shared calls")
+		for _, status := range far.gather(t, fmt.Sprint("late", round), names...) {
+			require.Equal(t, driver.Busy, status)
+		}
+		var all int
+		all, most = locksIn(far.w.seen())
+		require.Equal(t, len(names), all, "each is asked for once")
+	}
 }
 
 // tenancy is a hook that keeps the programs of some users apart: it adds a name to all keys.

@@ -148,7 +148,7 @@ func (d *Driver) renewals(leases []driver.Lease, which []int) redisscript.Call {
 		args := renewal(l)
 		return d.call(renewScript, d.lock(l.Kind, l.Name), args[:]...)
 	}
-	return d.callFor(renewScript, len(which), func(j int) (any, []any) {
+	return d.callFor(renewScript, len(which), contended, func(j int) (any, []any) {
 		l := leases[which[j]]
 		args := renewal(l)
 		return d.lock(l.Kind, l.Name).key, args[:]

@@ -22,14 +22,6 @@ type request struct {
 // arguments are those that the script takes.
 func (r *request) arguments() []any { return r.args[:r.script.arguments] }
 
-// cost is how long it takes, beside the short way of a lock that nobody waits for.
-func (r *request) cost() int {
-	if r.contended {
-		return contended
-	}
-	return 1
-}
-
 // format comes after the prefix in all keys and channels: the number of the format that
 // they are in.
 const format = ":2:"

@@ -32,7 +32,7 @@ func (d *Driver) told(ctx context.Context, r request) (any, error) {
 		case c.turn == answered:
 			return c.outcome()
 		case len(c.company) > 0:
-			v, err := d.several(telemetry.ForMany(ctx), g, d.callForMany(c.company)) // the others have not given up
+			v, err := d.several(telemetry.ForMany(ctx), g, d.callForMany(c)) // the others have not given up
 			g.ended(c, v, err)
 		default:
 			v, err := d.value(ctx, d.call(r.script, r.lock, r.arguments()...))
@@ -57,26 +57,37 @@ func (d *Driver) call(s *script, l lock, args ...any) redisscript.Call {
 	return one.On(string(l.kind), 2+len(args), l.key).With(d.channels, d.keeps).With(args...)
 }
 
-// callForMany is a run of a script for the locks of all those.
-func (d *Driver) callForMany(all []*seat) redisscript.Call {
-	return d.callFor(all[0].script, len(all), func(i int) (any, []any) { return all[i].lock.key, all[i].arguments() })
+// callForMany is a run of a script for the locks of a caller and its company.
+func (d *Driver) callForMany(c *seat) redisscript.Call {
+	return d.callFor(c.script, len(c.company), c.dear, func(i int) (key any, args []any) {
+		one := c.company[i]
+		return one.lock.key, one.arguments()
+	})
 }
 
-// callFor is a run of a script for n locks: the keys of these, and the arguments.
-func (d *Driver) callFor(s *script, n int, lock func(i int) (key any, args []any)) redisscript.Call {
+// callFor is a run of a script for n locks, two or more: the keys of these, and the arguments. A contended
+// one costs so much; what would be too much is left out.
+func (d *Driver) callFor(s *script, n, dear int, lock func(i int) (key any, args []any)) redisscript.Call {
+	atLength := (most + dear - 1) / dear
 	if d.onCluster {
-		call := s.onNode.Undeclared("locks", 3+n*(s.arguments+1), 2+s.arguments).With(d.channels, d.keeps)
+		call := s.onNode.Undeclared("locks", 4+n*(s.arguments+1), 2+s.arguments).With(d.channels, d.keeps)
 		for i := range n {
 			key, args := lock(i)
 			call = call.With(args...).With(key)
 		}
+		if dear < contended { // else the script knows
+			call = call.With(atLength)
+		}
 		return call.With(n)
 	}
 	keys := make([]any, n)
-	args := append(make([]any, 0, 2+n*s.arguments), d.channels, d.keeps)
+	args := append(make([]any, 0, 3+n*s.arguments), d.channels, d.keeps)
 	for i := range n {
 		key, of := lock(i)
 		keys[i], args = key, append(args, of...)
+	}
+	if dear < contended {
+		args = append(args, atLength)
 	}
 	return s.many.On("locks", len(args), keys...).With(args...)
 }

@@ -569,6 +569,13 @@ var driverMutants = []mutant{
 		tests: []tests{{unit, drv, "TestCallersLookAtTheNearestTime"}},
 	},
 	{
+		name: "group-far-handles-few",
+		bug:  "A far server handles as few contended locks in a call as a near one, so waiters ask too late.",
+		file: "driver/redisdriver/group.go",
+		old:  "if l.took <= far*apart {", new: "if true {",
+		tests: []tests{{unit, drv, "TestCrowdOfContendedLocksTakesFewTrips"}},
+	},
+	{
 		name: "group-far-gathers",
 		bug:  "Few callers of a far server gather.",
 		file: "driver/redisdriver/group.go",

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -49,5 +50,37 @@ func TestLeasesThatOthersWaitForOutlastADistance(t *testing.T) {
 		for _, lease := range leases {
 			require.NoError(t, lease.Release(t.Context()))
 		}
+	})
+}
+
+// Waiters say that they wait as often as they must, however many they are and however far. If not, they
+// trust no grant when it comes, and it keeps the lock for a TTL.
+func TestManyWaitersAtADistanceAreServedAtOnce(t *testing.T) {
+	lab.InBubble(t, func(t *testing.T, l *lab.Lab) {
+		const n, ttl, trip = 400, 1500 * time.Millisecond, 250 * time.Millisecond
+		far, near := l.Far(holdfast.WithTTL(ttl)), l.Near(holdfast.WithTTL(ttl))
+		l.Ready(far)
+		var leases []*holdfast.Lease
+		for i := range n {
+			leases = append(leases, l.Lease(near, fmt.Sprint("jobs:", i)))
+		}
+		l.Link.Delay(trip / 2)
+		var waiters sync.WaitGroup
+		var served atomic.Int64
+		for i := range n {
+			waiters.Go(func() {
+				if lease, err := far.Mutex(fmt.Sprint("jobs:", i)).Lease(context.Background()); err == nil {
+					served.Add(1)
+					assert.NoError(t, lease.Release(context.Background()))
+				}
+			})
+		}
+		time.Sleep(3 * ttl)
+		for _, lease := range leases {
+			require.NoError(t, lease.Release(t.Context()))
+		}
+		time.Sleep(ttl / 2)
+		require.EqualValues(t, n, served.Load())
+		waiters.Wait()
 	})
 }

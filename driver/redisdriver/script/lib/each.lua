@@ -6,7 +6,10 @@
 -- KEYS[n]  lock
 -- ARGV[3]  of each lock these in turn: token
 
-local AT_LENGTH = 8 -- locks in one call, so that no call holds up the server for long
+-- No call holds up the server for long. A client that is far makes few calls, each for more locks.
+local AT_LENGTH = 8 -- locks in one call, unless that says how many
+local ENOUGH = 512 -- records of holders and waiters to read before a call handles more than these
+at_length = (at_length or AT_LENGTH) + 0
 
 -- A record can be anything that somebody has written. What cannot be handled is refused, and the
 -- others are handled nevertheless: this is run protected.
@@ -29,7 +32,7 @@ end
 
 local handled, told = 0, {}
 for i = 1, #KEYS do
-  if not replies[i] and handled < AT_LENGTH then
+  if not replies[i] and (handled < AT_LENGTH or handled < at_length and looked < ENOUGH) then
     n, handled, news = i, handled + 1, {}
     local done, reply, refused = pcall(handle_one, i, (i - 1) * ARGUMENTS)
     if done or type(reply) == 'table' then

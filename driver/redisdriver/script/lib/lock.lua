@@ -31,6 +31,7 @@
 
 local lock    -- what is known of it
 local changed -- fields of the hash to write, false for those to delete
+local looked = 0 -- at records of holders and waiters, in this call
 
 local DISTANT = 172800000 -- ms: longer than any lease
 local AT_ONCE = 1000 -- arguments of a command, an even number; Lua cannot unpack more than 8,000
@@ -51,6 +52,7 @@ local function holder_at(slot)
   if not lock.holders[slot] then
     local field = 'h:' .. int(slot)
     local h = holder_read(redis.call('HGET', KEYS[n], field))
+    looked = looked + 1
     h.slot, h.field, lock.holders[slot] = slot, field, h
   end
   return lock.holders[slot]
@@ -61,6 +63,7 @@ local function waiter_at(place)
   if lock.waiters[place] == nil then
     local field, w = 'w:' .. int(place), false
     local record = redis.call('HGET', KEYS[n], field)
+    looked = looked + 1
     if record then
       w = waiter_read(record)
       w.place, w.field = place, field

@@ -3,7 +3,10 @@
 -- Those that the short way handles have a reply then. What it leaves is for each.lua.
 --
 -- KEYS[n]  lock
+--
+-- Behind the arguments of several locks may be how many of them each.lua handles.
 
-local ARGUMENTS = (#ARGV - 2) / #KEYS -- of each lock
+local ARGUMENTS = math.floor((#ARGV - 2) / #KEYS) -- of each lock
+local at_length = ARGV[3 + #KEYS * ARGUMENTS]
 local replies, left = {}, #KEYS
 local records = redis.call('MGET', unpack(KEYS)) -- the thin ones

@@ -11,13 +11,15 @@
 -- is still held at the node that has not sent it yet.
 --
 -- KEYS[n]  lock, from here on
--- ARGV[3]  of each lock these in turn: what it is in locks.lua, and the key; at the end, how many locks
+-- ARGV[3]  of each lock these in turn: what it is in locks.lua, and the key; then perhaps how many of them
+--          each.lua handles; at the end, how many locks
 
-local ARGUMENTS = (#ARGV - 3) / ARGV[#ARGV] -- of each lock
+local ARGUMENTS = math.floor((#ARGV - 3) / ARGV[#ARGV]) -- of each lock
 local KEYS, records, replies, left = {}, {}, {}, ARGV[#ARGV] + 0
 for n = 1, left do
   KEYS[n] = ARGV[2 + n * ARGUMENTS]
 end
+local at_length = #ARGV > 3 + #KEYS * ARGUMENTS and ARGV[#ARGV - 1]
 for n = 1, #KEYS do
   local reply = redis.pcall('MGET', KEYS[n]) -- GET refuses a fat one
   if not reply.err then

@@ -16,7 +16,8 @@ local function patience(ttl)
 return math.floor(ttl * 2 / 3)
 end
 -- lib/locks.lua
-local ARGUMENTS = (#ARGV - 2) / #KEYS
+local ARGUMENTS = math.floor((#ARGV - 2) / #KEYS)
+local at_length = ARGV[3 + #KEYS * ARGUMENTS]
 local replies, left = {}, #KEYS
 local records = redis.call('MGET', unpack(KEYS))
 -- short/acquire.lua
@@ -228,6 +229,7 @@ end
 -- lib/lock.lua
 local lock
 local changed
+local looked = 0
 local DISTANT = 172800000
 local AT_ONCE = 1000
 local function set(field, value)
@@ -242,6 +244,7 @@ local function holder_at(slot)
 if not lock.holders[slot] then
 local field = 'h:' .. int(slot)
 local h = holder_read(redis.call('HGET', KEYS[n], field))
+looked = looked + 1
 h.slot, h.field, lock.holders[slot] = slot, field, h
 end
 return lock.holders[slot]
@@ -250,6 +253,7 @@ local function waiter_at(place)
 if lock.waiters[place] == nil then
 local field, w = 'w:' .. int(place), false
 local record = redis.call('HGET', KEYS[n], field)
+looked = looked + 1
 if record then
 w = waiter_read(record)
 w.place, w.field = place, field
@@ -788,6 +792,8 @@ return { QUEUED, ms, more, lock.birth, mine, whose(w) }
 end
 -- lib/each.lua
 local AT_LENGTH = 8
+local ENOUGH = 512
+at_length = (at_length or AT_LENGTH) + 0
 local function handle_one(i, at)
 local record
 if #KEYS == 1 then
@@ -803,7 +809,7 @@ return refused or reply, refused
 end
 local handled, told = 0, {}
 for i = 1, #KEYS do
-if not replies[i] and handled < AT_LENGTH then
+if not replies[i] and (handled < AT_LENGTH or handled < at_length and looked < ENOUGH) then
 n, handled, news = i, handled + 1, {}
 local done, reply, refused = pcall(handle_one, i, (i - 1) * ARGUMENTS)
 if done or type(reply) == 'table' then

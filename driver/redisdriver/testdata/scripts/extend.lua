@@ -71,6 +71,7 @@ end
 -- lib/lock.lua
 local lock
 local changed
+local looked = 0
 local DISTANT = 172800000
 local AT_ONCE = 1000
 local function set(field, value)
@@ -85,6 +86,7 @@ local function holder_at(slot)
 if not lock.holders[slot] then
 local field = 'h:' .. int(slot)
 local h = holder_read(redis.call('HGET', KEYS[n], field))
+looked = looked + 1
 h.slot, h.field, lock.holders[slot] = slot, field, h
 end
 return lock.holders[slot]
@@ -93,6 +95,7 @@ local function waiter_at(place)
 if lock.waiters[place] == nil then
 local field, w = 'w:' .. int(place), false
 local record = redis.call('HGET', KEYS[n], field)
+looked = looked + 1
 if record then
 w = waiter_read(record)
 w.place, w.field = place, field

@@ -16,7 +16,8 @@ local function patience(ttl)
 return math.floor(ttl * 2 / 3)
 end
 -- lib/locks.lua
-local ARGUMENTS = (#ARGV - 2) / #KEYS
+local ARGUMENTS = math.floor((#ARGV - 2) / #KEYS)
+local at_length = ARGV[3 + #KEYS * ARGUMENTS]
 local replies, left = {}, #KEYS
 local records = redis.call('MGET', unpack(KEYS))
 -- op/inspect.lua
