@@ -3,6 +3,7 @@ package claim
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -36,6 +37,8 @@ type Releaser struct {
 	maybe    bool // a release may have been carried out without our hearing of it
 	late     bool // see Late
 	unused   bool // nobody was given the lock by the token, see Withdraw
+
+	gone time.Time // when the caller is told that the store has ended the lease; zero: never
 
 	answers chan error // to attempts on other goroutines; has room for all
 	told    chan error // what the caller is told, once; nil as long as nothing goes on in the background
@@ -94,19 +97,20 @@ func (c *Claim) Withdraw(ctx context.Context) {
 // stays so.
 func (c *Claim) absent() bool { return c.uncertain.Load() == 0 && !c.left.Load() }
 
-// Run releases and returns the result: nil, driver.ErrNotHeld if the lock had been taken
-// away, or why the store could not be told. It returns a refusal at once, and then goes on
-// in the background. A caller that cannot be told of an error waits briefly, for 1 s at most
-// unless the store, which was brisk, falls silent just now.
-func (r *Releaser) Run(briefly bool) error {
-	if briefly && !r.c.s.Brisk() {
-		return r.wait(r.Background(), briefly)
+// Brief releases for a caller that cannot be told of an error. It waits for 1 s at most, unless the
+// store, which was brisk, falls silent just now, and goes on in the background.
+func (r *Releaser) Brief() {
+	if !r.c.s.Brisk() {
+		r.Background()
+	} else if _, over := r.attempt(); over { // here: another goroutine would take more time than the command
+		return
 	}
-	// The first attempt is made here: another goroutine would take more time than the command.
-	if err, over := r.attempt(); over {
-		return err
+	timer := time.NewTimer(releaseWait)
+	defer timer.Stop()
+	select {
+	case <-r.told:
+	case <-timer.C:
 	}
-	return r.wait(r.told, briefly)
 }
 
 // attempt makes the first attempt. If it is not over with that, another goroutine goes on, and
@@ -146,20 +150,6 @@ func (r *Releaser) open() {
 	}
 }
 
-func (r *Releaser) wait(told <-chan error, briefly bool) error {
-	if !briefly {
-		return <-told
-	}
-	timer := time.NewTimer(releaseWait)
-	defer timer.Stop()
-	select {
-	case err := <-told:
-		return err
-	case <-timer.C:
-		return nil
-	}
-}
-
 // Forget has the driver forget a token that was lost, which nobody may ever release. It
 // ends the operation.
 func (r *Releaser) Forget() {
@@ -167,8 +157,9 @@ func (r *Releaser) Forget() {
 	_, _ = r.judge(r.send())
 }
 
-// Background is Run on another goroutine. The channel gets one value: the result, or before
-// that, a refusal.
+// Background releases on another goroutine. The channel gets one value: nil, driver.ErrNotHeld if the
+// lock had been taken away, or why the store could not be told. It gets a refusal at once, after which
+// the release goes on.
 func (r *Releaser) Background() <-chan error {
 	r.told = make(chan error, 1)
 	go func() {
@@ -177,6 +168,13 @@ func (r *Releaser) Background() <-chan error {
 		}
 	}()
 	return r.told
+}
+
+// Within is Background for a lease that ends by itself after that long. By then the channel gets
+// something.
+func (r *Releaser) Within(left time.Duration) <-chan error {
+	r.gone = time.Now().Add(max(left+min(r.lease.TTL/10, time.Second), releaseWait)) // the store adds its grace
+	return r.Background()
 }
 
 // finish goes on until the release is done, and ends the operation. failed is why the attempt
@@ -226,6 +224,12 @@ func (r *Releaser) run(failed error) error {
 		err = failed
 		next.Reset(r.failed(err))
 	}
+	var gone <-chan time.Time
+	if !r.gone.IsZero() {
+		timer := time.NewTimer(time.Until(r.gone))
+		defer timer.Stop()
+		gone = timer.C
+	}
 	for {
 		select {
 		case answer := <-r.answers:
@@ -250,6 +254,8 @@ func (r *Releaser) run(failed error) error {
 				}()
 			}
 			next.Reset(r.hang())
+		case <-gone:
+			r.tell(fmt.Errorf("%w: it ends the lease by itself", err))
 		case <-r.c.s.Life().Done():
 			return err
 		case <-r.givenUp(err):
