@@ -64,11 +64,15 @@ type silence struct {
 	crowd  atomic.Int32                // how many these are
 	closed bool
 	wg     sync.WaitGroup
+
+	life context.Context // until it is closed
+	end  context.CancelFunc
 }
 
 func newSilence(rdb redis.UniversalClient) *silence {
 	s := &silence{rdb: rdb, tried: map[*redis.Client]time.Time{}, swept: map[*redis.Client]time.Time{}, crowds: map[*redis.Client]bool{}}
 	s.ring.next, s.ring.last = &s.ring, &s.ring
+	s.life, s.end = context.WithCancel(telemetry.Unasked(context.Background()))
 	return s
 }
 
@@ -117,7 +121,7 @@ func (s *silence) wake(after time.Duration) {
 func (s *silence) done(v *pending, err error) (left bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.end(v)
+	s.remove(v)
 	v.over, v.answered = true, err == nil || redisscript.Answered(err)
 	if v.answered {
 		s.took = time.Since(v.began)
@@ -125,8 +129,8 @@ func (s *silence) done(v *pending, err error) (left bool) {
 	return v.left
 }
 
-// end takes a command out of the ring, if it is there. The caller holds mu.
-func (s *silence) end(v *pending) {
+// remove takes a command out of the ring, if it is there. The caller holds mu.
+func (s *silence) remove(v *pending) {
 	if v.next != nil {
 		v.last.next, v.next.last = v.next, v.last
 		v.next, v.last = nil, nil
@@ -146,7 +150,7 @@ func (s *silence) look() {
 	var overdue []*pending
 	for s.ring.next != &s.ring && time.Since(s.ring.next.began) >= patience {
 		overdue = append(overdue, s.ring.next)
-		s.end(s.ring.next)
+		s.remove(s.ring.next)
 	}
 	if s.set = s.ring.next != &s.ring; s.set {
 		s.wake(patience - time.Since(s.ring.next.began))
@@ -182,7 +186,7 @@ func (s *silence) try(v *pending) {
 	s.mu.Lock()
 	timeout := 2 * s.patience() // or a slow server would cost connections that are well
 	s.mu.Unlock()
-	ctx, cancel := context.WithTimeout(telemetry.Unasked(context.Background()), timeout)
+	ctx, cancel := context.WithTimeout(s.life, timeout)
 	defer cancel()
 	node, err := redisscript.Master(ctx, s.rdb, v.key)
 	if err != nil {
@@ -216,7 +220,7 @@ func (s *silence) try(v *pending) {
 	s.sweep(node)
 	// They have as much time as that had. It may have taken nearly all, and connections that are well
 	// would be closed by what is left, if the client heeds deadlines of contexts.
-	ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), timeout)
+	ctx, cancel = context.WithTimeout(s.life, timeout)
 	defer cancel()
 	brief := node.WithTimeout(timeout)
 	var pings sync.WaitGroup
@@ -254,6 +258,7 @@ func (s *silence) compare(ctx context.Context, node *redis.Client, v *pending, t
 	o.Limiter = nil // an open one would say nothing of the server
 	fresh := redis.NewClient(&o)
 	defer func() { _ = fresh.Close() }()
+	defer context.AfterFunc(s.life, func() { _ = fresh.Close() })() // which looks at no context while it reads
 	if !answers(ctx, fresh) {
 		return theNode
 	}
@@ -261,7 +266,7 @@ func (s *silence) compare(ctx context.Context, node *redis.Client, v *pending, t
 		return nothing // also if it was given up, which a server that stood still is reason enough for
 	}
 	time.Sleep(later)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
+	ctx, cancel := context.WithTimeout(s.life, timeout)
 	defer cancel()
 	alive := answers(ctx, fresh)
 	switch _, answered := s.state(v); {
@@ -425,6 +430,7 @@ func (s *silence) close() {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
+	s.end()
 	s.wg.Wait()
 }
 
