@@ -1,6 +1,7 @@
 package redisdriver_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,6 +24,7 @@ import (
 type gag struct {
 	as    atomic.Int32
 	pings atomic.Int32
+	text  string // of what is refused, if it is not about the command
 }
 
 const (
@@ -66,7 +68,7 @@ func (g *gag) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			}
 			return err
 		case refuse:
-			cmd.SetErr(refusal("ERR Unknown Redis command called from script"))
+			cmd.SetErr(refusal(cmp.Or(g.text, "ERR Unknown Redis command called from script")))
 		case stumble:
 			cmd.SetErr(refusal("LOADING Redis is loading the dataset in memory"))
 		case shut:
@@ -114,6 +116,38 @@ func reported(reports <-chan string) (all []string) {
 		default:
 			return all
 		}
+	}
+}
+
+// While a server runs no script at all there is no news either, but nothing is said of it.
+func TestRefusalOfScriptsSaysNothingOfNews(t *testing.T) {
+	for text, ofNews := range map[string]bool{
+		"NOPERM this user has no permissions to run the 'evalsha' command":                               false,
+		"NOPERM No permissions to access a key":                                                          false,
+		"NOPERM this user has no permissions to access one of the keys used as arguments":                false,
+		"WRONGTYPE Operation against a key holding the wrong kind of value":                              false,
+		"ERR unknown command 'EVALSHA', with args beginning with: ":                                      false,
+		"CROSSSLOT Keys in request don't hash to the same slot":                                          false,
+		"NOAUTH Authentication required.":                                                                false,
+		"DENIED Redis is running in protected mode":                                                      false,
+		"NOPERM this user has no permissions to run the 'publish' command or its subcommand":             true,
+		"NOPERM this user has no permissions to access one of the channels used as arguments":            true,
+		"NOPERM No permissions to access a channel":                                                      true,
+		"ERR The user executing the script can't run this command or subcommand script: 0a, on @user:1.": true,
+		"ERR ACL failure in script: User u has no permissions to run the 'publish' command":              true,
+		"ERR unknown command 'subscribe', with args beginning with: ":                                    true,
+		"ERR This Redis command is not allowed from script script: 0a, on @user_script:1.":               true,
+	} {
+		t.Run(text, func(t *testing.T) {
+			muzzled(t, speak, func(t *testing.T, g *gag, waiter *party, reports <-chan string) {
+				time.Sleep(100 * time.Millisecond)
+				g.text = text
+				g.as.Store(refuse)
+				time.Sleep(5 * time.Second)
+				require.Equal(t, ofNews, len(reported(reports)) > 0, "FOUL")
+				require.Equal(t, ofNews, waiter.polls())
+			})
+		})
 	}
 }
 
