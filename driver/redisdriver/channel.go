@@ -139,7 +139,7 @@ func (c *channel) Subscribe(ctx context.Context, made func(int32), hear func(str
 	end()
 	for err == nil {
 		var msg any
-		msg, err = ps.Receive(receive)
+		msg, err = redisscript.Receive(receive, ps, 0)
 		switch msg := msg.(type) {
 		case *redis.Subscription:
 			receive = ctx

@@ -1,6 +1,7 @@
 package redisdriver_test
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -256,6 +257,54 @@ func TestSubscriptionFollowsAFailoverToAnotherServer(t *testing.T) {
 	require.Equal(t, "1", record[6], "heard")
 	holder.release()
 	waiter.pushed()
+}
+
+// babbling is a connection on which a subscription gets a reply of its own.
+type babbling struct {
+	net.Conn
+	reply string
+	asked atomic.Bool
+}
+
+func (c *babbling) Write(p []byte) (int, error) {
+	if bytes.Contains(p, []byte("\r\nsubscribe\r\n")) {
+		c.asked.Store(true)
+	}
+	return c.Conn.Write(p)
+}
+
+func (c *babbling) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if err == nil && c.asked.Swap(false) {
+		n = copy(p, c.reply)
+	}
+	return n, err
+}
+
+// A reply to a subscription that nobody knows ends its connection, not the process.
+func TestOddReplyToASubscriptionIsAnErrorOfItsConnection(t *testing.T) {
+	for _, reply := range []string{"*0\r\n", "*1\r\n:1\r\n", "*1\r\n$9\r\nsubscribe\r\n", "*2\r\n$7\r\nmessage\r\n:1\r\n", "*-1\r\n", ":1\r\n"} {
+		t.Run(strings.ReplaceAll(reply, "\r\n", " "), func(t *testing.T) {
+			redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
+				var dials atomic.Int32
+				d := open(t, s.Client(t, func(o *redis.Options) {
+					dial := o.Dialer
+					o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+						dials.Add(1)
+						conn, err := dial(ctx, network, addr)
+						return &babbling{Conn: conn, reply: reply}, err
+					}
+				}), s)
+				join(t, d, "holder", time.Hour).must(driver.Granted)
+				waiter := join(t, d, "waiter", time.Hour)
+				waiter.req.Wake = func(driver.Grant) {}
+				waiter.must(driver.Queued)
+				time.Sleep(10 * time.Second)
+				require.True(t, waiter.polls())
+				require.Less(t, dials.Load(), int32(20), "FOUL: it is made again and again")
+			})
+		})
+	}
 }
 
 // Thousands of waiters that begin to poll are the last thing that an overloaded server needs.
