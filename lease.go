@@ -102,12 +102,13 @@ func (l *Lease) Wanted() <-chan struct{} {
 // Release gives the lock up and ends the lease's context. If the lease was lost before the
 // call, or the store says that the lock was taken away, the error matches [ErrLost]. If the
 // lease was released before, it matches [ErrNotHeld]. Release never touches the lock of
-// another holder. If the lease's time runs out while Release waits for the store, the lease
+// another holder. If the store says that it has ended the lease while Release waited for it, the lease
 // was given up in time: no error.
 //
 // Release works with a ctx that has ended. It waits for the store, in any trouble that may pass, until
-// ctx ends or the lease would have ended by itself, but at
-// least 1 s; the error then matches the Err and the cause of ctx. If the store refuses, as while a
+// ctx ends or the store has ended the lease by itself, shortly after [Lease.Deadline], but at
+// least 1 s. The error then says why the store was not told, and matches the Err and the cause of ctx if that
+// has ended. If the store refuses, as while a
 // password is changed, the error says why at once. In both cases the release is repeated in the
 // background, until the store carries it out or the lease would have ended by itself. In
 // the latter case the log says so.

@@ -139,7 +139,7 @@ func (c *channel) Subscribe(ctx context.Context, made func(int32), hear func(str
 	end()
 	for err == nil {
 		var msg any
-		msg, err = ps.Receive(receive)
+		msg, err = redisscript.Receive(receive, ps, 0)
 		switch msg := msg.(type) {
 		case *redis.Subscription:
 			receive = ctx
@@ -154,11 +154,10 @@ func (c *channel) Subscribe(ctx context.Context, made func(int32), hear func(str
 }
 
 // Refused implements [news.Transport]. A server that lets nobody in, as while a password is
-// rotated, has nothing against news.
+// rotated, or runs no script for this user, has nothing against news.
 func (c *channel) Refused(err error) bool {
 	var reply redis.Error
-	return errors.As(err, &reply) && !errors.Is(redisscript.Classify(err), driver.ErrTransient) &&
-		!redis.HasErrorPrefix(err, "NOAUTH") && !redis.HasErrorPrefix(err, "WRONGPASS")
+	return errors.As(err, &reply) && !errors.Is(redisscript.Classify(err), driver.ErrTransient) && redisscript.AboutNews(err)
 }
 
 // Ping implements [news.Transport]: it sends a ping from a script, of any node. The server may

@@ -1,6 +1,8 @@
 package redisdriver_test
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,6 +25,7 @@ import (
 type gag struct {
 	as    atomic.Int32
 	pings atomic.Int32
+	text  string // of what is refused, if it is not about the command
 }
 
 const (
@@ -66,7 +69,7 @@ func (g *gag) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			}
 			return err
 		case refuse:
-			cmd.SetErr(refusal("ERR Unknown Redis command called from script"))
+			cmd.SetErr(refusal(cmp.Or(g.text, "ERR Unknown Redis command called from script")))
 		case stumble:
 			cmd.SetErr(refusal("LOADING Redis is loading the dataset in memory"))
 		case shut:
@@ -114,6 +117,38 @@ func reported(reports <-chan string) (all []string) {
 		default:
 			return all
 		}
+	}
+}
+
+// While a server runs no script at all there is no news either, but nothing is said of it.
+func TestRefusalOfScriptsSaysNothingOfNews(t *testing.T) {
+	for text, ofNews := range map[string]bool{
+		"NOPERM this user has no permissions to run the 'evalsha' command":                               false,
+		"NOPERM No permissions to access a key":                                                          false,
+		"NOPERM this user has no permissions to access one of the keys used as arguments":                false,
+		"WRONGTYPE Operation against a key holding the wrong kind of value":                              false,
+		"ERR unknown command 'EVALSHA', with args beginning with: ":                                      false,
+		"CROSSSLOT Keys in request don't hash to the same slot":                                          false,
+		"NOAUTH Authentication required.":                                                                false,
+		"DENIED Redis is running in protected mode":                                                      false,
+		"NOPERM this user has no permissions to run the 'publish' command or its subcommand":             true,
+		"NOPERM this user has no permissions to access one of the channels used as arguments":            true,
+		"NOPERM No permissions to access a channel":                                                      true,
+		"ERR The user executing the script can't run this command or subcommand script: 0a, on @user:1.": true,
+		"ERR ACL failure in script: User u has no permissions to run the 'publish' command":              true,
+		"ERR unknown command 'subscribe', with args beginning with: ":                                    true,
+		"ERR This Redis command is not allowed from script script: 0a, on @user_script:1.":               true,
+	} {
+		t.Run(text, func(t *testing.T) {
+			muzzled(t, speak, func(t *testing.T, g *gag, waiter *party, reports <-chan string) {
+				time.Sleep(100 * time.Millisecond)
+				g.text = text
+				g.as.Store(refuse)
+				time.Sleep(5 * time.Second)
+				require.Equal(t, ofNews, len(reported(reports)) > 0, "FOUL")
+				require.Equal(t, ofNews, waiter.polls())
+			})
+		})
 	}
 }
 
@@ -222,6 +257,54 @@ func TestSubscriptionFollowsAFailoverToAnotherServer(t *testing.T) {
 	require.Equal(t, "1", record[6], "heard")
 	holder.release()
 	waiter.pushed()
+}
+
+// babbling is a connection on which a subscription gets a reply of its own.
+type babbling struct {
+	net.Conn
+	reply string
+	asked atomic.Bool
+}
+
+func (c *babbling) Write(p []byte) (int, error) {
+	if bytes.Contains(p, []byte("\r\nsubscribe\r\n")) {
+		c.asked.Store(true)
+	}
+	return c.Conn.Write(p)
+}
+
+func (c *babbling) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if err == nil && c.asked.Swap(false) {
+		n = copy(p, c.reply)
+	}
+	return n, err
+}
+
+// A reply to a subscription that nobody knows ends its connection, not the process.
+func TestOddReplyToASubscriptionIsAnErrorOfItsConnection(t *testing.T) {
+	for _, reply := range []string{"*0\r\n", "*1\r\n:1\r\n", "*1\r\n$9\r\nsubscribe\r\n", "*2\r\n$7\r\nmessage\r\n:1\r\n", "*-1\r\n", ":1\r\n"} {
+		t.Run(strings.ReplaceAll(reply, "\r\n", " "), func(t *testing.T) {
+			redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
+				var dials atomic.Int32
+				d := open(t, s.Client(t, func(o *redis.Options) {
+					dial := o.Dialer
+					o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+						dials.Add(1)
+						conn, err := dial(ctx, network, addr)
+						return &babbling{Conn: conn, reply: reply}, err
+					}
+				}), s)
+				join(t, d, "holder", time.Hour).must(driver.Granted)
+				waiter := join(t, d, "waiter", time.Hour)
+				waiter.req.Wake = func(driver.Grant) {}
+				waiter.must(driver.Queued)
+				time.Sleep(10 * time.Second)
+				require.True(t, waiter.polls())
+				require.Less(t, dials.Load(), int32(20), "FOUL: it is made again and again")
+			})
+		})
+	}
 }
 
 // Thousands of waiters that begin to poll are the last thing that an overloaded server needs.

@@ -62,7 +62,7 @@ func (d *Driver) RenewEach(ctx context.Context, leases []driver.Lease, renewed f
 		}
 		v := d.silence.watch(calls[0], nil)
 		cmds := redisscript.RunAll(ctx, rdb, calls)
-		d.silence.done(v, cmds[0].Err() == nil)
+		d.silence.done(v, cmds[0].Err())
 		for b, c := range cmds {
 			batch, reply, err := batches[b], c.Val(), c.Err()
 			if len(batch) == 1 {

@@ -21,6 +21,9 @@ const (
 	leastPatience = 250 * time.Millisecond
 	mostPatience  = time.Second
 	slowness      = 3
+	// later is how much later than on a new connection an answer may come on one that is well. Most of
+	// it is for a busy machine.
+	later = 50 * time.Millisecond
 	// answerTimeout bounds the wait for an answer where the client has no other connection, see
 	// within. It is the ReadTimeout that go-redis has by default.
 	answerTimeout = 5 * time.Second
@@ -33,13 +36,16 @@ const (
 //
 // So when a command goes unanswered, a new connection is made. If that is not answered either, it is
 // the server that is silent, or the way to it. Then nothing is closed, and some time later the
-// same is done again. If it is answered, all connections that are idle are tried at once, with a
-// short timeout. While that lasts they are nobody's, and a repeated command gets a fresh one.
-// Those that do not answer are closed, and only those.
+// same is done again. If it is answered, and the command is by then, too, the server stood still. If
+// it is answered a second time, and the command not at all, then it is the connection: a server that
+// answers what was written last has come by what was written first. So all connections that are idle
+// are tried at once, with a short timeout. While that lasts they are nobody's, and a repeated command
+// gets a fresh one. Those that do not answer are closed, and only those.
 //
 // The wrong versions: one relied on repeats. Each of them took one silent connection out, and with
 // more of these than repeats a lease was lost. One made no new connection before. A server that stood still
-// for a second cost the application its whole pool, and the server a handshake for each.
+// for a second cost the application its whole pool, and the server a handshake for each. One took a
+// single answer for enough. A server that stood still again right after it cost as much.
 //
 // One timer watches all commands. It is set for the oldest of them when that is written, and
 // not again for those after it: it finds what is overdue then, and is set for the next.
@@ -53,16 +59,21 @@ type silence struct {
 	set    bool
 	due    time.Time                   // when the timer fires
 	late   bool                        // it did so late, the last time
-	tried  map[*redis.Client]time.Time // when the connections of a node were
+	tried  map[*redis.Client]time.Time // when a new connection to a node was made last
+	swept  map[*redis.Client]time.Time // when the idle ones were tried last
 	crowds map[*redis.Client]bool      // nodes that answer, whose pool is full
 	crowd  atomic.Int32                // how many these are
 	closed bool
 	wg     sync.WaitGroup
+
+	life context.Context // until it is closed
+	end  context.CancelFunc
 }
 
 func newSilence(rdb redis.UniversalClient) *silence {
-	s := &silence{rdb: rdb, tried: map[*redis.Client]time.Time{}, crowds: map[*redis.Client]bool{}}
+	s := &silence{rdb: rdb, tried: map[*redis.Client]time.Time{}, swept: map[*redis.Client]time.Time{}, crowds: map[*redis.Client]bool{}}
 	s.ring.next, s.ring.last = &s.ring, &s.ring
+	s.life, s.end = context.WithCancel(telemetry.Unasked(context.Background()))
 	return s
 }
 
@@ -73,6 +84,7 @@ type pending struct {
 	began      time.Time
 	next, last *pending
 	over       bool               // nobody waits for the answer any more
+	answered   bool               // for it has come
 	leave      context.CancelFunc // if it waits for a connection, it waits no more; nil if it can go nowhere else
 	left       bool               // that was called
 }
@@ -107,19 +119,19 @@ func (s *silence) wake(after time.Duration) {
 }
 
 // done ends the watch. It reports whether the command has left the pool.
-func (s *silence) done(v *pending, answered bool) (left bool) {
+func (s *silence) done(v *pending, err error) (left bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.end(v)
-	v.over = true
-	if answered {
+	s.remove(v)
+	v.over, v.answered = true, err == nil || redisscript.Answered(err)
+	if v.answered {
 		s.took = time.Since(v.began)
 	}
 	return v.left
 }
 
-// end takes a command out of the ring, if it is there. The caller holds mu.
-func (s *silence) end(v *pending) {
+// remove takes a command out of the ring, if it is there. The caller holds mu.
+func (s *silence) remove(v *pending) {
 	if v.next != nil {
 		v.last.next, v.next.last = v.next, v.last
 		v.next, v.last = nil, nil
@@ -139,7 +151,7 @@ func (s *silence) look() {
 	var overdue []*pending
 	for s.ring.next != &s.ring && time.Since(s.ring.next.began) >= patience {
 		overdue = append(overdue, s.ring.next)
-		s.end(s.ring.next)
+		s.remove(s.ring.next)
 	}
 	if s.set = s.ring.next != &s.ring; s.set {
 		s.wake(patience - time.Since(s.ring.next.began))
@@ -175,7 +187,7 @@ func (s *silence) try(v *pending) {
 	s.mu.Lock()
 	timeout := 2 * s.patience() // or a slow server would cost connections that are well
 	s.mu.Unlock()
-	ctx, cancel := context.WithTimeout(telemetry.Unasked(context.Background()), timeout)
+	ctx, cancel := context.WithTimeout(s.life, timeout)
 	defer cancel()
 	node, err := redisscript.Master(ctx, s.rdb, v.key)
 	if err != nil {
@@ -185,13 +197,16 @@ func (s *silence) try(v *pending) {
 	switch {
 	case full && s.joins(node, v, room):
 		return
+	case !full && s.sweptSince(node, v):
+		return
 	case !s.first(node, timeout):
-		if full {
-			s.again(v)
-		}
+		s.again(v)
 		return
 	}
-	if !answers(ctx, node) {
+	switch s.compare(ctx, node, v, timeout) {
+	case nothing:
+		return
+	case theNode:
 		s.note(node, false)
 		s.again(v)
 		return
@@ -200,9 +215,10 @@ func (s *silence) try(v *pending) {
 		s.note(node, true)
 		s.joins(node, v, room)
 	}
+	s.sweep(node)
 	// They have as much time as that had. It may have taken nearly all, and connections that are well
 	// would be closed by what is left, if the client heeds deadlines of contexts.
-	ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), timeout)
+	ctx, cancel = context.WithTimeout(s.life, timeout)
 	defer cancel()
 	brief := node.WithTimeout(timeout)
 	var pings sync.WaitGroup
@@ -222,17 +238,48 @@ func (s *silence) try(v *pending) {
 	pings.Wait()
 }
 
-// answers reports whether the node answers on a new connection.
-func answers(ctx context.Context, node *redis.Client) bool {
+// silenced is what has fallen silent, as far as can be told from a new connection.
+type silenced int
+
+const (
+	nothing       silenced = iota // or it cannot be told
+	theNode                       // it answers on the new one neither
+	theConnection                 // the node answers on the new one alone
+)
+
+// compare makes a new connection to a node, on which it must answer twice, the second time with a timeout
+// of its own. It compares that with a command that was written before.
+func (s *silence) compare(ctx context.Context, node *redis.Client, v *pending, timeout time.Duration) silenced {
 	o := *node.Options()
 	o.PoolSize, o.MinIdleConns, o.MaxRetries, o.DialerRetries = 1, 0, -1, 1
 	o.ContextTimeoutEnabled = true
 	o.Limiter = nil // an open one would say nothing of the server
 	fresh := redis.NewClient(&o)
 	defer func() { _ = fresh.Close() }()
-	err := fresh.Process(ctx, newPing(ctx))
-	var refusal redis.Error
-	return err == nil || errors.As(err, &refusal)
+	defer context.AfterFunc(s.life, func() { _ = fresh.Close() })() // which looks at no context while it reads
+	if !answers(ctx, fresh) {
+		return theNode
+	}
+	if over, _ := s.state(v); over {
+		return nothing // also if it was given up, which a server that stood still is reason enough for
+	}
+	time.Sleep(later)
+	ctx, cancel := context.WithTimeout(s.life, timeout)
+	defer cancel()
+	alive := answers(ctx, fresh)
+	switch _, answered := s.state(v); {
+	case answered:
+		return nothing
+	case !alive:
+		return theNode
+	}
+	return theConnection
+}
+
+// answers reports whether a ping is answered.
+func answers(ctx context.Context, rdb *redis.Client) bool {
+	err := rdb.Process(ctx, newPing(ctx))
+	return err == nil || redisscript.Answered(err)
 }
 
 // crowd reports whether all connections of a client to a node are taken, and whether it has others, for
@@ -356,16 +403,13 @@ func (s *silence) begin() bool {
 	return !s.closed
 }
 
-// first reports whether to try the connections to a node. Of many callers that get no answer,
+// first reports whether to make a new connection to a node. Of many callers that get no answer,
 // one does.
 func (s *silence) first(node *redis.Client, every time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for other, at := range s.tried { // nodes of a Cluster go
-		if time.Since(at) >= every {
-			delete(s.tried, other)
-		}
-	}
+	forget(s.tried, every)
+	forget(s.swept, every)
 	_, lately := s.tried[node]
 	if !lately {
 		s.tried[node] = time.Now()
@@ -373,11 +417,38 @@ func (s *silence) first(node *redis.Client, every time.Duration) bool {
 	return !lately
 }
 
+// forget takes out what is that old: nodes of a Cluster go.
+func forget(times map[*redis.Client]time.Time, every time.Duration) {
+	maps.DeleteFunc(times, func(_ *redis.Client, at time.Time) bool { return time.Since(at) >= every })
+}
+
+// state returns whether anybody waits for a command, and whether that is because it was answered.
+func (s *silence) state(v *pending) (over, answered bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return v.over, v.answered
+}
+
+// sweep notes that the idle connections to a node are tried.
+func (s *silence) sweep(node *redis.Client) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.swept[node] = time.Now()
+}
+
+// sweptSince reports whether that was so since a command was written.
+func (s *silence) sweptSince(node *redis.Client, v *pending) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.swept[node].After(v.began)
+}
+
 // close returns when nothing goes on in the background.
 func (s *silence) close() {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
+	s.end()
 	s.wg.Wait()
 }
 

@@ -99,7 +99,7 @@ func (d *Driver) value(ctx context.Context, call redisscript.Call) (any, error) 
 		waits, leave := context.WithCancel(ctx)
 		v := d.silence.watch(call, leave)
 		c, err := redisscript.Run(waits, d.commands, call)
-		left := d.silence.done(v, err == nil) && errors.Is(err, context.Canceled) && ctx.Err() == nil
+		left := d.silence.done(v, err) && errors.Is(err, context.Canceled) && ctx.Err() == nil
 		leave()
 		switch {
 		case err == nil:
@@ -114,7 +114,7 @@ func (d *Driver) value(ctx context.Context, call redisscript.Call) (any, error) 
 	}
 	v := d.silence.watch(call, nil)
 	c, err := redisscript.RunPiped(ctx, d.rdb, call)
-	d.silence.done(v, err == nil)
+	d.silence.done(v, err)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/internal/redisscript"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 )
 
@@ -230,7 +231,7 @@ func (e *ears) idle(l *line) bool {
 // read passes on what comes in, until the line breaks or falls silent.
 func (e *ears) read(ctx context.Context, ps *redis.PubSub, l *line) {
 	for {
-		msg, err := ps.ReceiveTimeout(ctx, silence)
+		msg, err := redisscript.Receive(ctx, ps, silence)
 		if err != nil {
 			return
 		}

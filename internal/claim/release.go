@@ -38,6 +38,8 @@ type Releaser struct {
 	late     bool // see Late
 	unused   bool // nobody was given the lock by the token, see Withdraw
 
+	gone time.Time // when the caller is told that the store has ended the lease; zero: never
+
 	answers chan error // to attempts on other goroutines; has room for all
 	told    chan error // what the caller is told, once; nil as long as nothing goes on in the background
 }
@@ -95,19 +97,22 @@ func (c *Claim) Withdraw(ctx context.Context) {
 // stays so.
 func (c *Claim) absent() bool { return c.uncertain.Load() == 0 && !c.left.Load() }
 
-// Run releases and returns the result: nil, driver.ErrNotHeld if the lock had been taken
-// away, or why the store could not be told. It returns a refusal at once, and then goes on
-// in the background. A caller that cannot be told of an error waits briefly, for 1 s at most
-// unless the store, which was brisk, falls silent just now.
-func (r *Releaser) Run(briefly bool) error {
-	if briefly && !r.c.s.Brisk() {
-		return r.wait(r.Background(), briefly)
-	}
-	// The first attempt is made here: another goroutine would take more time than the command.
-	if err, over := r.attempt(); over {
+// Brief releases for a caller that cannot be told of an error, unlike hooks. It waits for 1 s at most, unless
+// the store, which was brisk, falls silent just now, and goes on in the background.
+func (r *Releaser) Brief() error {
+	if !r.c.s.Brisk() {
+		r.Background()
+	} else if err, over := r.attempt(); over { // here: another goroutine would take more time than the command
 		return err
 	}
-	return r.wait(r.told, briefly)
+	timer := time.NewTimer(releaseWait)
+	defer timer.Stop()
+	select {
+	case err := <-r.told:
+		return err
+	case <-timer.C:
+		return fmt.Errorf("%w: it goes on in the background", r.c.s.Silent())
+	}
 }
 
 // attempt makes the first attempt. If it is not over with that, another goroutine goes on, and
@@ -147,20 +152,6 @@ func (r *Releaser) open() {
 	}
 }
 
-func (r *Releaser) wait(told <-chan error, briefly bool) error {
-	if !briefly {
-		return <-told
-	}
-	timer := time.NewTimer(releaseWait)
-	defer timer.Stop()
-	select {
-	case err := <-told:
-		return err
-	case <-timer.C:
-		return fmt.Errorf("%w: it goes on in the background", session.ErrSilent)
-	}
-}
-
 // Forget has the driver forget a token that was lost, which nobody may ever release. It
 // ends the operation.
 func (r *Releaser) Forget() {
@@ -168,8 +159,9 @@ func (r *Releaser) Forget() {
 	_, _ = r.judge(r.send())
 }
 
-// Background is Run on another goroutine. The channel gets one value: the result, or before
-// that, a refusal.
+// Background releases on another goroutine. The channel gets one value: nil, driver.ErrNotHeld if the
+// lock had been taken away, or why the store could not be told. It gets a refusal at once, after which
+// the release goes on.
 func (r *Releaser) Background() <-chan error {
 	r.told = make(chan error, 1)
 	go func() {
@@ -178,6 +170,34 @@ func (r *Releaser) Background() <-chan error {
 		}
 	}()
 	return r.told
+}
+
+// Within is Background for a lease that ends by itself after that long. By then the channel gets
+// something.
+func (r *Releaser) Within(left time.Duration) <-chan error {
+	r.ends(left)
+	return r.Background()
+}
+
+// Here is Within for a caller that waits for nothing else. If the store is brisk, it makes the first
+// attempt itself: another goroutine would take more time than the command. Should the store fall silent
+// just now, that attempt keeps it for as long as a command may hang, so the lease must last longer.
+func (r *Releaser) Here(left time.Duration) error {
+	if left < hangs || !r.c.s.Brisk() {
+		return <-r.Within(left)
+	}
+	r.ends(left)
+	if err, over := r.attempt(); over {
+		return err
+	}
+	return <-r.told
+}
+
+// hangs is how long a command of a client of Redis may go unanswered: the ReadTimeout of go-redis.
+const hangs = 5 * time.Second
+
+func (r *Releaser) ends(left time.Duration) {
+	r.gone = time.Now().Add(max(left+min(r.lease.TTL/10, time.Second), releaseWait)) // the store adds its grace
 }
 
 // finish goes on until the release is done, and ends the operation. failed is why the attempt
@@ -227,6 +247,12 @@ func (r *Releaser) run(failed error) error {
 		err = failed
 		next.Reset(r.failed(err))
 	}
+	var gone <-chan time.Time
+	if !r.gone.IsZero() {
+		timer := time.NewTimer(time.Until(r.gone))
+		defer timer.Stop()
+		gone = timer.C
+	}
 	for {
 		select {
 		case answer := <-r.answers:
@@ -239,10 +265,7 @@ func (r *Releaser) run(failed error) error {
 		case <-next.C:
 			if r.underWay > 0 && r.tooLate() {
 				r.settle()
-				if err == session.ErrSilent {
-					err = r.c.s.Silent()
-				}
-				return err
+				return r.explained(err)
 			}
 			r.maybe = r.maybe || r.underWay > 0
 			if r.underWay < maxAsking {
@@ -254,6 +277,8 @@ func (r *Releaser) run(failed error) error {
 				}()
 			}
 			next.Reset(r.hang())
+		case <-gone:
+			r.tell(fmt.Errorf("%w: it ends the lease by itself", r.explained(err)))
 		case <-r.c.s.Life().Done():
 			return err
 		case <-r.givenUp(err):
@@ -270,6 +295,14 @@ func (r *Releaser) failed(err error) time.Duration {
 	}
 	r.pause = min(max(2*r.pause, 5*time.Millisecond), time.Second, r.lease.TTL/3)
 	return r.pause/2 + rand.N(r.pause)
+}
+
+// explained is an error of this release as callers are told it.
+func (r *Releaser) explained(err error) error {
+	if err == session.ErrSilent {
+		return r.c.s.Silent()
+	}
+	return err
 }
 
 // givenUp returns a channel that is closed when it is not worth while to go on: when the

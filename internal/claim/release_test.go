@@ -69,7 +69,7 @@ func TestReleaseIsRepeatedUntilItIsAnswered(t *testing.T) {
 				s.release = after(test.answers...)
 				began := time.Now()
 				r := c.release(test.trusted)
-				err := r.Run(false)
+				err := <-r.Background()
 				if test.want == nil {
 					require.NoError(t, err)
 				} else {
@@ -96,7 +96,7 @@ func TestRefusedReleaseIsToldAtOnceAndGoesOn(t *testing.T) {
 		s.release = after(refused, refused, refused, nil)
 		began := time.Now()
 		r := c.release(holder(true))
-		require.ErrorIs(t, r.Run(false), refused)
+		require.ErrorIs(t, <-r.Background(), refused)
 		require.Less(t, time.Since(began), time.Second)
 		time.Sleep(2 * time.Second)
 		require.Len(t, s.Released(), 4)
@@ -113,7 +113,7 @@ func TestBriefReleaseWaitsASecond(t *testing.T) {
 		s.release = func(int) error { return <-answer }
 		began := time.Now()
 		r := c.release(holder(true))
-		_ = r.Run(true)
+		r.Brief()
 		require.Equal(t, time.Second, time.Since(began))
 		close(answer)
 	})
@@ -131,7 +131,7 @@ func TestStragglingAskHasTheReleaseRepeated(t *testing.T) {
 		require.True(t, w.returned())
 		c.Held()
 		r := c.release(holder(true))
-		require.NoError(t, r.Run(false))
+		require.NoError(t, <-r.Background())
 		require.Len(t, s.Released(), 1)
 		require.True(t, s.Released()[0].Unsettled)
 		heartbeat.Granted(2)

@@ -220,7 +220,7 @@ func TestLostReplyIsAskedForAgain(t *testing.T) {
 				require.NoError(t, w.err)
 				require.Equal(t, []error{test.err, nil}, c.troubles)
 				r := c.release(nil)
-				require.NoError(t, r.Run(false))
+				require.NoError(t, <-r.Background())
 				require.Equal(t, test.unsettled, s.Released()[0].Unsettled)
 			})
 		})

@@ -122,22 +122,23 @@ func (h *Hold) Client() any { return h.grant.lock.r.Client }
 func (h *Hold) Grant() *Grant { return h.grant }
 
 // Release ends the hold, and gives the lock up if it was the last one. It waits for the store
-// until ctx ends, or for as long as it endures, but at least 1 s.
+// until ctx or the lease ends, or for as long as it endures, but at least 1 s.
 func (h *Hold) Release(ctx context.Context) error {
+	left := max(h.grant.trust().Left(), h.grant.rest())
 	r, due, err := h.leave(ctx)
 	if !due {
 		return err
 	}
 	endures := h.grant.opts.Endure
 	if ctx.Done() == nil && endures == 0 {
-		return lossOf(r.Run(false))
+		return lossOf(r.Here(left))
 	}
 	var outage <-chan time.Time
 	if endures > 0 {
 		outage = time.After(endures)
 	}
 	began := time.Now()
-	done := r.Background()
+	done := r.Within(left)
 	select {
 	case err := <-done:
 		return lossOf(err)
@@ -159,7 +160,7 @@ func (h *Hold) Release(ctx context.Context) error {
 func (h *Hold) ReleaseBriefly(ctx context.Context) error {
 	r, due, err := h.leave(ctx)
 	if due {
-		err = lossOf(r.Run(true))
+		err = lossOf(r.Brief())
 	}
 	return err
 }
@@ -248,7 +249,7 @@ func (h *Hold) ReleasePart(ctx context.Context, left int64) error {
 		return nil // it all goes when the rest does
 	}
 	r := h.grant.PartReleaser(ctx, func(ctx context.Context, to driver.Lease) error { return d.Downgrade(ctx, to, left) })
-	return lossOf(r.Run(true))
+	return lossOf(r.Brief())
 }
 
 // Lower notes, before the store is told, that a writer will only read from now on. From

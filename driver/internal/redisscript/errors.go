@@ -115,6 +115,14 @@ func forbidden(err error) bool {
 		strings.Contains(err.Error(), "Redis command is not allowed from script")
 }
 
+// AboutNews reports whether what a server refuses is a subscription, or something within a script,
+// as that a ping may publish.
+func AboutNews(err error) bool {
+	text := strings.ToLower(err.Error())
+	return forbidden(err) || slices.ContainsFunc([]string{"publish", "subscribe", "channel", "executing the script", "acl failure in script"},
+		func(what string) bool { return strings.Contains(text, what) })
+}
+
 // rights is the advice of lacks.
 const rights = "grant the Redis user the rights that the documentation of package holdfast lists"
 

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/behavior/lab"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
@@ -251,6 +252,45 @@ func TestReleaseKeepsToItsContextThoughTheStoreHasJustAnswered(t *testing.T) {
 		assert.ErrorIs(t, lease.Release(ctx), context.DeadlineExceeded)
 		assert.Less(t, time.Since(began), 1500*time.Millisecond+l.Slack)
 	})
+}
+
+// It waits no longer than the lease would have lasted, whatever keeps the store from answering. Nobody
+// can have taken the lock away, so nothing was lost, but the store was not told.
+func TestReleaseEndsWithTheLeaseThatItCannotEnd(t *testing.T) {
+	for name, fault := range map[string]func(*lab.Lab){
+		"no answer": func(l *lab.Lab) { l.Link.BlackHole(true) },
+		"cut":       func(l *lab.Lab) { l.Link.Refuse(true); l.Link.Cut() },
+	} {
+		for _, ttl := range []time.Duration{300 * time.Millisecond, time.Second, 3 * time.Second} {
+			for _, bounded := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s, TTL %v, bounded %t", name, ttl, bounded), func(t *testing.T) {
+					lab.InBubble(t, func(t *testing.T, l *lab.Lab) {
+						l.Remember()
+						far := l.Far(holdfast.WithTTL(ttl))
+						l.Ready(far)
+						ctx := context.Background()
+						if bounded {
+							var cancel context.CancelFunc
+							ctx, cancel = context.WithTimeout(ctx, time.Hour)
+							defer cancel()
+						}
+						lease := l.Lease(far, "x")
+						fault(l)
+						began := time.Now()
+						err := lease.Release(ctx)
+						took := time.Since(began)
+						l.Link.Refuse(false)
+						l.Heal()
+						require.ErrorIs(t, err, driver.ErrTransient)
+						require.NotErrorIs(t, err, holdfast.ErrLost)
+						require.GreaterOrEqual(t, took, ttl-ttl/50)
+						require.LessOrEqual(t, took, max(ttl+ttl/10, time.Second)+l.Slack, "FOUL: the lease has ended")
+						l.SoonFree(l.Near(), "x")
+					})
+				})
+			}
+		}
+	}
 }
 
 func TestReleaseWithADoneContextWaitsASecondForADeadLink(t *testing.T) {
