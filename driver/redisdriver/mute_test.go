@@ -244,6 +244,7 @@ func TestSubscriptionFollowsAFailoverToAnotherServer(t *testing.T) {
 	waiter.must(driver.Queued)
 	direct, promoted := old.Client(t), heir.Client(t)
 	subscribed(t, direct, old, 1)
+	require.Eventually(t, func() bool { return promoted.HExists(t.Context(), key(old), "w:1").Val() }, 10*time.Second, time.Millisecond)
 
 	heir.Promote(t)
 	addr.Store(heir.Addr())
