@@ -217,7 +217,7 @@ func (p *player) give(l *holdfast.Lease, h *hold) {
 	taken := p.referee.everForced(h.Lock)
 	switch {
 	case p.closing.Load():
-	case p.faulty && errors.Is(err, driver.ErrTransient) && time.Since(released) > p.TTL: // by then it has ended by itself
+	case p.faulty && errors.Is(err, driver.ErrTransient) && time.Since(released) >= max(left, time.Second): // by then it has ended by itself
 	case before == nil && left > 0 && err != nil && !(taken && errors.Is(err, holdfast.ErrLost)):
 		p.fail("%s: release of a lease with %v left: %v", p.by(), left, err)
 	case before != nil && err == nil:
