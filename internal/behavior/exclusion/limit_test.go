@@ -295,6 +295,11 @@ func TestLimitIsChangedWhileProgramsAreReplacedOneByOne(t *testing.T) {
 					n, refused = refused, 0
 					return n
 				}
+				peak := func() int {
+					mu.Lock()
+					defer mu.Unlock()
+					return most
+				}
 				operator := l.Near().Semaphore("api", after)
 				resize := func() { require.NoError(t, operator.Resize(t.Context(), after)) }
 				start := func(limit int64) []func() {
@@ -304,7 +309,7 @@ func TestLimitIsChangedWhileProgramsAreReplacedOneByOne(t *testing.T) {
 				olds, news := start(before), []func(){}
 				time.Sleep(3 * time.Second)
 				require.EqualValues(t, before, l.Look(operator).Limit)
-				require.Equal(t, before, most, "FOUL: more are held than the limit, or fewer though many wait")
+				require.Equal(t, before, peak(), "FOUL: more are held than the limit, or fewer though many wait")
 				if of.resized {
 					resize()
 				}
@@ -340,7 +345,7 @@ func TestLimitIsChangedWhileProgramsAreReplacedOneByOne(t *testing.T) {
 				time.Sleep(3 * time.Second)
 				assert.Zero(t, refusals())
 				assert.EqualValues(t, after, l.Look(operator).Limit)
-				assert.Equal(t, after, most, "FOUL: more are held than the limit, or fewer though many wait")
+				assert.Equal(t, after, peak(), "FOUL: more are held than the limit, or fewer though many wait")
 				for _, end := range news {
 					end()
 				}
