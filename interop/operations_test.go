@@ -49,9 +49,12 @@ func TestEveryLineThatIsLoggedHasAnEntryForOperators(t *testing.T) {
 				return true
 			}
 			method, ok := call.Fun.(*ast.SelectorExpr)
-			if ok && regexp.MustCompile(`^(Debug|Info|Warn|Error)(Context)?$`).MatchString(method.Sel.Name) {
+			if ok && regexp.MustCompile(`^((Debug|Info|Warn|Error)(Context)?|NewRecord)$`).MatchString(method.Sel.Name) {
 				text := call.Args[0]
-				if strings.HasSuffix(method.Sel.Name, "Context") && len(call.Args) > 1 {
+				switch {
+				case method.Sel.Name == "NewRecord" && len(call.Args) > 2:
+					text = call.Args[2]
+				case strings.HasSuffix(method.Sel.Name, "Context") && len(call.Args) > 1:
 					text = call.Args[1]
 				}
 				if line := literal(text); strings.HasPrefix(line, "holdfast: ") {
