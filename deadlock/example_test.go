@@ -41,7 +41,7 @@ func Example() {
 	go transfer("alice", "bob")
 	go transfer("bob", "alice")
 	done.Wait()
-	// Output:
+	// Unordered output:
 	// a circle of 2
 	// done: true
 	// done: true

@@ -25,7 +25,7 @@ const budget = 5
 const (
 	green   = 0
 	red     = 1
-	crashed = 3 // the race detector ended a package by a check of its own state, and nothing else failed
+	crashed = 3 // the race detector ended a package by a check of its own state or a signal, and nothing else failed
 )
 
 // run is a test, with all its subtests, from its beginning to its end.
@@ -85,6 +85,16 @@ func read(r io.Reader) ([]*suite, error) {
 	}
 }
 
+// crashed reports whether the detector has ended the package, in a test perhaps, which then has no end.
+func (s *suite) crashed() bool {
+	for _, runs := range s.runs {
+		if detector.MatchString(runs[len(runs)-1].output.String()) {
+			return true
+		}
+	}
+	return detector.MatchString(s.output.String())
+}
+
 func (s *suite) note(e event) {
 	root, _, _ := strings.Cut(e.Test, "/")
 	if root == "" {
@@ -125,7 +135,8 @@ var (
 	// Lines of testify that name files and tests, not what happened.
 	where = regexp.MustCompile(`(?m)^\s*(Error Trace|Test):.*$|^\s*--- FAIL:.*$|^\s*=== .*$|^\s+\S*/\S+\.go:\d+$`)
 
-	detector = regexp.MustCompile(`(?m)^ThreadSanitizer: CHECK failed`)
+	// A check of the detector, or a signal in it: one in Go is a panic, and begins with that.
+	detector = regexp.MustCompile(`(?m)^ThreadSanitizer: CHECK failed|^SIGSEGV: segmentation violation\s*PC=`)
 )
 
 // judge writes what failed, and returns the exit code.
@@ -151,7 +162,7 @@ func judge(out io.Writer, suites []*suite, machine []second) (code int) {
 		}
 		switch {
 		case !s.failed || failed > 0:
-		case detector.MatchString(s.output.String()):
+		case s.crashed():
 			crashes++
 			say("crashed: %s", s.name)
 		default:

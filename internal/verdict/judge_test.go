@@ -104,9 +104,16 @@ func TestMoreThanFiveFlakyTestsAreRed(t *testing.T) {
 }
 
 func TestCrashOfTheRaceDetectorIsToldApart(t *testing.T) {
-	crash := []string{"run T", "output - ThreadSanitizer: CHECK failed: tsan_rtl.cpp:327", "fail -"}
-	require.Equal(t, crashed, judge(&strings.Builder{}, story(t, crash...), stood))
-	require.Equal(t, red, judge(&strings.Builder{}, append(story(t, crash...), story(t, "run T", "fail T", "fail -")...), stood))
+	for _, words := range [][]string{
+		{"output - ThreadSanitizer: CHECK failed: tsan_rtl.cpp:327"},
+		{"output T SIGSEGV: segmentation violation", "output T PC=0x41c729 m=0 sigcode=1 addr=0x0"},
+	} {
+		crash := append(append([]string{"run T"}, words...), "fail -")
+		require.Equal(t, crashed, judge(&strings.Builder{}, story(t, crash...), stood))
+		require.Equal(t, red, judge(&strings.Builder{}, append(story(t, crash...), story(t, "run T", "fail T", "fail -")...), stood))
+	}
+	panicked := []string{"run T", "output - panic: runtime error: invalid memory address", "output - [signal SIGSEGV: segmentation violation code=0x1]", "fail -"}
+	require.Equal(t, red, judge(&strings.Builder{}, story(t, panicked...), stood))
 }
 
 // What waits for its turn beside others is not responsible for the machine meanwhile.
