@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/holdfast-go/holdfast/driver/internal/redisscript"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
@@ -254,6 +255,7 @@ func (s *silence) compare(ctx context.Context, node *redis.Client, v *pending, t
 	o.PoolSize, o.MinIdleConns, o.MaxRetries, o.DialerRetries = 1, 0, -1, 1
 	o.ContextTimeoutEnabled = true
 	o.Limiter = nil // an open one would say nothing of the server
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled} // it lives for two pings
 	fresh := redis.NewClient(&o)
 	defer func() { _ = fresh.Close() }()
 	defer context.AfterFunc(s.life, func() { _ = fresh.Close() })() // which looks at no context while it reads

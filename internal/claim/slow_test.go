@@ -107,16 +107,17 @@ func TestGrantOfWhichLittleIsLeftIsRenewedFirst(t *testing.T) {
 		alone(t, wait, func(t *testing.T, s *store, c *claimant) {
 			w := c.wait(t.Context())
 			asks := []*lab.Ask{<-s.Asks, <-s.Asks, <-s.Asks}
-			time.Sleep(ttl / 10)
+			time.Sleep(ttl / 5)
 			asks[0].Granted(1)
 			require.False(t, w.returned(), "less than half of its time is left")
 			again := <-s.Asks
 			require.EqualValues(t, 4, again.Ask)
+			asks[1].Granted(1)
+			require.False(t, w.returned(), "nor was much more left of this one")
 			again.Granted(1)
 			require.True(t, w.returned())
 			require.NoError(t, w.err)
 			require.Equal(t, ttl-margin, w.trust.Left())
-			asks[1].Granted(1)
 			asks[2].Granted(1)
 		})
 	}
@@ -128,7 +129,7 @@ func TestGrantOfWhichLittleIsLeftIsRenewedFirst(t *testing.T) {
 				time.AfterFunc(ttl*3/4, func() { a.Granted(1) })
 			}
 		}()
-		time.Sleep(ttl*3/4 + ttl/3)
+		time.Sleep(ttl*3/2 + ttl/100)
 		require.True(t, w.returned())
 		require.NoError(t, w.err)
 		require.Positive(t, w.trust.Left())

@@ -28,11 +28,11 @@ const (
 
 // asking is what a claim needs until the lock is held. It belongs to the goroutine in Wait.
 type asking struct {
-	wait, notice  bool  // as in the request
-	heard         bool  // there were answers
-	room          int64 // how many may wait, until the store has let it in; 0: as many as there are
-	late          int32 // grants that came too late to be of use
-	brief         bool  // there was one of which little was left
+	wait, notice  bool   // as in the request
+	heard         bool   // there were answers
+	room          int64  // how many may wait, until the store has let it in; 0: as many as there are
+	late          int32  // grants that came too late to be of use
+	brief         uint64 // the ask whose grant will do though little is left; 0: none was such yet
 	fences, limit int64
 	holder        string
 	from          *driver.Lease
@@ -202,12 +202,14 @@ func (c *Claim) Wait(ctx context.Context, interrupt <-chan error) (keepalive.Tru
 		if g.Status == driver.Granted && ctx.Err() == nil {
 			trust, ok := c.trust(g.Ask)
 			ok = ok && trust.Left() > 0
-			if ok && trust.Left() < c.TTL/2 && !a.brief && a.from == nil && !a.steal {
+			if ok && trust.Left() < c.TTL/2 && (a.brief == 0 || g.Ask < a.brief) && a.from == nil && !a.steal {
 				// A renewal may take as long as this answer has, as for a client that makes its first
 				// connections to a store that is far. The lease would be over first. An answer to
 				// one more ask renews it, and the caller need not know.
-				a.brief = true
-				c.ask(ctx)
+				if a.brief == 0 {
+					c.ask(ctx)
+					a.brief = a.last
+				}
 				continue
 			}
 			if ok {

@@ -375,12 +375,15 @@ func TestNobodyJoinsWhenTheTrustIsOver(t *testing.T) {
 			rw := c.RWMutex("x")
 			first := lab.Begin(rw.RLock)
 			slow := <-p.Asks // A first answer that is late is asked for again.
-			slower := <-p.Asks
-			sent := time.Now()
-			time.AfterFunc(ttl-ttl/10-ttl/3, func() { slow.Granted(1) })
-			time.AfterFunc(ttl-ttl/10, func() { slower.Granted(1) })
-			over := sent.Add(ttl - ttl/100 - 2*time.Millisecond)
+			time.AfterFunc(ttl-ttl/10, func() { slow.Granted(1) })
+			between := []*lab.Ask{<-p.Asks, <-p.Asks}
+			again := <-p.Asks
+			over := time.Now().Add(ttl - ttl/100 - 2*time.Millisecond)
+			time.AfterFunc(ttl-ttl/10, func() { again.Granted(1) })
 			require.Nil(t, <-first)
+			for _, a := range between {
+				a.Answer <- lab.Result{Err: driver.ErrTransient}
+			}
 			for len(p.Asks) > 0 { // heartbeats
 				(<-p.Asks).Answer <- lab.Result{Err: driver.ErrTransient}
 			}
