@@ -311,7 +311,7 @@ func (Unheard) Error() string {
 func (Unheard) Unwrap() error { return ErrNotHeld }
 
 // ErrTransient is matched by errors that may pass on a retry: a broken network, a failover,
-// a server that is loading, and whatever is not known to be the same next time. Who waits for a lock
+// a server that is loading, and whatever is not known to be the same next time. A caller that waits for a lock
 // goes on waiting after it. So a dialer, or a hook of go-redis or of package holdfast, whose error
 // matches ErrTransient has its caller wait and try again.
 var ErrTransient = errors.New("holdfast: store unavailable")

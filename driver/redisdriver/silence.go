@@ -254,7 +254,7 @@ func (s *silence) compare(ctx context.Context, node *redis.Client, v *pending, t
 	o := *node.Options()
 	o.PoolSize, o.MinIdleConns, o.MaxRetries, o.DialerRetries = 1, 0, -1, 1
 	o.ContextTimeoutEnabled = true
-	o.Limiter = nil // an open one would say nothing of the server
+	o.Limiter = nil                                                                                // an open one would say nothing of the server
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled} // it lives for two pings
 	fresh := redis.NewClient(&o)
 	defer func() { _ = fresh.Close() }()

@@ -66,7 +66,7 @@ var clientMutants = []mutant{
 		name: "failed-unlock-counts-as-released",
 		bug:  "Telemetry takes an Unlock that the store was not told of for one that went well.",
 		file: "internal/local/hold.go",
-		old:  "err = lossOf(r.Brief())", new: "_ = r.Run(true)",
+		old:  "err = lossOf(r.Brief())", new: "_ = r.Brief()",
 		tests: []tests{{unit, "internal/behavior/telemetry", "TestReleaseThatFailsIsCounted"}},
 	},
 	{
