@@ -166,7 +166,7 @@ func (c *channel) Refused(err error) bool {
 // could send.
 func (c *channel) Ping(ctx context.Context) error {
 	key, ping := c.nextPing()
-	answer, err := redisscript.Run(ctx, c.rdb, pingScript.one.Call("wake", 2, key).With(c.prefix+c.id, ping))
+	answer, err := redisscript.Run(ctx, c.rdb, pingScript.one().Call("wake", 2, key).With(c.prefix+c.id, ping))
 	if err != nil {
 		return err
 	}

@@ -140,7 +140,7 @@ func (d *Driver) keepsToItsKeys(ctx context.Context, g *group, key string) (bool
 		if at := redisscript.Node(g.cluster, other); at == g.addr || at == "" {
 			continue
 		}
-		v, err := d.value(ctx, nodeScript.one.On("cluster", 2, key).With(key, other))
+		v, err := d.value(ctx, nodeScript.one().On("cluster", 2, key).With(key, other))
 		if redisscript.Answered(err) && redisscript.Separable(err) {
 			return false, nil // it lets scripts use what is declared, and nothing else
 		}

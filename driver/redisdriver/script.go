@@ -4,6 +4,7 @@ import (
 	"embed"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/holdfast-go/holdfast/driver/internal/redisscript"
 )
@@ -51,9 +52,10 @@ var allScripts = []*script{
 
 // script is a Lua script in four versions: for one lock, whose key is literally KEYS[1] as some
 // proxies want it and whose reply stands in no list, for one on a Cluster, for many, and for many
-// on a node of a Cluster.
+// on a node of a Cluster. Each is put together when it is first needed: for all together that takes
+// 20 ms, which every program would wait for as it starts.
 type script struct {
-	one, onCluster, many, onNode *redisscript.Script
+	one, onCluster, many, onNode func() *redisscript.Script
 
 	verb      string
 	arguments int // for each of many
@@ -61,12 +63,19 @@ type script struct {
 }
 
 func newScript(verb string, arguments int, parts ...string) *script {
-	text := source(parts)
-	s := &script{one: redisscript.New(verb, forOne.Replace(text)), verb: verb, arguments: arguments, parts: parts}
-	s.onCluster = redisscript.New(verb, forOne.Replace(forCluster.Replace(text)))
+	s := &script{verb: verb, arguments: arguments, parts: parts}
+	version := func(parts []string, changes ...*strings.Replacer) func() *redisscript.Script {
+		return sync.OnceValue(func() *redisscript.Script {
+			text := source(parts)
+			for _, change := range changes {
+				text = change.Replace(text)
+			}
+			return redisscript.New(verb, text)
+		})
+	}
+	s.one, s.onCluster = version(parts, forOne), version(parts, forCluster, forOne)
 	if slices.Contains(parts, "lib/locks") {
-		s.many = redisscript.New(verb, text)
-		s.onNode = redisscript.New(verb, forCluster.Replace(source(onNode(parts))))
+		s.many, s.onNode = version(parts), version(onNode(parts), forCluster)
 	}
 	return s
 }

@@ -54,7 +54,7 @@ func (d *Driver) call(s *script, l lock, args ...any) redisscript.Call {
 	if d.onCluster {
 		one = s.onCluster
 	}
-	return one.On(string(l.kind), 2+len(args), l.key).With(d.channels, d.keeps).With(args...)
+	return one().On(string(l.kind), 2+len(args), l.key).With(d.channels, d.keeps).With(args...)
 }
 
 // callForMany is a run of a script for the locks of a caller and its company.
@@ -70,7 +70,7 @@ func (d *Driver) callForMany(c *seat) redisscript.Call {
 func (d *Driver) callFor(s *script, n, dear int, lock func(i int) (key any, args []any)) redisscript.Call {
 	atLength := (most + dear - 1) / dear
 	if d.onCluster {
-		call := s.onNode.Undeclared("locks", 4+n*(s.arguments+1), 2+s.arguments).With(d.channels, d.keeps)
+		call := s.onNode().Undeclared("locks", 4+n*(s.arguments+1), 2+s.arguments).With(d.channels, d.keeps)
 		for i := range n {
 			key, args := lock(i)
 			call = call.With(args...).With(key)
@@ -89,7 +89,7 @@ func (d *Driver) callFor(s *script, n, dear int, lock func(i int) (key any, args
 	if dear < contended {
 		args = append(args, atLength)
 	}
-	return s.many.On("locks", len(args), keys...).With(args...)
+	return s.many().On("locks", len(args), keys...).With(args...)
 }
 
 // value sends a call, and returns what the script says. If there is no connection for it, it takes
