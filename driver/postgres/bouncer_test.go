@@ -156,6 +156,7 @@ func TestTransactionPoolerIsLeftWithoutListenAndLock(t *testing.T) {
 // A call that waits for the row of a lock, which another session keeps as it waits for a standby,
 // is given up. A pooler whose client has gone leaves its backend waiting.
 func TestBackendsOfCallsThatAreGivenUpDoNotPileUp(t *testing.T) {
+	redistest.SoakOnly(t)
 	server := pgtest.Shared(t, calm...)
 	t.Parallel()
 	const size = 10

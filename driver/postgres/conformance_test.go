@@ -122,6 +122,7 @@ func TestConformance(t *testing.T) {
 // those cases in which somebody is served who has waited: what happens to others is the same
 // in either way.
 func TestConformanceWhereWaitersAreToldToAsk(t *testing.T) {
+	redistest.SoakOnly(t)
 	must := slices.DeleteFunc(slices.Clone(abilities), func(a drivertest.Ability) bool { return a == drivertest.Push })
 	cases := slices.DeleteFunc(drivertest.Cases(), func(c drivertest.Case) bool { return c.Form != "" || !redistest.Again() && !serves.MatchString(c.Name) })
 	database(t, pgtest.Shared(t, unconfirmed...)).conforms(t, cases, must)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/pgtest"
+	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
 // crowd puts 10,000 locks that are held into the store, and 10,000 tokens that wait for the
@@ -95,6 +96,7 @@ func TestEveryStatementUsesAnIndex(t *testing.T) {
 // up. Whatever the server has counted of them, those who wait are read in their order, and those
 // who hold by an index of theirs; both read few pages, and what is dead is read once.
 func TestQueueOfACrowdIsReadByItsIndexAmongDeadPages(t *testing.T) {
+	redistest.SoakOnly(t)
 	server := pgtest.Shared(t, calm...)
 	t.Parallel()
 	for name, then := range map[string]string{

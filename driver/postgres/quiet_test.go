@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 	pgdriver "github.com/holdfast-go/holdfast/driver/postgres"
 	"github.com/holdfast-go/holdfast/internal/pgtest"
+	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
 // pings counts those that go the way of all news, and so rouse all that listen.
@@ -30,6 +31,7 @@ func (p *pings) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData)
 // A client that waits for long looks after its own session, and leaves those of others asleep. It
 // still hears at once, and still finds out that the session is silent.
 func TestWaiterRousesNobodyWhileNothingHappens(t *testing.T) {
+	redistest.SoakOnly(t)
 	s := begin(t)
 	var sent pings
 	s.Pool = s.pool(t, func(c *pgxpool.Config) { c.ConnConfig.Tracer = &sent })

@@ -83,6 +83,7 @@ func (s store) withoutRight(t testing.TB) store {
 
 // Whatever tells others is done although they cannot be told, and they find out when they ask.
 func TestRefusedNewsUndoesNothing(t *testing.T) {
+	redistest.SoakOnly(t)
 	ctx := context.Background()
 	req := func(k driver.Kind, token string, weight int64) *driver.Request {
 		r := request(token, long)

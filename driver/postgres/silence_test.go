@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 	pgdriver "github.com/holdfast-go/holdfast/driver/postgres"
 	"github.com/holdfast-go/holdfast/internal/pgtest"
+	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
 // The host of the server dies without a word, and its successor answers at the same address.
@@ -208,6 +209,7 @@ func TestLockThatIsStuckCostsNoLeaseOnAnother(t *testing.T) {
 
 // pgx prepares statements if it is not told otherwise, and such a pooler loses them.
 func TestPoolerOfTransactionsNeedsNoModeOfQueries(t *testing.T) {
+	redistest.SoakOnly(t)
 	s := begin(t)
 	for mode, size := range map[string]int{
 		"transaction": 5,

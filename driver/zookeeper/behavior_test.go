@@ -6,9 +6,11 @@ import (
 	"github.com/holdfast-go/holdfast"
 	zkdriver "github.com/holdfast-go/holdfast/driver/zookeeper"
 	"github.com/holdfast-go/holdfast/internal/behavior"
+	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
 func TestBehavior(t *testing.T) {
+	redistest.SoakOnly(t)
 	t.Parallel()
 	server := shared.Use(t)
 	t.Run("", func(t *testing.T) { // so that the server outlives the parallel tests

@@ -9,6 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	zkdriver "github.com/holdfast-go/holdfast/driver/zookeeper"
 	"github.com/holdfast-go/holdfast/internal/contend"
+	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
 // Each address of a server may end in a slash and a prefix, so that tests share a server.
@@ -28,6 +29,7 @@ func init() {
 }
 
 func TestProcesses(t *testing.T) {
+	redistest.SoakOnly(t)
 	t.Parallel()
 	server := shared.Use(t)
 	t.Run("", func(t *testing.T) { // so that the server outlives the parallel tests

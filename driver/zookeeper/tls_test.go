@@ -26,6 +26,7 @@ import (
 
 // A dialer with TLS is all that it takes. It does so for each renewal, too.
 func TestLocksOverTLS(t *testing.T) {
+	redistest.SoakOnly(t)
 	t.Parallel()
 	store, pool := certificate(t)
 	addr := redistest.FreeAddr(t)

@@ -15,14 +15,16 @@ import (
 var inMain bool
 
 // Main runs the tests of a package, stops what they shared and fails if they left
-// goroutines behind. Tests that are parallel run four at a time, eight in virtual time, unless
-// -parallel says otherwise. It does not return. In a process started by [Child] it runs
+// goroutines behind. Tests that are parallel run eight at a time unless -parallel says
+// otherwise. It does not return. In a process started by [Child] it runs
 // the registered function instead.
-func Main(m *testing.M) {
+func Main(m *testing.M) { run(m, false) }
+
+func run(m *testing.M, heavy bool) {
 	inMain = true
 	logging.Disable() // go-redis says something for each connection that a test breaks
 	runChild()
-	setParallel()
+	setParallel(heavy)
 	sayWhatIsSkipped()
 	code := m.Run()
 	shared.stop()
@@ -36,12 +38,13 @@ func Main(m *testing.M) {
 }
 
 // HeavyMain is [Main] for a package that starts many servers and processes. Of these packages one runs
-// at a time on this machine: the servers of two keep each other from answering.
+// at a time on this machine: the servers of two keep each other from answering. Its tests run four at a time.
 func HeavyMain(m *testing.M) {
-	if _, child := os.LookupEnv(childVar); !child && Really() {
-		defer oneAtATime()() // Main exits, which lets the next one go, too
+	heavy := Really()
+	if _, child := os.LookupEnv(childVar); !child && heavy {
+		defer oneAtATime()() // run exits, which lets the next one go, too
 	}
-	Main(m)
+	run(m, heavy)
 }
 
 // leaks looks for goroutines that are left. goleak looks for half a second, in which a goroutine that is

@@ -38,22 +38,22 @@ func Installed() bool {
 	return err == nil
 }
 
-// beside is how many tests of a package run at the same time. The default of the go command is
-// the number of processors, but our tests mostly wait: for leases to end, or for servers. More
-// than four servers with their clients keep two processors from answering in time.
-func beside() string {
-	if !raced && !Really() {
-		return "8"
+// beside is how many tests of a package run at the same time. The default of the go command is the number of
+// processors, but our tests mostly wait: for leases to end, or for servers. Those of a package with
+// many servers, which is heavy, run four at a time, as more keep two processors from answering.
+func beside(heavy bool) string {
+	if heavy || raced {
+		return "4"
 	}
-	return "4"
+	return "8"
 }
 
 // setParallel leaves alone what the command line says.
-func setParallel() {
+func setParallel(heavy bool) {
 	flag.Parse()
 	given := false
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
 	if !given {
-		_ = flag.Set("test.parallel", beside())
+		_ = flag.Set("test.parallel", beside(heavy))
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/internal/contend"
+	"github.com/holdfast-go/holdfast/internal/redistest"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
@@ -173,6 +174,7 @@ func (p *proxy) cut() {
 // A leader that has been replaced, and has not heard of it, answers a renewal that its successor
 // does not know of. Here an answer is made to come from an earlier term.
 func TestRenewalByADeposedLeaderDoesNotCount(t *testing.T) {
+	redistest.SoakOnly(t)
 	t.Parallel()
 	e := embedded(t)
 	var deposed atomic.Bool

@@ -6,9 +6,11 @@ import (
 	"testing"
 
 	"github.com/holdfast-go/holdfast/internal/contend"
+	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
 func TestProcesses(t *testing.T) {
+	redistest.SoakOnly(t)
 	t.Parallel()
 	endpoint := shared(t)
 	t.Run("", func(t *testing.T) { // so that the server outlives the parallel tests

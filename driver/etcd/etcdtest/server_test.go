@@ -21,8 +21,8 @@ import (
 // server.
 func TestMain(m *testing.M) {
 	flag.Parse()
-	_ = flag.Set("test.parallel", "24")
-	redistest.HeavyMain(m)
+	_ = flag.Set("test.parallel", "48")
+	redistest.Main(m)
 }
 
 // places are for tests with a server of their own. More servers at a time keep each other from answering.

@@ -46,7 +46,7 @@ func Main(m *testing.M, program Role) {
 			signal.Notify(make(chan os.Signal, 1), sig)
 		}
 	}
-	redistest.HeavyMain(m)
+	redistest.Main(m)
 }
 
 // Verbs is a program with these commands.

@@ -83,8 +83,10 @@ func TestDoctorEndsWith1IfLocksCanBeLost(t *testing.T) {
 	s := redistest.Real(t, "--appendonly", "yes")
 	p := clitest.Command(t, s, "doctor")
 	assert.Equal(t, 0, p.Run())
-	assert.Contains(t, p.Stdout.String(), "0 failures, 0 warnings")
+	assert.Contains(t, p.Stdout.String(), "0 failures, ")
 	assert.Contains(t, p.Stdout.String(), "ok    publishing")
+	// A machine that is busy hands over slowly, which is worth a warning.
+	assert.NotRegexp(t, `(?m)^warn  (?:[^l]|l[^o])`, p.Stdout.String(), "of anything but lock")
 	for line := range strings.Lines(p.Stdout.String()) {
 		assert.LessOrEqual(t, len(line), 81, line)
 	}
