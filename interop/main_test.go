@@ -6,4 +6,4 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
-func TestMain(m *testing.M) { redistest.HeavyMain(m) }
+func TestMain(m *testing.M) { redistest.Main(m) }

@@ -132,6 +132,7 @@ func TestCompletionRunsAndEvaluatesNothing(t *testing.T) {
 }
 
 func TestShellsCompleteCommandsFlagsValuesAndFiles(t *testing.T) {
+	redistest.SoakOnly(t)
 	t.Parallel()
 	eachShell(t, func(t *testing.T, at *prompt) {
 		for _, name := range []string{"data.txt", "a file"} {

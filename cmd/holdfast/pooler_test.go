@@ -11,10 +11,12 @@ import (
 
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/clitest"
 	"github.com/holdfast-go/holdfast/internal/pgtest"
+	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
 // One command after the other meets what those before have prepared in the sessions of the pooler.
 func TestLocksInPostgreSQLBehindATransactionPooler(t *testing.T) {
+	redistest.SoakOnly(t)
 	t.Parallel()
 	dsn := pgtest.Start(t, "-c", "fsync=on").Bouncer(t, "transaction", 4)
 	dir := strings.TrimPrefix(strings.Fields(dsn)[0], "host=")

@@ -127,6 +127,7 @@ func requireVerbs(t *testing.T, in func(...string) *clitest.Process) {
 }
 
 func TestLocksInSentinelGroup(t *testing.T) {
+	redistest.SoakOnly(t)
 	t.Parallel()
 	sentinels := redistest.NewSentinels(t).URL()
 	requireLocks(t, sentinels)
@@ -230,6 +231,7 @@ func TestLocksInEtcd(t *testing.T) {
 }
 
 func TestLocksInZooKeeper(t *testing.T) {
+	redistest.SoakOnly(t)
 	t.Parallel()
 	server := zktest.Start(t)
 	store := "zk://" + server.Addr

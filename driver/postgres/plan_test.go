@@ -36,6 +36,7 @@ const crowd = `
 // Every statement of every operation finds its rows by an index, whether the server has looked
 // at the tables since they grew or planned the statements when they were empty.
 func TestEveryStatementUsesAnIndex(t *testing.T) {
+	redistest.SoakOnly(t)
 	server := pgtest.Shared(t, calm...)
 	t.Parallel()
 	for _, analyzed := range []bool{true, false} {

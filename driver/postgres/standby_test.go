@@ -210,6 +210,7 @@ func (q *quarrel) perform(t *testing.T) {
 // Whatever becomes of the wait for a standby that does not answer, nobody is told to have what
 // only the primary knows.
 func TestNothingThatNoStandbyConfirmedIsTrusted(t *testing.T) {
+	redistest.SoakOnly(t)
 	t.Parallel()
 	p := startPair(t)
 	defer p.free(t)

@@ -15,6 +15,6 @@ var shared = zktest.Share()
 // Most of the time of these tests is waiting for leases to end, so many run at a time.
 func TestMain(m *testing.M) {
 	flag.Parse()
-	_ = flag.Set("test.parallel", "48")
+	_ = flag.Set("test.parallel", "24")
 	redistest.Main(m)
 }

@@ -19,7 +19,7 @@ func usually() time.Duration {
 	if soak {
 		return 2 * time.Minute
 	}
-	return 5 * time.Second
+	return 3 * time.Second
 }
 
 // So many plans are drawn between two looks at the clock.

@@ -21,7 +21,7 @@ import (
 // server.
 func TestMain(m *testing.M) {
 	flag.Parse()
-	_ = flag.Set("test.parallel", "48")
+	_ = flag.Set("test.parallel", "24")
 	redistest.Main(m)
 }
 

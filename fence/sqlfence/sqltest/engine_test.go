@@ -29,8 +29,15 @@ type engine struct {
 	dialect           sqlfence.Dialect
 }
 
-// each runs a test with each driver, on an empty database with the table of fences, and beside others.
-func each(t *testing.T, body func(t *testing.T, e engine)) { with(t, 10, body) }
+// each runs a test with two drivers, or ways to use one, for each database, and in the soak with all: on an empty
+// database with the table of fences, and beside others.
+func each(t *testing.T, body func(t *testing.T, e engine)) {
+	if redistest.Again() {
+		with(t, 10, body)
+	} else {
+		with(t, 2, body)
+	}
+}
 
 // few runs a test with one driver for each database.
 func few(t *testing.T, body func(t *testing.T, e engine)) { with(t, 1, body) }
