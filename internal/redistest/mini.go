@@ -1,6 +1,7 @@
 package redistest
 
 import (
+	lua "github.com/yuin/gopher-lua"
 	"net"
 	"sync"
 	"testing"
@@ -8,6 +9,10 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 )
+
+// Miniredis makes a Lua for each script that it runs, with room for 5,120 values and 256 calls, all of which
+// have to be cleared: most of what a test in virtual time costs. Ours need no more than this.
+func init() { lua.RegistrySize, lua.CallStackSize = 2048, 64 }
 
 // Mini returns a miniredis of its own. Its keys expire as time passes.
 func Mini(tb testing.TB) *Server {
