@@ -1,0 +1,162 @@
+package zkdriver_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
+	zkdriver "github.com/holdfast-go/holdfast/driver/zookeeper"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+)
+
+// look is a connection to the server that all tests share.
+func look(t *testing.T) *zk.Conn {
+	conn, _, err := zk.Connect([]string{shared.Use(t).Addr}, trusted, zk.WithLogInfo(false))
+	require.NoError(t, err)
+	t.Cleanup(conn.Close)
+	return conn
+}
+
+func TestUserWithoutRightsIsDenied(t *testing.T) {
+	t.Parallel()
+	conn, addr := look(t), shared.Use(t).Addr
+	require.NoError(t, conn.AddAuth("digest", []byte("shop:secret")))
+	_, err := conn.Create("/"+t.Name(), nil, 0, zk.DigestACL(zk.PermAll, "shop", "secret"))
+	require.NoError(t, err)
+	for _, stranger := range [][]zkdriver.Option{nil, {zkdriver.WithAuth("digest", []byte("shop:guessed"))}} {
+		c := holdfast.Open(zkdriver.New([]string{addr}, append(stranger, zkdriver.WithPrefix(t.Name()))...))
+		defer func() { assert.NoError(t, c.Close()) }()
+		_, err = c.Mutex("x").Lease(t.Context()) // It does not wait: that would not help.
+		require.ErrorIs(t, err, driver.ErrDenied)
+		require.ErrorIs(t, err, driver.ErrNotExecuted)
+	}
+	left, _, err := conn.Children("/" + t.Name())
+	require.NoError(t, err)
+	require.Empty(t, left)
+
+	c := holdfast.Open(zkdriver.New([]string{addr}, zkdriver.WithPrefix(t.Name()), zkdriver.WithAuth("digest", []byte("shop:secret"))))
+	defer func() { assert.NoError(t, c.Close()) }()
+	lease, err := c.Mutex("x").Lease(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, lease.Release(t.Context()))
+}
+
+func TestPathThatIsNoneIsRefused(t *testing.T) {
+	t.Parallel()
+	addr := shared.Use(t).Addr
+	for _, prefix := range []string{"a//b", "a/../b", "a/.", "a\x00b"} {
+		c := holdfast.Open(zkdriver.New([]string{addr}, zkdriver.WithPrefix(prefix)))
+		_, err := c.Mutex("x").Lease(t.Context())
+		require.ErrorIs(t, err, driver.ErrNotExecuted, "%q", prefix)
+		require.NotErrorIs(t, err, driver.ErrTransient, "%q", prefix)
+		require.NoError(t, c.Close())
+	}
+}
+
+// A wait for a server that is not there lasts until its context ends, and says so.
+func TestServerThatIsNotThereIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	c := holdfast.Open(zkdriver.New([]string{redistest.FreeAddr(t)}))
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	_, err := c.Mutex("x").Lease(ctx)
+	require.ErrorIs(t, err, holdfast.ErrUnavailable)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	_ = c.Close() // in 10 s: the ask may be on its way
+}
+
+// A session ends while its client is cut off. The holder is told before the next one has the lock, and a
+// client that is there again has a new session.
+func TestSessionThatHasExpiredIsReplaced(t *testing.T) {
+	t.Parallel()
+	var off atomic.Bool
+	var mu sync.Mutex
+	var conns []net.Conn
+	dial := func(network, address string, timeout time.Duration) (net.Conn, error) {
+		if off.Load() {
+			return nil, errors.New("cut off")
+		}
+		conn, err := net.DialTimeout(network, address, timeout)
+		mu.Lock()
+		defer mu.Unlock()
+		conns = append(conns, conn)
+		return conn, err
+	}
+	client := func(opts ...zkdriver.Option) *holdfast.Client {
+		c := holdfast.Open(zkdriver.New([]string{shared.Use(t).Addr}, append(opts, zkdriver.WithPrefix(t.Name()))...), holdfast.WithTTL(3*time.Second))
+		t.Cleanup(func() { assert.NoError(t, c.Close()) })
+		return c
+	}
+	far, near := client(zkdriver.WithDialer(dial)), client()
+	held, err := far.Mutex("x").Lease(t.Context())
+	require.NoError(t, err)
+	off.Store(true)
+	mu.Lock()
+	for _, conn := range conns {
+		_ = conn.Close()
+	}
+	mu.Unlock()
+	next, err := near.Mutex("x").Lease(t.Context())
+	require.NoError(t, err)
+	require.ErrorIs(t, held.Err(), holdfast.ErrLost, "FOUL: two hold the lock")
+	require.Greater(t, next.Fence(), held.Fence(), "FOUL: a fence goes back")
+	require.ErrorIs(t, held.Release(t.Context()), holdfast.ErrLost)
+	off.Store(false)
+	require.NoError(t, next.Release(t.Context()))
+	again, err := far.Mutex("x").Lease(t.Context())
+	require.NoError(t, err)
+	require.Greater(t, again.Fence(), next.Fence(), "FOUL: a fence goes back")
+	claims, _, err := look(t).Children("/" + t.Name() + "/lock/mutex/x")
+	require.NoError(t, err)
+	require.Len(t, claims, 1)
+	require.NoError(t, again.Release(t.Context()))
+}
+
+// Whoever takes locks, gives up or is closed while it waits or holds, leaves no claim.
+func TestNobodyLeavesAClaim(t *testing.T) {
+	t.Parallel()
+	addr := shared.Use(t).Addr
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			c := holdfast.Open(zkdriver.New([]string{addr}, zkdriver.WithPrefix(t.Name())), holdfast.WithTTL(3*time.Second))
+			var callers sync.WaitGroup
+			for range 4 {
+				callers.Go(func() {
+					for range 6 {
+						ctx, cancel := context.WithTimeout(t.Context(), rand.N(200*time.Millisecond))
+						if lease, err := c.RWMutex("x").Lease(ctx); err == nil {
+							_ = lease.Release(t.Context())
+						}
+						if lease, err := c.Semaphore("s", 3).Lease(ctx, 2); err == nil {
+							_ = lease.Release(t.Context())
+						}
+						cancel()
+					}
+					_, _ = c.Mutex("held").TryLease(t.Context()) // Close gives it back.
+				})
+			}
+			callers.Wait()
+			assert.NoError(t, c.Close())
+		})
+	}
+	wg.Wait()
+	conn := look(t)
+	for _, dir := range []string{"rwmutex/x", "semaphore/s", "mutex/held"} {
+		require.Eventually(t, func() bool { // A release whose answer was not awaited is on its way.
+			claims, _, err := conn.Children("/" + t.Name() + "/lock/" + dir)
+			return errors.Is(err, zk.ErrNoNode) || err == nil && len(claims) == 0
+		}, time.Minute, 100*time.Millisecond, dir)
+	}
+}
