@@ -123,40 +123,45 @@ func TestSessionThatHasExpiredIsReplaced(t *testing.T) {
 	require.NoError(t, again.Release(t.Context()))
 }
 
-// Whoever takes locks, gives up or is closed while it waits or holds, leaves no claim.
+// Whoever takes locks or gives up leaves no claim, although the session of its client goes on; and Close gives
+// back what is held.
 func TestNobodyLeavesAClaim(t *testing.T) {
 	t.Parallel()
-	addr := shared.Use(t).Addr
-	var wg sync.WaitGroup
-	for range 4 {
-		wg.Go(func() {
-			c := holdfast.Open(zkdriver.New([]string{addr}, zkdriver.WithPrefix(t.Name())), holdfast.WithTTL(3*time.Second))
-			var callers sync.WaitGroup
-			for range 4 {
-				callers.Go(func() {
-					for range 6 {
-						ctx, cancel := context.WithTimeout(t.Context(), rand.N(200*time.Millisecond))
-						if lease, err := c.RWMutex("x").Lease(ctx); err == nil {
-							_ = lease.Release(t.Context())
-						}
-						if lease, err := c.Semaphore("s", 3).Lease(ctx, 2); err == nil {
-							_ = lease.Release(t.Context())
-						}
-						cancel()
-					}
-					_, _ = c.Mutex("held").TryLease(t.Context()) // Close gives it back.
-				})
-			}
-			callers.Wait()
-			assert.NoError(t, c.Close())
-		})
-	}
-	wg.Wait()
-	conn := look(t)
-	for _, dir := range []string{"rwmutex/x", "semaphore/s", "mutex/held"} {
-		require.Eventually(t, func() bool { // A release whose answer was not awaited is on its way.
+	conn, addr := look(t), shared.Use(t).Addr
+	gone := func(dir string) func() bool {
+		return func() bool {
 			claims, _, err := conn.Children("/" + t.Name() + "/lock/" + dir)
 			return errors.Is(err, zk.ErrNoNode) || err == nil && len(claims) == 0
-		}, time.Minute, 100*time.Millisecond, dir)
+		}
 	}
+	var clients []*holdfast.Client
+	var callers sync.WaitGroup
+	for range 4 {
+		c := holdfast.Open(zkdriver.New([]string{addr}, zkdriver.WithPrefix(t.Name())), holdfast.WithTTL(30*time.Second))
+		clients = append(clients, c)
+		for range 4 {
+			callers.Go(func() {
+				for range 6 {
+					ctx, cancel := context.WithTimeout(t.Context(), rand.N(200*time.Millisecond))
+					if lease, err := c.RWMutex("x").Lease(ctx); err == nil {
+						_ = lease.Release(t.Context())
+					}
+					if lease, err := c.Semaphore("s", 3).Lease(ctx, 2); err == nil {
+						_ = lease.Release(t.Context())
+					}
+					cancel()
+				}
+				_, _ = c.Mutex("held").TryLease(t.Context())
+			})
+		}
+	}
+	callers.Wait()
+	require.False(t, gone("mutex/held")())
+	for _, dir := range []string{"rwmutex/x", "semaphore/s"} { // A claim that is forgotten lasts for 30 s.
+		require.Eventually(t, gone(dir), 15*time.Second, 100*time.Millisecond, dir)
+	}
+	for _, c := range clients {
+		require.NoError(t, c.Close())
+	}
+	require.Eventually(t, gone("mutex/held"), 15*time.Second, 100*time.Millisecond)
 }
