@@ -314,6 +314,7 @@ func TestReadersDoNotJoinAheadOfAReaderOfTheirClient(t *testing.T) {
 		read(l, rw, 1)
 		shown := l.Ask(rw.RLease)
 		l.UntilWaiting(other, 2)
+		synctest.Wait() // Its client has heard so, too.
 		hidden := lab.Begin(rw.RLock)
 		l.Stays(hidden)
 		for range 3 {
