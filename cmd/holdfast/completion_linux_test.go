@@ -99,10 +99,10 @@ func eachShell(t *testing.T, f func(t *testing.T, at *prompt)) {
 		},
 		"fish": func(t *testing.T) *prompt { return atPrompt(t, "", "fish", "--no-config", "-i") },
 	} {
-		if name != "bash" && !redistest.Again() {
-			continue
-		}
 		t.Run(name, func(t *testing.T) {
+			if name != "bash" {
+				redistest.SoakOnly(t)
+			}
 			t.Parallel()
 			f(t, start(t))
 		})

@@ -254,8 +254,9 @@ func (s *silence) compare(ctx context.Context, node *redis.Client, v *pending, t
 	o := *node.Options()
 	o.PoolSize, o.MinIdleConns, o.MaxRetries, o.DialerRetries = 1, 0, -1, 1
 	o.ContextTimeoutEnabled = true
-	o.Limiter = nil                                                                                // an open one would say nothing of the server
-	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled} // it lives for two pings
+	// An open limiter would say nothing of the server, and notices of maintenance are not for two pings.
+	o.Limiter = nil
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	fresh := redis.NewClient(&o)
 	defer func() { _ = fresh.Close() }()
 	defer context.AfterFunc(s.life, func() { _ = fresh.Close() })() // which looks at no context while it reads

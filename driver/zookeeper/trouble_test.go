@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -80,17 +79,19 @@ func TestServerThatIsNotThereIsWaitedFor(t *testing.T) {
 // client that is there again has a new session.
 func TestSessionThatHasExpiredIsReplaced(t *testing.T) {
 	t.Parallel()
-	var off atomic.Bool
 	var mu sync.Mutex
+	var off bool
 	var conns []net.Conn
 	dial := func(network, address string, timeout time.Duration) (net.Conn, error) {
-		if off.Load() {
+		mu.Lock() // so that none is made while they are cut
+		defer mu.Unlock()
+		if off {
 			return nil, errors.New("cut off")
 		}
 		conn, err := net.DialTimeout(network, address, timeout)
-		mu.Lock()
-		defer mu.Unlock()
-		conns = append(conns, conn)
+		if err == nil {
+			conns = append(conns, conn)
+		}
 		return conn, err
 	}
 	client := func(opts ...zkdriver.Option) *holdfast.Client {
@@ -101,8 +102,8 @@ func TestSessionThatHasExpiredIsReplaced(t *testing.T) {
 	far, near := client(zkdriver.WithDialer(dial)), client()
 	held, err := far.Mutex("x").Lease(t.Context())
 	require.NoError(t, err)
-	off.Store(true)
 	mu.Lock()
+	off = true
 	for _, conn := range conns {
 		_ = conn.Close()
 	}
@@ -112,7 +113,9 @@ func TestSessionThatHasExpiredIsReplaced(t *testing.T) {
 	require.ErrorIs(t, held.Err(), holdfast.ErrLost, "FOUL: two hold the lock")
 	require.Greater(t, next.Fence(), held.Fence(), "FOUL: a fence goes back")
 	require.ErrorIs(t, held.Release(t.Context()), holdfast.ErrLost)
-	off.Store(false)
+	mu.Lock()
+	off = false
+	mu.Unlock()
 	require.NoError(t, next.Release(t.Context()))
 	again, err := far.Mutex("x").Lease(t.Context())
 	require.NoError(t, err)
@@ -158,10 +161,10 @@ func TestNobodyLeavesAClaim(t *testing.T) {
 	callers.Wait()
 	require.False(t, gone("mutex/held")())
 	for _, dir := range []string{"rwmutex/x", "semaphore/s"} { // A claim that is forgotten lasts for 30 s.
-		require.Eventually(t, gone(dir), 15*time.Second, 100*time.Millisecond, dir)
+		require.Eventually(t, gone(dir), 10*time.Second, 100*time.Millisecond, dir)
 	}
 	for _, c := range clients {
 		require.NoError(t, c.Close())
 	}
-	require.Eventually(t, gone("mutex/held"), 15*time.Second, 100*time.Millisecond)
+	require.Eventually(t, gone("mutex/held"), 10*time.Second, 100*time.Millisecond)
 }
