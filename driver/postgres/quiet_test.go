@@ -13,7 +13,6 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	pgdriver "github.com/holdfast-go/holdfast/driver/postgres"
-	"github.com/holdfast-go/holdfast/internal/pgtest"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
@@ -35,8 +34,8 @@ func TestWaiterRousesNobodyWhileNothingHappens(t *testing.T) {
 	s := begin(t)
 	var sent pings
 	s.Pool = s.pool(t, func(c *pgxpool.Config) { c.ConnConfig.Tracer = &sent })
-	link := pgtest.NewLink(t, s.Server)
-	ears, err := pgx.ParseConfig(link.DSN())
+	link, dsn := s.Through(t)
+	ears, err := pgx.ParseConfig(dsn)
 	require.NoError(t, err)
 	d := s.asker(t, pgdriver.WithListenConfig(ears))
 	reasons, news := make(chan string, 10), make(chan driver.Grant, 10)

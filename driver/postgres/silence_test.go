@@ -16,7 +16,6 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	pgdriver "github.com/holdfast-go/holdfast/driver/postgres"
-	"github.com/holdfast-go/holdfast/internal/pgtest"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
@@ -24,8 +23,8 @@ import (
 // Connections that were there are silent for ever.
 func TestServerThatDiesWithoutAWordCostsNoLease(t *testing.T) {
 	s := begin(t)
-	link := pgtest.NewLink(t, s.Server)
-	config, err := pgxpool.ParseConfig(link.DSN())
+	link, dsn := s.Through(t)
+	config, err := pgxpool.ParseConfig(dsn)
 	require.NoError(t, err)
 	config.MaxConns = 4
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)

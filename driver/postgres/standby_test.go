@@ -14,20 +14,22 @@ import (
 	pgdriver "github.com/holdfast-go/holdfast/driver/postgres"
 	"github.com/holdfast-go/holdfast/internal/pgtest"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
 // pair is a primary whose commits wait for a standby, and the link between them.
 type pair struct {
 	store
 	standby *pgtest.Server
-	link    *pgtest.Link
+	link    *wire.Wire
 }
 
 func startPair(t *testing.T) *pair {
 	t.Helper()
 	s := start(t, "-c", "max_connections=200", "-c", "wal_sender_timeout=1s")
-	p := &pair{store: s, link: pgtest.NewLink(t, s.Server)}
-	p.standby = s.Standby(p.link, "-c", "hot_standby=on", "-c", "wal_receiver_timeout=0")
+	link, dsn := s.Through(t)
+	p := &pair{store: s, link: link}
+	p.standby = s.Standby(dsn, "-c", "hot_standby=on", "-c", "wal_receiver_timeout=0")
 	for _, sql := range []string{
 		`ALTER SYSTEM SET synchronous_standby_names = '*'`,
 		`ALTER SYSTEM SET client_min_messages = error`, // Its warnings are not for everybody to switch off.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"net"
 	"sync"
 	"testing"
 	"time"
@@ -17,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 	zkdriver "github.com/holdfast-go/holdfast/driver/zookeeper"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
 // look is a connection to the server that all tests share.
@@ -79,43 +79,23 @@ func TestServerThatIsNotThereIsWaitedFor(t *testing.T) {
 // client that is there again has a new session.
 func TestSessionThatHasExpiredIsReplaced(t *testing.T) {
 	t.Parallel()
-	var mu sync.Mutex
-	var off bool
-	var conns []net.Conn
-	dial := func(network, address string, timeout time.Duration) (net.Conn, error) {
-		mu.Lock() // so that none is made while they are cut
-		defer mu.Unlock()
-		if off {
-			return nil, errors.New("cut off")
-		}
-		conn, err := net.DialTimeout(network, address, timeout)
-		if err == nil {
-			conns = append(conns, conn)
-		}
-		return conn, err
-	}
-	client := func(opts ...zkdriver.Option) *holdfast.Client {
-		c := holdfast.Open(zkdriver.New([]string{shared.Use(t).Addr}, append(opts, zkdriver.WithPrefix(t.Name()))...), holdfast.WithTTL(3*time.Second))
+	addr := shared.Use(t).Addr
+	w := wire.To(t, "tcp", addr)
+	client := func(addr string) *holdfast.Client {
+		c := holdfast.Open(zkdriver.New([]string{addr}, zkdriver.WithPrefix(t.Name())), holdfast.WithTTL(3*time.Second))
 		t.Cleanup(func() { assert.NoError(t, c.Close()) })
 		return c
 	}
-	far, near := client(zkdriver.WithDialer(dial)), client()
+	far, near := client(w.Addr()), client(addr)
 	held, err := far.Mutex("x").Lease(t.Context())
 	require.NoError(t, err)
-	mu.Lock()
-	off = true
-	for _, conn := range conns {
-		_ = conn.Close()
-	}
-	mu.Unlock()
+	w.Silence(true)
 	next, err := near.Mutex("x").Lease(t.Context())
 	require.NoError(t, err)
 	require.ErrorIs(t, held.Err(), holdfast.ErrLost, "FOUL: two hold the lock")
 	require.Greater(t, next.Fence(), held.Fence(), "FOUL: a fence goes back")
 	require.ErrorIs(t, held.Release(t.Context()), holdfast.ErrLost)
-	mu.Lock()
-	off = false
-	mu.Unlock()
+	w.Silence(false)
 	require.NoError(t, next.Release(t.Context()))
 	again, err := far.Mutex("x").Lease(t.Context())
 	require.NoError(t, err)

@@ -31,8 +31,8 @@ const (
 	opMulti       = 14
 )
 
-// wire is the way of a driver to its server.
-type wire struct {
+// link is the way of a driver to its server.
+type link struct {
 	made atomic.Int32 // connections
 	deaf atomic.Bool  // writes of a renewal do not arrive
 
@@ -49,21 +49,21 @@ const (
 	cutWithin                   // the connection ends while it is written
 )
 
-func (w *wire) fail(op uint32, how fault) {
+func (w *link) fail(op uint32, how fault) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.fails = map[uint32]fault{op: how}
 }
 
 // failed reports whether a request has failed since fail.
-func (w *wire) failed() bool {
+func (w *link) failed() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.fails) == 0
 }
 
 // take returns what is to become of a request.
-func (w *wire) take(op uint32) fault {
+func (w *link) take(op uint32) fault {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	how := w.fails[op]
@@ -71,7 +71,7 @@ func (w *wire) take(op uint32) fault {
 	return how
 }
 
-func (w *wire) dial(network, address string, timeout time.Duration) (net.Conn, error) {
+func (w *link) dial(network, address string, timeout time.Duration) (net.Conn, error) {
 	conn, err := net.DialTimeout(network, address, timeout)
 	if err != nil {
 		return nil, err
@@ -82,7 +82,7 @@ func (w *wire) dial(network, address string, timeout time.Duration) (net.Conn, e
 
 type wired struct {
 	net.Conn
-	w    *wire
+	w    *link
 	mu   sync.Mutex
 	lost bool // all that the server answers from now on
 }
@@ -121,7 +121,7 @@ func (c *wired) Read(p []byte) (int, error) {
 }
 
 // open returns a driver that is alone with its locks, but for others of the test.
-func open(t *testing.T, w *wire) *zkdriver.Driver {
+func open(t *testing.T, w *link) *zkdriver.Driver {
 	t.Helper()
 	d := zkdriver.New([]string{shared.Use(t).Addr}, zkdriver.WithDialer(w.dial), zkdriver.WithPrefix(t.Name()))
 	t.Cleanup(func() { require.NoError(t, d.Close()) })
@@ -155,7 +155,7 @@ func acquire(t *testing.T, d driver.Driver, r *driver.Request) (g driver.Grant) 
 // was a moment before: the session lasts for a second longer than the TTL.
 func TestRenewalTakesAHandshake(t *testing.T) {
 	t.Parallel()
-	w := &wire{}
+	w := &link{}
 	d := open(t, w)
 	g := acquire(t, d, request("a"))
 	require.Equal(t, driver.Granted, g.Status)
@@ -170,7 +170,7 @@ func TestRenewalTakesAHandshake(t *testing.T) {
 // The member that takes the handshake may follow a leader that was replaced. A write shows.
 func TestRenewalTakesAWriteAfterTheHandshake(t *testing.T) {
 	t.Parallel()
-	w := &wire{}
+	w := &link{}
 	d := open(t, w)
 	acquire(t, d, request("a"))
 	time.Sleep(1100 * time.Millisecond)
@@ -183,8 +183,8 @@ func TestRenewalTakesAWriteAfterTheHandshake(t *testing.T) {
 // If the answer to the request that makes the claim is lost, the claim is found by its token.
 func TestLostAnswerMakesNoSecondClaim(t *testing.T) {
 	t.Parallel()
-	w := &wire{}
-	d, other := open(t, w), open(t, &wire{})
+	w := &link{}
+	d, other := open(t, w), open(t, &link{})
 	acquire(t, d, request("a"))
 	require.NoError(t, d.Release(t.Context(), lease("a")))
 	for range 5 {
@@ -204,7 +204,7 @@ func TestLostAnswerMakesNoSecondClaim(t *testing.T) {
 // under way then is made again, and its caller hears nothing of it.
 func TestLostConnectionFailsNoCall(t *testing.T) {
 	t.Parallel()
-	w := &wire{}
+	w := &link{}
 	d := open(t, w)
 	for _, call := range []struct {
 		name string
@@ -271,7 +271,7 @@ func TestTTLThatTheServerDoesNotKeepIsRefused(t *testing.T) {
 // the request was repeated. The later one goes.
 func TestSecondClaimOfATokenGoes(t *testing.T) {
 	t.Parallel()
-	d := open(t, &wire{})
+	d := open(t, &link{})
 	r := request("a")
 	g := acquire(t, d, r)
 

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +18,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/wire"
 
 	"github.com/holdfast-go/holdfast/internal/tied"
 )
@@ -113,6 +116,17 @@ func find() (string, bool) {
 // stays the same over a restart.
 func (s *Server) DSN() string {
 	return "host=" + s.dir + " port=5432 user=postgres dbname=" + s.db + " sslmode=disable"
+}
+
+// Through returns a wire to the server, and [Server.DSN] by way of it.
+func (s *Server) Through(tb testing.TB) (*wire.Wire, string) {
+	tb.Helper()
+	w := wire.To(tb, "unix", s.socket())
+	host, port, err := net.SplitHostPort(w.Addr())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return w, "host=" + host + " port=" + port + " user=postgres dbname=" + s.db + " sslmode=disable"
 }
 
 // Database is the way to another database of the server. The caller has made it, or will.

@@ -7,13 +7,13 @@ import (
 	"testing"
 )
 
-// Standby starts a standby of s that is connected through link, and returns once it takes
+// Standby starts a standby of s that is connected to the DSN, a way to s, and returns once it takes
 // queries. args are added to those of s. It is stopped and deleted when the test ends.
-func (s *Server) Standby(link *Link, args ...string) *Server {
+func (s *Server) Standby(dsn string, args ...string) *Server {
 	s.tb.Helper()
 	standby := newServer(s.tb, s.bin, append(slices.Clone(s.args), args...)) // some must be no less than those of s
 	s.tb.Cleanup(standby.remove)
-	backup := standby.command("pg_basebackup", "-d", link.DSN(), "-D", standby.data(), "-R", "-X", "stream", "-c", "fast", "--no-sync")
+	backup := standby.command("pg_basebackup", "-d", dsn, "-D", standby.data(), "-R", "-X", "stream", "-c", "fast", "--no-sync")
 	if out, err := backup.CombinedOutput(); err != nil {
 		s.tb.Fatalf("pgtest: pg_basebackup: %v\n%s", err, out)
 	}

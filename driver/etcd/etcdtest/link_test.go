@@ -2,9 +2,7 @@ package etcdtest
 
 import (
 	"context"
-	"io"
 	"math/rand/v2"
-	"net"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,6 +12,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/contend"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/wire"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
@@ -47,7 +46,8 @@ func TestLostAnswersMakeNoSecondHolderAndNoGhost(t *testing.T) {
 func TestCutConnectionsMakeNoSecondHolderAndNoGhost(t *testing.T) {
 	t.Parallel()
 	e := embedded(t)
-	p := newProxy(t, e)
+	w := wire.To(t, "tcp", e)
+	var cuts atomic.Int64
 	done := make(chan struct{})
 	var cutting sync.WaitGroup
 	cutting.Go(func() {
@@ -56,11 +56,11 @@ func TestCutConnectionsMakeNoSecondHolderAndNoGhost(t *testing.T) {
 			case <-done:
 				return
 			case <-time.After(20*time.Millisecond + rand.N(100*time.Millisecond)):
-				p.cut()
+				cuts.Add(int64(w.Cut()))
 			}
 		}
 	})
-	hammer(t, func() *clientv3.Client { return connect(t, p.Addr().String()) }, func() bool { return p.cuts.Load() > 50 })
+	hammer(t, func() *clientv3.Client { return connect(t, w.Addr()) }, func() bool { return cuts.Load() > 50 })
 	close(done)
 	cutting.Wait()
 	requireNothingLeft(t, e)
@@ -108,67 +108,6 @@ func requireNothingLeft(t *testing.T, endpoint string) {
 	info := contend.Inspector(t, contend.Kinds[0], endpoint)()
 	require.Empty(t, info.Holders)
 	require.Empty(t, info.Queue)
-}
-
-// proxy is a connection that can be cut.
-type proxy struct {
-	net.Listener
-	cuts atomic.Int64
-
-	mu    sync.Mutex
-	conns map[net.Conn]bool
-}
-
-func newProxy(t *testing.T, to string) *proxy {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	p := &proxy{Listener: l, conns: map[net.Conn]bool{}}
-	var tasks sync.WaitGroup
-	tasks.Go(func() {
-		for {
-			client, err := l.Accept()
-			if err != nil {
-				return
-			}
-			server, err := net.Dial("tcp", to)
-			if err != nil {
-				_ = client.Close()
-				continue
-			}
-			p.mu.Lock()
-			p.conns[client], p.conns[server] = true, true
-			p.mu.Unlock()
-			tasks.Go(func() { p.carry(client, server) })
-			tasks.Go(func() { p.carry(server, client) })
-		}
-	})
-	t.Cleanup(func() {
-		_ = l.Close()
-		p.cut()
-		tasks.Wait()
-	})
-	return p
-}
-
-func (p *proxy) carry(to, from net.Conn) {
-	_, _ = io.Copy(to, from)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, c := range []net.Conn{to, from} {
-		_ = c.Close()
-		delete(p.conns, c)
-	}
-}
-
-// cut ends the connections there are.
-func (p *proxy) cut() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for c := range p.conns {
-		p.cuts.Add(1)
-		_ = c.Close()
-	}
 }
 
 // A leader that has been replaced, and has not heard of it, answers a renewal that its successor

@@ -2,14 +2,10 @@ package sqltest
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,16 +15,11 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver/memdriver"
 	"github.com/holdfast-go/holdfast/fence/sqlfence"
+	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
-// wire is a way to a database whose answers can be held back, by way of a socket of its own.
-type wire struct {
-	mu    sync.Mutex // is locked while answers are held back
-	conns sync.Map
-}
-
-// by returns the engine by way of the wire.
-func (w *wire) by(t *testing.T, e engine) engine {
+// through returns the engine by way of a wire with a socket of its own.
+func through(t *testing.T, e engine) (*wire.Wire, engine) {
 	dir, err := os.MkdirTemp("", "holdfast-wire-") // the name of t.TempDir is too long for a socket
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
@@ -45,51 +36,7 @@ func (w *wire) by(t *testing.T, e engine) engine {
 	default:
 		t.Skip("it has no wire")
 	}
-	l, err := net.Listen("unix", here)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = l.Close() })
-	go func() {
-		for {
-			client, err := l.Accept()
-			if err != nil {
-				return
-			}
-			server, err := net.Dial("unix", to)
-			if err != nil {
-				_ = client.Close()
-				continue
-			}
-			w.conns.Store(client, server)
-			go w.carry(server, client, false)
-			go w.carry(client, server, true)
-		}
-	}()
-	return e
-}
-
-func (w *wire) carry(to, from net.Conn, answers bool) {
-	defer to.Close()
-	buf := make([]byte, 32<<10)
-	for {
-		n, err := from.Read(buf)
-		if answers {
-			w.mu.Lock()
-			w.mu.Unlock() //lint:ignore SA2001 It waits while they are held back.
-		}
-		if n > 0 {
-			_, _ = to.Write(buf[:n])
-		}
-		if err != nil {
-			return
-		}
-	}
-}
-
-// cut ends the connections. What is held back is lost.
-func (w *wire) cut() {
-	w.conns.Range(func(client, server any) bool {
-		return errors.Join(client.(io.Closer).Close(), server.(io.Closer).Close()) == nil
-	})
+	return wire.At(t, "unix", here, "unix", to), e
 }
 
 // A commit that was sent is carried out whether or not its lease goes on. It is told as what it is: done,
@@ -97,8 +44,8 @@ func (w *wire) cut() {
 func TestCommitIsToldAsItIsAlthoughItsLeaseEnds(t *testing.T) {
 	each(t, func(t *testing.T, e engine) {
 		plain := e.plain(t)
-		w := &wire{}
-		db := w.by(t, e).guarded(t)
+		w, far := through(t, e)
+		db := far.guarded(t)
 		locks := holdfast.Open(memdriver.New())
 		t.Cleanup(func() { require.NoError(t, locks.Close()) })
 		for _, outcome := range []string{"done", "undone", "unknown"} {
@@ -127,8 +74,8 @@ func TestCommitIsToldAsItIsAlthoughItsLeaseEnds(t *testing.T) {
 					require.NoError(t, err)
 				}
 
-				w.mu.Lock()
-				pass := sync.OnceFunc(w.mu.Unlock)
+				w.Hold(wire.Answers, true)
+				pass := func() { w.Hold(wire.Answers, false) }
 				defer pass()
 				committed := make(chan error, 1)
 				go func() { committed <- tx.Commit() }()
@@ -144,7 +91,7 @@ func TestCommitIsToldAsItIsAlthoughItsLeaseEnds(t *testing.T) {
 				case <-time.After(100 * time.Millisecond):
 				}
 				if outcome == "unknown" {
-					w.cut()
+					w.Cut()
 				}
 				pass()
 				err = <-committed
