@@ -40,6 +40,7 @@ func main() {
 }
 
 func demo() {
+	const bar = " of 5s" // the end of the line between what moves and what was measured
 	const run = "stty cols 80 rows 30 && go run ./cmd/holdfast/demo"
 	cmd := exec.Command("script", "-qefc", run, "/dev/null")
 	cmd.Env = append(os.Environ(), "TERM=xterm-256color")
@@ -49,7 +50,7 @@ func demo() {
 		log.Fatal(err)
 	}
 	moments := regexp.MustCompile(`\x1b\[\?7l(?:\r\x1b\[\d+A)?`).Split(string(out), -1)
-	_, summary, _ := strings.Cut(moments[len(moments)-1], "\x1b[?25h")
+	_, summary, _ := strings.Cut(moments[len(moments)-1], bar)
 	late := moments[len(moments)/2:]
 	i := slices.IndexFunc(late, func(m string) bool {
 		return strings.Count(m, "HOLDS ") == 1 && strings.Count(m, "waits ") == 3
@@ -57,7 +58,8 @@ func demo() {
 	if i < 0 {
 		log.Fatal("there was no moment with one holder and three waiters")
 	}
-	lines := strings.Split(strings.TrimSpace(late[i])+"\n\n"+strings.Trim(summary, "\r\n"), "\n")
+	above, _, _ := strings.Cut(late[i], bar)
+	lines := strings.Split(strings.TrimSpace(above)+bar+strings.TrimRight(summary, "\r\n"), "\n")
 	begin(len(lines), "holdfast demo: four processes hand one lock over. One holds it, three wait. Below: turns, hand-overs, waits, no violations.")
 	draw(0, lines)
 	fmt.Println("</svg>")

@@ -2,16 +2,21 @@
 package demo
 
 import (
+	"bufio"
+	"bytes"
+	"cmp"
 	"context"
 	crypto "crypto/rand"
-	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -58,21 +63,41 @@ const maxWorkers = 32
 
 // demo is one run of holdfast demo.
 type demo struct {
-	self     []string // the words that lead to this demo in the command line of its program
-	kind     *kind
-	limit    int64 // see kind
-	lock     string
-	address  *store.Address // of the store, for the workers
-	server   string         // the same for people, without its password
-	duration time.Duration
-	workers  int
-	unlocked bool
-	fault    bool // kill a holder
-	own      bool // the store is the embedded Redis
+	kind            *kind
+	limit           int64 // see kind
+	lock            string
+	address         *store.Address // of the store, for the workers
+	server          string         // the same for people, without its password
+	own             bool           // the store is the embedded Redis
+	duration        time.Duration
+	workers         int
+	unlocked, fault bool
+
+	crew      []*member
+	told      chan turn
+	start     int64 // see clock
+	ending    bool  // the workers were asked to end
+	handovers []time.Duration
+	victim    int // the worker that is killed while it has the lock
+}
+
+// member is a worker process, as its parent knows it.
+type member struct {
+	pid   int
+	cmd   *exec.Cmd
+	stdin io.WriteCloser
+	said  bytes.Buffer // on its standard error. Shown at once it would tear the picture.
+	turns []turn       // the last one may be under way
+	ended int64        // when the process ended, unless it was asked to
 }
 
 // Command is holdfast demo, or a program of its own.
 func Command() *cli.Command {
+	d := &demo{}
+	all := store.Flags()
+	url := all[0].(*cli.StringFlag) // a demo has a store of its own unless the command line says otherwise
+	url.Value, url.Sources = "", cli.ValueSourceChain{}
+	url.Usage = "`URL` of a store, such as " + store.Default + " (default: an embedded Redis)"
 	return &cli.Command{
 		Name:            "demo",
 		Usage:           "watch processes contend for a lock",
@@ -80,214 +105,232 @@ func Command() *cli.Command {
 		HideHelpCommand: true,
 		OnUsageError:    flags.OnUsageError,
 		ArgValidator:    flags.NoArguments,
-		Commands:        []*cli.Command{workerCommand()},
+		Commands:        []*cli.Command{{Name: "worker", Hidden: true, Action: work}},
+		Action:          d.run,
 		Flags: append([]cli.Flag{
 			&cli.StringFlag{Name: "kind", Value: "mutex", Usage: "`KIND` of lock: " + strings.Join(flags.Kinds, ", "), Local: true, Validator: flags.OneOf(flags.Kinds...)},
-			&cli.Int64Flag{Name: "limit", Usage: "`NUMBER` of permits of the semaphore, 1 to 9 (default: half of the processes, and 1)", Local: true, Validator: flags.Between[int64](1, maxPermits), HideDefault: true},
-			&flags.Time{Name: "duration", Value: 5 * time.Second, Usage: "`TIME` until it ends", Local: true, Validator: flags.Positive},
-			&cli.BoolFlag{Name: "fault", Usage: "kill a process in the middle, while it holds the lock", Local: true},
-			&cli.IntFlag{Name: "workers", Value: 4, Usage: "`NUMBER` of processes, 1 to 32", Local: true, Validator: flags.Between(1, maxWorkers)},
-			&cli.StringFlag{Name: "name", Usage: "`NAME` of the lock (default: a new one)", Local: true},
-			&cli.BoolFlag{Name: "no-lock", Hidden: true, Usage: "let everybody in, to see violations", Local: true},
-		}, storeFlags()...),
-		Action: func(ctx context.Context, cmd *cli.Command) error {
-			d := &demo{
-				self:     strings.Fields(cmd.FullName())[1:],
-				kind:     kindNamed(cmd.String("kind")),
-				limit:    cmd.Int64("limit"),
-				lock:     cmd.String("name"),
-				address:  store.AddressOf(cmd),
-				duration: cmd.Duration("duration"),
-				workers:  cmd.Int("workers"),
-				unlocked: cmd.Bool("no-lock"),
-				fault:    cmd.Bool("fault"),
-			}
-			if d.lock == "" {
-				d.lock = "demo-" + strings.ToLower(crypto.Text()[:6])
-			}
-			if d.limit == 0 {
-				d.limit = d.kind.limit(d.workers)
-			} else if d.kind.name != "semaphore" {
-				return exit.WrongUsage(errors.New("only a --kind semaphore has a --limit"))
-			}
-			if d.fault && !cmd.IsSet("duration") {
-				d.duration = 4 * workerTTL
-			}
-			if d.fault && (d.workers < 2 || d.duration < 2*workerTTL) {
-				return exit.WrongUsage(fmt.Errorf("--fault needs 2 --workers and a --duration of %v, or more", 2*workerTTL))
-			}
-			return d.run(ctx)
-		},
+			&cli.Int64Flag{Name: "limit", Destination: &d.limit, Usage: "`NUMBER` of permits of the semaphore, 1 to 9 (default: half of the processes, and 1)", Local: true, Validator: flags.Between[int64](1, maxPermits), HideDefault: true},
+			&flags.Time{Name: "duration", Destination: &d.duration, Value: 5 * time.Second, Usage: "`TIME` until it ends", Local: true, Validator: flags.Positive},
+			&cli.BoolFlag{Name: "fault", Destination: &d.fault, Usage: "kill a process in the middle, while it holds the lock", Local: true},
+			&cli.IntFlag{Name: "workers", Destination: &d.workers, Value: 4, Usage: "`NUMBER` of processes, 1 to 32", Local: true, Validator: flags.Between(1, maxWorkers)},
+			&cli.StringFlag{Name: "name", Destination: &d.lock, Usage: "`NAME` of the lock (default: a new one)", Local: true},
+			&cli.BoolFlag{Name: "no-lock", Destination: &d.unlocked, Hidden: true, Usage: "let everybody in, to see violations", Local: true},
+		}, all...),
 	}
 }
 
-// storeFlags are those of all commands, but a demo has a store of its own unless the
-// command line says otherwise.
-func storeFlags() []cli.Flag {
-	all := store.Flags()
-	url := all[0].(*cli.StringFlag)
-	url.Value, url.Sources = "", cli.ValueSourceChain{}
-	url.Usage = "`URL` of a store, such as " + store.Default + " (default: an embedded Redis)"
-	return all
-}
-
-func (d *demo) run(ctx context.Context) error {
+func (d *demo) run(ctx context.Context, cmd *cli.Command) error {
+	d.kind, d.address = kindNamed(cmd.String("kind")), store.AddressOf(cmd)
+	if d.limit != 0 && d.kind != semaphore {
+		return exit.WrongUsage(errors.New("only a --kind semaphore has a --limit"))
+	}
+	d.limit = cmp.Or(d.limit, map[*kind]int64{mutex: 1, rwmutex: alone, semaphore: min(int64(d.workers)/2+1, maxPermits)}[d.kind])
+	d.lock = cmp.Or(d.lock, "demo-"+strings.ToLower(crypto.Text()[:6]))
+	if d.fault && !cmd.IsSet("duration") {
+		d.duration = 4 * workerTTL
+	}
+	if d.fault && (d.workers < 2 || d.duration < 2*workerTTL) {
+		return exit.WrongUsage(fmt.Errorf("--fault needs 2 --workers and a --duration of %v, or more", 2*workerTTL))
+	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second Ctrl-C ends us at once
-
 	closeStore, err := d.openStore(ctx)
 	if err != nil {
 		return err
 	}
 	defer closeStore()
-	dir, err := os.MkdirTemp("", "holdfast-demo-")
+	counter, err := os.CreateTemp("", "holdfast-demo-")
 	if err != nil {
 		return exit.With(exit.Failure, err)
 	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	counter := filepath.Join(dir, "counter")
-	if err := os.WriteFile(counter, make([]byte, 8), 0o600); err != nil {
+	defer func() { _, _ = counter.Close(), os.Remove(counter.Name()) }()
+	program, err := os.Executable()
+	cmds := make([]*exec.Cmd, d.workers)
+	for i := range cmds {
+		cmds[i] = exec.Command(program, append(strings.Fields(cmd.FullName())[1:], "worker")...)
+	}
+	if err := errors.Join(err, counter.Truncate(8)); err != nil {
 		return exit.With(exit.Failure, err)
 	}
-
-	commands, err := d.commands(counter)
-	if err != nil {
+	if err := d.hire(cmds); err != nil {
 		return exit.With(exit.Failure, err)
 	}
-	c, err := hire(commands)
-	if err != nil {
-		return exit.With(exit.Failure, err)
+	for i, m := range d.crew { // one that is gone does not hear it, and need not
+		_ = json.NewEncoder(m.stdin).Encode(job{i + 1, d.kind.name, d.limit, d.lock, counter.Name(), d.unlocked, d.address})
 	}
-	l, took := d.watch(ctx, c)
+	v := newView(d)
+	took := d.watch(ctx, v)
 	count, err := readCounter(counter)
 	if err != nil {
 		return exit.With(exit.Failure, err)
 	}
-	s := newSummary(d, l, count)
-	s.took, s.cut = took, ctx.Err() != nil
-	fmt.Print(s)
-	c.printNotes(os.Stderr, l.fault)
-	err = s.failure()
+	err = v.end(took, int(count), ctx.Err() != nil)
+	for i, m := range d.crew {
+		if said := m.said.Bytes(); d.victim != i+1 { // that one ended as it was meant to
+			for line := range strings.Lines(string(said[:min(len(said), 2000)])) {
+				fmt.Fprintf(os.Stderr, "process %d: %s\n", i+1, strings.TrimSuffix(line, "\n"))
+			}
+		}
+	}
 	if err == nil {
 		fmt.Print(d.next())
 	}
 	return err
 }
 
-// openStore starts the embedded Redis, or asks the given store whether it is there.
+// openStore starts the embedded Redis, or asks the given store whether it is there. The workers
+// have connections of their own.
 func (d *demo) openStore(ctx context.Context) (closeStore func(), err error) {
-	if d.address.URL == "" {
+	closeStore = func() {}
+	if d.own = d.address.URL == ""; d.own {
 		m := miniredis.NewMiniRedis()
 		m.ClockTTL(true)
 		if err := m.Start(); err != nil {
 			return nil, exit.With(exit.Failure, fmt.Errorf("embedded Redis: %w", err))
 		}
 		d.address = &store.Address{URL: "redis://" + m.Addr(), Prefix: d.address.Prefix}
-		d.server, d.own = "embedded Redis, "+m.Addr(), true
-		if err := d.practise(ctx); err != nil {
-			m.Close()
-			return nil, exit.With(exit.Failure, fmt.Errorf("embedded Redis: %w", err))
-		}
-		return m.Close, nil
+		closeStore = m.Close
 	}
 	s, err := d.address.Open(ctx)
+	if err == nil {
+		defer s.Close()
+		d.server, err = s.Name, s.CanLock()
+	}
+	if d.own && err == nil {
+		// It compiles a script when it first sees it. That takes 20 ms of a processor, so a second where
+		// many share it, and nobody shall wait for it while the demo measures. So another lock is used once.
+		d.server = "embedded Redis, " + strings.TrimPrefix(d.address.URL, "redis://")
+		locks := holdfast.Open(s.Driver)
+		defer func() { _ = locks.Close() }()
+		var lease *holdfast.Lease
+		if lease, err = d.kind.open(locks, d.lock+":practice", d.limit)(ctx, 1); err == nil {
+			err = lease.Release(ctx)
+		}
+		if err != nil {
+			err = exit.With(exit.Failure, fmt.Errorf("embedded Redis: %w", err))
+		}
+	}
 	if err != nil {
-		return nil, err
+		closeStore()
 	}
-	if err := s.CanLock(); err != nil {
-		s.Close()
-		return nil, err
-	}
-	d.server = s.Name
-	// The workers have connections of their own; this one has served its purpose.
-	s.Close()
-	return func() {}, nil
+	return closeStore, err
 }
 
-// practise uses another lock once, as the embedded Redis compiles a script when it first sees it. That
-// takes 20 ms of a processor, so a second where many share it, and keeps everybody waiting. Nobody
-// shall have to wait for it while the demo measures.
-func (d *demo) practise(ctx context.Context) error {
-	s, err := d.address.Open(ctx)
+// hire starts the workers. When all of them have ended and all is told, it closes d.told.
+func (d *demo) hire(cmds []*exec.Cmd) error {
+	r, w, err := os.Pipe()
 	if err != nil {
 		return err
 	}
-	defer s.Close()
-	locks := holdfast.Open(s.Driver)
-	defer func() { _ = locks.Close() }()
-	lease, err := d.kind.open(locks, d.lock+":practice", d.limit)(ctx, 1)
-	if err != nil {
-		return err
+	d.told = make(chan turn, 64)
+	var running sync.WaitGroup
+	for i, cmd := range cmds {
+		m := &member{cmd: cmd}
+		cmd.Stdout, cmd.Stderr = w, &m.said
+		if m.stdin, err = cmd.StdinPipe(); err == nil {
+			err = cmd.Start()
+		}
+		if err != nil {
+			break
+		}
+		m.pid = cmd.Process.Pid
+		d.crew = append(d.crew, m)
+		running.Go(func() {
+			if err := cmd.Wait(); err != nil {
+				fmt.Fprintln(&m.said, err)
+			}
+			// By the pipe, so that it comes after all that the worker has told. The parent may see the
+			// end of a process before the last lines of it. The first byte ends half a line.
+			line, _ := json.Marshal(turn{Worker: i + 1, End: gone, Done: clock.Now()})
+			_, _ = fmt.Fprintf(w, "\n%s\n", line)
+		})
 	}
-	return lease.Release(ctx)
+	go func() {
+		running.Wait()
+		_ = w.Close() // and with it r ends
+	}()
+	go func() {
+		defer close(d.told)
+		for lines := bufio.NewScanner(r); lines.Scan(); {
+			var t turn
+			// A worker that panics may write half a line; it is missed elsewhere.
+			if json.Unmarshal(lines.Bytes(), &t) == nil && t.Worker >= 1 && t.Worker <= len(cmds) {
+				d.told <- t
+			}
+		}
+		_ = r.Close()
+		running.Wait() // so what they said may be read
+	}()
+	if err != nil {
+		d.killAll()
+		for range d.told {
+		}
+		return fmt.Errorf("cannot start a worker: %w", err)
+	}
+	return nil
+}
+
+func (d *demo) killAll() {
+	for _, m := range d.crew {
+		_ = m.cmd.Process.Kill()
+	}
 }
 
 // watch follows the workers until the time is over or ctx ends, and then until
-// they have finished. It returns what happened and how long it took.
-func (d *demo) watch(ctx context.Context, c *crew) (l *ledger, took time.Duration) {
-	l = newLedger(d.workers, d.limit)
-	for i, cmd := range c.cmds {
-		l.members[i].pid = cmd.Process.Pid
+// they have finished. It returns how long it took.
+func (d *demo) watch(ctx context.Context, v *view) (took time.Duration) {
+	for range d.crew { // until all of them are ready, or gone, so that none has a start
+		select {
+		case t := <-d.told:
+			d.hear(t)
+		case <-ctx.Done():
+		}
 	}
-	c.assemble(ctx, l)
-	start := clock.Now()
-	c.begin()
-	v := newView(d, start)
-	defer v.close()
+	ctx, cancel := context.WithTimeout(ctx, d.duration)
+	defer cancel()
+	d.start = clock.Now()
+	for _, m := range d.crew {
+		_, _ = m.stdin.Write([]byte("\n"))
+	}
+	v.begin()
 	tick := time.NewTicker(v.every())
 	defer tick.Stop()
-	over := time.NewTimer(d.duration)
-	defer over.Stop()
-
 	var strike <-chan time.Time
 	if d.fault {
 		strike = time.After(d.duration / 3)
 	}
-
-	finish, interrupted, draw := over.C, ctx.Done(), tick.C
-	dismiss := func() {
-		finish, interrupted, draw, strike = nil, nil, nil, nil
-		took = time.Duration(clock.Now() - start)
-		v.close() // a second Ctrl-C would leave no time for it
-		c.dismiss()
-	}
+	over, draw := ctx.Done(), tick.C
 	for {
 		select {
-		case e, ok := <-c.events:
+		case t, ok := <-d.told:
 			if !ok {
-				if took == 0 { // they all ended by themselves
-					took = time.Duration(clock.Now() - start)
-				}
-				v.show(l, clock.Now())
-				return l, took
+				return cmp.Or(took, time.Duration(clock.Now()-d.start)) // they may have ended by themselves
 			}
-			if e.What == gone && finish == nil {
-				e.What = left
-			}
-			l.apply(e)
-			if e.What == doomed {
-				c.kill(e.Worker)
+			d.hear(t)
+			if t.End == doomed {
+				_ = d.crew[t.Worker-1].cmd.Process.Kill()
 			}
 		case <-strike:
-			c.doom(1 + rand.N(d.workers))
+			_, _ = d.crew[rand.N(d.workers)].stdin.Write([]byte("\n"))
 		case <-draw:
-			v.show(l, clock.Now())
-		case <-finish:
-			dismiss()
-		case <-interrupted:
-			dismiss()
+			v.show(clock.Now())
+		case <-over:
+			over, draw, strike, d.ending = nil, nil, nil, true
+			took = time.Duration(clock.Now() - d.start)
+			v.close() // a second Ctrl-C would leave no time for it
+			for _, m := range d.crew {
+				_ = m.stdin.Close()
+			}
+			defer time.AfterFunc(workerTTL+3*time.Second, d.killAll).Stop() // those that have not finished
 		}
 	}
 }
 
 // next says what else there is to see.
-func (d *demo) next() string {
-	var b strings.Builder
-	before := " next:"
+func (d *demo) next() (text string) {
 	try := func(flag, what string) {
-		fmt.Fprintf(&b, "%-7s %-33s %s\n", before, flag, what)
-		before = ""
+		text += fmt.Sprintf("%-7s %-33s %s\n", map[bool]string{true: " next:"}[text == ""], flag, what)
 	}
 	if !d.fault {
 		try("--fault", "kill a process that holds the lock")
@@ -300,13 +343,5 @@ func (d *demo) next() string {
 	if d.own {
 		try("--store "+store.Default, "the same on a Redis of yours")
 	}
-	return b.String()
-}
-
-func readCounter(name string) (int, error) {
-	b, err := os.ReadFile(name)
-	if err != nil {
-		return 0, err
-	}
-	return int(binary.BigEndian.Uint64(b)), nil
+	return text
 }

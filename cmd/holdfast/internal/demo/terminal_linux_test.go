@@ -16,7 +16,7 @@ func TestDemoDrawsOnATerminal(t *testing.T) {
 	clitest.Eventually(t, func() bool { return strings.Count(c.Stdout.String(), "mean wait") > 5 }, "drawn again and again")
 	c.Types(clitest.CtrlC)
 	require.Equal(t, 0, c.Wait())
-	c.AwaitOutput("violations 0:")
+	c.AwaitOutput("the file counts")
 	text := c.Stdout.String()
 	require.Contains(t, text, term.HideCursor)
 	require.Contains(t, text, term.ShowCursor)

@@ -55,9 +55,8 @@ For completion in your shell:
 
 // Address says which store to use, and how to reach it.
 type Address struct {
-	URL, Prefix  string
-	passwordFile string
-	Files        TLSFiles
+	URL, Prefix, PasswordFile string
+	Files                     TLSFiles
 }
 
 // Flags are the flags of commands that use a store, and of their workers.
@@ -114,32 +113,23 @@ func AddressOf(cmd *cli.Command) *Address {
 		prefix = DefaultPrefix
 	}
 	return &Address{
-		URL: cmd.String("store"), passwordFile: cmd.String("password-file"), Prefix: prefix,
+		URL: cmd.String("store"), PasswordFile: cmd.String("password-file"), Prefix: prefix,
 		Files: TLSFiles{CA: cmd.String("cacert"), Cert: cmd.String("cert"), Key: cmd.String("key")},
-	}
-}
-
-// Environ passes the address on to a process of ours. In a command line ps would show it
-// to everybody.
-func (a *Address) Environ() []string {
-	return []string{
-		URLEnv + "=" + a.URL, PrefixEnv + "=" + a.Prefix, "HOLDFAST_PASSWORD_FILE=" + a.passwordFile,
-		"HOLDFAST_CACERT=" + a.Files.CA, "HOLDFAST_CERT=" + a.Files.Cert, "HOLDFAST_KEY=" + a.Files.Key,
 	}
 }
 
 // Password returns what the password file has, or nothing.
 func (a *Address) Password() (string, error) {
-	if a.passwordFile == "" {
+	if a.PasswordFile == "" {
 		return "", nil
 	}
-	b, err := os.ReadFile(a.passwordFile)
+	b, err := os.ReadFile(a.PasswordFile)
 	if err != nil {
 		return "", fmt.Errorf("--password-file: %w", err)
 	}
 	password := strings.TrimRight(string(b), "\r\n")
 	if password == "" {
-		return "", fmt.Errorf("--password-file: %s is empty", a.passwordFile)
+		return "", fmt.Errorf("--password-file: %s is empty", a.PasswordFile)
 	}
 	return password, nil
 }
