@@ -116,7 +116,7 @@ func (d *demo) room(t turn) int64 {
 			if u.Done != 0 && u.Done <= last.Done {
 				break
 			}
-			if u.Done != 0 && u.Done <= t.Held && d.used(u.Done-1)+t.Weight > d.limit && d.used(u.Done)+t.Weight <= d.limit {
+			if u.Done != 0 && u.Done <= t.Held && d.used(u.Done)+t.Weight > d.limit {
 				last = u
 			}
 		}
@@ -127,12 +127,12 @@ func (d *demo) room(t turn) int64 {
 	return last.Done
 }
 
-// used is the weight of all turns that had got the lock before a time and still had it then. Those
-// of the dead have it until they are buried.
+// used is the weight of all turns that had the lock just before a time. Those of the dead have it
+// until they are buried.
 func (d *demo) used(at int64) (weight int64) {
 	for _, m := range d.crew {
 		for _, t := range slices.Backward(m.turns) {
-			if t.Done != 0 && t.Done <= at {
+			if t.Done != 0 && t.Done < at {
 				break
 			}
 			if t.Held != 0 && t.Held < at {
