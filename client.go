@@ -239,8 +239,9 @@ func (c *Client) List(ctx context.Context, prefix string) ([]Info, error) {
 		atOnce = crowd
 	}
 	found := make(chan listed, 1) // which may come when nobody waits any more
-	err := c.session.Await(ctx, session.Errand{Op: "list", Able: lists && inspects, Endure: c.config.hold.Endure, Do: func() error {
-		all, refused, err := list(leasectx.Exempt(ctx), lister, inspector, prefix, atOnce)
+	var answers atomic.Int64
+	err := c.session.Await(ctx, session.Errand{Op: "list", Able: lists && inspects, Endure: c.config.hold.Endure, Answers: &answers, Do: func() error {
+		all, refused, err := list(leasectx.Exempt(ctx), lister, inspector, prefix, atOnce, &answers)
 		if err == nil {
 			found <- listed{all, refused}
 		}
@@ -253,12 +254,15 @@ func (c *Client) List(ctx context.Context, prefix string) ([]Info, error) {
 	return l.all, l.refused
 }
 
-// list also returns why some locks are not shown, or why it has failed.
-func list(ctx context.Context, l driver.Lister, i driver.Inspector, prefix string, atOnce int) (all []Info, refused, failed error) {
+// list also returns why some locks are not shown, or why it has failed. It counts answers.
+func list(ctx context.Context, l driver.Lister, i driver.Inspector, prefix string, atOnce int, answers *atomic.Int64) (all []Info, refused, failed error) {
 	var mu sync.Mutex
 	look := func(k driver.Kind, name string) {
 		info, err := i.Inspect(ctx, k, name)
 		err = trouble.Of(err)
+		if !errors.Is(err, driver.ErrTransient) {
+			answers.Add(1)
+		}
 		mu.Lock()
 		defer mu.Unlock()
 		switch {
@@ -274,6 +278,7 @@ func list(ctx context.Context, l driver.Lister, i driver.Inspector, prefix strin
 	var looking sync.WaitGroup
 	room := make(chan struct{}, atOnce)
 	err := l.List(ctx, prefix, func(k driver.Kind, name string) error {
+		answers.Add(1)
 		room <- struct{}{}
 		looking.Go(func() {
 			look(k, name)

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -154,4 +157,53 @@ func TestListWaitsOutTroubleAndSaysWhatAStoreCannotDo(t *testing.T) {
 	_, err = c.List(t.Context(), "")
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 	require.NoError(t, c.Close())
+}
+
+// plenty is a store with so many locks that to list them takes for as long as each of its answers, one
+// after the other. Of those of an odd number it never says anything, if it is stuck.
+type plenty struct {
+	driver.Driver
+	locks int
+	each  time.Duration
+	stuck bool
+}
+
+func (p plenty) List(_ context.Context, _ string, found func(driver.Kind, string) error) error {
+	for i := range p.locks {
+		time.Sleep(p.each)
+		if err := found(driver.Mutex, strconv.Itoa(i)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p plenty) Inspect(ctx context.Context, _ driver.Kind, name string) (driver.Info, error) {
+	if n, _ := strconv.Atoi(name); p.stuck && n%2 == 1 {
+		return driver.Info{}, driver.ErrTransient
+	}
+	return driver.Info{Name: name, Holders: []driver.Holder{{Holder: "it"}}}, nil
+}
+
+// A store that answers is not in trouble, however much it has to say. One of which a part fails is.
+func TestListThatTakesLongIsNoOutage(t *testing.T) {
+	for _, stuck := range []bool{false, true} {
+		t.Run(fmt.Sprintf("stuck=%v", stuck), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var log strings.Builder
+				c := holdfast.Open(plenty{memdriver.New(), 20, time.Second, stuck}, holdfast.WithOutageWait(5*time.Second),
+					holdfast.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+				defer func() { require.NoError(t, c.Close()) }()
+				all, err := c.List(t.Context(), "")
+				if stuck {
+					require.ErrorIs(t, err, holdfast.ErrUnavailable)
+					require.Contains(t, log.String(), "still waiting for the store")
+					return
+				}
+				require.NoError(t, err)
+				require.Len(t, all, 20)
+				require.Empty(t, log.String())
+			})
+		})
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -19,7 +20,8 @@ type Errand struct {
 	Do    func() error // at the store; runs on another goroutine, perhaps beyond the call
 	Once  bool         // what was perhaps done must not be done again
 
-	Endure time.Duration // gives up if the store has not answered for so long; 0: never
+	Endure  time.Duration // gives up if the store has not answered for so long; 0: never
+	Answers *atomic.Int64 // how many there were, of a Do that asks more than once; nil for others
 }
 
 // retries reports whether to try again after an error.
@@ -55,8 +57,9 @@ func (s *Session) Await(ctx context.Context, e Errand, said Complaint, end func(
 	var failed error // at the last attempt
 	var pause time.Duration
 	var retry, outage <-chan time.Time
+	var over *time.Timer
 	if e.Endure > 0 {
-		over := time.NewTimer(e.Endure)
+		over = time.NewTimer(e.Endure)
 		defer over.Stop()
 		outage = over.C
 	}
@@ -67,6 +70,15 @@ func (s *Session) Await(ctx context.Context, e Errand, said Complaint, end func(
 			go func() { <-attempts; s.Done() }()
 		}
 		return err
+	}
+	var told, endured int64 // of the answers, when the timers last went off
+	more := func(than *int64) bool {
+		if e.Answers == nil || failed != nil { // it may fail again and again for one of many
+			return false
+		}
+		before := *than
+		*than = e.Answers.Load()
+		return *than > before
 	}
 	for {
 		select {
@@ -87,8 +99,16 @@ func (s *Session) Await(ctx context.Context, e Errand, said Complaint, end func(
 			retry = nil
 			go attempt()
 		case <-timer.C:
+			if more(&told) {
+				said.Answered(s)
+				said.Asked()
+			}
 			timer.Reset(said.Tell(s))
 		case <-outage:
+			if more(&endured) {
+				over.Reset(e.Endure)
+				continue
+			}
 			return leave(&Outage{e.Endure, cmp.Or(failed, s.Explain())})
 		case <-ctx.Done():
 			return leave(WithTrouble(end(ctx), cmp.Or(failed, s.Silent())))
