@@ -101,6 +101,24 @@ func TestWhatReplicasDoNotConfirmIsGivenBack(t *testing.T) {
 	})
 }
 
+// A program may end with the error, or try again at once.
+func TestWhatReplicasDoNotConfirmIsFreeWhenTheCallerIsTold(t *testing.T) {
+	inTime(t, func(t *testing.T, l *lab.Lab) {
+		c, other := judged(l, deaf), l.Near()
+		_, try := all(c)
+		_, again := all(other)
+		l.Link.Delay(20 * time.Millisecond) // of other there is none
+		for i := range try {
+			_, err := try[i](t.Context())
+			require.ErrorIs(t, err, holdfast.ErrNotConfirmed)
+			lease, err := again[i](t.Context())
+			require.NoError(t, err)
+			require.NoError(t, lease.Release(t.Context()))
+		}
+		l.SoonFree(other, "x")
+	})
+}
+
 func TestWaiterTriesUntilEnoughReplicasConfirm(t *testing.T) {
 	inTime(t, func(t *testing.T, l *lab.Lab) {
 		var votes atomic.Int64

@@ -86,10 +86,18 @@ func (c *Claim) Withdraw(ctx context.Context) {
 	if a := c.asking; a.heard && a.underWay == 0 && c.absent() {
 		return
 	}
+	c.withdrawal(ctx).Background()
+}
+
+// GiveBack is Withdraw for a grant, and returns when that is done, after 1 s at the latest: a program may
+// end, or try again, as soon as it is told why it does not have the lock.
+func (c *Claim) GiveBack(ctx context.Context) { _ = c.withdrawal(ctx).Brief() }
+
+func (c *Claim) withdrawal(ctx context.Context) *Releaser {
 	c.s.Grow()
 	r := c.Releaser(ctx, "", nil)
 	r.unused = true
-	r.Background()
+	return r
 }
 
 // absent reports whether the store surely knows nothing of a token: no ask has left anything

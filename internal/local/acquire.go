@@ -155,6 +155,7 @@ func (l *Lock) Acquire(ctx context.Context, w *Want) (*Hold, error) {
 			}
 			g.Endure(w.Endure, w.began)
 			trust, granted, failure := g.Wait(wait, w.Interrupt)
+			ours := failure == nil // but perhaps not confirmed
 			for _, c := range [...]driver.Confirmation{w.Options.Replicas, w.Options.Fsync} {
 				if failure == nil && c.Timeout > 0 {
 					trust, failure = g.Confirm(wait, c)
@@ -175,7 +176,11 @@ func (l *Lock) Acquire(ctx context.Context, w *Want) (*Hold, error) {
 				l.abandon(ctx, g) // it has a good place in the store's queue
 			default:
 				err = failure
-				g.Withdraw(ctx)
+				if ours && wait.Err() == nil && s.Open() {
+					g.GiveBack(ctx)
+				} else {
+					g.Withdraw(ctx)
+				}
 				if passable {
 					l.failed()
 				}
