@@ -155,18 +155,20 @@ func (c *Client) Close() error {
 	finished := make(chan struct{})
 	go func() {
 		defer close(finished)
-		var results []<-chan error
+		var results []local.Closed
 		if !c.session.Close(func() { results = c.locks.Close() }) {
 			return // another call has
 		}
 		c.locks.Keeper.Close()
 		failed = append(failed, c.session.Driver.Close()) // waiters have withdrawn
 		for _, r := range results {
-			err := <-r
+			err := <-r.Result
 			if errors.Is(err, driver.ErrNotHeld) {
 				err = ErrLost
 			}
-			failed = append(failed, err)
+			if err != nil {
+				failed = append(failed, c.locks.Wrap("release", r.ID, err))
+			}
 		}
 		c.session.End()
 	}()

@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/memdriver"
 	"github.com/holdfast-go/holdfast/internal/behavior/lab"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
@@ -328,4 +330,21 @@ func TestCloseEndsAllThatWait(t *testing.T) {
 		require.NoError(t, held.Release(t.Context()))
 		l.Free(other, "x")
 	})
+}
+
+// forgetting is a store that has forgotten what is given up.
+type forgetting struct{ driver.Driver }
+
+func (forgetting) Release(context.Context, driver.Lease) error { return driver.ErrNotHeld }
+
+func TestCloseNamesTheLockThatWasLost(t *testing.T) {
+	c := holdfast.Open(forgetting{memdriver.New()})
+	_, err := c.Mutex("orders:42").Lease(t.Context())
+	require.NoError(t, err)
+	err = c.Close()
+	require.ErrorIs(t, err, holdfast.ErrLost)
+	var lock *holdfast.LockError
+	require.ErrorAs(t, err, &lock)
+	require.Equal(t, "orders:42", lock.Name)
+	require.Equal(t, "release mutex", lock.Op)
 }

@@ -267,13 +267,19 @@ func (r *Registry) InUse() (n int) {
 	return n
 }
 
+// Closed is a lock that Close gives up. The channel gets what became of that.
+type Closed struct {
+	ID     ID
+	Result <-chan error
+}
+
 // Close releases all grants, and returns the channels on which the results will arrive. The
 // session must be shut: a goroutine that is granted a lock from then on gives it back.
-func (r *Registry) Close() (results []<-chan error) {
+func (r *Registry) Close() (results []Closed) {
 	for _, owner := range r.Keeper.Owners() {
 		r.Session.Grow()
 		if result := owner.(*Grant).revoke(errClosed); result != nil {
-			results = append(results, result)
+			results = append(results, Closed{owner.(*Grant).lock.id, result})
 		} else {
 			r.Session.Done()
 		}

@@ -45,7 +45,7 @@ func newProcess(t *testing.T, store driver.Driver) *process {
 func (p *process) end() {
 	require.True(p.t, p.Session.Close(func() {
 		for _, result := range p.Close() {
-			defer func() { assert.NoError(p.t, <-result) }()
+			defer func() { assert.NoError(p.t, <-result.Result) }()
 		}
 	}))
 	p.Keeper.Close()
