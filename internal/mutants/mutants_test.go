@@ -2,9 +2,10 @@ package main
 
 import (
 	"fmt"
+	"go/parser"
+	"go/token"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -12,84 +13,100 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A change of the code must not take a mutant's text away unnoticed.
-func TestTextOfEveryMutantStandsInItsFileOnce(t *testing.T) {
+func all(t *testing.T) (root string, mutants []*mutant) {
+	t.Helper()
 	root, err := moduleRoot(t.Context())
 	require.NoError(t, err)
+	mutants, err = mutantsIn("testdata")
+	require.NoError(t, err)
+	return root, mutants
+}
+
+// A change of the code must not take a mutant's text away unnoticed.
+func TestEveryMutantCanBePutIn(t *testing.T) {
+	root, mutants := all(t)
 	names := map[string]bool{}
 	for _, m := range mutants {
 		assert.False(t, names[m.name], "two mutants are called %s", m.name)
 		names[m.name] = true
-		text, err := os.ReadFile(filepath.Join(root, m.file))
-		require.NoError(t, err, m.name)
-		mutated, err := m.mutate(string(text))
-		if assert.NoError(t, err, m.name) {
-			assert.NotEqual(t, string(text), mutated, m.name)
+		file, mutated, err := m.mutate(root)
+		if assert.NoError(t, err) && filepath.Ext(file) == ".go" {
+			assert.NotEmpty(t, m.symbol, m.name)
+			_, err = parser.ParseFile(token.NewFileSet(), file, mutated, parser.SkipObjectResolution)
+			assert.NoError(t, err, m.name)
 		}
 	}
 }
 
 // Nor may a test go, or get another name.
-func TestEveryMutantHasTestsThatExist(t *testing.T) {
-	root, err := moduleRoot(t.Context())
+func TestEveryMutantHasATestThatExists(t *testing.T) {
+	root, mutants := all(t)
+	for _, m := range mutants {
+		files, err := filepath.Glob(filepath.Join(root, m.pkg, "*_test.go"))
+		require.NoError(t, err)
+		name, _, _ := strings.Cut(m.test, "/")
+		found := false
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			require.NoError(t, err)
+			found = found || strings.Contains(string(text), "\nfunc "+name+"(")
+		}
+		assert.True(t, found, "%s: %s has no %s", m.name, m.pkg, name)
+	}
+}
+
+// The promises stand in doc.go, the rules in package redisdriver. Each can be broken.
+func TestEveryPromiseAndRuleHasAMutant(t *testing.T) {
+	_, mutants := all(t)
+	missing := map[string]bool{}
+	for promise := range 6 {
+		missing[fmt.Sprint("promise ", promise+1)] = true
+	}
+	for rule := range 14 {
+		missing[fmt.Sprint("rule ", rule+1)] = true
+	}
+	for _, m := range mutants {
+		for _, what := range m.breaks {
+			assert.Regexp(t, `^(promise [1-6]|rule ([1-9]|1[0-4]))$`, what, m.name)
+			delete(missing, what)
+		}
+	}
+	assert.Empty(t, missing)
+}
+
+func TestSymbolIsFoundWhereverItWent(t *testing.T) {
+	root := t.TempDir()
+	write := func(file, text string) {
+		require.NoError(t, os.WriteFile(filepath.Join(root, file), []byte(text), 0o600))
+	}
+	write("a.go", "package p\n\nfunc (t *T[K]) f() bool {\n\treturn a &&\n\t\tb\n}\n\nfunc g() bool { return a && b }\n")
+	write("b.go", "package p\n\nvar v = a && b\n")
+	write("a.lua", "local function f()\n  if a then\n    b()\n  end\nend\n\nlocal function g()\n  b()\nend\n")
+	m := mutant{file: "b.go", symbol: "T.f", old: "a&&b", new: "a"}
+	_, text, err := m.mutate(root)
 	require.NoError(t, err)
-	declared := map[string]string{}
-	for _, m := range mutants {
-		assert.NotEmpty(t, m.bug, m.name)
-		require.NotEmpty(t, m.tests, m.name)
-		for _, of := range m.tests {
-			if _, known := declared[of.pkg]; !known {
-				files, err := filepath.Glob(filepath.Join(root, of.pkg, "*_test.go"))
-				require.NoError(t, err)
-				for _, file := range files {
-					text, err := os.ReadFile(file)
-					require.NoError(t, err)
-					declared[of.pkg] += string(text)
-				}
-			}
-			require.NotEmpty(t, of.names, m.name)
-			for name := range strings.FieldsSeq(of.names) {
-				top, _, _ := strings.Cut(name, "/")
-				assert.True(t, strings.Contains(declared[of.pkg], "\nfunc "+top+"("), "%s: %s has no %s", m.name, of.pkg, top)
-			}
-		}
-	}
-}
+	assert.Contains(t, text, "return a\n}\n\nfunc g() bool { return a && b }")
 
-// The rules of the protocol stand in package redisdriver, the defects in CHANGELOG.md as what
-// was fixed. Each can be broken.
-func TestEveryRuleHasAMutant(t *testing.T) {
-	broken := map[string]bool{}
-	for _, m := range mutants {
-		for of := range strings.SplitSeq(m.of, ", ") {
-			broken[of] = true
-		}
-	}
-	for rule := 1; rule <= 14; rule++ {
-		assert.True(t, broken[fmt.Sprint("rule ", rule)], "no mutant breaks rule %d", rule)
-	}
-	known := regexp.MustCompile(`^$|^rule \d+$|^[BP]\d+$`)
-	for of := range broken {
-		assert.Regexp(t, known, of)
-	}
-}
+	m.symbol = "v"
+	_, text, err = m.mutate(root)
+	require.NoError(t, err)
+	assert.Equal(t, "package p\n\nvar v = a\n", text)
 
-func TestSampleIsOfSoManyAndOfItsSeed(t *testing.T) {
-	var all []*mutant
-	for i := range mutants {
-		all = append(all, &mutants[i])
-	}
-	assert.Equal(t, all, draw{}.from(all))
-	assert.Equal(t, all, draw{many: len(all) + 1}.from(all))
-	one := draw{many: 12, seed: 1}.from(all)
-	assert.Len(t, one, 12)
-	assert.Subset(t, all, one)
-	assert.Equal(t, one, draw{many: 12, seed: 1}.from(all))
-	assert.NotEqual(t, one, draw{many: 12, seed: 2}.from(all))
+	m.symbol, m.file = "h", "a.go"
+	_, _, err = m.mutate(root)
+	assert.ErrorContains(t, err, "a.go has no h")
 
-	var parts []*mutant
-	for _, part := range []string{"1/3", "2/3", "3/3"} {
-		parts = append(parts, draw{part: part}.from(all)...)
-	}
-	assert.Equal(t, all, parts)
+	write("c.go", "package p\n\nfunc g() bool { return a && b || a && b }\n")
+	m.symbol, m.file = "g", "b.go"
+	_, _, err = m.mutate(root)
+	assert.ErrorContains(t, err, "2 other files have it")
+	m.file = "c.go"
+	_, _, err = m.mutate(root)
+	assert.ErrorContains(t, err, "found 2 times")
+
+	m = mutant{file: "a.lua", symbol: "f", old: "b()", new: ""}
+	_, text, err = m.mutate(root)
+	require.NoError(t, err)
+	assert.Contains(t, text, "local function g()\n  b()\nend")
+	assert.NotContains(t, text, "    b()")
 }
