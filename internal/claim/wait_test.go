@@ -171,6 +171,7 @@ func TestAnswerThatComesTooLateIsNotUsed(t *testing.T) {
 		time.Sleep(ttl - margin/2)
 		first.Granted(1)
 		require.False(t, w.returned())
+		require.NotEmpty(t, c.troubles, "it counts as a grant")
 		require.ErrorContains(t, c.troubles[0], "longer to answer than a lease lasts")
 		second, third := <-s.Asks, <-s.Asks
 		third.Granted(1)
