@@ -1,2 +1,0 @@
--- op/ping.lua
-return redis.call('PUBLISH', ARGV[1], ARGV[2])
