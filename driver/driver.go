@@ -266,7 +266,9 @@ type Grant struct {
 	Reconnect bool
 
 	// RetryAfter is when a Queued or Busy token should ask again if nothing else happens.
-	// 0 leaves the time to the caller, which is a heartbeat for Queued.
+	// 0 leaves the time to the caller: a heartbeat for Queued, 50 ms for Busy. A waiter that is
+	// Busy asks after half of it to one and a half, at random, so that a crowd does not come at
+	// once. For it, more than a third of its TTL counts as a third.
 	RetryAfter time.Duration
 }
 
@@ -531,14 +533,6 @@ type Granular interface {
 	// refused. A waiter that is silent may then keep its place until its TTL and that much
 	// longer have passed since it last asked.
 	Granularity() (least, over time.Duration)
-}
-
-// Poller is the ability to say how often to ask a store whose answer to waiters is Busy. Without it
-// a waiter pauses for 50 ms on average, or for RetryAfter if that is longer.
-type Poller interface {
-	// Poll returns the least that a pause lasts on average. A pause of more than 50 ms is for
-	// RetryAfter to ask for.
-	Poll() time.Duration
 }
 
 // Router is the ability to tell which node keeps a lock. Renewals that go to different

@@ -30,7 +30,6 @@ var (
 	_ driver.Driver    = (*Driver)(nil)
 	_ driver.Inspector = (*Driver)(nil)
 	_ driver.Lister    = (*Driver)(nil)
-	_ driver.Poller    = (*Driver)(nil)
 	_ driver.Router    = (*Driver)(nil)
 	_ driver.Uptimer   = (*Driver)(nil)
 )
@@ -140,9 +139,6 @@ func (d *Driver) List(ctx context.Context, prefix string, f func(k driver.Kind, 
 	shelf := redisscript.Shelf{Prefix: d.prefix, Type: "string", Beside: []string{settledPrefix}}
 	return shelf.List(ctx, d.rdb, prefix, f)
 }
-
-// Poll implements [driver.Poller].
-func (d *Driver) Poll() time.Duration { return d.poll }
 
 // Node implements [driver.Router].
 func (d *Driver) Node(_ driver.Kind, name string) string {

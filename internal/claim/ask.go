@@ -163,11 +163,11 @@ func (c *Claim) answer(r reply) (driver.Grant, error) {
 			return driver.Grant{}, a.err
 		}
 		// The driver has no queue. Jitter keeps the waiters from coming in step.
-		least := 50 * time.Millisecond
-		if p, able := driver.As[driver.Poller](c.s.Driver); able {
-			least = min(least, p.Poll())
+		pause := 50 * time.Millisecond
+		if r.grant.RetryAfter > 0 {
+			pause = r.grant.RetryAfter
 		}
-		a.askIn(min(max(r.grant.RetryAfter, least), c.TTL/3))
+		a.askIn(min(pause, c.TTL/3))
 	case driver.Full:
 		c.busy(r)
 		return driver.Grant{}, fmt.Errorf("%w: %w", ErrQueueFull, a.err)

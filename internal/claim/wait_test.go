@@ -272,51 +272,30 @@ func TestErrorsThatEndTheWait(t *testing.T) {
 	}
 }
 
-// A store without a queue is asked every 50 ms to TTL/3, and never twice at the same time.
-func TestBusyStoreIsPolled(t *testing.T) {
-	alone(t, true, func(t *testing.T, s *store, c *claimant) {
-		w := c.wait(t.Context())
-		var pauses []time.Duration
-		for range 50 {
-			(<-s.Asks).Answer <- lab.Result{Grant: driver.Grant{Status: driver.Busy, RetryAfter: time.Millisecond}}
-			require.False(t, w.returned())
-			before := time.Now()
-			next := <-s.Asks
-			pauses = append(pauses, time.Since(before))
-			next.Answer <- lab.Result{Grant: driver.Grant{Status: driver.Busy, RetryAfter: time.Hour}}
-			require.False(t, w.returned())
-		}
-		for _, pause := range pauses {
-			require.GreaterOrEqual(t, pause, 25*time.Millisecond)
-			require.Less(t, pause, 75*time.Millisecond)
-		}
-		last := <-s.Asks
-		last.Granted(1)
-		require.True(t, w.returned())
-	})
-}
-
-// eager is a store that may be asked often.
-type eager struct{ *store }
-
-func (eager) Poll() time.Duration { return 4 * time.Millisecond }
-
-func TestBusyStoreIsPolledAsOftenAsItAllows(t *testing.T) {
-	alone(t, true, func(t *testing.T, s *store, c *claimant) {
-		c.s.Driver = eager{s}
-		w := c.wait(t.Context())
-		(<-s.Asks).Answer <- lab.Result{Grant: driver.Grant{Status: driver.Busy}}
-		for range 50 {
-			require.False(t, w.returned())
-			before := time.Now()
-			next := <-s.Asks
-			require.GreaterOrEqual(t, time.Since(before), 2*time.Millisecond)
-			require.Less(t, time.Since(before), 6*time.Millisecond)
-			next.Answer <- lab.Result{Grant: driver.Grant{Status: driver.Busy}}
-		}
-		(<-s.Asks).Granted(1)
-		require.True(t, w.returned())
-	})
+// A store without a queue is asked as often as it says, every 50 ms if it says nothing, and never
+// twice at the same time.
+func TestBusyStoreIsAskedWhenItSays(t *testing.T) {
+	for said, want := range map[time.Duration]time.Duration{
+		0:                    50 * time.Millisecond,
+		-time.Second:         50 * time.Millisecond,
+		4 * time.Millisecond: 4 * time.Millisecond,
+		time.Hour:            ttl / 3,
+	} {
+		alone(t, true, func(t *testing.T, s *store, c *claimant) {
+			w := c.wait(t.Context())
+			(<-s.Asks).Answer <- lab.Result{Grant: driver.Grant{Status: driver.Busy, RetryAfter: said}}
+			for range 50 {
+				require.False(t, w.returned())
+				before := time.Now()
+				next := <-s.Asks
+				require.GreaterOrEqual(t, time.Since(before), want/2)
+				require.Less(t, time.Since(before), want*3/2)
+				next.Answer <- lab.Result{Grant: driver.Grant{Status: driver.Busy, RetryAfter: said}}
+			}
+			(<-s.Asks).Granted(1)
+			require.True(t, w.returned())
+		})
+	}
 }
 
 // A claim that is told busy and does not wait has nothing at the store to withdraw.
