@@ -64,7 +64,9 @@
 //   - Nothing but exclusion. There is no queue: a waiter asks again after 50 to 150 ms.
 //     There are no fences ([driver.Grant] has 0), no kinds but Mutex, and nothing to
 //     force. Inspect shows the time left, and the token of a holder here; of another
-//     program it shows the end of its lease, which is all that is there.
+//     program it shows the end of its lease, which is all that is there. List needs the right
+//     to SCAN, on all masters of a Cluster, and takes each string of digits for a lock that
+//     is a time to come.
 //
 // If the other programs can be changed, use driver/setnx, or the own protocol of holdfast.
 //

@@ -9,19 +9,14 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/getset"
+	"github.com/holdfast-go/holdfast/driver/internal/foreigntest"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
 // grace is what a lease of 10 s lasts longer for the others than we trust it.
 const grace = 500 * time.Millisecond
 
-func request(name, token string) *driver.Request {
-	return &driver.Request{Kind: driver.Mutex, Name: name, Token: token, Ask: 1, TTL: 10 * time.Second}
-}
-
-func lease(name, token string) driver.Lease {
-	return driver.Lease{Kind: driver.Mutex, Name: name, Token: token, TTL: 10 * time.Second}
-}
+var request, lease = foreigntest.Request, foreigntest.Lease
 
 func TestKeyIsTheNameAndValueIsTheEnd(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, s *redistest.Server) {

@@ -41,6 +41,8 @@
 // program that polls faster, or locks again at once, gets the lock more often. There are no fences
 // ([github.com/holdfast-go/holdfast/driver.Grant] has 0), no kinds but Mutex, and nothing
 // to force. Inspect shows the token of the holder and the time left: the key has no more.
+// List needs the right to SCAN, on all masters of a Cluster. Nothing tells a lock from another
+// string, so it takes every string for one that begins with the prefixes of driver and call.
 //
 // Exclusion is as good as that of the other programs. If one that never sets a TTL crashes,
 // it blocks all others for ever. One that deletes without comparing frees our lock. As with

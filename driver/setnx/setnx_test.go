@@ -7,17 +7,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/internal/foreigntest"
 	"github.com/holdfast-go/holdfast/driver/setnx"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
-func request(name, token string) *driver.Request {
-	return &driver.Request{Kind: driver.Mutex, Name: name, Token: token, Ask: 1, TTL: 10 * time.Second}
-}
-
-func lease(name, token string) driver.Lease {
-	return driver.Lease{Kind: driver.Mutex, Name: name, Token: token, TTL: 10 * time.Second}
-}
+var request, lease = foreigntest.Request, foreigntest.Lease
 
 func TestWaiterAsksAsOftenAsWithPollSays(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, s *redistest.Server) {

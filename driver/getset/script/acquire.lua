@@ -29,7 +29,7 @@ if not past then
     if string.sub(ours, 1, #value + 1) == value .. ' ' then
       holder = string.sub(ours, #value + 2)
     end
-    return { 2, math.min(tonumber(value) - now + 1, 86400000), holder }
+    return { 2, math.min(tonumber(value) - now, 86400000), holder }
   end
   -- A repeat rests on its own ask, so it has to last from now on. It never shortens what
   -- a renewal has made longer: it may be late.

@@ -181,8 +181,18 @@ func (p Protocol) FuzzReplies(f *testing.F) {
 	})
 }
 
+// Lease returns a lease of 10 s.
+func Lease(name, token string) driver.Lease {
+	return driver.Lease{Kind: driver.Mutex, Name: name, Token: token, TTL: ttl}
+}
+
+// Request asks for that lease.
+func Request(name, token string) *driver.Request { return request(Lease(name, token)) }
+
 func lease(name, owner string) driver.Lease {
-	return driver.Lease{Kind: driver.Mutex, Name: name, Token: "me", Owner: owner, TTL: ttl}
+	l := Lease(name, "me")
+	l.Owner = owner
+	return l
 }
 
 // request asks for the lease.
