@@ -496,28 +496,6 @@ type Resizer interface {
 	Resize(ctx context.Context, name, token string, limit int64) error
 }
 
-// FenceRaiser is the ability to give a lease a larger fence than it was granted, so that
-// several stores can agree on one.
-type FenceRaiser interface {
-	// RaiseFence makes the fence of a lease at least fence, with fences numbers from it on
-	// (0 means 1). It returns the fence that the lease then has. That is larger than fence
-	// if the lease had a larger one already, or if another lease may have been given
-	// fence. Fences of later grants lie beyond it, and a repeat of an ask is answered with
-	// it. If the token does not hold the lock, RaiseFence returns ErrNotHeld.
-	RaiseFence(ctx context.Context, l Lease, fence, fences int64) (int64, error)
-}
-
-// Uptimer is the ability to tell how long a store has been running. A caller that must not
-// trust a store that may have forgotten its leases in a restart needs it.
-type Uptimer interface {
-	// Uptime returns how long the store has at least been running without a restart. sure
-	// is measured by clocks that nobody can set. said is what the store says, no less than
-	// sure, and too much after the store's clock was set forward. All that the driver
-	// answered, or told with Wake, before the call came from that run of the store or from
-	// an earlier one.
-	Uptime(ctx context.Context) (sure, said time.Duration, err error)
-}
-
 // Explainer is the ability to say why commands have no answer although the store may be well, such as
 // that the program itself has all connections.
 type Explainer interface {

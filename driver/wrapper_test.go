@@ -9,6 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/drivertest"
 	"github.com/holdfast-go/holdfast/driver/memdriver"
+	"github.com/holdfast-go/holdfast/driver/redlock"
 )
 
 func TestAbilitiesAreReachableThroughTwoWrappers(t *testing.T) {
@@ -20,7 +21,7 @@ func TestAbilitiesAreReachableThroughTwoWrappers(t *testing.T) {
 	reachable[driver.Resizer](t, d, store)
 	reachable[driver.Attacher](t, d, store)
 	reachable[driver.Extender](t, d, store)
-	reachable[driver.FenceRaiser](t, d, store)
+	reachable[redlock.FenceRaiser](t, d, store)
 	_, ok := driver.As[driver.Router](d)
 	require.False(t, ok, "nobody in there has it")
 }

@@ -100,8 +100,8 @@ func TestAbilitiesInTheDocumentOfStoresAreThoseOfTheDrivers(t *testing.T) {
 			"Inspector": as[driver.Inspector](d), "Lister": as[driver.Lister](d), "Forcer": as[driver.Forcer](d), "Stealer": as[driver.Stealer](d),
 			"Downgrader": as[driver.Downgrader](d), "Attacher": as[driver.Attacher](d), "Resizer": as[driver.Resizer](d),
 			"Confirmer": as[driver.Confirmer](d), "Batcher": as[driver.Batcher](d), "Extender": as[driver.Extender](d),
-			"Router": as[driver.Router](d), "Reporter": as[driver.Reporter](d), "Uptimer": as[driver.Uptimer](d),
-			"FenceRaiser": as[driver.FenceRaiser](d), "Granular": as[driver.Granular](d),
+			"Router": as[driver.Router](d), "Reporter": as[driver.Reporter](d), "Uptimer": as[redlock.Uptimer](d),
+			"FenceRaiser": as[redlock.FenceRaiser](d), "Granular": as[driver.Granular](d),
 			"Prompter": as[driver.Prompter](d), "Explainer": as[driver.Explainer](d),
 		}[ability]
 		require.True(t, known, "this test does not know the ability %q", ability)

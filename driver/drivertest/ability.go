@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/redlock"
 )
 
 // Ability is something that the contract leaves to a driver.
@@ -24,7 +25,7 @@ const (
 	List    Ability = "list"    // driver.Lister
 	Force   Ability = "force"   // driver.Forcer
 	Steal   Ability = "steal"   // driver.Stealer
-	Raise   Ability = "raise"   // driver.FenceRaiser
+	Raise   Ability = "raise"   // redlock.FenceRaiser
 	Extend  Ability = "extend"  // driver.Extender
 	Notice  Ability = "notice"  // driver.Notifier, and Request.Notice
 	Whose   Ability = "whose"   // Queued and Busy answers say who holds the lock
@@ -163,8 +164,8 @@ var probes = map[Ability]func(*test) string{
 		return ""
 	},
 	Raise: func(t *test) string {
-		if _, ok := driver.As[driver.FenceRaiser](t.driver()); !ok {
-			return "it is no driver.FenceRaiser"
+		if _, ok := driver.As[redlock.FenceRaiser](t.driver()); !ok {
+			return "it is no redlock.FenceRaiser"
 		}
 		return ""
 	},

@@ -4,6 +4,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/redlock"
 )
 
 var raiseCases = []property{
@@ -87,7 +88,7 @@ var readerRaiseCases = []property{
 // raise raises the fence of the lease to that, at least.
 func (c *contender) raise(fence, fences int64) (int64, error) {
 	c.t.Helper()
-	r, ok := driver.As[driver.FenceRaiser](c.d)
+	r, ok := driver.As[redlock.FenceRaiser](c.d)
 	require.True(c.t, ok)
 	ctx, cancel := c.t.call()
 	defer cancel()

@@ -11,16 +11,15 @@ import (
 )
 
 var (
-	_ driver.Inspector   = (*Driver)(nil)
-	_ driver.Lister      = (*Driver)(nil)
-	_ driver.Forcer      = (*Driver)(nil)
-	_ driver.Stealer     = (*Driver)(nil)
-	_ driver.Downgrader  = (*Driver)(nil)
-	_ driver.Resizer     = (*Driver)(nil)
-	_ driver.Attacher    = (*Driver)(nil)
-	_ driver.Extender    = (*Driver)(nil)
-	_ driver.Notifier    = (*Driver)(nil)
-	_ driver.FenceRaiser = (*Driver)(nil)
+	_ driver.Inspector  = (*Driver)(nil)
+	_ driver.Lister     = (*Driver)(nil)
+	_ driver.Forcer     = (*Driver)(nil)
+	_ driver.Stealer    = (*Driver)(nil)
+	_ driver.Downgrader = (*Driver)(nil)
+	_ driver.Resizer    = (*Driver)(nil)
+	_ driver.Attacher   = (*Driver)(nil)
+	_ driver.Extender   = (*Driver)(nil)
+	_ driver.Notifier   = (*Driver)(nil)
 )
 
 // Inspect implements [driver.Inspector].
@@ -214,7 +213,7 @@ func (d *Driver) Extend(_ context.Context, lease driver.Lease, fences int64) (g 
 	return g, err
 }
 
-// RaiseFence implements [driver.FenceRaiser].
+// RaiseFence implements [github.com/holdfast-go/holdfast/driver/redlock.FenceRaiser].
 func (d *Driver) RaiseFence(_ context.Context, lease driver.Lease, fence, fences int64) (raised int64, err error) {
 	err = d.hold(lease, func(_ *lock, h *claim, _ time.Time) error {
 		if given := d.fence; h.fence < fence {

@@ -145,7 +145,7 @@ func (d *Driver) Attach(ctx context.Context, old driver.Lease, r *driver.Request
 // Detach implements [driver.Attacher].
 func (d *Driver) Detach(l driver.Lease) { d.news.Forget(l.Token) }
 
-// RaiseFence implements [driver.FenceRaiser].
+// RaiseFence implements [github.com/holdfast-go/holdfast/driver/redlock.FenceRaiser].
 func (d *Driver) RaiseFence(ctx context.Context, l driver.Lease, fence, fences int64) (int64, error) {
 	var raised *int64
 	err := d.call(ctx, l.TTL, []any{&raised}, `SELECT holdfast.raise($1::text, $2::bytea, $3::text, $4::bigint, $5::bigint)`,

@@ -141,6 +141,6 @@
 //
 // It is no [driver.Confirmer], so WithReplicas is refused: use synchronous_standby_names, which
 // makes every commit wait for standbys. It is no [driver.Batcher], so WithPipelining does nothing.
-// It is no [driver.Router], since one server keeps all locks. It is no [driver.Uptimer], which
-// package redlock needs of its nodes.
+// It is no [driver.Router], since one server keeps all locks. It cannot say for how
+// long it has been running, which package redlock needs of its nodes.
 package pgdriver

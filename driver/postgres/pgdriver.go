@@ -31,17 +31,16 @@ type Driver struct {
 }
 
 var (
-	_ driver.Driver      = (*Driver)(nil)
-	_ driver.Inspector   = (*Driver)(nil)
-	_ driver.Forcer      = (*Driver)(nil)
-	_ driver.Stealer     = (*Driver)(nil)
-	_ driver.Downgrader  = (*Driver)(nil)
-	_ driver.Resizer     = (*Driver)(nil)
-	_ driver.Notifier    = (*Driver)(nil)
-	_ driver.Extender    = (*Driver)(nil)
-	_ driver.Attacher    = (*Driver)(nil)
-	_ driver.FenceRaiser = (*Driver)(nil)
-	_ driver.Reporter    = (*Driver)(nil)
+	_ driver.Driver     = (*Driver)(nil)
+	_ driver.Inspector  = (*Driver)(nil)
+	_ driver.Forcer     = (*Driver)(nil)
+	_ driver.Stealer    = (*Driver)(nil)
+	_ driver.Downgrader = (*Driver)(nil)
+	_ driver.Resizer    = (*Driver)(nil)
+	_ driver.Notifier   = (*Driver)(nil)
+	_ driver.Extender   = (*Driver)(nil)
+	_ driver.Attacher   = (*Driver)(nil)
+	_ driver.Reporter   = (*Driver)(nil)
 )
 
 // Option changes a Driver.

@@ -128,12 +128,13 @@ func (d *Driver) Resize(ctx context.Context, name, token string, limit int64) er
 	return err
 }
 
-// RaiseFence implements [driver.FenceRaiser].
+// RaiseFence implements [github.com/holdfast-go/holdfast/driver/redlock.FenceRaiser].
 func (d *Driver) RaiseFence(ctx context.Context, l driver.Lease, fence, fences int64) (int64, error) {
 	return d.change(ctx, raiseScript, l.Kind, l.Name, l.Token, fence, max(fences, 1)) // the status is the fence
 }
 
-// Uptime implements [driver.Uptimer] for a client of one server, with INFO.
+// Uptime implements [github.com/holdfast-go/holdfast/driver/redlock.Uptimer] for a client of one
+// server, with INFO.
 func (d *Driver) Uptime(ctx context.Context) (sure, said time.Duration, err error) {
 	return d.uptime.AtLeast(ctx)
 }

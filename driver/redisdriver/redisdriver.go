@@ -163,8 +163,6 @@ var (
 	_ driver.Explainer  = (*Driver)(nil)
 
 	// What a driver over several of this kind needs of each.
-	_ driver.FenceRaiser = (*Driver)(nil)
-	_ driver.Uptimer     = (*Driver)(nil)
 )
 
 // Option changes a Driver.

@@ -149,7 +149,7 @@ func (q *quorum) uptime(i int) (sure, said time.Duration, err error) {
 	q.Helper()
 	d := q.node(i)
 	defer func() { require.NoError(q, d.Close()) }()
-	u, ok := driver.As[driver.Uptimer](d)
+	u, ok := driver.As[redlock.Uptimer](d)
 	require.True(q, ok)
 	return u.Uptime(q.Context())
 }

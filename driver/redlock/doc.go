@@ -38,7 +38,7 @@
 // the largest of those that they begin with is written to a majority first, with one more
 // request to each node. So fences increase from one holder to the next even if no two holders
 // have the same majority. Readers that hold at the same time have different fences, but in no
-// particular order. Nodes without fences (setnx) make a lock without fences.
+// particular order. Nodes without fences (setnx), or without [FenceRaiser], make a lock without fences.
 //
 // Of the numbers in common, the fence is the first number of the first node, if a majority has it,
 // else that of the next. Inspect goes by the same rule. A node that votes when the fence has been
@@ -59,8 +59,8 @@
 // running for longer than the longest TTL ([WithDelayedRestart]). By then whatever it
 // forgot has ended.
 //
-// Before a vote counts, the server is asked how long it has been running, if any connection
-// was made since the last time. That is enough, for a server that restarts breaks all
+// Before a vote counts, the server is asked how long it has been running ([Uptimer]), if any
+// connection was made since the last time. That is enough, for a server that restarts breaks all
 // connections. So clients must be connected to the server itself, or through something that
 // ends a connection when the server does. An ACL has to allow +info and +ping.
 //

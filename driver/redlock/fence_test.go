@@ -35,7 +35,7 @@ func (c counting) Acquire(ctx context.Context, r *driver.Request) (driver.Grant,
 
 func (c counting) RaiseFence(ctx context.Context, l driver.Lease, fence, fences int64) (int64, error) {
 	c.raised.Add(1)
-	raiser, _ := driver.As[driver.FenceRaiser](c.Driver)
+	raiser, _ := driver.As[redlock.FenceRaiser](c.Driver)
 	return raiser.RaiseFence(ctx, l, fence, fences)
 }
 

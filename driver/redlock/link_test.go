@@ -80,7 +80,7 @@ func (l *link) Release(ctx context.Context, lease driver.Lease) error {
 func (l *link) RaiseFence(ctx context.Context, lease driver.Lease, fence, fences int64) (int64, error) {
 	l.raises.Add(1)
 	defer l.travels()()
-	r, _ := driver.As[driver.FenceRaiser](l.Driver)
+	r, _ := driver.As[redlock.FenceRaiser](l.Driver)
 	return r.RaiseFence(ctx, lease, fence, fences)
 }
 

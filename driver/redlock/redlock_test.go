@@ -101,7 +101,7 @@ func TestFencesIncreaseThoughMajoritiesDiffer(t *testing.T) {
 	ahead := q.node(0)
 	g, err := ahead.Acquire(t.Context(), request("ahead"))
 	require.NoError(t, err)
-	raiser, _ := driver.As[driver.FenceRaiser](ahead)
+	raiser, _ := driver.As[redlock.FenceRaiser](ahead)
 	_, err = raiser.RaiseFence(t.Context(), lease("ahead"), g.Fence+time.Hour.Microseconds(), 1)
 	require.NoError(t, err)
 	require.NoError(t, ahead.Release(t.Context(), lease("ahead")))

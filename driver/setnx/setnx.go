@@ -66,7 +66,8 @@ func New(rdb redis.UniversalClient, opts ...Option) *Driver {
 	return &Driver{protocol.Open(rdb, with), redisscript.NewUptime(rdb)}
 }
 
-// Uptime implements [driver.Uptimer] for a client of one server, with INFO.
+// Uptime implements [github.com/holdfast-go/holdfast/driver/redlock.Uptimer] for a client of one
+// server, with INFO.
 func (d *Driver) Uptime(ctx context.Context) (sure, said time.Duration, err error) {
 	return d.uptime.AtLeast(ctx)
 }

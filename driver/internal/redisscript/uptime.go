@@ -53,7 +53,7 @@ func NewUptime(rdb redis.UniversalClient) *Uptime {
 }
 
 // AtLeast returns how long the server has surely been running, and how long it says, which
-// is never less; see driver.Uptimer. All answers that came before the call are from that
+// is never less; see redlock.Uptimer. All answers that came before the call are from that
 // process or from an earlier one.
 func (u *Uptime) AtLeast(ctx context.Context) (sure, said time.Duration, err error) {
 	if u.rdb == nil {
