@@ -115,7 +115,7 @@ func lockAgain(t *testing.T, seed uint64, same bool) (history []string) {
 		info, err := one.Inspect(t.Context())
 		assert.NoError(t, err)
 		history = append(history, fmt.Sprint(did, ": ", store.asked.Load(), " ", store.released.Load(), " ", store.extended.Load(),
-			" ", len(info.Holders), " ", len(info.Queue), " ", lab.InUse(here)))
+			" ", len(info.Holders), " ", len(info.Queue), " ", inUse(here)))
 	}
 	if locked {
 		mu().Unlock()
@@ -230,7 +230,7 @@ func TestNamesWithoutHandlesLeaveNothing(t *testing.T) {
 	for n := 1; ; n++ { // others have a share in the heap, but not each time
 		before := heap()
 		use()
-		require.Zero(t, lab.InUse(c))
+		require.Zero(t, inUse(c))
 		if after := heap(); after < before+names*50 {
 			break
 		} else if n == 5 {

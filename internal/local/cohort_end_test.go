@@ -40,7 +40,7 @@ func TestMateThatIsCancelledIsPassedOver(t *testing.T) {
 		require.NoError(t, ws[0].Granted(lab.Soon).Release(t.Context()))
 		require.NoError(t, ws[2].Granted(lab.Soon).Release(t.Context()))
 		l.Free(l.Near(), "x")
-		assert.Zero(t, lab.InUse(c))
+		assert.Zero(t, inUse(c))
 	})
 }
 
@@ -87,7 +87,7 @@ func TestLastOneToGiveUpLeavesTheStoresQueue(t *testing.T) {
 		behind.Cancel(nil)
 		require.Error(t, behind.Failed(lab.Soon))
 		l.UntilQueue("x", 0)
-		require.Zero(t, lab.InUse(c))
+		require.Zero(t, inUse(c))
 		l.Holds(held)
 		require.NoError(t, held.Release(t.Context()))
 		l.Free(other, "x")
@@ -118,7 +118,7 @@ func TestMateIsCancelledAtTheMomentOfThePass(t *testing.T) {
 		}
 		t.Logf("%d granted, %d cancelled", granted, cancelled)
 		l.Free(l.Near(), "x")
-		assert.Zero(t, lab.InUse(c))
+		assert.Zero(t, inUse(c))
 	})
 }
 
@@ -303,7 +303,7 @@ func TestCloseEndsAllOfTheQueue(t *testing.T) {
 		require.NoError(t, elsewhere.Release(t.Context()))
 		l.Free(other, "x")
 		l.Free(other, "y")
-		assert.Zero(t, lab.InUse(c))
+		assert.Zero(t, inUse(c))
 	})
 }
 
@@ -327,7 +327,7 @@ func TestLostLockKeepsMatesOutUntilItsUnlock(t *testing.T) {
 		l.Ends(second)
 		mu.Unlock()
 		l.Free(other, "x")
-		assert.Zero(t, lab.InUse(c))
+		assert.Zero(t, inUse(c))
 	})
 }
 

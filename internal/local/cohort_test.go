@@ -64,7 +64,7 @@ func TestLockPassesWithoutCommands(t *testing.T) {
 		}
 		l.IsClean("mutex", "x")
 		l.IsClean("rwmutex", "x")
-		assert.Zero(t, lab.InUse(c))
+		assert.Zero(t, inUse(c))
 	})
 }
 
@@ -384,7 +384,7 @@ func TestClientForgetsLocksThatNobodyUses(t *testing.T) {
 			require.False(t, c.Mutex("leased "+name).TryLock())
 			require.NoError(t, lease.Release(t.Context()))
 		}
-		l.Until("the client knows of no lock", func() bool { return lab.InUse(c) == 0 })
+		l.Until("the client knows of no lock", func() bool { return inUse(c) == 0 })
 	})
 }
 

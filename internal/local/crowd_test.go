@@ -2,7 +2,6 @@ package local_test
 
 import (
 	"context"
-	"reflect"
 	"sync"
 	"testing"
 	"time"
@@ -47,7 +46,7 @@ func crowdLeaves(t *testing.T, n int) time.Duration {
 			assert.ErrorIs(t, err, context.Canceled)
 		})
 	}
-	locks := (*local.Registry)(reflect.ValueOf(c).Elem().FieldByName("locks").UnsafePointer())
+	locks := registry(c)
 	// All but one, which may be at the store by now.
 	require.Eventually(t, func() bool { return locks.Waiting(local.ID{Kind: driver.Mutex, Name: "x"}) >= n-1 }, time.Minute, 20*time.Millisecond)
 	began := time.Now()

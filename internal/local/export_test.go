@@ -1,5 +1,19 @@
 package local
 
+// InUse returns how many locks are in use.
+func (r *Registry) InUse() (n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, of := range r.locks {
+		for _, l := range of {
+			if l.refs.Load() > 0 {
+				n++
+			}
+		}
+	}
+	return n
+}
+
 // Waiting returns how many goroutines wait for a lock in its process.
 func (r *Registry) Waiting(id ID) (n int) {
 	l := r.inUse(id)

@@ -174,10 +174,10 @@ func TestLockLingersForAsLongAsNobodyWantsIt(t *testing.T) {
 		mu.Unlock() // it is from now on that nobody wants it
 		time.Sleep(d - time.Second)
 		require.Len(t, l.Inspect("x").Holders, 1, "it is renewed")
-		require.Equal(t, 1, lab.InUse(c))
+		require.Equal(t, 1, inUse(c))
 		time.Sleep(2 * time.Second)
 		require.Empty(t, l.Inspect("x").Holders)
-		require.Zero(t, lab.InUse(c))
+		require.Zero(t, inUse(c))
 		l.Free(other, "x")
 	})
 }
@@ -210,7 +210,7 @@ func TestLockThatLingersIsGivenUpWhenAnotherProcessWaits(t *testing.T) {
 		l.Link.Delay(0)
 		require.NoError(t, lease.Release(t.Context()))
 		time.Sleep(time.Second)
-		assert.Zero(t, lab.InUse(c))
+		assert.Zero(t, inUse(c))
 	})
 }
 
@@ -295,7 +295,7 @@ func TestCrashWhileALockLingersFreesItAfterItsTTL(t *testing.T) {
 		assert.Less(t, time.Since(began), lab.Ages+time.Second)
 		// It knows that by itself.
 		require.False(t, c.Mutex("x").TryLock())
-		require.Equal(t, 0, lab.InUse(c))
+		require.Equal(t, 0, inUse(c))
 		l.Link.BlackHole(false)
 		l.Link.Cut()
 		require.NoError(t, lease.Release(t.Context()))
@@ -318,7 +318,7 @@ func TestLossWhileALockLingersIsNobodysLoss(t *testing.T) {
 			fence := unlock()
 			require.NoError(t, other.Mutex("x").ForceUnlock(t.Context()))
 			l.Settle()
-			require.Zero(t, lab.InUse(c))
+			require.Zero(t, inUse(c))
 			held := l.Lease(other, "x")
 			require.Greater(t, held.Fence(), fence)
 			w := l.Wait(c, "x")
@@ -342,7 +342,7 @@ func TestCloseReleasesLocksThatLinger(t *testing.T) {
 		require.NoError(t, lab.Promptly(t, lab.Soon, c.Close))
 		l.Free(other, "x")
 		l.Free(other, "y")
-		assert.Zero(t, lab.InUse(c))
+		assert.Zero(t, inUse(c))
 	})
 }
 

@@ -253,20 +253,6 @@ func (r *Registry) tidy() {
 	r.sweep = 2*r.kept + spare
 }
 
-// InUse returns how many locks are in use.
-func (r *Registry) InUse() (n int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, of := range r.locks {
-		for _, l := range of {
-			if l.refs.Load() > 0 {
-				n++
-			}
-		}
-	}
-	return n
-}
-
 // Closed is a lock that Close gives up. The channel gets what became of that.
 type Closed struct {
 	ID     ID

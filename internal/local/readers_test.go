@@ -73,7 +73,7 @@ func TestReadersOfOneClientNeedFewCommands(t *testing.T) {
 		other.Unlock()
 		t.Logf("%d commands", n.Load())
 		assert.LessOrEqual(t, n.Load(), int64(8))
-		assert.Zero(t, lab.InUse(c))
+		assert.Zero(t, inUse(c))
 		l.IsClean("rwmutex", "x")
 	})
 }
@@ -249,7 +249,7 @@ func TestReadersWhoAreTooManyGoOnTogether(t *testing.T) {
 		for range 8 {
 			rw.RUnlock()
 		}
-		assert.Zero(t, lab.InUse(c))
+		assert.Zero(t, inUse(c))
 	})
 }
 
@@ -297,7 +297,7 @@ func TestReadersDoNotJoinAheadOfAWriterOfTheirClient(t *testing.T) {
 				l.Ends(third)
 				rw.RUnlock()
 				l.IsClean("rwmutex", "x")
-				assert.Zero(t, lab.InUse(c))
+				assert.Zero(t, inUse(c))
 			})
 		})
 	}
@@ -446,7 +446,7 @@ func TestCloseEndsReadersWhoJoined(t *testing.T) {
 			in.RUnlock()
 		}
 		assert.Contains(t, lab.Panics(t, in.RUnlock), "RUnlock of unlocked RWMutex")
-		assert.Zero(t, lab.InUse(c))
+		assert.Zero(t, inUse(c))
 		l.GiveBack(held)
 	})
 }
@@ -538,7 +538,7 @@ func TestReadersGoOnWithoutOneThatFails(t *testing.T) {
 		for range in {
 			rw.RUnlock()
 		}
-		assert.Zero(t, lab.InUse(c))
+		assert.Zero(t, inUse(c))
 	})
 }
 
@@ -579,7 +579,7 @@ func TestReadersWhoJoinedAndWritersNeverMeet(t *testing.T) {
 		r.RequireFair(t, n*(readers+writers))
 		l.IsClean("rwmutex", "x")
 		for _, c := range clients {
-			assert.Zero(t, lab.InUse(c))
+			assert.Zero(t, inUse(c))
 		}
 	})
 }
