@@ -169,23 +169,3 @@ func TestLongQueueIsServedAtOnceOnRealRedis(t *testing.T) {
 		})
 	}
 }
-
-// The driver keeps what it has said of a token. Its requests are for the lock that they name.
-func TestTokenIsForTheLockThatIsNamed(t *testing.T) {
-	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
-		d := open(t, s.Client(t), s)
-		for _, name := range []string{"one", "other"} {
-			r := askFor(name)
-			r.Token = "the-same"
-			g, err := d.Acquire(t.Context(), r)
-			require.NoError(t, err)
-			require.Equal(t, driver.Granted, g.Status)
-			info, err := d.Inspect(t.Context(), r.Kind, name)
-			require.NoError(t, err)
-			require.Len(t, info.Holders, 1)
-		}
-		for _, name := range []string{"other", "one"} {
-			require.NoError(t, d.Release(t.Context(), driver.Lease{Kind: driver.Mutex, Name: name, Token: "the-same"}))
-		}
-	})
-}

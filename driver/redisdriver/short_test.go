@@ -242,7 +242,7 @@ func alike(t *testing.T) string {
 			add("general", script.Verb, script.Text)
 		}
 	}
-	last, err := os.ReadFile("testdata/alike.lua")
+	last, err := os.ReadFile("testdata/short.lua")
 	require.NoError(t, err)
 	return text.String() + string(last)
 }
@@ -265,7 +265,7 @@ type person struct {
 	ttl, fences, asks          int
 }
 
-// storyStep is one step, as testdata/alike.lua reads it.
+// storyStep is one step, as testdata/short.lua reads it.
 type storyStep struct {
 	Verb  string   `json:"verb"`
 	Args  []string `json:"args"`

@@ -2,6 +2,7 @@ package redisdriver_test
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -9,9 +10,32 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/redisdriver"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
+
+// A lease that the store has forgotten leaves nothing behind in the driver, also if it was to be
+// kept for longer.
+func TestLostLeaseThatWasToBeKeptLeavesNothingBehind(t *testing.T) {
+	for _, least := range []time.Duration{10 * time.Millisecond, time.Hour} {
+		t.Run(fmt.Sprint(least), func(t *testing.T) {
+			s := redistest.Real(t)
+			rdb := s.Client(t)
+			d := redisdriver.New(rdb)
+			c := holdfast.Open(d, holdfast.WithMinHold(least))
+			defer c.Close()
+			for i := range 10 {
+				lease, err := c.Mutex(fmt.Sprint(i)).Lease(t.Context())
+				require.NoError(t, err)
+				time.Sleep(20 * time.Millisecond)
+				require.NoError(t, rdb.FlushAll(t.Context()).Err())
+				t.Log(lease.Release(t.Context()))
+			}
+			require.Zero(t, d.Watches())
+		})
+	}
+}
 
 // A client lives as long as its process. It must not remember every lock it ever
 // wanted, in whatever way that ended.
@@ -52,5 +76,25 @@ func TestNothingIsRememberedOfTokensThatAreOver(t *testing.T) {
 		_, err = locks.Mutex("y", holdfast.WithoutRenewal()).Lease(t.Context())
 		require.NoError(t, err)
 		forgotten(0)
+	})
+}
+
+// The driver keeps what it has said of a token. Its requests are for the lock that they name.
+func TestTokenIsForTheLockThatIsNamed(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		d := open(t, s.Client(t), s)
+		for _, name := range []string{"one", "other"} {
+			r := askFor(name)
+			r.Token = "the-same"
+			g, err := d.Acquire(t.Context(), r)
+			require.NoError(t, err)
+			require.Equal(t, driver.Granted, g.Status)
+			info, err := d.Inspect(t.Context(), r.Kind, name)
+			require.NoError(t, err)
+			require.Len(t, info.Holders, 1)
+		}
+		for _, name := range []string{"other", "one"} {
+			require.NoError(t, d.Release(t.Context(), driver.Lease{Kind: driver.Mutex, Name: name, Token: "the-same"}))
+		}
 	})
 }

@@ -1,4 +1,4 @@
--- alike.lua: do the same to a lock the short way and the general way, and say what differs.
+-- short.lua: do the same to a lock the short way and the general way, and say what differs.
 --
 -- Go puts the scripts in front of this, in the table ways: ways.short.one.acquire and so on. The clock,
 -- the ends of keys, who listens, what is published and how much memory there is are made up here. All
