@@ -16,9 +16,9 @@ import (
 )
 
 // The rules of the native protocol that can be seen at the driver. Each test is named
-// after what goes wrong without its rule; the numbers are those of the design. Those
-// about trust are in the tests of the parent package and of keepalive, those about
-// faults of the network in fault_test.go of the parent package.
+// after what goes wrong without its rule; the numbers are those in the package's documentation
+// and in docs/protocol.md. Tests of the rules about trust are in internal/claim and
+// internal/keepalive, those about faults of the network in internal/behavior/fault.
 
 // party is one client of a lock, with its news.
 type party struct {
@@ -694,7 +694,7 @@ func TestWaitersPollUntilTheSubscriptionIsThere(t *testing.T) {
 	})
 }
 
-// Rule 13, and the design's promise 2. From its very first wait on, a client that
+// Rule 13, and promise 2 of package holdfast. From its very first wait on, a client that
 // nobody can hear is one that has gone.
 func TestClientIsHeardBeforeItsFirstWait(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
@@ -752,7 +752,7 @@ func TestPlaceThatAFailoverGaveToTwoIsHadByOne(t *testing.T) {
 	})
 }
 
-// Rule 7, and the design's promise 2. Redis knows of the crash of a waiter, also of one that it has
+// Rule 7, and promise 2 of package holdfast. Redis knows of the crash of a waiter, also of one that it has
 // taken for dead before, when its subscription broke for a moment.
 func TestWaiterThatCrashesAfterItWasPassedOverDelaysNobody(t *testing.T) {
 	s := redistest.Real(t)
