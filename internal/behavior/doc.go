@@ -99,7 +99,7 @@
 //     redisdriver.TestNothingRevivesAnExpiredLease
 //     redisdriver.TestLateAskDoesNotShortenALease
 //  4. keepalive.TestTrustEndsByTheWallClockToo
-//     claim.TestLeaseThatEndsByTheWallClockSaysSo
+//     keepalive.TestLeaseThatEndsByTheWallClockSaysSo
 //     redisdriver.TestServerClockStepsBackWhileReadersHold
 //  5. redisdriver.TestNoAskIsRepeatedBehindOurBack
 //     redisdriver.TestTombstonesDoNotPileUp

@@ -13,7 +13,6 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/behavior/lab"
-	"github.com/holdfast-go/holdfast/internal/keepalive"
 )
 
 // Rule 1. The waiter was granted the lock after its first ask and cut off. The lease
@@ -59,31 +58,6 @@ func TestTrustCountsFromTheAskThatThePushNames(t *testing.T) {
 		second.Queued()
 		require.ErrorIs(t, w.Lease.Release(context.Background()), holdfast.ErrLost)
 	})
-}
-
-// Rule 4. "Not renewed in time" would have people look for what is wrong with Redis.
-func TestLeaseThatEndsByTheWallClockSaysSo(t *testing.T) {
-	for name, end := range map[string]func(*holdfast.Lease){
-		"to who asks":    func(*holdfast.Lease) {},
-		"in its context": func(l *holdfast.Lease) { <-l.Done() },
-	} {
-		t.Run(name, func(t *testing.T) {
-			lab.Stage(t, func(t *testing.T, p *lab.Play, c *holdfast.Client) {
-				w := lab.Wait(t.Context(), c.Mutex("x"))
-				(<-p.Asks).Granted(1)
-				require.True(t, w.Returned())
-				began := time.Now()
-				keepalive.StepWallClock(t, lab.PlayTTL)
-				end(w.Lease)
-				require.LessOrEqual(t, time.Since(began), lab.PlayTTL/3)
-				for _, err := range []error{w.Lease.Err(), context.Cause(w.Lease.Context()), w.Lease.Release(t.Context())} {
-					require.ErrorIs(t, err, holdfast.ErrLost)
-					require.ErrorContains(t, err, "the wall clock was set forward, or the machine was suspended")
-					require.NotContains(t, err.Error(), "not renewed")
-				}
-			})
-		})
-	}
 }
 
 // Rule 5. A heartbeat is on its way when the push comes. It may arrive after the lock

@@ -2,7 +2,6 @@ package keepalive
 
 import (
 	"errors"
-	"sync/atomic"
 	"time"
 )
 
@@ -66,31 +65,11 @@ func (t Trust) caughtUp(now time.Time) Trust {
 // ahead is by how much the wall clock was ahead of the monotonic one at a moment. Only
 // differences mean something.
 func ahead(at time.Time) time.Duration {
-	d := time.Duration(at.UnixNano()-startWall) - at.Sub(start) // the first knows the wall clock alone
-	if s := step.Load(); s != nil && at.After(s.after) {
-		d += s.by
-	}
-	return d
+	return time.Duration(wallClock(at)-startWall) - at.Sub(start) // the first knows the wall clock alone
 }
 
 var (
 	start     = time.Now()
 	startWall = start.UnixNano()
+	wallClock = time.Time.UnixNano // a variable so that tests can set the clock
 )
-
-// step is when tests have set the wall clock forward, and by how much.
-var step atomic.Pointer[struct {
-	after time.Time
-	by    time.Duration
-}]
-
-// StepWallClock sets the wall clock, as Trust sees it, forward until the test ends. It is
-// for tests that do not run beside others.
-func StepWallClock(t interface{ Cleanup(func()) }, by time.Duration) {
-	step.Store(&struct {
-		after time.Time
-		by    time.Duration
-	}{time.Now(), by})
-	time.Sleep(time.Nanosecond) // in a bubble it would still be the moment before
-	t.Cleanup(func() { step.Store(nil) })
-}

@@ -3,10 +3,8 @@ package local_test
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"runtime"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -19,7 +17,6 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/memdriver"
 	"github.com/holdfast-go/holdfast/internal/behavior/lab"
-	"github.com/holdfast-go/holdfast/internal/keepalive"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
@@ -126,46 +123,6 @@ func lockAgain(t *testing.T, seed uint64, same bool) (history []string) {
 	assert.NoError(t, here.Close())
 	assert.NoError(t, there.Close())
 	return history
-}
-
-// A hold that a suspension of the machine has ended is in the log, although its Unlock does not
-// look at the clock.
-func TestLossBySuspensionIsLoggedThoughTheLockLingers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		log := new(lab.Log)
-		c := holdfast.Open(memdriver.New(), holdfast.WithLinger(time.Hour),
-			holdfast.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
-		mu := c.Mutex("x")
-		for range 2 {
-			mu.Lock()
-			mu.Unlock()
-		}
-		mu.Lock()
-		keepalive.StepWallClock(t, time.Hour)
-		mu.Unlock()
-		time.Sleep(10 * time.Second)
-		require.Equal(t, 1, strings.Count(log.String(), "lock lost"), log.String())
-		require.NoError(t, c.Close())
-	})
-}
-
-// A lease that is over by the clock is not locked again, however soon after it was unlocked.
-func TestHandleLocksNothingAgainBeyondItsLease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &counted{Driver: memdriver.New()}
-		c := holdfast.Open(store, holdfast.WithLinger(time.Hour))
-		mu := c.Mutex("x")
-		for range 3 {
-			mu.Lock()
-			mu.Unlock()
-		}
-		asked := store.asked.Load()
-		keepalive.StepWallClock(t, time.Hour) // as a suspended machine finds it
-		mu.Lock()
-		require.Equal(t, asked+1, store.asked.Load())
-		mu.Unlock()
-		require.NoError(t, c.Close())
-	})
 }
 
 // A lock is kept for no longer than it may linger, however it was locked the last time.
