@@ -93,3 +93,23 @@ func TestHandleLocksNothingAgainBeyondItsLease(t *testing.T) {
 		require.NoError(t, c.Close())
 	})
 }
+
+// Nor is one handed on in process that is over and of which nobody has been told yet. An Unlock does not
+// look at the clock, but hands on only what is still trusted.
+func TestNobodyIsHandedALeaseThatIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &counted{Driver: memdriver.New()}
+		c := holdfast.Open(store, holdfast.WithLogger(slog.New(slog.DiscardHandler)))
+		mu := c.Mutex("x")
+		mu.Lock()
+		waiter := lab.Begin(mu.Lock)
+		synctest.Wait()
+		asked := store.asked.Load()
+		keepalive.StepWallClock(t, time.Hour)
+		mu.Unlock()
+		require.Nil(t, <-waiter)
+		require.Equal(t, asked+1, store.asked.Load(), "the store was not asked whether the lock is free")
+		mu.Unlock()
+		require.NoError(t, c.Close())
+	})
+}

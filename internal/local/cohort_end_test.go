@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -18,7 +16,6 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/memdriver"
 	"github.com/holdfast-go/holdfast/internal/behavior/lab"
-	"github.com/holdfast-go/holdfast/internal/keepalive"
 	"github.com/holdfast-go/holdfast/internal/local"
 )
 
@@ -184,26 +181,6 @@ func TestNobodyEntersOnATermThatIsLost(t *testing.T) {
 			require.NoError(t, lease.Release(t.Context()))
 		}
 		l.SoonFree(other, "x")
-	})
-}
-
-// Nor does anybody when the lease is over and nobody has been told yet, as just after a suspension. An
-// Unlock does not look at the clock, but hands on only what is still trusted.
-func TestNobodyIsHandedALeaseThatIsOver(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &counted{Driver: memdriver.New()}
-		c := holdfast.Open(store, holdfast.WithLogger(slog.New(slog.DiscardHandler)))
-		mu := c.Mutex("x")
-		mu.Lock()
-		waiter := lab.Begin(mu.Lock)
-		synctest.Wait()
-		asked := store.asked.Load()
-		keepalive.StepWallClock(t, time.Hour)
-		mu.Unlock()
-		require.Nil(t, <-waiter)
-		require.Equal(t, asked+1, store.asked.Load(), "the store was not asked whether the lock is free")
-		mu.Unlock()
-		require.NoError(t, c.Close())
 	})
 }
 
