@@ -24,7 +24,7 @@ func TestNameHookSaysWhatSpansAreCalled(t *testing.T) {
 		if strings.HasSuffix(file, "_test.go") {
 			continue
 		}
-		for _, call := range regexp.MustCompile(`\.(?:Call|On)\("(\w+)"`).FindAllStringSubmatch(string(text), -1) {
+		for _, call := range regexp.MustCompile(`(?:\.(?:Call|On)|plain\.New)\("(\w+)"`).FindAllStringSubmatch(string(text), -1) {
 			named[call[1]] = true
 			require.Contains(t, doc, `"`+call[1]+`"`, file)
 		}
