@@ -72,8 +72,8 @@
 //
 // As in Redisson, a name is that of an RLock or of an RReadWriteLock, not of both: they are one
 // key. Here the second of them is refused with WRONGTYPE, or finds the lock taken, and ForceUnlock
-// of one kind leaves a lock of the other kind alone, with WRONGTYPE. In Redisson an
-// RReadWriteLock does not see that an RLock of its name is held.
+// of one kind leaves a lock of the other kind alone, with WRONGTYPE, and a hash that is no lock, too.
+// In Redisson an RReadWriteLock does not see that an RLock of its name is held.
 //
 // # Fences
 //

@@ -12,8 +12,8 @@ import (
 var (
 	fairAcquire = newScript("acquire", "clock", "whose", "owner", "fair", "fair_acquire")
 	fairRelease = newScript("release", "clock", "settle", "owner", "fair", "fair_release")
-	fairForce   = newScript("force", "mutex", "clock", "settle", "fair", "fair_force")
-	fairInspect = newScript("inspect", "clock", "holds", "held", "fair_inspect")
+	fairForce   = newScript("force", "rlock", "mutex", "clock", "settle", "fair", "fair_force")
+	fairInspect = newScript("inspect", "clock", "rlock", "holds", "held", "fair_inspect")
 )
 
 // defaultTurn is Redisson's fairLockWaitTimeout.

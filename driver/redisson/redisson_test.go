@@ -92,6 +92,26 @@ func TestReleasesAreToldOnTheChannelOfRedisson(t *testing.T) {
 	})
 }
 
+// A name that is mistaken for that of a lock costs nobody what another program keeps there.
+func TestForceLeavesAHashAloneThatIsNoLock(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		rdb, name := s.Client(t), s.Prefix()+"a"
+		for _, kept := range []hash{
+			{"name": "alice"}, {"name": "bob", "age": "7"}, {"stock": "0"}, {"price": "1.5"}, {"since": "-1"}, {"mode": "dark"},
+			{"x": "1", "y": "2"}, {"mode": "1", "y": "2"},
+		} {
+			require.NoError(t, rdb.HSet(t.Context(), name, kept).Err())
+			for _, form := range []redisson.Form{redisson.Lock, redisson.FencedLock, redisson.FairLock} {
+				d := redisson.New(rdb, redisson.WithMutex(form))
+				require.ErrorContains(t, d.ForceRelease(t.Context(), driver.Mutex, name), "WRONGTYPE the hash is no RLock", "%v", kept)
+				require.Equal(t, kept, rdb.HGetAll(t.Context(), name).Val())
+			}
+			require.NoError(t, rdb.Del(t.Context(), name).Err())
+		}
+		require.Empty(t, beside(t, s))
+	})
+}
+
 func TestTombstonesAreBesideTheLock(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
 		rdb, d, name := s.Client(t), redisson.New(s.Client(t)), s.Prefix()+"a"

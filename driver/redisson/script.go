@@ -16,8 +16,8 @@ var (
 	acquire = newScript("acquire", "whose", "fence", "acquire")
 	renew   = newScript("renew", "renew")
 	release = newScript("release", "clock", "settle", "release")
-	force   = newScript("force", "mutex", "clock", "settle", "force")
-	inspect = newScript("inspect", "clock", "holds", "held", "inspect")
+	force   = newScript("force", "rlock", "mutex", "clock", "settle", "force")
+	inspect = newScript("inspect", "clock", "rlock", "holds", "held", "inspect")
 
 	ownerAcquire = newScript("acquire", "clock", "whose", "owner", "fence", "owner_acquire")
 	ownerRenew   = newScript("renew", "clock", "owner", "owner_renew")

@@ -1,17 +1,16 @@
--- held.lua: who holds the lock. Needs holds.lua.
+-- held.lua: who holds the lock. Needs rlock.lua and holds.lua.
 
 -- held returns {owner, left, holder, ...}: the owner or '', and for each holder the rest of its
 -- lease in ms, -1 if it has no end, and at most 256 bytes of its name, with how often it holds if
 -- that is more than once. With a counter, its number and a space come before the owner. If nobody
 -- holds the lock, {}.
 local function held(counter)
-  local fields = redis.call('HLEN', KEYS[1])
-  if fields == 0 or fields > 1 and redis.call('HEXISTS', KEYS[1], 'mode') == 1 then
-    return {} -- or an RReadWriteLock
-  end
-  local lock = fields == 1 and redis.call('HGETALL', KEYS[1]) or { '', '' }
-  local holder, times = lock[1], lock[2]
-  if not string.find(times, '^[1-9]%d*$') then
+  local holder, times = rlock()
+  if not holder then
+    local fields = redis.call('HLEN', KEYS[1])
+    if fields == 0 or fields > 1 and redis.call('HEXISTS', KEYS[1], 'mode') == 1 then
+      return {} -- or an RReadWriteLock
+    end
     return redis.error_reply('WRONGTYPE the hash is no RLock')
   end
   local number = counter and (redis.call('GET', counter) or '') .. ' ' or ''
