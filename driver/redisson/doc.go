@@ -127,8 +127,9 @@
 // out of the times of all behind it. So the time of a waiter cannot be that of a heartbeat, and a
 // waiter of Java that has died keeps a free lock from the others until its turn has passed.
 //
-// Here a waiter asks every third of its TTL. Each ask counts its time anew, from the turns of all
-// before it, so it keeps its place however long the holder renews. Redisson does not do that: if a
+// Here a waiter asks every third of its TTL, and for a free lock when the turn of the first waiter has
+// passed. Each ask counts its time anew, from the turns of all before it, so it keeps its place however
+// long the holder renews. Redisson does not do that: if a
 // lock is held for longer than a turn, a thread of Java that waits goes to the end of the queue.
 // What a waiter here has asked last is in a key that Java does not read. After 2/3 of its TTL another
 // waiter of ours drops it. If only threads of Java wait it costs them its turn.

@@ -144,6 +144,25 @@ func TestFairLockGoesThroughTheStatesOfRedisson(t *testing.T) {
 	})
 }
 
+func TestWaiterForAFreeLockIsToldWhenTheFirstTurnEnds(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		rdb, d, name := s.Client(t), open(t, s.Client(t), fair), s.Prefix()+"a"
+		_, list, ends := fairKeys(name)
+		now := float64(rdb.Time(t.Context()).Val().UnixMilli())
+		require.NoError(t, rdb.RPush(t.Context(), list, "J:1").Err())
+		require.NoError(t, rdb.ZAdd(t.Context(), ends, redis.Z{Score: now + float64(turn.Milliseconds()), Member: "J:1"}).Err())
+		for _, token := range []string{"me", "you", "me"} {
+			r, _ := of("", name, token, time.Hour)
+			r.Wait = true
+			g, err := d.Acquire(t.Context(), r)
+			require.NoError(t, err)
+			require.Equal(t, driver.Queued, g.Status)
+			require.Greater(t, g.RetryAfter, turn/2)
+			require.LessOrEqual(t, g.RetryAfter, turn+time.Millisecond)
+		}
+	})
+}
+
 func doFair(t *testing.T, d *redisson.Driver, rdb *redis.Client, name, do string) string {
 	t.Helper()
 	r, l := of("", name, "me", long)

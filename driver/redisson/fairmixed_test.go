@@ -38,10 +38,10 @@ func (b *bench) waiting(n int64) {
 }
 
 // ours is a client of its own, as another program has.
-func (b *bench) ours() *holdfast.Mutex {
+func (b *bench) ours(opts ...holdfast.LockOption) *holdfast.Mutex {
 	locks := holdfast.Open(redisson.New(b.s.Client(b.T), fair))
 	b.Cleanup(func() { assert.NoError(b, locks.Close()) })
-	return locks.Mutex(b.name, holdfast.WithTTL(long))
+	return locks.Mutex(b.name, append([]holdfast.LockOption{holdfast.WithTTL(long)}, opts...)...)
 }
 
 // visitor waits for the lock, and calls visit while it has it.
@@ -197,6 +197,43 @@ func TestDeadWaiterIsPassedOver(t *testing.T) {
 				require.NoError(t, <-done)
 				require.GreaterOrEqual(t, time.Since(began), c.least)
 				require.LessOrEqual(t, time.Since(began), c.most)
+			})
+		})
+	}
+}
+
+// Nobody tells that the turn of a waiter that has died is over: a waiter of ours asks then, however
+// long its TTL is.
+func TestWaiterAsksWhenTheTurnOfTheDeadHasPassed(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		dead queue // "dead" is of ours, and silent from s on
+		want time.Duration
+	}{
+		{"Java", queue{{"J:1", 4}}, 4 * time.Second},
+		{"Java twice", queue{{"J:1", 4}, {"J:2", 9}}, 9 * time.Second},
+		{"Java, ours", queue{{"J:1", 4}, {"dead", 1}}, 4 * time.Second},
+		{"ours, Java", queue{{"dead", 1}, {"J:1", turn.Seconds() + 4}}, 4 * time.Second}, // it takes its turn with it
+		{"Java, ours, Java", queue{{"J:1", 4}, {"dead", 7}, {"J:2", turn.Seconds() + 9}}, 9 * time.Second},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
+				b := newBench(t, s)
+				_, list, ends := fairKeys(b.name)
+				now := float64(b.rdb.Time(t.Context()).Val().UnixMilli())
+				for _, w := range c.dead {
+					require.NoError(t, b.rdb.RPush(t.Context(), list, w.who).Err())
+					require.NoError(t, b.rdb.ZAdd(t.Context(), ends, redis.Z{Score: now + 1000*w.s, Member: w.who}).Err())
+					if w.who == "dead" {
+						waits := "holdfast:redisson:waits:{" + b.name + "}"
+						require.NoError(t, b.rdb.ZAdd(t.Context(), waits, redis.Z{Score: now + 1000*w.s, Member: w.who}).Err())
+					}
+				}
+				began := time.Now()
+				lease, err := b.ours(patient).Lease(t.Context())
+				require.NoError(t, err)
+				require.InDelta(t, c.want, time.Since(began), float64(time.Second/4))
+				require.NoError(t, lease.Release(t.Context()))
 			})
 		})
 	}

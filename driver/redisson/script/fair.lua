@@ -20,15 +20,24 @@ local function leave(token, turn)
   return found
 end
 
+-- lasts returns when a waiter loses its place if it is the first one then, nil if it has no time, and
+-- whether it is one of ours.
+local function lasts(waiter)
+  local own = redis.call('ZSCORE', KEYS[6], waiter)
+  return tonumber(own or redis.call('ZSCORE', KEYS[5], waiter)), own
+end
+
 -- first returns the first waiter that has not lost its place, false for none, and whether another
 -- was dropped.
 local function first(turn)
   local dropped = false
   while true do
     local waiter = redis.call('LINDEX', KEYS[4], 0)
-    local own = waiter and redis.call('ZSCORE', KEYS[6], waiter)
-    local ends = own or waiter and redis.call('ZSCORE', KEYS[5], waiter)
-    if not waiter or ends and tonumber(ends) > now then
+    if not waiter then
+      return false, dropped
+    end
+    local ends, own = lasts(waiter)
+    if ends and ends > now then
       return waiter, dropped
     end
     dropped = true

@@ -17,8 +17,8 @@
 -- ARGV[8]  PUBLISH or SPUBLISH
 --
 -- Returns {status, left}. status 0 the token was given up before, 1 it holds the lock, 2 it can not
--- have the lock, 3 nor wait for it, 4 it waits; left is when the first waiter should ask again, in ms,
--- or -1. Who holds the lock follows.
+-- have the lock, 3 nor wait for it, 4 it waits; left is in how many ms to ask again, -1 if
+-- that is not known. Who holds the lock follows.
 
 if redis.call('ZSCORE', KEYS[2], ARGV[1]) then
   return { 0, 0 }
@@ -72,4 +72,7 @@ local ends = math.max(tonumber(before), now + turns) + ARGV[6]
 redis.call('ZADD', KEYS[5], string.format('%.0f', ends), ARGV[1])
 redis.call('ZADD', KEYS[6], string.format('%.0f', now + ARGV[4]), ARGV[1])
 redis.call('PEXPIRE', KEYS[6], string.format('%.0f', math.max(redis.call('PTTL', KEYS[6]), ends - now)))
+if left == -2 then -- The first waiter may have died, and nobody tells of a turn that has passed.
+  return { 4, lasts(ahead) - now, '' }
+end
 return { 4, place == 1 and left or -1, whose() }
