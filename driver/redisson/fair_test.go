@@ -163,6 +163,29 @@ func TestWaiterForAFreeLockIsToldWhenTheFirstTurnEnds(t *testing.T) {
 	})
 }
 
+// A lock that could not be given up again is not granted.
+func TestNoFairLockBesideAKeyOfAnotherType(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		rdb, d, name := s.Client(t), open(t, s.Client(t), fair), s.Prefix()+"a"
+		_, list, ends := fairKeys(name)
+		keys := []string{list, ends, "holdfast:redisson:waits:{" + name + "}"}
+		for _, key := range keys {
+			require.NoError(t, rdb.Set(t.Context(), key, "x", 0).Err())
+			for _, owner := range []string{"", "o"} {
+				for _, wait := range []bool{false, true} {
+					r, _ := of(owner, name, "me", long)
+					r.Wait = wait
+					_, err := d.Acquire(t.Context(), r)
+					require.ErrorContains(t, err, "WRONGTYPE", key)
+					require.Zero(t, rdb.Exists(t.Context(), name).Val())
+					require.EqualValues(t, 1, rdb.Exists(t.Context(), keys...).Val(), "somebody waits beside %s", key)
+				}
+			}
+			require.NoError(t, rdb.Del(t.Context(), key).Err())
+		}
+	})
+}
+
 func doFair(t *testing.T, d *redisson.Driver, rdb *redis.Client, name, do string) string {
 	t.Helper()
 	r, l := of("", name, "me", long)

@@ -23,6 +23,7 @@
 if redis.call('ZSCORE', KEYS[2], ARGV[1]) then
   return { 0, 0 }
 end
+lasts(ARGV[1]) -- If another program keeps something else there, it fails now and not at the release.
 local field = ARGV[2] ~= '' and ARGV[2] or ARGV[1]
 local holds, left = redis.call('HEXISTS', KEYS[1], field) == 1, redis.call('PTTL', KEYS[1])
 local ahead, dropped = first(ARGV[6])
