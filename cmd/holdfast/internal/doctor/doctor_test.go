@@ -339,6 +339,8 @@ func TestDoctorAdvisesToWaitForADiskThatMayNotHaveTheLastGrants(t *testing.T) {
 		{"7.0.15", "", "everysec", []string{"with Redis 8", "appendfsync always"}},
 		{"7.4.2", "", "everysec", []string{"with Redis 8", "appendfsync always"}},
 		{"7.2.4", "8.0.1", "everysec", []string{"with Redis 8", "appendfsync always"}},
+		{"7.0.15", "", "no", []string{"with Redis 8", "appendfsync always", "appendfsync is everysec"}},
+		{"7.2.4", "8.0.1", "no", []string{"with Redis 8", "appendfsync always", "appendfsync is everysec"}},
 		{"8.0.0", "", "everysec", []string{"WithFsync(0"}},
 		{"8.0.0", "", "no", []string{"WithFsync(0", "appendfsync is everysec"}},
 		{"8.0.0", "", "always", nil},

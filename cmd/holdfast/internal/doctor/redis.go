@@ -198,10 +198,10 @@ func judgePersistence(info map[string]string, config func(string) (value string,
 // adviseFsync says how a crash of the machine loses no grant. Redis tells the truth of its disk from 8.0
 // on, see https://github.com/redis/redis/pull/13793, and Valkey up to 9.1 at least does not.
 func adviseFsync(info map[string]string, policy string) string {
-	if major, _, _ := version(info); info["valkey_version"] != "" || major < 8 {
-		return "appendfsync always closes that; with Redis 8 so does WithFsync, for the locks that it is given to"
-	}
 	advice := "WithFsync(0, 3*time.Second) has locks of holdfast's own form on the disk before they are trusted"
+	if major, _, _ := version(info); info["valkey_version"] != "" || major < 8 {
+		advice = "appendfsync always closes that; with Redis 8 so does WithFsync, for the locks that it is given to"
+	}
 	if policy == "no" {
 		advice += ", once appendfsync is everysec"
 	}
