@@ -220,7 +220,8 @@ func (c *Client) Attach(ctx context.Context, token string, opts ...LockOption) (
 const lookers, crowd = 16, 256
 
 // List returns the locks that somebody holds or waits for, if their names begin with prefix: by
-// name, then by kind. Locks that are taken or released meanwhile may be missing.
+// name, then by kind. Locks that are taken or released meanwhile may be missing. So is a fair lock of
+// driver/redisson that nobody holds, although some wait for it.
 //
 // List looks at all keys of the store, and at each lock whose name begins with prefix. On Redis that
 // takes about a second for a million keys, and some seconds for a hundred thousand locks that are

@@ -92,10 +92,11 @@ func (e *LockError) Unwrap() error { return e.Err }
 // ErrorType returns a word for the cause, fit for the OpenTelemetry attribute error.type.
 // The words are locked, lock_lost, not_held, closed, deadlock, invalid_name,
 // limit_conflict, limit_exceeded, not_confirmed, queue_full, timeout, canceled, unavailable, denied and
-// wrong_type. A timeout is one that another holder outlasted; if the store was unavailable, the word is
-// that. It is denied if the store refuses the user, see [driver.ErrDenied], and wrong_type if another
-// program keeps something else under the key of the lock. An error that has an ErrorType itself, as one
-// of a hook, has the last word. Anything else from the store is store.
+// wrong_type. A timeout is the end of the call's context while another held the lock, or while no
+// grant was confirmed; if the store was unavailable, the word is that. It is denied if the store
+// refuses the user, see [driver.ErrDenied], and wrong_type if another program keeps something else
+// under the key of the lock. An error that has an ErrorType itself, as one of a hook, has the last
+// word. Anything else from the store is store.
 func (e *LockError) ErrorType() string {
 	var known *session.Sentinel
 	isKnown := errors.As(e.Err, &known)

@@ -214,7 +214,8 @@ func (d *Driver) Inspect(ctx context.Context, k driver.Kind, name string) (drive
 
 // List implements [driver.Lister] with SCAN, on all masters of a Cluster, for which the user
 // needs that right. Each hash with one field, whose value is a number from 1 on, is a mutex, and each
-// with the field "mode" of read or write an RWMutex.
+// with the field "mode" of read or write an RWMutex. A [FairLock] that nobody holds is not named,
+// although some may wait for it.
 func (d *Driver) List(ctx context.Context, prefix string, f func(k driver.Kind, name string) error) error {
 	shelf := redisscript.Shelf{Prefix: d.prefix, Type: "hash", Kinds: d.kinds(), Inspect: d.inspectCall}
 	return shelf.List(ctx, d.rdb, prefix, f)
