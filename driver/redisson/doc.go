@@ -42,7 +42,7 @@
 // They do not begin with the name of the lock. So an ACL must also allow the pattern
 // holdfast:redisson:*, and the channels redisson_lock__channel:*. Waiters need PING, by which the
 // connection for news shows that it lives. An acquisition names the
-// holder in the way if the user has HLEN and HKEYS. Inspect needs HLEN, HGETALL and ZRANGE.
+// holder in the way if the user has HLEN and HKEYS. Inspect and ForceUnlock need HLEN, HGETALL and ZRANGE.
 //
 // # Readers and writers
 //
