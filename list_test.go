@@ -190,9 +190,9 @@ func TestListThatTakesLongIsNoOutage(t *testing.T) {
 	for _, stuck := range []bool{false, true} {
 		t.Run(fmt.Sprintf("stuck=%v", stuck), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var log strings.Builder
+				log := new(lab.Log)
 				c := holdfast.Open(plenty{memdriver.New(), 20, time.Second, stuck}, holdfast.WithOutageWait(5*time.Second),
-					holdfast.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+					holdfast.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
 				defer func() { require.NoError(t, c.Close()) }()
 				all, err := c.List(t.Context(), "")
 				if stuck {
