@@ -10,6 +10,10 @@
 // abilities a driver has. A case that needs an [Ability] which the driver lacks is skipped,
 // with the reason. If the caller named that ability, the case fails.
 //
+// Three cases, whose names end in WhateverHappens, take random steps with the driver and with a
+// memdriver side by side. Both must answer alike. One that fails says after which few steps, and with
+// which HOLDFAST_SEED; the default is always the same. In a bubble leases end in them, too.
+//
 // Leases of the suite last from 10 ms to a day, because a good part of the contract is
 // about their end. Most of them last a fraction of a second. Bounds follow the times at
 // which requests were sent and answered.
@@ -142,12 +146,15 @@ func Cases() []Case {
 		all = append(all, c.as(forms[0]), c.as(forms[1]))
 	}
 	for _, c := range slices.Concat(ownedWriterCases, attachReaderCases, readerCases, readerExpiryCases, writerCases, writerDowngradeCases,
-		readerHistoryCases, readerCrowdCases, readerRaiseCases, readerNoticeCases, stealAllCases) {
+		readerTwinCases, readerCrowdCases, readerRaiseCases, readerNoticeCases, stealAllCases) {
 		all = append(all, c.of(forms[1]))
 	}
 	for _, c := range slices.Concat(semaphoreCases, attachPermitCases, limitCases, permitDowngradeCases, resizeCases,
-		permitHistoryCases, permitCrowdCases) {
+		semaphoreTwinCases, permitCrowdCases) {
 		all = append(all, c.of(forms[2]))
+	}
+	for _, c := range mutexTwinCases {
+		all = append(all, c.of(forms[0]))
 	}
 	for _, c := range kindCases {
 		all = append(all, Case{c.name, "", c.body})
