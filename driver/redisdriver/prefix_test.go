@@ -1,7 +1,9 @@
 package redisdriver_test
 
 import (
+	"flag"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -11,7 +13,18 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/redisdriver"
+	"github.com/holdfast-go/holdfast/internal/seed"
 )
+
+// So many lists are tried by default. To look for more, set the flag -rapid.checks or RAPID_CHECKS.
+func init() {
+	seed.Rapid()
+	if os.Getenv("RAPID_CHECKS") == "" {
+		_ = flag.Set("rapid.checks", "8") // cannot fail: rapid has defined it
+	}
+}
+
+var kinds = []driver.Kind{driver.Mutex, driver.RWMutex, driver.Semaphore}
 
 // withPrefix returns a driver that is not used, or false if the prefix is refused.
 func withPrefix(rdb *redis.Client, prefix string) (d *redisdriver.Driver, ok bool) {
