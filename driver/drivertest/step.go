@@ -73,7 +73,7 @@ var chances = []struct {
 	{asks, 10, 10, ""},
 	{releases, 3, 6, ""},
 	{unsettled, 2, 0, ""},
-	{renews, 2, 1, ""},
+	{renews, 3, 1, ""},
 	{straggles, 3, 1, ""},
 	{crashes, 1, 0, ""},
 	{passes, 3, 0, ""},
@@ -81,7 +81,7 @@ var chances = []struct {
 	{steals, 1, 0, Steal},
 	{attaches, 1, 0, Attach},
 	{downgrade, 2, 1, Downgrade},
-	{resize, 2, 0, Resize},
+	{resize, 4, 0, Resize},
 }
 
 // game returns random steps of a kind of lock, for a driver that has those abilities.
@@ -112,16 +112,16 @@ func game(random *rand.Rand, k driver.Kind, can map[Ability]bool, length int, qu
 			}
 			switch {
 			case k == driver.Semaphore:
-				s.N, s.Limit = []int64{1, 1, 2, 2, 3, 4, 5, 6}[random.IntN(8)], []int64{5, 5, 5, 5, 5, 5, 4}[random.IntN(7)]
+				s.N, s.Limit = []int64{1, 1, 2, 2, 3, 4, 5, 2, 3, 6}[random.IntN(10)], []int64{5, 5, 5, 5, 5, 5, 4}[random.IntN(7)]
 			case k == driver.RWMutex && s.Do == asks && !one(3):
 				s.Share = true
-			case can[Owner] && !quiet && one(2):
+			case can[Owner] && one(2):
 				s.Owner = []string{"o", "p"}[random.IntN(2)]
 			}
 		case downgrade:
 			s.N = 1 + random.Int64N(3)
 		case resize:
-			s.Slot, s.Late, s.N = 0, false, 1+random.Int64N(7)
+			s.Slot, s.Late, s.N = 0, false, 2+random.Int64N(6)
 		case passes:
 			s.Slot, s.Late, s.N = 0, false, max(0, random.Int64N(7)-2)
 		case force:

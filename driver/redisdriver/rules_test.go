@@ -645,6 +645,20 @@ func TestFullMemoryStopsNobodyWhoIsThere(t *testing.T) {
 	c.release()
 }
 
+// Rule 13. Nobody tells a token that does not wait when a lease ends.
+func TestTokenThatDoesNotWaitIsToldWhenTheLeaseEnds(t *testing.T) {
+	redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
+		d := open(t, s.Client(t), s)
+		join(t, d, "a", time.Minute).must(driver.Granted)
+		b := join(t, d, "b", time.Minute)
+		b.req.Wait = false
+		for _, passed := range []time.Duration{0, 20 * time.Second} {
+			time.Sleep(passed)
+			require.Equal(t, time.Minute-passed+501*time.Millisecond, b.must(driver.Busy).RetryAfter)
+		}
+	})
+}
+
 // Rule 13. Nobody is told when a lease expires, so the first in the queue is told when
 // to look, and gets the lock then.
 func TestHeadOfTheQueueLooksWhenTheLeaseEnds(t *testing.T) {
