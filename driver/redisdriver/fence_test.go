@@ -302,3 +302,32 @@ func TestNumbersOfAPushedGrantAreNotThoseOfTheNext(t *testing.T) {
 		require.GreaterOrEqual(t, c.must(driver.Granted).Fence, first.Fence+first.Fences)
 	})
 }
+
+// Rule 12. A key that nobody knows may be one that was lost: only the time itself is sure to lie beyond
+// all that was given. So it is on the short ways, and on the general one, which thieves go, and those who had
+// a place in its queue.
+func TestKeyThatNobodyKnowsGivesOneFence(t *testing.T) {
+	redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
+		d := open(t, s.Client(t), s)
+		for name, how := range map[string]func(*driver.Request){
+			"mutex":         func(*driver.Request) {},
+			"placed":        func(r *driver.Request) { r.Place.Number = 7 },
+			"owner":         func(r *driver.Request) { r.Owner = "o" },
+			"writer":        func(r *driver.Request) { r.Kind = driver.RWMutex },
+			"placed-reader": func(r *driver.Request) { r.Kind, r.Shared, r.Place.Number = driver.RWMutex, true, 7 },
+			"permits":       func(r *driver.Request) { r.Kind, r.Weight, r.Limit = driver.Semaphore, 2, 3 },
+		} {
+			p := join(t, d, name, ttl)
+			p.req.Name, p.req.Fences = name, 32
+			how(&p.req)
+			g := p.must(driver.Granted)
+			require.EqualValues(t, 1, g.Fences, name)
+			require.Equal(t, time.Now().UnixMicro(), g.Fence, name)
+		}
+		thief := join(t, d, "thief", ttl)
+		thief.req.Fences = 32
+		g, err := d.Steal(t.Context(), &thief.req)
+		require.NoError(t, err)
+		require.EqualValues(t, 1, g.Fences)
+	})
+}
