@@ -13,22 +13,24 @@ import (
 
 // token is what is known here of a token. The truth is in the store.
 type token struct {
-	asks     int      // calls under way that say that its lease is to go on
-	released bool     // so nobody wants to hear of it
-	dead     bool     // the lock was taken from it
-	settled  bool     // claim and record are those of its claim, in the session s
-	s        *session // nil if there is none
-	claim    claim
-	record   record
-	granted  bool
-	notice   bool   // tell it when somebody waits for what it holds
-	wanted   bool   // somebody has
-	ask      uint64 // the last that the store is known to have handled
-	wake     func(driver.Grant)
-	unfollow context.CancelFunc // nil if nobody watches the others
-	ttl      time.Duration
-	due      time.Time   // when its lease ends, unless it is renewed
-	timer    *time.Timer // for that
+	asks      int      // calls under way that say that its lease is to go on
+	released  bool     // so nobody wants to hear of it
+	releasing bool     // the release is under way, and is to find the claim
+	late      bool     // an ask has ended while it was
+	dead      bool     // the lock was taken from it
+	settled   bool     // claim and record are those of its claim, in the session s
+	s         *session // nil if there is none
+	claim     claim
+	record    record
+	granted   bool
+	notice    bool   // tell it when somebody waits for what it holds
+	wanted    bool   // somebody has
+	ask       uint64 // the last that the store is known to have handled
+	wake      func(driver.Grant)
+	unfollow  context.CancelFunc // nil if nobody watches the others
+	ttl       time.Duration
+	due       time.Time   // when its lease ends, unless it is renewed
+	timer     *time.Timer // for that
 }
 
 // begin notes that the token asks.
@@ -60,6 +62,8 @@ func (d *Driver) done(l lock, name string, t *token, g driver.Grant, err error) 
 	d.mu.Lock()
 	t.asks--
 	switch {
+	case t.releasing: // The release forgets it, and looks once more for what this ask may have made.
+		t.late = true
 	case t.dead:
 		t.due = time.Now().Add(retention)
 		t.timer.Reset(retention)
@@ -69,7 +73,7 @@ func (d *Driver) done(l lock, name string, t *token, g driver.Grant, err error) 
 	default:
 		t.renewed()
 	}
-	s, left := t.s, t.released && t.s != nil
+	s, left := t.s, t.released && !t.releasing && t.s != nil
 	d.mu.Unlock()
 	if left { // It was released while it asked.
 		d.later(s, 0, func(ctx context.Context) error {
@@ -79,13 +83,20 @@ func (d *Driver) done(l lock, name string, t *token, g driver.Grant, err error) 
 	}
 }
 
+// releasing reports whether a release of the token is under way.
+func (d *Driver) releasing(t *token) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return t.releasing
+}
+
 // lapse ends the claim of a token that nobody has renewed: a session lasts for as long as its client,
 // whatever becomes of the holders in that.
 func (d *Driver) lapse(l lock, name string, t *token) {
 	d.mu.Lock()
 	left := time.Until(t.due)
 	switch {
-	case d.tokens[l.id(name)] != t:
+	case d.tokens[l.id(name)] != t, t.releasing:
 	case t.asks > 0:
 		t.timer.Reset(max(left, crowd))
 	case left > 0:

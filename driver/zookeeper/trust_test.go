@@ -1,6 +1,7 @@
 package zkdriver_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -37,8 +38,12 @@ type link struct {
 	deaf atomic.Bool  // writes of a renewal do not arrive
 
 	mu    sync.Mutex
-	fails map[uint32]fault // what becomes of the next request of that number
+	fails map[uint32]fault       // what becomes of the next request of that number
+	holds map[uint32]chan func() // who gets the next request of that number, and lets it go
+	seen  map[uint32]chan none   // closed when a request of that number goes
 }
+
+type none = struct{}
 
 // fault is how a request fails.
 type fault int
@@ -60,6 +65,40 @@ func (w *link) failed() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.fails) == 0
+}
+
+// hold keeps the next request of that number from the server. It sends what lets that request go.
+func (w *link) hold(op uint32) <-chan func() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c := make(chan func(), 1)
+	w.holds = map[uint32]chan func(){op: c}
+	return c
+}
+
+// see returns a channel that is closed when a request of that number goes to the server.
+func (w *link) see(op uint32) <-chan none {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c := make(chan none)
+	w.seen = map[uint32]chan none{op: c}
+	return c
+}
+
+// held reports whether a request does not go to the server until free is called.
+func (w *link) held(op uint32, free func()) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if c := w.holds[op]; c != nil {
+		delete(w.holds, op)
+		c <- free
+		return true
+	}
+	if c := w.seen[op]; c != nil {
+		delete(w.seen, op)
+		close(c)
+	}
+	return false
 }
 
 // take returns what is to become of a request.
@@ -93,6 +132,9 @@ func (c *wired) Write(p []byte) (int, error) {
 		op = binary.BigEndian.Uint32(p[8:])
 	}
 	if op == opMulti && c.w.deaf.Load() {
+		return len(p), nil
+	}
+	if later := bytes.Clone(p); c.w.held(op, func() { _, _ = c.Conn.Write(later) }) {
 		return len(p), nil
 	}
 	switch c.w.take(op) {
@@ -249,6 +291,67 @@ func TestLostConnectionFailsNoCall(t *testing.T) {
 			}
 		}
 	}
+}
+
+// The answer to a second ask may come while the lease is released, and after the tombstone. That ask must not
+// take the claim away: the release would find nothing, and its caller would hear that the lease was lost.
+func TestReleaseFindsTheLeaseWhileAnAskIsUnderWay(t *testing.T) {
+	t.Parallel()
+	w := &link{}
+	d := open(t, w)
+	const long, short = 30 * time.Second, 10 * time.Second // The second ask needs no handshake.
+	request := func(token string, ask uint64, ttl time.Duration) *driver.Request {
+		r := request(token)
+		r.Ask, r.TTL, r.Wait = ask, ttl, true
+		return r
+	}
+	lease := lease("a")
+	lease.TTL, lease.Unsettled = long, true
+	acquire(t, d, request("a", 1, long)) // so that all nodes are there
+	require.NoError(t, d.Release(t.Context(), lease))
+
+	lease.Token = "b"
+	do := func(call func() error) <-chan error {
+		done := make(chan error, 1)
+		go func() { done <- call() }()
+		return done
+	}
+	ask := func(n uint64, ttl time.Duration) <-chan error {
+		return do(func() error {
+			_, err := d.Acquire(t.Context(), request("b", n, ttl))
+			return err
+		})
+	}
+	held := func(request <-chan func(), call <-chan error) (free func()) {
+		select {
+		case free = <-request:
+		case err := <-call:
+			require.FailNow(t, "the call has ended", "%v", err)
+		}
+		return free
+	}
+	looks := w.hold(opGetChildren)
+	first := ask(1, long)
+	freeFirst := held(looks, first) // It has made the claim.
+	asks := w.hold(opExists)
+	second := ask(2, short)
+	freeSecond := held(asks, second) // It has found the claim, and asks whether the token was released.
+	freeFirst()
+	require.NoError(t, <-first)
+	deletes := w.hold(opDelete)
+	released := do(func() error { return d.Release(t.Context(), lease) })
+	freeRelease := held(deletes, released) // The tombstone is there.
+	another := w.see(opDelete)
+	freeSecond()
+	require.ErrorIs(t, <-second, driver.ErrNotHeld)
+	select {
+	case <-another: // It was faster.
+	case <-time.After(time.Second):
+	}
+	freeRelease()
+	require.NoError(t, <-released, "FOUL: a lease that was held throughout is told to be lost")
+	g := acquire(t, d, request("c", 1, long))
+	require.Equal(t, driver.Granted, g.Status, "the claim was left")
 }
 
 // A server that lets sessions last less long than a lease is refused, at once.

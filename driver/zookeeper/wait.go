@@ -248,7 +248,7 @@ func (d *Driver) lost(id string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	t := d.tokens[id]
-	if t == nil || !t.granted {
+	if t == nil || !t.granted || t.releasing {
 		return
 	}
 	t.ignore()

@@ -167,7 +167,9 @@ func (d *Driver) acquire(ctx context.Context, l lock, r *driver.Request, t *toke
 			}
 		}
 		if err == nil && dead {
-			_, err = d.withdraw(ctx, s, l, r.Token)
+			if !d.releasing(t) {
+				_, err = d.withdraw(ctx, s, l, r.Token)
+			}
 			return driver.Grant{}, cmp.Or(err, fmt.Errorf("%w: the token was released before", driver.ErrNotHeld))
 		}
 		var g driver.Grant
@@ -359,7 +361,9 @@ func (d *Driver) answer(s *session, l lock, q *queue, c *claim, rec record, r *d
 	return g
 }
 
-// Release implements [driver.Driver].
+// Release implements [driver.Driver]. It alone takes the claim away: an ask that is under way leaves
+// that to it. (Wrong version: each ask that ends withdraws the claim of a token that was released. If it
+// is faster, the release finds nothing, and says that the lease was lost.)
 func (d *Driver) Release(ctx context.Context, lease driver.Lease) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -371,18 +375,27 @@ func (d *Driver) Release(ctx context.Context, lease driver.Lease) error {
 		if s = t.s; t.settled {
 			node = t.claim.node
 		}
-		t.released = true
-		d.forget(l, lease.Token, t)
+		t.released, t.releasing = true, true
+		t.ignore()
 	}
 	d.mu.Unlock()
 	err := d.releaseAgain(ctx, l, lease, s, node)
-	if errors.Is(err, driver.ErrNotHeld) && t != nil && (t.dead || node != "") {
+	gone := errors.Is(err, driver.ErrNotHeld)
+	again := err != nil && !gone // should nobody repeat it
+	if t != nil {
 		d.mu.Lock()
-		d.entomb(l, lease.Token, t)
+		t.releasing = false
+		d.forget(l, lease.Token, t)
+		if s = cmp.Or(t.s, s); t.late {
+			again = true
+		}
+		if gone && (t.dead || node != "") {
+			d.entomb(l, lease.Token, t)
+		}
 		d.mu.Unlock()
 	}
-	if err != nil && !errors.Is(err, driver.ErrNotHeld) && s != nil {
-		d.later(s, 0, func(ctx context.Context) error { // should nobody repeat it
+	if again && s != nil {
+		d.later(s, 0, func(ctx context.Context) error {
 			_, err := d.withdraw(ctx, s, l, lease.Token)
 			return err
 		})
@@ -449,7 +462,7 @@ func (d *Driver) Close() error {
 		if t.timer != nil {
 			t.timer.Stop()
 		}
-		if t.s != nil {
+		if t.s != nil && !t.releasing {
 			stays[t.s] = true
 		}
 	}
