@@ -497,7 +497,7 @@ type Resizer interface {
 }
 
 // Explainer is the ability to say why commands have no answer although the store may be well, such as
-// that the program itself has all connections.
+// that the program itself has all connections, or that none can be made.
 type Explainer interface {
 	// Explain returns why commands wait, nil if that is not known. It answers from memory.
 	Explain() error

@@ -18,6 +18,7 @@ var (
 	_ driver.Downgrader = (*Driver)(nil)
 	_ driver.Extender   = (*Driver)(nil)
 	_ driver.Notifier   = (*Driver)(nil)
+	_ driver.Explainer  = (*Driver)(nil)
 )
 
 // view returns a session whose member knows all that the leader knows.
@@ -39,10 +40,25 @@ func (d *Driver) view(ctx context.Context) (*session, error) {
 	return s, d.sync(ctx, s)
 }
 
+// Explain implements [driver.Explainer]: it says why there is no connection.
+func (d *Driver) Explain() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, s := range d.sessions {
+		s.mu.Lock()
+		err := s.trouble
+		s.mu.Unlock()
+		if err != nil {
+			return unreachable{err}
+		}
+	}
+	return nil
+}
+
 // Inspect implements [driver.Inspector]. ZooKeeper does not tell how long a session still has: Since
 // is when the holder came, on the clock of its machine, and TimeLeft is its whole TTL.
 func (d *Driver) Inspect(ctx context.Context, k driver.Kind, name string) (driver.Info, error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := bounded(ctx)
 	defer cancel()
 	info := driver.Info{Name: name}
 	l := d.lock(k, name)
@@ -87,7 +103,7 @@ func (d *Driver) Inspect(ctx context.Context, k driver.Kind, name string) (drive
 
 // ForceRelease implements [driver.Forcer].
 func (d *Driver) ForceRelease(ctx context.Context, k driver.Kind, name string) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := bounded(ctx)
 	defer cancel()
 	l := d.lock(k, name)
 	var last error
@@ -96,7 +112,7 @@ func (d *Driver) ForceRelease(ctx context.Context, k driver.Kind, name string) e
 		if again(err, &last, try) {
 			continue
 		}
-		return failure(err)
+		return failure(unsent(err, try))
 	}
 	return failure(cmp.Or(last, errCrowded))
 }
@@ -141,7 +157,7 @@ func (d *Driver) Downgrade(ctx context.Context, lease driver.Lease, weight int64
 	case weight < 1:
 		return refusal("a weight of %d", weight)
 	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := bounded(ctx)
 	defer cancel()
 	l := d.lock(lease.Kind, lease.Name)
 	return failure(d.change(ctx, lease, func(s *session, t *token, _ *queue, c *claim, rec record) error {
@@ -182,7 +198,7 @@ func (d *Driver) Notices() bool { return true }
 
 // Notice implements [driver.Notifier].
 func (d *Driver) Notice(ctx context.Context, lease driver.Lease) (wanted bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := bounded(ctx)
 	defer cancel()
 	l := d.lock(lease.Kind, lease.Name)
 	s, err := d.view(ctx)
@@ -209,7 +225,7 @@ func (d *Driver) Notice(ctx context.Context, lease driver.Lease) (wanted bool, e
 // Extend implements [driver.Extender]. If the place of the claim has no more fences, or there is
 // an owner, it gives none.
 func (d *Driver) Extend(ctx context.Context, lease driver.Lease, fences int64) (g driver.Grant, err error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := bounded(ctx)
 	defer cancel()
 	l := d.lock(lease.Kind, lease.Name)
 	err = d.change(ctx, lease, func(s *session, t *token, q *queue, c *claim, rec record) error {

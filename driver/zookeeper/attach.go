@@ -19,7 +19,7 @@ func (d *Driver) Attach(ctx context.Context, old driver.Lease, r *driver.Request
 	if err := valid(ctx, &want); err != nil {
 		return driver.Grant{}, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := bounded(ctx)
 	defer cancel()
 	l := d.lock(r.Kind, r.Name)
 	t, err := d.begin(l, &want)

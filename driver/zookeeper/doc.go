@@ -108,6 +108,8 @@
 //     That is for hundreds of processes on one lock.
 //   - Inspect shows when a holder came, by the clock of its machine. ZooKeeper tells nobody how long
 //     a session still has, so the time left is always the whole TTL.
+//   - A call fails, with the cause, once all servers were tried in vain: one a second, after the first
+//     round. TryLease makes three attempts, so where connections are refused it takes some 2 s.
 //   - [Driver.Close] leaves what is still held to the end of its session, as a crash does.
 //
 // These are refused, with an error that matches [errors.ErrUnsupported]: Semaphore.Resize, since

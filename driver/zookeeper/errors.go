@@ -14,11 +14,42 @@ var (
 	errUnknown = errors.New("zkdriver: a lease of which nothing is known here")
 	errForeign = errors.New("another program keeps something")
 	errClosed  = refusal("the driver is closed")
+	errSilent  = fmt.Errorf("zkdriver: no answer for %v: %w", timeout, driver.ErrTransient)
 	errCrowded = fmt.Errorf("zkdriver: the lock or the connection has changed at each attempt: %w", driver.ErrTransient)
 )
 
 func refusal(format string, args ...any) error {
 	return fmt.Errorf("zkdriver: "+format+": %w", append(args, driver.ErrNotExecuted)...)
+}
+
+// unreachable is why no server could be asked. It passes, and has the text of its cause.
+type unreachable struct{ cause error }
+
+func (e unreachable) Error() string        { return e.cause.Error() }
+func (e unreachable) Unwrap() error        { return e.cause }
+func (e unreachable) Is(target error) bool { return target == driver.ErrTransient }
+
+// unsent adds to an error of the first attempt at a call that nothing was sent, if it is that no server
+// could be asked.
+func unsent(err error, try int) error {
+	if try == 0 && errors.As(err, &unreachable{}) {
+		return fmt.Errorf("%w: %w", err, driver.ErrNotExecuted)
+	}
+	return err
+}
+
+// bounded bounds what a call does. The end of that time is an error of its own: it does not match
+// context.DeadlineExceeded, which says that the time of the caller is up.
+func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, timeout, errSilent)
+}
+
+// ended returns why a call was ended, nil if it was not.
+func ended(ctx context.Context) error {
+	if errors.Is(context.Cause(ctx), errSilent) {
+		return errSilent
+	}
+	return ctx.Err()
 }
 
 // failure says of an error of ZooKeeper whether it may pass, and whether the request has surely had

@@ -45,6 +45,7 @@ func (s *session) dial(network, address string, patience time.Duration) (net.Con
 	began := time.Now()
 	conn, err := s.d.dial(network, address, patience)
 	if err != nil {
+		s.fail(err)
 		return nil, err
 	}
 	l := &link{Conn: conn, s: s, began: began}
@@ -62,6 +63,9 @@ func (l *link) Read(p []byte) (int, error) {
 	n, err := l.Conn.Read(p)
 	if l.shook {
 		return n, err
+	}
+	if err != nil && !errors.Is(err, net.ErrClosed) {
+		l.s.fail(fmt.Errorf("the handshake with %s: %w", l.RemoteAddr(), err))
 	}
 	if l.seen = append(l.seen, p[:n]...); len(l.seen) >= answer {
 		l.shook = true
@@ -126,7 +130,11 @@ func (m *members) Next() (server string, pause bool) {
 	}
 	m.at = (m.at + 1) % len(m.servers)
 	m.failed++
-	return m.servers[m.at], m.failed > len(m.servers) || m.s.isOver()
+	exhausted := m.failed > len(m.servers)
+	if exhausted {
+		m.s.exhaust()
+	}
+	return m.servers[m.at], exhausted || m.s.isOver()
 }
 
 // Connected implements zk.HostProvider.

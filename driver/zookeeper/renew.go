@@ -13,7 +13,7 @@ import (
 // Renew implements [driver.Driver]. Leases that are known to be granted here are renewed together,
 // those of a session with one request; of the others it has to look who holds the lock.
 func (d *Driver) Renew(ctx context.Context, leases []driver.Lease) []error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := bounded(ctx)
 	defer cancel()
 	errs := make([]error, len(leases))
 	tokens := make([]*token, len(leases))
@@ -87,7 +87,7 @@ func (d *Driver) renewTogether(ctx context.Context, s *session, leases []driver.
 		return
 	}
 	for _, i := range those {
-		errs[i] = cmp.Or(last, ctx.Err())
+		errs[i] = cmp.Or(last, ended(ctx))
 	}
 }
 

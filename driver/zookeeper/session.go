@@ -69,6 +69,8 @@ type session struct {
 	id      int64
 	timeout time.Duration
 	link    *link         // the last connection
+	trouble error         // why there was none, until a server answers; nil if that is not known
+	rounds  int           // how often no server was of use
 	proven  time.Time     // the session lasts for its timeout from then, at least
 	busy    int           // requests under way
 	changed chan struct{} // closed and replaced when something of this changes
@@ -172,6 +174,7 @@ func (s *session) shake(l *link, id int64, timeout time.Duration) bool {
 		return id == 0 // so that the client hears of it
 	}
 	first := s.id == 0
+	s.trouble = nil
 	s.id, s.timeout = id, timeout
 	watches := s.watching()
 	s.mu.Unlock()
@@ -212,9 +215,12 @@ func (s *session) end() {
 func (s *session) admit(ctx context.Context) (*link, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for s.state != up {
-		if s.state == gone {
+	for rounds := s.rounds; s.state != up; {
+		switch {
+		case s.state == gone:
 			return nil, errExpired
+		case s.rounds != rounds:
+			return nil, unreachable{s.trouble}
 		}
 		if err := s.wait(ctx); err != nil {
 			return nil, err
@@ -224,17 +230,38 @@ func (s *session) admit(ctx context.Context) (*link, error) {
 	return s.link, nil
 }
 
+// fail notes why there is no connection.
+func (s *session) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.trouble = err
+}
+
+// exhaust notes that all servers were tried in vain. Whoever has waited since before then is told why:
+// the client itself goes on for ever.
+func (s *session) exhaust() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.trouble != nil {
+		s.rounds++
+		s.change()
+	}
+}
+
 // wait waits until something has changed. The caller holds mu.
-func (s *session) wait(ctx context.Context) error {
+func (s *session) wait(ctx context.Context) (err error) {
 	changed := s.changed
 	s.mu.Unlock()
-	defer s.mu.Lock()
 	select {
 	case <-changed:
-		return nil
 	case <-ctx.Done():
-		return ctx.Err()
+		err = ended(ctx)
 	}
+	s.mu.Lock()
+	if err != nil && s.trouble != nil {
+		err = fmt.Errorf("%w: %w", err, s.trouble)
+	}
+	return err
 }
 
 func (s *session) done() {
@@ -254,7 +281,7 @@ func call[T any](ctx context.Context, s *session, f func(*zk.Conn) (T, error)) (
 			return v, err
 		}
 	}
-	return v, cmp.Or(err, ctx.Err())
+	return v, cmp.Or(err, ended(ctx))
 }
 
 // write sends a request that needs a majority, and returns its answer, or that there will be none. It
@@ -270,7 +297,7 @@ func write[T any](ctx context.Context, s *session, f func(*zk.Conn) (T, error)) 
 
 func send[T any](ctx context.Context, s *session, f func(*zk.Conn) (T, error)) (none T, _ *link, _ error) {
 	if ctx.Err() != nil {
-		return none, nil, ctx.Err()
+		return none, nil, ended(ctx)
 	}
 	l, err := s.admit(ctx)
 	if err != nil {
@@ -321,10 +348,12 @@ func (s *session) lasts(until time.Time) bool {
 func (s *session) touch(ctx context.Context, until time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for {
+	for rounds := s.rounds; ; {
 		switch {
 		case s.state == gone:
 			return errExpired
+		case s.state != up && s.rounds != rounds:
+			return unreachable{s.trouble}
 		case errors.Is(s.denied, zk.ErrAuthFailed):
 			return s.denied
 		case s.state == up && s.timeout < s.wants:

@@ -17,6 +17,7 @@ type token struct {
 	released  bool     // so nobody wants to hear of it
 	releasing bool     // the release is under way, and is to find the claim
 	late      bool     // an ask has ended while it was
+	sent      bool     // there may be a claim, or may have been
 	dead      bool     // the lock was taken from it
 	settled   bool     // claim and record are those of its claim, in the session s
 	s         *session // nil if there is none
@@ -39,7 +40,7 @@ func (d *Driver) begin(l lock, r *driver.Request) (*token, error) {
 	defer d.mu.Unlock()
 	t := d.tokens[l.id(r.Token)]
 	if t == nil {
-		t = &token{}
+		t = &token{sent: r.Ask != 1}
 		d.tokens[l.id(r.Token)] = t
 	}
 	if t.dead {
@@ -68,6 +69,8 @@ func (d *Driver) done(l lock, name string, t *token, g driver.Grant, err error) 
 		t.due = time.Now().Add(retention)
 		t.timer.Reset(retention)
 	case t.asks > 0:
+	case !t.sent && errors.Is(failure(err), driver.ErrTransient): // so that its release need ask nobody
+		t.renewed()
 	case t.s == nil, g.Status == driver.Busy, g.Status == driver.Full, errors.Is(err, driver.ErrNotExecuted), errors.Is(err, driver.ErrNotHeld):
 		d.forget(l, name, t)
 	default:
@@ -210,7 +213,7 @@ func (d *Driver) own(ctx context.Context, s *session, l lock, t *token, c *claim
 func (d *Driver) replace(ctx context.Context, s *session, l lock, t *token, old, own *claim, rec record, place *claim, also ...any) (claim, error) {
 	if t != nil {
 		d.mu.Lock()
-		t.s, t.settled = s, false
+		t.s, t.sent, t.settled = s, true, false
 		d.mu.Unlock()
 	}
 	node, err := d.move(ctx, s, l, old, own, rec, place, also...)

@@ -3,8 +3,11 @@ package zkdriver_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"math/rand/v2"
+	"net"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -63,16 +66,69 @@ func TestPathThatIsNoneIsRefused(t *testing.T) {
 	}
 }
 
-// A wait for a server that is not there lasts until its context ends, and says so.
-func TestServerThatIsNotThereIsWaitedFor(t *testing.T) {
+// lines are those of a log, as many as are wanted.
+type lines chan string
+
+func (l lines) Write(line []byte) (int, error) {
+	select {
+	case l <- string(line):
+	default:
+	}
+	return len(line), nil
+}
+
+// Why a server cannot be reached is told: to the caller, whose own time is another thing, and to the log. Nothing
+// of it is under way then, so Close has nothing to wait for.
+func TestWhyNoServerCanBeReachedIsTold(t *testing.T) {
 	t.Parallel()
-	c := holdfast.Open(zkdriver.New([]string{redistest.FreeAddr(t)}))
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-	defer cancel()
-	_, err := c.Mutex("x").Lease(ctx)
-	require.ErrorIs(t, err, holdfast.ErrUnavailable)
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	_ = c.Close() // in 10 s: the ask may be on its way
+	errDial := errors.New("no way")
+	deaf, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = deaf.Close() })
+	go func() {
+		for conn, err := deaf.Accept(); err == nil; conn, err = deaf.Accept() {
+			_ = conn.Close()
+		}
+	}()
+	for name, c := range map[string]struct {
+		addr string
+		opts []zkdriver.Option
+		why  error
+		text string
+	}{
+		"refused": {addr: redistest.FreeAddr(t), why: syscall.ECONNREFUSED, text: "connection refused"},
+		"its dialer": {addr: "localhost:1", why: errDial, text: "no way", opts: []zkdriver.Option{
+			zkdriver.WithDialer(func(string, string, time.Duration) (net.Conn, error) { return nil, errDial }),
+		}},
+		"no handshake": {addr: deaf.Addr().String(), text: "the handshake with " + deaf.Addr().String()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			log := make(lines, 1)
+			locks := holdfast.Open(zkdriver.New([]string{c.addr}, c.opts...), holdfast.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
+			_, err := locks.Mutex("x").TryLease(t.Context())
+			require.ErrorIs(t, err, holdfast.ErrUnavailable)
+			require.NotErrorIs(t, err, context.DeadlineExceeded)
+			ctx, cancel := context.WithCancel(t.Context())
+			said := ""
+			go func() {
+				said = <-log
+				cancel()
+			}()
+			_, late := locks.Mutex("x").Lease(ctx)
+			require.ErrorIs(t, late, holdfast.ErrUnavailable)
+			require.ErrorIs(t, late, context.Canceled)
+			for _, err := range []error{err, late} {
+				require.ErrorContains(t, err, c.text)
+				if c.why != nil {
+					require.ErrorIs(t, err, c.why)
+				}
+			}
+			require.Contains(t, said, "store=\"ZooKeeper at "+c.addr)
+			require.Contains(t, said, c.text)
+			require.NoError(t, locks.Close())
+		})
+	}
 }
 
 // A session ends while its client is cut off. The holder is told before the next one has the lock, and a

@@ -112,6 +112,9 @@ func (d *Driver) acl() []zk.ACL {
 	return zk.WorldACL(zk.PermAll)
 }
 
+// String says where ZooKeeper is.
+func (d *Driver) String() string { return "ZooKeeper at " + strings.Join(d.servers, ", ") }
+
 // Granularity implements [driver.Granular].
 func (d *Driver) Granularity() (least, more time.Duration) { return leastTTL, over }
 
@@ -120,7 +123,7 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 	if err := valid(ctx, r); err != nil {
 		return driver.Grant{}, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := bounded(ctx)
 	defer cancel()
 	l := d.lock(r.Kind, r.Name)
 	t, err := d.begin(l, r)
@@ -145,7 +148,7 @@ func (d *Driver) acquire(ctx context.Context, l lock, r *driver.Request, t *toke
 			continue
 		}
 		if err != nil {
-			return driver.Grant{}, err
+			return driver.Grant{}, unsent(err, try)
 		}
 		q, c, dead := &queue{}, (*claim)(nil), false
 		if blind := try == 0 && r.Ask == 1 && r.Wait && r.Owner == "" && r.MaxWaiters == 0 && r.Kind != driver.Semaphore; !blind {
@@ -281,8 +284,14 @@ func (d *Driver) claim(ctx context.Context, s *session, l lock, r *driver.Reques
 		rec.Change, rec.First = k.Change, k.First
 	}
 	d.mu.Lock()
-	t.s = s // where a request may be under way from now on
+	dead := t.dead
+	if !dead {
+		t.s, t.sent = s, true // where a request may be under way from now on
+	}
 	d.mu.Unlock()
+	if dead {
+		return fmt.Errorf("%w: the token was released before", driver.ErrNotHeld)
+	}
 	_, err := d.enter(ctx, s, l, &own, rec, kin)
 	if errors.Is(err, zk.ErrNoNode) && kin == nil {
 		if err = d.build(ctx, s, l, r.Limit); err == nil {
@@ -365,12 +374,19 @@ func (d *Driver) answer(s *session, l lock, q *queue, c *claim, rec record, r *d
 // that to it. (Wrong version: each ask that ends withdraws the claim of a token that was released. If it
 // is faster, the release finds nothing, and says that the lease was lost.)
 func (d *Driver) Release(ctx context.Context, lease driver.Lease) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := bounded(ctx)
 	defer cancel()
 	l := d.lock(lease.Kind, lease.Name)
 	d.mu.Lock()
 	t := d.tokens[l.id(lease.Token)]
 	s, node := (*session)(nil), ""
+	if t != nil && !t.sent { // An ask may still wait for a connection.
+		t.released = true
+		d.forget(l, lease.Token, t)
+		d.entomb(l, lease.Token, t)
+		d.mu.Unlock()
+		return driver.ErrNotHeld
+	}
 	if t != nil {
 		if s = t.s; t.settled {
 			node = t.claim.node
@@ -419,7 +435,7 @@ func (d *Driver) releaseAgain(ctx context.Context, l lock, lease driver.Lease, s
 		}
 		return err
 	}
-	return cmp.Or(last, ctx.Err(), errCrowded)
+	return cmp.Or(last, ended(ctx), errCrowded)
 }
 
 // release ends a claim, and reports whether there was one, or after an error may have been. A straggler
