@@ -140,14 +140,14 @@ type queue struct {
 	made   int64   // the change that made the node of the lock, 0 if there is none
 }
 
-// arrange makes a queue of the nodes of a lock with that limit; 0 means any.
-func arrange(nodes []string, limit int64) (*queue, error) {
+// arrange makes a queue of the nodes in dir, which is a lock with that limit; 0 means any.
+func arrange(dir string, nodes []string, limit int64) (*queue, error) {
 	q := &queue{claims: make([]claim, 0, len(nodes)), limit: limit}
 	for _, node := range nodes {
 		c, ok := parse(node)
 		switch {
 		case !ok:
-			return nil, fmt.Errorf("zkdriver: %w at %q", errForeign, node)
+			return nil, &foreign{dir + "/" + node}
 		case limit != 0 && c.limit != limit:
 			q.void = append(q.void, c)
 		default:

@@ -12,7 +12,6 @@ import (
 
 var (
 	errUnknown = errors.New("zkdriver: a lease of which nothing is known here")
-	errForeign = errors.New("another program keeps something")
 	errClosed  = refusal("the driver is closed")
 	errSilent  = fmt.Errorf("zkdriver: no answer for %v: %w", timeout, driver.ErrTransient)
 	errCrowded = fmt.Errorf("zkdriver: the lock or the connection has changed at each attempt: %w", driver.ErrTransient)
@@ -20,6 +19,21 @@ var (
 
 func refusal(format string, args ...any) error {
 	return fmt.Errorf("zkdriver: "+format+": %w", append(args, driver.ErrNotExecuted)...)
+}
+
+// foreign says that another program keeps something at that path, where only locks are.
+type foreign struct{ path string }
+
+func (e *foreign) Error() string {
+	return fmt.Sprintf("zkdriver: another program keeps something at %q", e.path)
+}
+
+// ErrorType is what the face tells of an error that matches no sentinel.
+func (e *foreign) ErrorType() string { return "wrong_type" }
+
+func isForeign(err error) bool {
+	_, is := errors.AsType[*foreign](err)
+	return is
 }
 
 // unreachable is why no server could be asked. It passes, and has the text of its cause.
@@ -62,7 +76,7 @@ func failure(err error) error {
 		return refusal("%w: %w", driver.ErrDenied, err)
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), passes(err):
 		return fmt.Errorf("%w: %w", driver.ErrTransient, err)
-	case errors.Is(err, zk.ErrInvalidPath), errors.Is(err, zk.ErrShortBuffer):
+	case errors.Is(err, zk.ErrInvalidPath), errors.Is(err, zk.ErrShortBuffer), isForeign(err):
 		return refusal("%w", err)
 	}
 	return err

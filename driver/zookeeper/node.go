@@ -41,7 +41,7 @@ func (d *Driver) look(ctx context.Context, s *session, l lock) (*queue, error) {
 				continue // It is another node now.
 			}
 		}
-		q, err := arrange(children.nodes, limit)
+		q, err := arrange(l.dir, children.nodes, limit)
 		if err == nil {
 			q.made = children.stat.Czxid
 		}
@@ -71,12 +71,15 @@ func (d *Driver) limit(ctx context.Context, s *session, l lock) (limit, made int
 	if err != nil {
 		return 0, 0, err
 	}
-	limit, err = strconv.ParseInt(string(is.data), 10, 64)
-	return limit, is.stat.Czxid, err
+	if limit, err = strconv.ParseInt(string(is.data), 10, 64); err != nil || limit < 1 {
+		return 0, 0, &foreign{l.dir}
+	}
+	return limit, is.stat.Czxid, nil
 }
 
 // content is what a node says.
 type content struct {
+	path string
 	data []byte
 	stat *zk.Stat
 }
@@ -84,7 +87,7 @@ type content struct {
 func (d *Driver) read(ctx context.Context, s *session, path string) (content, error) {
 	return call(ctx, s, func(c *zk.Conn) (content, error) {
 		data, stat, err := c.Get(path)
-		return content{data, stat}, err
+		return content{path, data, stat}, err
 	})
 }
 
@@ -176,14 +179,17 @@ func (d *Driver) remove(ctx context.Context, s *session, path string) (bool, err
 }
 
 // withdraw deletes all claims of a token that the session can see, and reports whether there were
-// any, or after an error may have been.
+// any, or after an error may have been. What others keep among them does not keep it from that.
 func (d *Driver) withdraw(ctx context.Context, s *session, l lock, token string) (bool, error) {
-	q, err := d.look(ctx, s, l)
-	if err != nil {
+	children, err := d.children(ctx, s, l.dir)
+	if err != nil && !errors.Is(err, zk.ErrNoNode) {
 		return false, err
 	}
 	was := false
-	for _, node := range q.all(token) {
+	for _, node := range children.nodes {
+		if c, ok := parse(node); !ok || c.token != token {
+			continue
+		}
 		there, err := d.remove(ctx, s, l.dir+"/"+node)
 		was = was || there
 		if err != nil {

@@ -170,8 +170,8 @@ func (t *token) ignore() {
 // recorded reads what a claim says of itself, with the change that its fences begin with.
 func recorded(is content) (record, error) {
 	var r record
-	if err := json.Unmarshal(is.data, &r); err != nil {
-		return r, fmt.Errorf("zkdriver: %w among the claims: %w", errForeign, err)
+	if json.Unmarshal(is.data, &r) != nil {
+		return r, &foreign{is.path}
 	}
 	if r.Change == 0 {
 		r.Change = is.stat.Czxid

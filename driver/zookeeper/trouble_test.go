@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -64,6 +66,59 @@ func TestPathThatIsNoneIsRefused(t *testing.T) {
 		require.NotErrorIs(t, err, driver.ErrTransient, "%q", prefix)
 		require.NoError(t, c.Close())
 	}
+}
+
+// What another program keeps where locks are is left alone, and told with its path. It keeps nobody from seeing
+// other locks, nor a claim of ours from going.
+func TestNodeThatIsNoLockIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	conn := look(t)
+	c := holdfast.Open(zkdriver.New([]string{shared.Use(t).Addr}, zkdriver.WithPrefix(t.Name())))
+	defer func() { assert.NoError(t, c.Close()) }()
+	keep := func(path, text string) string {
+		path = "/" + t.Name() + "/lock/" + path
+		_, err := conn.Create(path, []byte(text), 0, zk.WorldACL(zk.PermAll))
+		require.NoError(t, err)
+		return path
+	}
+	for _, lock := range []interface {
+		TryLease(context.Context) (*holdfast.Lease, error)
+	}{c.Mutex("good"), tryOne{c.Semaphore("good", 1)}} {
+		lease, err := lock.TryLease(t.Context())
+		require.NoError(t, err)
+		defer func() { assert.NoError(t, lease.Release(t.Context())) }()
+	}
+	dir := keep("mutex/x", "")
+	stray, number := keep("mutex/x/other", ""), keep("semaphore/x", "abc")
+
+	all, err := c.List(t.Context(), "")
+	assert.Len(t, all, 2)
+	for path, err := range map[string]error{
+		stray + " of a list":  err,
+		number + " of a list": err,
+		stray:                 c.Mutex("x").ForceUnlock(t.Context()),
+		stray + " to wait":    func() error { _, err := c.Mutex("x").Lease(t.Context()); return err }(),
+		number:                func() error { _, err := c.Semaphore("x", 3).Lease(t.Context(), 1); return err }(),
+		number + " to look":   func() error { _, err := c.Semaphore("x", 3).Inspect(t.Context()); return err }(),
+	} {
+		path, _, _ = strings.Cut(path, " ")
+		assert.ErrorContains(t, err, strconv.Quote(path))
+		assert.ErrorIs(t, err, driver.ErrNotExecuted)
+		assert.NotErrorIs(t, err, holdfast.ErrUnavailable)
+		told, is := errors.AsType[*holdfast.LockError](err)
+		assert.True(t, is && told.ErrorType() == "wrong_type", "%v", err)
+	}
+	require.Eventually(t, func() bool {
+		left, _, err := conn.Children(dir)
+		return err == nil && len(left) == 1
+	}, 10*time.Second, 20*time.Millisecond)
+}
+
+// tryOne takes one permit.
+type tryOne struct{ *holdfast.Semaphore }
+
+func (s tryOne) TryLease(ctx context.Context) (*holdfast.Lease, error) {
+	return s.Semaphore.TryLease(ctx, 1)
 }
 
 // lines are those of a log, as many as are wanted.

@@ -152,9 +152,7 @@ func (d *Driver) acquire(ctx context.Context, l lock, r *driver.Request, t *toke
 		}
 		q, c, dead := &queue{}, (*claim)(nil), false
 		if blind := try == 0 && r.Ask == 1 && r.Wait && r.Owner == "" && r.MaxWaiters == 0 && r.Kind != driver.Semaphore; !blind {
-			if q, c, dead, err = d.find(ctx, s, l, r.Token, t); !made && errors.Is(err, errForeign) {
-				err = fmt.Errorf("%w: %w", err, driver.ErrNotExecuted)
-			}
+			q, c, dead, err = d.find(ctx, s, l, r.Token, t)
 		}
 		if err == nil && c == nil && !dead {
 			var g driver.Grant
@@ -183,6 +181,9 @@ func (d *Driver) acquire(ctx context.Context, l lock, r *driver.Request, t *toke
 			err = cmp.Or(err, errMoved)
 		default:
 			g, err = d.settle(ctx, s, l, r, t, q, c, until, made)
+		}
+		if made && isForeign(err) { // The next ask is refused, which does not make a claim.
+			err = fmt.Errorf("%w: %w", driver.ErrTransient, err)
 		}
 		if again(err, &last, try) {
 			continue

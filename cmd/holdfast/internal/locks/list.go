@@ -3,6 +3,7 @@ package locks
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -133,11 +134,12 @@ func list(ctx context.Context, s *store.Store, prefix string, leftOut func(error
 		all = append(all, f)
 		group.Go(func() (err error) {
 			f.Info, err = inspector.Inspect(looking, k, name)
-			if err != nil && strings.Contains(err.Error(), "WRONGTYPE") {
+			if typed, is := errors.AsType[wrongType](err); is && typed.ErrorType() == "wrong_type" {
 				// Somebody else's key in the place of a lock. It keeps nobody from seeing the others.
-				if err = nil; leftOut != nil {
-					leftOut(fmt.Errorf("left out the %s %q: its key holds something that is no lock (WRONGTYPE)", k, name))
+				if leftOut != nil {
+					leftOut(fmt.Errorf("left out the %s %q: its key holds something that is no lock (%s)", k, name, whose(err)))
 				}
+				return nil
 			}
 			return err
 		})
@@ -211,4 +213,18 @@ func writeList(w io.Writer, locks []*found, now time.Time) error {
 		t.Row(row...)
 	}
 	return t.Flush()
+}
+
+// wrongType is an error that may say that something else is in the place of a lock.
+type wrongType interface {
+	error
+	ErrorType() string
+}
+
+// whose is what the store says of that: Redis the same of all keys.
+func whose(err error) string {
+	if strings.Contains(err.Error(), "WRONGTYPE") {
+		return "WRONGTYPE"
+	}
+	return err.Error()
 }
