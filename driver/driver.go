@@ -262,6 +262,10 @@ type Grant struct {
 	Weight int64
 	Owner  string
 
+	// Ended is set in a Lost through Wake if nobody has taken the lease away: the session of
+	// this client that kept it has ended at the store.
+	Ended bool
+
 	// Reconnect is set in a Queued through Wake if earlier news may have been missed.
 	Reconnect bool
 

@@ -94,7 +94,7 @@ func (d *Driver) ended(s *session) {
 		switch {
 		case t.wake == nil || t.released || t.dead:
 		case held:
-			t.wake(driver.Grant{Status: driver.Lost})
+			t.wake(driver.Grant{Status: driver.Lost, Ended: true})
 		default:
 			t.wake(driver.Grant{Status: driver.Queued})
 		}

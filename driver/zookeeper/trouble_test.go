@@ -3,6 +3,7 @@ package zkdriver_test
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net"
@@ -215,6 +216,65 @@ func TestSessionThatHasExpiredIsReplaced(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, claims, 1)
 	require.NoError(t, again.Release(t.Context()))
+}
+
+// A session can be ended by whoever knows its password. Its holders hear of that, and not that somebody has used
+// force on one lock.
+func TestSessionThatWasEndedAtTheServerIsNamed(t *testing.T) {
+	t.Parallel()
+	addr := shared.Use(t).Addr
+	shaken := make(chan []byte, 1)
+	dial := func(network, address string, timeout time.Duration) (net.Conn, error) {
+		conn, err := net.DialTimeout(network, address, timeout)
+		return &overheard{Conn: conn, shaken: shaken}, err
+	}
+	c := holdfast.Open(zkdriver.New([]string{addr}, zkdriver.WithPrefix(t.Name()), zkdriver.WithDialer(dial)), holdfast.WithTTL(6*time.Second))
+	defer func() { _ = c.Close() }()
+	lease, err := c.Mutex("x").Lease(t.Context())
+	require.NoError(t, err)
+
+	// An answer is its length, a version, the timeout, the number of the session and its password. A request has
+	// the last change that the client has seen behind the version.
+	hello, join := <-shaken, make([]byte, 16, 60)
+	join[3] = 44
+	join = append(join, hello[8:40]...)
+	require.Eventually(t, func() bool {
+		if lease.Context().Err() != nil {
+			return true
+		}
+		other, err := net.Dial("tcp", addr)
+		if err != nil {
+			return false
+		}
+		defer other.Close()
+		_, _ = other.Write(join)
+		if _, err = io.ReadFull(other, make([]byte, len(hello))); err == nil { // else the client was faster
+			_, _ = other.Write([]byte{0, 0, 0, 8, 0, 0, 0, 1, 0xff, 0xff, 0xff, 0xf5}) // -11 ends the session
+		}
+		return false
+	}, time.Minute, 100*time.Millisecond)
+	require.ErrorIs(t, lease.Err(), holdfast.ErrLost)
+	require.ErrorContains(t, lease.Err(), "the session that kept it has ended")
+}
+
+// overheard is a connection that tells what the server answers to the handshake.
+type overheard struct {
+	net.Conn
+	seen   []byte
+	told   bool
+	shaken chan<- []byte
+}
+
+func (o *overheard) Read(p []byte) (int, error) {
+	n, err := o.Conn.Read(p)
+	if o.seen = append(o.seen, p[:n]...); len(o.seen) >= 40 && !o.told {
+		o.told = true
+		select {
+		case o.shaken <- o.seen[:40]:
+		default:
+		}
+	}
+	return n, err
 }
 
 // Whoever takes locks or gives up leaves no claim, although the session of its client goes on; and Close gives

@@ -69,6 +69,9 @@ type Listener interface {
 // ErrTakenAway is what the store tells a holder whose lock is taken by force.
 var ErrTakenAway = fmt.Errorf("taken away: %w", driver.ErrNotHeld)
 
+// ErrEnded is what the store tells a holder whose session at the store has ended.
+var ErrEnded = fmt.Errorf("its session has ended: %w", driver.ErrNotHeld)
+
 // Stolen is ErrTakenAway with what the store says of the thief.
 type Stolen struct{ By string }
 
@@ -169,9 +172,12 @@ func (c *Claim) wake(g driver.Grant) {
 	}
 	switch g.Status {
 	case driver.Lost:
-		if g.Holder != "" {
+		switch {
+		case g.Ended:
+			c.listener.Lost(ErrEnded)
+		case g.Holder != "":
 			c.listener.Lost(&Stolen{g.Holder})
-		} else {
+		default:
 			c.listener.Lost(ErrTakenAway)
 		}
 	case driver.Wanted:

@@ -39,6 +39,7 @@ const (
 var (
 	ErrExpired   = errors.New("not renewed in time")
 	errTakenAway = errors.New("taken away by ForceUnlock")
+	errEnded     = errors.New("the session that kept it has ended at the store")
 	errForgotten = errors.New("the store does not know it any more, as after ForceUnlock, Steal, FLUSHALL, an eviction or a failover")
 )
 
@@ -144,6 +145,8 @@ func (g *Grant) why() error {
 		return stolen
 	case errors.Is(cause, claim.ErrTakenAway):
 		return errTakenAway
+	case errors.Is(cause, claim.ErrEnded):
+		return errEnded
 	case errors.Is(cause, driver.ErrNotHeld):
 		return errForgotten
 	case cause == ErrHeldTooLong:
