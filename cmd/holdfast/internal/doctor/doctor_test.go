@@ -289,6 +289,29 @@ func TestDoctorCannotTellWhatItMayNotAsk(t *testing.T) {
 
 func first(all []finding, _ string) finding { return all[0] }
 
+// A client goes from one server of the URL to the next. If these have different locks, two hold the same one.
+func TestDoctorFailsURLsOfTwoZooKeepers(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		modes   map[string]int
+		unknown int
+		level   level
+		any     bool
+	}{
+		"an ensemble":              {map[string]int{"leader": 1, "follower": 2, "observer": 1}, 0, fine, true},
+		"a part of one":            {map[string]int{"follower": 2}, 0, warn, true},
+		"a silent one":             {nil, 1, warn, true},
+		"one alone":                {map[string]int{"standalone": 1}, 0, finding{}.Level, false},
+		"one alone beside another": {map[string]int{"standalone": 2}, 0, fail, true},
+		"one alone beside members": {map[string]int{"standalone": 1, "follower": 1}, 0, fail, true},
+		"two leaders":              {map[string]int{"leader": 2, "follower": 4}, 0, fail, true},
+	} {
+		f, any := judgeMembers(c.modes, c.unknown)
+		assert.Equal(t, c.any, any, name)
+		assert.Equal(t, c.level, f.Level, "%s: %+v", name, f)
+	}
+}
+
 // A user that may ask for a lock need not be one that may ask for everything.
 func TestDoctorTellsWhatItCanAsAUserOfPostgreSQLWithFewRights(t *testing.T) {
 	t.Parallel()

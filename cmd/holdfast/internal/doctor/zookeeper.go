@@ -13,7 +13,8 @@ import (
 // server answers.
 func examineZooKeeper(servers *zookeeper.Servers) []finding {
 	var findings []finding
-	voters, unknown := 0, 0
+	unknown := 0
+	modes := map[string]int{}
 	for _, addr := range servers.Addrs {
 		of := func(f finding) {
 			f.Node = "member " + addr
@@ -29,24 +30,38 @@ func examineZooKeeper(servers *zookeeper.Servers) []finding {
 		for _, f := range own {
 			of(f)
 		}
-		switch mode {
-		case "":
+		if mode == "" {
 			unknown++
-		case "leader", "follower":
-			voters++
+		} else {
+			modes[mode]++
 		}
 	}
-	if voters+unknown > 0 {
-		f := finding{Node: "all", Check: "members", Level: fine, Text: fmt.Sprintf("%d in the URL take part", voters)}
-		if unknown > 0 {
-			f.Text += fmt.Sprintf(", cannot tell of %d", unknown)
-		}
-		if voters < 3 {
-			f.Level, f.Advice = warn, "name all members in the URL, of which there should be 3 or 5"
-		}
+	if f, any := judgeMembers(modes, unknown); any {
 		findings = append(findings, f)
 	}
 	return findings
+}
+
+// judgeMembers judges the members in a URL together: how many there are of each mode, and how many of
+// which that is not known. There is nothing to say of a server that stands alone.
+func judgeMembers(modes map[string]int, unknown int) (f finding, any bool) {
+	voters, alone := modes["leader"]+modes["follower"], modes["standalone"]
+	f = finding{Node: "all", Check: "members", Level: fine, Text: fmt.Sprintf("%d in the URL take part", voters)}
+	if unknown > 0 {
+		f.Text += fmt.Sprintf(", cannot tell of %d", unknown)
+	}
+	switch {
+	case modes["leader"] > 1, alone > 1, alone == 1 && voters+modes["observer"] > 0:
+		f.Level = fail
+		f.Text = fmt.Sprintf("the URL names servers that do not belong together: %d leaders, %d standalone, %d others",
+			modes["leader"], alone, modes["follower"]+modes["observer"])
+		f.Advice = "name the members of one ensemble: on others locks do not exclude each other"
+	case voters+unknown == 0:
+		return finding{}, false
+	case voters < 3:
+		f.Level, f.Advice = warn, "name all members in the URL, of which there should be 3 or 5"
+	}
+	return f, true
 }
 
 // askServer returns the answer to srvr.
