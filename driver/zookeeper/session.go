@@ -357,7 +357,8 @@ func (s *session) touch(ctx context.Context, until time.Time) error {
 		case errors.Is(s.denied, zk.ErrAuthFailed):
 			return s.denied
 		case s.state == up && s.timeout < s.wants:
-			return refusal("a TTL of %v: the server lets sessions last for %v at most, see its maxSessionTimeout", s.wants-slack, s.timeout)
+			return refusal("the TTL is more than %v, as the server lets sessions last for %v at most, see its maxSessionTimeout: %w",
+				s.timeout-slack, s.timeout, errors.ErrUnsupported)
 		case s.state == up && !s.link.began.Add(s.timeout).Before(until):
 			return nil
 		case s.state == up:
