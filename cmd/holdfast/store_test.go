@@ -263,6 +263,12 @@ func TestZooKeeperWithAPathIsRefused(t *testing.T) {
 		assert.Contains(t, p.Stderr.String(), "--store: zk:// takes no path: say with --prefix below which node the locks are")
 		assert.NotContains(t, p.Stderr.String(), "secret")
 	}
+	for _, url := range []string{"zk://localhost:1?prefix=x", "zk://localhost:1/?prefix=x", "zk://u:secret@localhost:1#x"} {
+		p := clitest.Command(t, nil, "ls", "--store", url)
+		assert.Equal(t, exit.Usage, p.Run(), url)
+		assert.Contains(t, p.Stderr.String(), "--store: zk:// takes no p")
+		assert.NotContains(t, p.Stderr.String(), "secret")
+	}
 	p := clitest.Command(t, nil, "ls", "--store", "zk://localhost:1/")
 	assert.Equal(t, exit.Unavailable, p.Run())
 }

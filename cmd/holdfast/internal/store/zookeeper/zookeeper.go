@@ -45,6 +45,9 @@ func open(ctx context.Context, a *store.Address, password string) (*store.Store,
 	if path != "" {
 		return nil, exit.WrongUsage(errors.New("--store: zk:// takes no path: say with --prefix below which node the locks are"))
 	}
+	if strings.ContainsAny(rest, "?#") {
+		return nil, exit.WrongUsage(errors.New("--store: zk:// takes no parameters, only servers: say with --prefix below which node the locks are"))
+	}
 	var secure *tls.Config
 	if scheme == "zks" {
 		secure = &tls.Config{MinVersion: tls.VersionTLS12}
