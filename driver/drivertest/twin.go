@@ -30,7 +30,7 @@ func (t *test) games() {
 	t.Helper()
 	number, length := 3, 50
 	if virtual() {
-		number, length = 6, 120
+		number, length = 3, 120
 	}
 	can := map[Ability]bool{}
 	for a := range probes {
