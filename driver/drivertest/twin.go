@@ -25,7 +25,7 @@ var (
 	semaphoreTwinCases = []property{{"WeightsAreServedInOrderWhateverHappens", (*test).games}}
 )
 
-// games plays some games. What they are depends on HOLDFAST_SEED alone, and on what the driver can do.
+// games plays some games, which depend on HOLDFAST_SEED alone, and on the abilities of the driver.
 func (t *test) games() {
 	t.Helper()
 	number, length := 3, 50

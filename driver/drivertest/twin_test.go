@@ -47,7 +47,7 @@ func (w wrong) ForceRelease(ctx context.Context, k driver.Kind, name string) err
 	return w.Driver.ForceRelease(ctx, k, name)
 }
 
-// Games that find nothing may be blind. What they find is told by a few steps and a seed.
+// Games that find nothing may be blind. A difference is told by a few steps and a seed.
 func TestGamesFindWhatIsWrong(t *testing.T) {
 	for name, c := range map[string]struct {
 		wrong wrong

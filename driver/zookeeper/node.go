@@ -179,7 +179,7 @@ func (d *Driver) remove(ctx context.Context, s *session, path string) (bool, err
 }
 
 // withdraw deletes all claims of a token that the session can see, and reports whether there were
-// any, or after an error may have been. What others keep among them does not keep it from that.
+// any, or after an error may have been. Nodes of other programs among them do not keep it from that.
 func (d *Driver) withdraw(ctx context.Context, s *session, l lock, token string) (bool, error) {
 	children, err := d.children(ctx, s, l.dir)
 	if err != nil && !errors.Is(err, zk.ErrNoNode) {
