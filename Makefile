@@ -18,7 +18,7 @@ bench: ## benchmarks of the root package, against a redis-server that they start
 	go test -run '^$$' -bench . -count 6 .
 
 mutants: ## put known bugs in, one after the other, and show which test finds each
-	go run ./internal/mutants
+	go run ./internal/test/mutants
 
 demo: ## four processes hand one lock over
 	go run ./cmd/holdfast/demo

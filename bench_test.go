@@ -15,9 +15,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/internal/awake"
-	"github.com/holdfast-go/holdfast/internal/behavior/lab"
-	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/test/awake"
+	"github.com/holdfast-go/holdfast/internal/test/behavior/lab"
+	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
 // rawLock is what people write by hand, and the least that a lock on Redis can cost:

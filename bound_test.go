@@ -17,8 +17,8 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/memdriver"
-	"github.com/holdfast-go/holdfast/internal/behavior/lab"
-	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/test/behavior/lab"
+	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
 // That a lock stays taken, and for how long, is a case of package behavior, for all stores.

@@ -14,7 +14,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/behavior/lab"
+	"github.com/holdfast-go/holdfast/internal/test/behavior/lab"
 )
 
 func TestErrorTypeNamesTheCause(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/behavior/lab"
+	"github.com/holdfast-go/holdfast/internal/test/behavior/lab"
 )
 
 // witness notes by which functions of ours the store was called.

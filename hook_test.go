@@ -18,8 +18,8 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/behavior/lab"
-	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/test/behavior/lab"
+	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
 // What hooks cost in allocations per lease and release, beyond what these cost without.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver/memdriver"
-	"github.com/holdfast-go/holdfast/internal/behavior/lab"
+	"github.com/holdfast-go/holdfast/internal/test/behavior/lab"
 )
 
 func TestHookEndsAWait(t *testing.T) {

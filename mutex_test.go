@@ -13,8 +13,8 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/behavior/lab"
-	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/test/behavior/lab"
+	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
 func TestNameThatIsTooShortOrTooLongIsRefused(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/internal/behavior/lab"
+	"github.com/holdfast-go/holdfast/internal/test/behavior/lab"
 )
 
 func TestReadersAndWritersNeverMeet(t *testing.T) {

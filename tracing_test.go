@@ -20,7 +20,7 @@ func TestLibraryImportsNoSDK(t *testing.T) {
 	deps := strings.Fields(string(out))
 	assert.Contains(t, deps, "go.opentelemetry.io/otel/trace")
 	for _, d := range deps {
-		for _, no := range []string{"go.opentelemetry.io/otel/sdk", "redisotel", "go.opentelemetry.io/otel/exporters", "miniredis", "testify", "/internal/redistest"} {
+		for _, no := range []string{"go.opentelemetry.io/otel/sdk", "redisotel", "go.opentelemetry.io/otel/exporters", "miniredis", "testify", "/internal/test/redistest"} {
 			assert.NotContains(t, d, no)
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-go/holdfast/bench"
-	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
 func TestMain(m *testing.M) { redistest.HeavyMain(m) }

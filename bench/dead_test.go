@@ -23,7 +23,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver/redisdriver"
 	"github.com/holdfast-go/holdfast/driver/redlock"
 	zkdriver "github.com/holdfast-go/holdfast/driver/zookeeper"
-	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
 // lasting is the TTL of a holder that dies.

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
 // HoldfastFsync is this library when it trusts no grant that is not on the disk.

@@ -16,7 +16,7 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
 
-	"github.com/holdfast-go/holdfast/internal/tied"
+	"github.com/holdfast-go/holdfast/internal/test/tied"
 )
 
 const etcdVar = "HOLDFAST_BENCH_ETCD"

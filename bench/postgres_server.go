@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	pgdriver "github.com/holdfast-go/holdfast/driver/postgres"
-	"github.com/holdfast-go/holdfast/internal/pgtest"
+	"github.com/holdfast-go/holdfast/internal/test/pgtest"
 )
 
 // postgres is a PostgreSQL that waits for its disk. It is started once a contender wants it.

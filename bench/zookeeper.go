@@ -9,7 +9,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	zkdriver "github.com/holdfast-go/holdfast/driver/zookeeper"
-	"github.com/holdfast-go/holdfast/internal/zktest"
+	"github.com/holdfast-go/holdfast/internal/test/zktest"
 )
 
 // ZooKeeper is the recipe alone: ephemeral sequential nodes, of which each watches the one before.

@@ -18,7 +18,7 @@ import (
 	"github.com/holdfast-go/holdfast/deadlock"
 	"github.com/holdfast-go/holdfast/driver/memdriver"
 	"github.com/holdfast-go/holdfast/driver/redisdriver"
-	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }

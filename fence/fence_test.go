@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/memdriver"
 	"github.com/holdfast-go/holdfast/fence"
-	"github.com/holdfast-go/holdfast/internal/seed"
+	"github.com/holdfast-go/holdfast/internal/test/seed"
 )
 
 func newLocks(t *testing.T) *holdfast.Client {

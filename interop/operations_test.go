@@ -27,7 +27,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver/redisdriver"
 	"github.com/holdfast-go/holdfast/driver/redisson"
 	"github.com/holdfast-go/holdfast/driver/setnx"
-	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
 // Each line of the log is a heading of the guide for operators, and no heading there is of a

@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/redlock"
 	"github.com/holdfast-go/holdfast/driver/setnx"
-	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
 // quorum is three servers whose locks we share with redsync.

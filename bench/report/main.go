@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/bench"
-	"github.com/holdfast-go/holdfast/internal/awake"
+	"github.com/holdfast-go/holdfast/internal/test/awake"
 )
 
 type options struct {

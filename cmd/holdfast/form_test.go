@@ -18,7 +18,7 @@ import (
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/clitest"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exit"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/store"
-	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
 // oldForm is a call of the command on locks of that form.

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/clitest"
-	"github.com/holdfast-go/holdfast/internal/pgtest"
-	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/test/pgtest"
+	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
 // One command after the other meets what those before have prepared in the sessions of the pooler.

@@ -33,9 +33,9 @@ import (
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exit"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/guard"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/store"
-	"github.com/holdfast-go/holdfast/internal/pgtest"
-	"github.com/holdfast-go/holdfast/internal/redistest"
-	"github.com/holdfast-go/holdfast/internal/zktest"
+	"github.com/holdfast-go/holdfast/internal/test/pgtest"
+	"github.com/holdfast-go/holdfast/internal/test/redistest"
+	"github.com/holdfast-go/holdfast/internal/test/zktest"
 )
 
 // requireLocks asks for everything that a store can do.

@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/clitest"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exit"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/store"
-	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
 func TestEveryCommandSaysInOneLineWhatKeepsItFromItsStore(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/memdriver"
-	"github.com/holdfast-go/holdfast/internal/seed"
+	"github.com/holdfast-go/holdfast/internal/test/seed"
 )
 
 // What may happen to a lock is too much to be written down case by case. Package memdriver is the

@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/getset"
-	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
 func TestEachKeepsTheOtherOut(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/getset"
 	"github.com/holdfast-go/holdfast/driver/internal/foreigntest"
-	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
 // grace is what a lease of 10 s lasts longer for the others than we trust it.

@@ -7,8 +7,8 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	pgdriver "github.com/holdfast-go/holdfast/driver/postgres"
-	"github.com/holdfast-go/holdfast/internal/behavior"
-	"github.com/holdfast-go/holdfast/internal/pgtest"
+	"github.com/holdfast-go/holdfast/internal/test/behavior"
+	"github.com/holdfast-go/holdfast/internal/test/pgtest"
 )
 
 func TestBehavior(t *testing.T) {

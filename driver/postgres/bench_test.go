@@ -14,7 +14,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	pgdriver "github.com/holdfast-go/holdfast/driver/postgres"
-	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
 // counter counts queries.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	pgdriver "github.com/holdfast-go/holdfast/driver/postgres"
-	"github.com/holdfast-go/holdfast/internal/pgtest"
+	"github.com/holdfast-go/holdfast/internal/test/pgtest"
 )
 
 // long is the TTL of leases that must not end during a test, unless that has the end come by itself.

@@ -4,7 +4,7 @@ import (
 	"flag"
 	"testing"
 
-	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
 // Most of the time of these tests is waiting for leases to end.

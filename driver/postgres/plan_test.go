@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/pgtest"
-	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/test/pgtest"
+	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
 // crowd puts 10,000 locks that are held into the store, and 10,000 tokens that wait for the

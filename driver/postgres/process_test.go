@@ -19,7 +19,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	pgdriver "github.com/holdfast-go/holdfast/driver/postgres"
-	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
 // patience bounds the wait for what should happen at once.

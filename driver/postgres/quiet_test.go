@@ -13,7 +13,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	pgdriver "github.com/holdfast-go/holdfast/driver/postgres"
-	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
 // pings counts those that go the way of all news, and so rouse all that listen.

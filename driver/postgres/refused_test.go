@@ -21,8 +21,8 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/drivertest"
 	pgdriver "github.com/holdfast-go/holdfast/driver/postgres"
-	"github.com/holdfast-go/holdfast/internal/pgtest"
-	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/test/pgtest"
+	"github.com/holdfast-go/holdfast/internal/test/redistest"
 	"github.com/holdfast-go/holdfast/leader"
 )
 

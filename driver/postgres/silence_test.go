@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	pgdriver "github.com/holdfast-go/holdfast/driver/postgres"
-	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
 // The host of the server dies without a word, and its successor answers at the same address.

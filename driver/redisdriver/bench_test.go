@@ -14,7 +14,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/redisdriver"
-	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
 // BenchmarkReadersAmongOthers measures what it costs the server to let a reader in and

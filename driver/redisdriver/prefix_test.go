@@ -13,7 +13,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/redisdriver"
-	"github.com/holdfast-go/holdfast/internal/seed"
+	"github.com/holdfast-go/holdfast/internal/test/seed"
 )
 
 // So many lists are tried by default. To look for more, set the flag -rapid.checks or RAPID_CHECKS.

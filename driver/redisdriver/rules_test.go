@@ -12,13 +12,13 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/redisdriver"
-	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
 // The rules of the native protocol that can be seen at the driver. Each test is named
 // after what goes wrong without its rule; the numbers are those in the package's documentation
 // and in docs/protocol.md. Tests of the rules about trust are in internal/claim and
-// internal/keepalive, those about faults of the network in internal/behavior/fault.
+// internal/keepalive, those about faults of the network in internal/test/behavior/fault.
 
 // party is one client of a lock, with its news.
 type party struct {

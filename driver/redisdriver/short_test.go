@@ -18,8 +18,8 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/redisdriver"
-	"github.com/holdfast-go/holdfast/internal/redistest"
-	"github.com/holdfast-go/holdfast/internal/seed"
+	"github.com/holdfast-go/holdfast/internal/test/redistest"
+	"github.com/holdfast-go/holdfast/internal/test/seed"
 )
 
 // The operations on a thin lock have scripts of their own. A lock that is fat for a tombstone goes

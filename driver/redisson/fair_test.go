@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver/drivertest"
 	"github.com/holdfast-go/holdfast/driver/internal/foreigntest"
 	"github.com/holdfast-go/holdfast/driver/redisson"
-	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
 // fair are locks as RFairLock has them.

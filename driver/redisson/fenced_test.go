@@ -18,7 +18,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver/drivertest"
 	"github.com/holdfast-go/holdfast/driver/internal/foreigntest"
 	"github.com/holdfast-go/holdfast/driver/redisson"
-	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
 // fenced are locks as RFencedLock has them.

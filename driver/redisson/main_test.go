@@ -3,7 +3,7 @@ package redisson_test
 import (
 	"testing"
 
-	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }

@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/internal/foreigntest"
 	"github.com/holdfast-go/holdfast/driver/redisson"
-	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
 var request, lease = foreigntest.Request, foreigntest.Lease

@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver/redisdriver"
 	"github.com/holdfast-go/holdfast/driver/redlock"
 	"github.com/holdfast-go/holdfast/driver/setnx"
-	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
 // abilities are what the suite must not skip on nodes with the protocol of holdfast.

@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/memdriver"
 	"github.com/holdfast-go/holdfast/driver/redlock"
-	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
 // counting is a node that takes a while to get an ask, and counts how often it is told a fence.

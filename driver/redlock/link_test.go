@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/memdriver"
 	"github.com/holdfast-go/holdfast/driver/redlock"
-	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
 // link is the way from one client to one node.

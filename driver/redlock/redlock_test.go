@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/redlock"
-	"github.com/holdfast-go/holdfast/internal/behavior"
-	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/test/behavior"
+	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
 func TestNewPanicsWithoutAMajorityToSpeakOf(t *testing.T) {

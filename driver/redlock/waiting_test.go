@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/redlock"
-	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
 // A release wakes the waiter. To find out by asking would take a third of the TTL, which is so long

@@ -5,8 +5,8 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	zkdriver "github.com/holdfast-go/holdfast/driver/zookeeper"
-	"github.com/holdfast-go/holdfast/internal/behavior"
-	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/test/behavior"
+	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
 func TestBehavior(t *testing.T) {

@@ -9,9 +9,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/holdfast-go/holdfast/internal/contend"
-	"github.com/holdfast-go/holdfast/internal/redistest"
-	"github.com/holdfast-go/holdfast/internal/zktest"
+	"github.com/holdfast-go/holdfast/internal/test/contend"
+	"github.com/holdfast-go/holdfast/internal/test/redistest"
+	"github.com/holdfast-go/holdfast/internal/test/zktest"
 )
 
 // chaosFor is how long TestChaos lasts:

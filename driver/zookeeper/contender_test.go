@@ -8,8 +8,8 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	zkdriver "github.com/holdfast-go/holdfast/driver/zookeeper"
-	"github.com/holdfast-go/holdfast/internal/contend"
-	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/test/contend"
+	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
 // Each address of a server may end in a slash and a prefix, so that tests share a server.

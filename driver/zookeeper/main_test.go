@@ -4,8 +4,8 @@ import (
 	"flag"
 	"testing"
 
-	"github.com/holdfast-go/holdfast/internal/redistest"
-	"github.com/holdfast-go/holdfast/internal/zktest"
+	"github.com/holdfast-go/holdfast/internal/test/redistest"
+	"github.com/holdfast-go/holdfast/internal/test/zktest"
 )
 
 // shared is the server of all tests that do nothing to it. They do not meet: each has names or a prefix

@@ -20,8 +20,8 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	zkdriver "github.com/holdfast-go/holdfast/driver/zookeeper"
-	"github.com/holdfast-go/holdfast/internal/redistest"
-	"github.com/holdfast-go/holdfast/internal/zktest"
+	"github.com/holdfast-go/holdfast/internal/test/redistest"
+	"github.com/holdfast-go/holdfast/internal/test/zktest"
 )
 
 // A dialer with TLS is all that it takes. It does so for each renewal, too.

@@ -21,8 +21,8 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	zkdriver "github.com/holdfast-go/holdfast/driver/zookeeper"
-	"github.com/holdfast-go/holdfast/internal/redistest"
-	"github.com/holdfast-go/holdfast/internal/wire"
+	"github.com/holdfast-go/holdfast/internal/test/redistest"
+	"github.com/holdfast-go/holdfast/internal/test/wire"
 )
 
 // look is a connection to the server that all tests share.

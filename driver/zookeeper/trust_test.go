@@ -18,7 +18,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	zkdriver "github.com/holdfast-go/holdfast/driver/zookeeper"
-	"github.com/holdfast-go/holdfast/internal/zktest"
+	"github.com/holdfast-go/holdfast/internal/test/zktest"
 )
 
 // The numbers of requests.

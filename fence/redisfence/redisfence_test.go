@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver/memdriver"
 	"github.com/holdfast-go/holdfast/fence"
 	"github.com/holdfast-go/holdfast/fence/redisfence"
-	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/behavior/lab"
 	"github.com/holdfast-go/holdfast/internal/claim"
+	"github.com/holdfast-go/holdfast/internal/test/behavior/lab"
 )
 
 // holder is one that would still hold the lock, or not.

@@ -13,8 +13,8 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/behavior/lab"
 	"github.com/holdfast-go/holdfast/internal/claim"
+	"github.com/holdfast-go/holdfast/internal/test/behavior/lab"
 )
 
 // A try whose first ask hung. Both answers arrive; whichever is read first, what was

@@ -12,7 +12,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/behavior/lab"
+	"github.com/holdfast-go/holdfast/internal/test/behavior/lab"
 )
 
 // Rule 1. The waiter was granted the lock after its first ask and cut off. The lease

@@ -14,10 +14,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/behavior/lab"
 	"github.com/holdfast-go/holdfast/internal/claim"
 	"github.com/holdfast-go/holdfast/internal/keepalive"
 	"github.com/holdfast-go/holdfast/internal/session"
+	"github.com/holdfast-go/holdfast/internal/test/behavior/lab"
 )
 
 // claimant is a claim over a play, without a client around it. It hears what its claim is

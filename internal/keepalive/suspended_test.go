@@ -14,8 +14,8 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/memdriver"
-	"github.com/holdfast-go/holdfast/internal/behavior/lab"
 	"github.com/holdfast-go/holdfast/internal/keepalive"
+	"github.com/holdfast-go/holdfast/internal/test/behavior/lab"
 )
 
 // Rule 4. "Not renewed in time" would have people look for what is wrong with Redis.

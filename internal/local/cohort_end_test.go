@@ -15,8 +15,8 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/memdriver"
-	"github.com/holdfast-go/holdfast/internal/behavior/lab"
 	"github.com/holdfast-go/holdfast/internal/local"
+	"github.com/holdfast-go/holdfast/internal/test/behavior/lab"
 )
 
 // How waiting in a client's own queue ends without the lock, and what that means for those

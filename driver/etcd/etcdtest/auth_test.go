@@ -20,7 +20,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	etcddriver "github.com/holdfast-go/holdfast/driver/etcd"
-	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
 const authenticate = "/etcdserverpb.Auth/Authenticate"

@@ -5,7 +5,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	etcddriver "github.com/holdfast-go/holdfast/driver/etcd"
-	"github.com/holdfast-go/holdfast/internal/behavior"
+	"github.com/holdfast-go/holdfast/internal/test/behavior"
 )
 
 func TestBehavior(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	etcddriver "github.com/holdfast-go/holdfast/driver/etcd"
-	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
 // store is where the locks of a benchmark are.

@@ -6,8 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/holdfast-go/holdfast/internal/contend"
-	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/test/contend"
+	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
 // A leader that is killed costs some time, but no lease, and gives nobody a second one.

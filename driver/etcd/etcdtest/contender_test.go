@@ -9,7 +9,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	etcddriver "github.com/holdfast-go/holdfast/driver/etcd"
-	"github.com/holdfast-go/holdfast/internal/contend"
+	"github.com/holdfast-go/holdfast/internal/test/contend"
 )
 
 const (

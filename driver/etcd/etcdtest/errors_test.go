@@ -8,7 +8,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	etcddriver "github.com/holdfast-go/holdfast/driver/etcd"
-	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
 var request = driver.Request{Kind: driver.Mutex, Name: "m", Token: "t", Ask: 1, TTL: ttl}

@@ -10,9 +10,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/holdfast-go/holdfast/internal/contend"
-	"github.com/holdfast-go/holdfast/internal/redistest"
-	"github.com/holdfast-go/holdfast/internal/wire"
+	"github.com/holdfast-go/holdfast/internal/test/contend"
+	"github.com/holdfast-go/holdfast/internal/test/redistest"
+	"github.com/holdfast-go/holdfast/internal/test/wire"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"

@@ -10,7 +10,7 @@ import (
 	etcddriver "github.com/holdfast-go/holdfast/driver/etcd"
 	"github.com/holdfast-go/holdfast/fence"
 	"github.com/holdfast-go/holdfast/fence/redisfence"
-	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
 // Fences of Redis are times, those of etcd revisions. docs/migration.md says what to do.

@@ -14,7 +14,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/fence"
 	"github.com/holdfast-go/holdfast/fence/sqlfence"
-	"github.com/holdfast-go/holdfast/internal/pgtest"
+	"github.com/holdfast-go/holdfast/internal/test/pgtest"
 )
 
 // soon is a context of a holder that ends the test instead of hanging it.

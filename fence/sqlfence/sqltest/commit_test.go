@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver/memdriver"
 	"github.com/holdfast-go/holdfast/fence/sqlfence"
-	"github.com/holdfast-go/holdfast/internal/wire"
+	"github.com/holdfast-go/holdfast/internal/test/wire"
 )
 
 // through returns the engine by way of a wire with a socket of its own.

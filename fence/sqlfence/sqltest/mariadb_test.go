@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/holdfast-go/holdfast/internal/tied"
+	"github.com/holdfast-go/holdfast/internal/test/tied"
 )
 
 // mariaDB is a server on a unix socket. It has no system tables, so it lets everybody in.

@@ -21,7 +21,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fence"
 	"github.com/holdfast-go/holdfast/fence/sqlfence"
-	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
 func init() { redistest.RegisterChild("writer", writer) }

@@ -15,9 +15,9 @@ import (
 
 	"github.com/holdfast-go/holdfast/fence"
 	"github.com/holdfast-go/holdfast/fence/sqlfence"
-	"github.com/holdfast-go/holdfast/internal/pgtest"
-	"github.com/holdfast-go/holdfast/internal/redistest"
-	tried "github.com/holdfast-go/holdfast/internal/seed"
+	"github.com/holdfast-go/holdfast/internal/test/pgtest"
+	"github.com/holdfast-go/holdfast/internal/test/redistest"
+	tried "github.com/holdfast-go/holdfast/internal/test/seed"
 )
 
 var (

@@ -22,7 +22,7 @@ import (
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exit"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/flags"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/store"
-	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
 // RoleEnv tells a process of the test binary what to be instead of a test.

@@ -20,8 +20,8 @@ import (
 
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/clitest"
 	pgdriver "github.com/holdfast-go/holdfast/driver/postgres"
-	"github.com/holdfast-go/holdfast/internal/pgtest"
-	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/test/pgtest"
+	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
 // documented returns the rights that the documentation of the library lists.

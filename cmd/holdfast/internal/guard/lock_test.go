@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/clitest"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exit"
-	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
 // occupy has a command hold a lock until the returned function is called.

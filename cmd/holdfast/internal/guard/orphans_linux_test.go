@@ -14,7 +14,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/clitest"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exit"
-	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
 // adoptEnv makes a holdfast the parent of all below it that lose theirs, as pid 1 is.

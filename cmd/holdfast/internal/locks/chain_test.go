@@ -19,7 +19,7 @@ import (
 	"github.com/holdfast-go/holdfast/deadlock"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/redisdriver"
-	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
 // program holds a mutex and then wants another one, if any, and says so.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/clitest"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exit"
-	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
 func TestWaitReturnsWhenNobodyHoldsTheLock(t *testing.T) {

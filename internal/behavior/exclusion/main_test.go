@@ -1,9 +1,0 @@
-package exclusion_test
-
-import (
-	"testing"
-
-	"github.com/holdfast-go/holdfast/internal/redistest"
-)
-
-func TestMain(m *testing.M) { redistest.Main(m) }

@@ -1,9 +1,0 @@
-package order_test
-
-import (
-	"testing"
-
-	"github.com/holdfast-go/holdfast/internal/redistest"
-)
-
-func TestMain(m *testing.M) { redistest.Main(m) }

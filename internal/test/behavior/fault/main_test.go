@@ -1,0 +1,9 @@
+package fault_test
+
+import (
+	"testing"
+
+	"github.com/holdfast-go/holdfast/internal/test/redistest"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }

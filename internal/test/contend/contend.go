@@ -1,0 +1,295 @@
+// Package contend has processes that contend for one lock, and a referee that hears from them, for
+// stores whose servers are killed and paused.
+package contend
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/test/redistest"
+)
+
+// TTL is that of the leases of contenders. Patience bounds the wait for what should happen soon: an
+// election takes some seconds, and so does a lease to end. Late is how much longer than its TTL a
+// lease may last, and a machine may be late.
+const (
+	TTL      = 3 * time.Second
+	Patience = time.Minute
+	Late     = 5 * time.Second
+)
+
+// Kinds are those of the locks that contenders contend for.
+var Kinds = []string{"mutex", "rwmutex", "semaphore"}
+
+const child = "contender for a lock"
+
+// opened opens the store.
+var opened func(addrs []string) (*holdfast.Client, func())
+
+// Register is called by an init of the test binary, whose contenders open the store at those
+// addresses, each in a process of its own. end ends what is left when the client is closed.
+func Register(open func(addrs []string) (locks *holdfast.Client, end func())) {
+	opened = open
+	redistest.RegisterChild(child, func() {
+		locks, _ := open(strings.Split(os.Getenv("ADDRS"), ","))
+		run(locks)
+	})
+}
+
+// run does what it reads, one command a line, and prints what became of it:
+//
+//	lock     waits for the lock, prints "in" with the fence and the time, again and again
+//	         while it believes that it holds it, and "lost" if it does no more
+//	unlock   gives the lock up
+//	hammer   does both for ever, and stays for a moment
+func run(locks *holdfast.Client) {
+	c := &contending{acquire: acquirer(locks, os.Getenv("KIND"))}
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		switch in.Text() {
+		case "lock":
+			if c.lock() == nil {
+				go c.believe()
+			}
+		case "unlock":
+			c.unlock()
+		case "hammer":
+			for c.lock() == nil {
+				c.say()
+				time.Sleep(5 * time.Millisecond) // so that others get some of the machine
+				c.say()
+				c.unlock()
+			}
+		}
+	}
+	os.Exit(0)
+}
+
+// acquirer returns how to hold a lock of that kind alone.
+func acquirer(locks *holdfast.Client, kind string) func(context.Context) (*holdfast.Lease, error) {
+	var opts []holdfast.LockOption
+	if ttl, err := time.ParseDuration(os.Getenv("LEASE")); err == nil {
+		opts = append(opts, holdfast.WithTTL(ttl))
+	}
+	switch kind {
+	case "rwmutex":
+		return locks.RWMutex("contended", opts...).Lease
+	case "semaphore":
+		s := locks.Semaphore("contended", 3, opts...)
+		return func(ctx context.Context) (*holdfast.Lease, error) { return s.Lease(ctx, 2) } // no two fit
+	}
+	return locks.Mutex("contended", opts...).Lease
+}
+
+type contending struct {
+	acquire func(context.Context) (*holdfast.Lease, error)
+	lease   *holdfast.Lease
+}
+
+func (c *contending) lock() (err error) {
+	c.lease, err = c.acquire(context.Background())
+	if err != nil {
+		fmt.Println("error", err)
+	}
+	return err
+}
+
+func (c *contending) unlock() {
+	if err := c.lease.Release(context.Background()); err != nil && !errors.Is(err, holdfast.ErrLost) {
+		fmt.Println("trouble", err)
+	}
+	fmt.Println("out", c.lease.Fence(), time.Now().UnixNano())
+}
+
+// say prints that the lock is held at a time that was before we made sure of it.
+func (c *contending) say() bool {
+	now := time.Now().UnixNano()
+	if c.lease.Err() != nil {
+		return false
+	}
+	fmt.Println("in", c.lease.Fence(), now)
+	return true
+}
+
+func (c *contending) believe() {
+	for l := c.lease; c.say(); time.Sleep(5 * time.Millisecond) {
+		if l != c.lease {
+			return
+		}
+	}
+	if errors.Is(c.lease.Err(), holdfast.ErrLost) {
+		fmt.Println("lost", c.lease.Fence(), time.Now().UnixNano())
+	}
+}
+
+// Referee hears from contenders, and decides whether two ever believed to hold the lock at the
+// same time.
+type Referee struct {
+	testing.TB
+	Lease  time.Duration // TTL of the contenders that it starts from now on, if not [TTL]
+	mu     sync.Mutex
+	spells map[int64]*spell // by fence
+}
+
+// spell is the time for which somebody believed to hold the lock.
+type spell struct {
+	who         int
+	fence       int64
+	first, last int64
+}
+
+// Contender is a process that contends for the lock.
+type Contender struct {
+	*redistest.Process
+	r      *Referee
+	events chan string // "in", once for each fence, "out", "lost"
+}
+
+// NewReferee returns one that fails the test.
+func NewReferee(tb testing.TB) *Referee { return &Referee{TB: tb, spells: map[int64]*spell{}} }
+
+// Contender starts a process that contends for a lock of that kind.
+func (r *Referee) Contender(kind string, addrs ...string) *Contender {
+	r.Helper()
+	env := []string{"KIND=" + kind, "ADDRS=" + strings.Join(addrs, ",")}
+	if r.Lease != 0 {
+		env = append(env, "LEASE="+r.Lease.String())
+	}
+	p := redistest.Child(r, child, env...)
+	c := &Contender{p, r, make(chan string, 100_000)}
+	go c.hear()
+	return c
+}
+
+func (c *Contender) hear() {
+	defer close(c.events)
+	for line := range c.Lines() {
+		var what string
+		var fence, at int64
+		if n, _ := fmt.Sscan(line, &what, &fence, &at); n != 3 {
+			c.events <- line
+			continue
+		}
+		if c.r.note(c.Pid(), what, fence, at) {
+			select {
+			case c.events <- what:
+			default: // Nobody listens to one that hammers, for long.
+			}
+		}
+	}
+}
+
+// note reports whether that is news.
+func (r *Referee) note(who int, what string, fence, at int64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.spells[fence]
+	switch {
+	case what != "in":
+		return true
+	case s == nil:
+		r.spells[fence] = &spell{who, fence, at, at}
+		return true
+	case s.who != who:
+		r.Errorf("FOUL: fence %d is that of %d and of %d", fence, s.who, who)
+	}
+	s.first, s.last = min(s.first, at), max(s.last, at)
+	return false
+}
+
+// Decide fails the test if two believed to hold the lock at the same time, or a later one had a
+// smaller fence. It returns how often the lock was held.
+func (r *Referee) Decide() int {
+	r.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var all []*spell
+	for _, s := range r.spells {
+		all = append(all, s)
+	}
+	slices.SortFunc(all, func(a, b *spell) int { return int(a.fence - b.fence) })
+	for i, s := range all {
+		if i > 0 && all[i-1].last > s.first {
+			r.Errorf("FOUL: %d held the lock with fence %d until %v after %d got it with fence %d",
+				all[i-1].who, all[i-1].fence, time.Duration(all[i-1].last-s.first), s.who, s.fence)
+		}
+	}
+	return len(all)
+}
+
+// Count is how often the lock was held.
+func (r *Referee) Count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.spells)
+}
+
+// Advances waits until the lock has been held so many times more.
+func (r *Referee) Advances(times int) {
+	r.Helper()
+	want := r.Count() + times
+	require.Eventually(r, func() bool { return r.Count() >= want }, Patience, 10*time.Millisecond,
+		"the lock is not handed on any more")
+}
+
+// Tell gives a command.
+func (c *Contender) Tell(what string) {
+	c.r.Helper()
+	_, err := fmt.Fprintln(c.Stdin(), what)
+	require.NoError(c.r, err)
+}
+
+// Hears waits for an event.
+func (c *Contender) Hears(want string) {
+	c.r.Helper()
+	timeout := time.After(Patience)
+	for {
+		select {
+		case what, ok := <-c.events:
+			require.True(c.r, ok, "the process has ended instead of %q", want)
+			if what == want {
+				return
+			}
+		case <-timeout:
+			c.r.Fatalf("never heard %q of %d", want, c.Pid())
+		}
+	}
+}
+
+// Pause stops the process, and Resume lets it go on.
+func (c *Contender) Pause()  { require.NoError(c.r, c.Signal(syscall.SIGSTOP)) }
+func (c *Contender) Resume() { require.NoError(c.r, c.Signal(syscall.SIGCONT)) }
+
+// Inspector returns a look at the lock of that kind that contenders contend for.
+func Inspector(tb testing.TB, kind string, addrs ...string) func() holdfast.Info {
+	locks, end := opened(addrs)
+	tb.Cleanup(func() {
+		require.NoError(tb, locks.Close())
+		end()
+	})
+	return func() holdfast.Info {
+		var info holdfast.Info
+		var err error
+		switch kind {
+		case "rwmutex":
+			info, err = locks.RWMutex("contended").Inspect(tb.Context())
+		case "semaphore":
+			info, err = locks.Semaphore("contended", 3).Inspect(tb.Context())
+		default:
+			info, err = locks.Mutex("contended").Inspect(tb.Context())
+		}
+		require.NoError(tb, err)
+		return info
+	}
+}
