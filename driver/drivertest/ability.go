@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -45,7 +46,7 @@ const (
 func (t *test) needs(abilities ...Ability) {
 	t.Helper()
 	for _, a := range abilities {
-		why := probes[a](t)
+		why := t.lacks(a)
 		switch {
 		case why == "":
 		case slices.Contains(t.must, a):
@@ -61,7 +62,25 @@ func (t *test) needs(abilities ...Ability) {
 // a test; the point itself is a case that needs it.
 func (t *test) has(a Ability) bool {
 	t.Helper()
-	return probes[a](t) == ""
+	return t.lacks(a) == ""
+}
+
+// seen has each ability that a case has seen in its store. Only those: a driver that seems to lack one on a
+// late machine is asked again.
+var seen sync.Map
+
+// lacks says what is wrong if the driver lacks the ability.
+func (t *test) lacks(a Ability) string {
+	t.Helper()
+	key := [2]string{t.store(), string(a)}
+	if _, ok := seen.Load(key); ok {
+		return ""
+	}
+	why := probes[a](t)
+	if why == "" {
+		seen.Store(key, nil)
+	}
+	return why
 }
 
 // probes say what is wrong if the driver lacks the ability, each on a lock of its

@@ -54,7 +54,7 @@ func givingUp(r *driver.Request) { r.Holder = impatient }
 func (t *test) crowd(mods ...func(*driver.Request)) {
 	t.Helper()
 	h := &hall{fenced: t.has(Fences), inside: map[*contender]int64{}}
-	t.visit(12, 12, h.enter, mods...)
+	t.visit(12, t.rounds(12), h.enter, mods...)
 }
 
 // hall is what a lock protects that many may hold. It has room for the weight of whole.

@@ -27,6 +27,9 @@
 // was. So is a broken promise, at once: its text has the word FOUL if no late machine explains it.
 // In a bubble of testing/synctest no store is slow, and nothing is measured.
 //
+// Cases that find a rare fault by chance, such as the games and those whose names begin with Many, take twice as
+// long if the environment has HOLDFAST_SOAK=1.
+//
 // If a store is [driver.Granular], each time in the suite is at least as many times longer as its
 // shortest lease is longer than 150 ms. That takes minutes, mostly of waiting: run the
 // cases of [Cases] in parallel.
@@ -78,8 +81,8 @@ type Case struct {
 }
 
 // Run holds the driver to the property. It starts no subtests, so t may be that
-// of a testing/synctest bubble. Cases of one store are subtests of one test: the store is
-// measured by the first of them.
+// of a testing/synctest bubble. Cases of one store, with drivers of the same abilities, are subtests
+// of one test: the first of them measures the store, and the first that needs an ability looks for it.
 func (c Case) Run(t *testing.T, open Open, must ...Ability) {
 	t.Helper()
 	skipped, failed := c.judge(t, open, must)
@@ -183,7 +186,10 @@ type property struct {
 
 // as is the same property of another form.
 func (c property) as(f form) Case {
-	return Case{f.prefix + c.name, f.prefix, c.of(f).body}
+	return Case{f.prefix + c.name, f.prefix, func(t *test) {
+		t.twin = f.prefix != ""
+		c.of(f).body(t)
+	}}
 }
 
 // of is a property of locks whose tokens have that form unless the case says otherwise.
@@ -243,6 +249,7 @@ type test struct {
 	push bool    // needs drivers that hear of grants from the first one on
 
 	shape func(*driver.Request) // the form of the lock of this case
+	twin  bool                  // whether a mutex has the same case
 }
 
 // run runs a case on a goroutine of its own, which FailNow and Skip can end.

@@ -20,7 +20,7 @@ func (t *test) names() []string {
 	var names []string
 	for _, o := range odd {
 		u := t.unique()
-		names = append(names, o+u+o, u[:5]+o+u[5:])
+		names = append(names, o+u[:5]+o+u[5:]+o)
 	}
 	return append(names, t.longest())
 }

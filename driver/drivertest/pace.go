@@ -57,9 +57,14 @@ func (s scale) patience() time.Duration {
 	return time.Duration(float64(patience) * min(max(1, s.pace), 6))
 }
 
-// paces has the pace of each store. A store has the name of the test whose subtests are its
-// cases.
+// paces has the pace of each store.
 var paces sync.Map
+
+// store is the name of the store: that of the test whose subtests are its cases.
+func (t *test) store() string {
+	name := t.Name()
+	return name[:max(0, strings.LastIndexByte(name, '/'))]
+}
 
 // pace is how many times slower than a quick one a store was when it was last measured.
 type pace struct {
@@ -87,8 +92,7 @@ func (t *test) find() {
 	if t.pace > 0 || virtual() {
 		return
 	}
-	name := t.Name()
-	p, _ := paces.LoadOrStore(name[:max(0, strings.LastIndexByte(name, '/'))], &pace{})
+	p, _ := paces.LoadOrStore(t.store(), &pace{})
 	t.pace = p.(*pace).get(t.void > 0, t.measure)
 	t.pace = min(max(t.pace, 2*t.void), slowest)
 	if t.pace > 1 {

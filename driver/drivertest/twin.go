@@ -28,9 +28,9 @@ var (
 // games plays some games, which depend on HOLDFAST_SEED alone, and on the abilities of the driver.
 func (t *test) games() {
 	t.Helper()
-	number, length := 3, 50
+	number, length := 3, t.rounds(50)
 	if virtual() {
-		number, length = 3, 120
+		length = t.rounds(120)
 	}
 	can := map[Ability]bool{}
 	for a := range probes {

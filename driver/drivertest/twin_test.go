@@ -65,7 +65,7 @@ func TestGamesFindWhatIsWrong(t *testing.T) {
 			wrong: wrong{force: func(*memdriver.Driver, driver.Kind, string) error { return nil }}, told: "{force 0}",
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(name+"/games", func(t *testing.T) { // a store of its own, with other abilities
 			synctest.Test(t, func(t *testing.T) {
 				w := c.wrong
 				w.Driver = memdriver.New()
