@@ -23,6 +23,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver/redisdriver"
 	"github.com/holdfast-go/holdfast/driver/redlock"
 	zkdriver "github.com/holdfast-go/holdfast/driver/zookeeper"
+	"github.com/holdfast-go/holdfast/internal/test/crew"
 	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
@@ -32,12 +33,12 @@ const lasting = 4 * time.Second
 const dying = "holder that dies"
 
 func init() {
-	redistest.RegisterChild(dying, func() {
+	crew.Register(dying, func() {
 		d, _, err := openStore(os.Getenv("STORE"), strings.Split(os.Getenv("ADDRS"), ","))
 		if err == nil {
 			_, err = holdfast.Open(d, holdfast.WithTTL(lasting)).Mutex(os.Getenv("LOCK")).Lease(context.Background())
 		}
-		fmt.Println("in", err)
+		crew.Report(fmt.Sprint(err))
 		select {}
 	})
 }
@@ -110,9 +111,9 @@ func TestDeadHolderIsReplacedWithinTheTimeInTheDocument(t *testing.T) {
 // replaced returns how long after the death of its holder a lock is granted to a waiter.
 func replaced(t *testing.T, locks *holdfast.Client, store string, addrs []string, lock string) time.Duration {
 	t.Helper()
-	holder := redistest.Child(t, dying, "STORE="+store, "ADDRS="+strings.Join(addrs, ","), "LOCK="+lock)
+	holder := crew.Start(t, dying, "STORE="+store, "ADDRS="+strings.Join(addrs, ","), "LOCK="+lock)
 	began := time.Now()
-	require.Equal(t, "in <nil>", <-holder.Lines())
+	require.Equal(t, "<nil>", crew.Hear[string](holder))
 	took := time.Since(began) // at most so long ago the lease began
 	holder.Kill()
 	killed := time.Now()

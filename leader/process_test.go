@@ -5,12 +5,9 @@ package leader_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"strconv"
-	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -21,6 +18,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fence"
 	"github.com/holdfast-go/holdfast/internal/test/behavior/lab"
+	"github.com/holdfast-go/holdfast/internal/test/crew"
 	"github.com/holdfast-go/holdfast/internal/test/redistest"
 	"github.com/holdfast-go/holdfast/leader"
 )
@@ -30,7 +28,13 @@ const (
 	before = 20 * time.Second // far more than anything here takes
 )
 
-func init() { redistest.RegisterChild("candidate", candidate) }
+func init() { crew.Register("candidate", candidate) }
+
+// said is a report of a candidate: it leads, or does no more.
+type said struct {
+	Fence int64
+	Lost  bool
+}
 
 // candidate is a process that stands for election, and says so when its terms begin and end.
 func candidate() {
@@ -42,35 +46,22 @@ func candidate() {
 		if err != nil {
 			panic(err)
 		}
-		fmt.Println("leads", term.Fence())
+		crew.Report(said{Fence: term.Fence()})
 		<-term.Context().Done()
-		fmt.Println("lost", errors.Is(context.Cause(term.Context()), holdfast.ErrLost))
+		crew.Report(said{Lost: errors.Is(context.Cause(term.Context()), holdfast.ErrLost)})
 	}
 }
 
-func child(t *testing.T, s *redistest.Server, name string) *redistest.Process {
-	return redistest.Child(t, "candidate", "NAME="+name,
+func child(t *testing.T, s *redistest.Server, name string) *crew.Process {
+	return crew.Start(t, "candidate", "NAME="+name,
 		"REDIS_NETWORK="+s.Network(), "REDIS_ADDR="+s.Addr(), "REDIS_PREFIX="+s.Prefix())
 }
 
-func heard(t *testing.T, p *redistest.Process) string {
-	t.Helper()
-	select {
-	case line := <-p.Lines():
-		return line
-	case <-time.After(before):
-		t.Fatal("the process says nothing")
-		return ""
-	}
-}
-
 // fenceOf returns the fence of a process that leads now.
-func fenceOf(t *testing.T, p *redistest.Process) int64 {
+func fenceOf(t *testing.T, p *crew.Process) int64 {
 	t.Helper()
-	number, leads := strings.CutPrefix(heard(t, p), "leads ")
-	require.True(t, leads)
-	fence, err := strconv.ParseInt(number, 10, 64)
-	require.NoError(t, err)
+	fence := crew.Hear[said](p).Fence
+	require.NotZero(t, fence)
 	return fence
 }
 
@@ -95,13 +86,13 @@ func TestLeaderThatIsKilledOrPausedIsReplaced(t *testing.T) {
 
 	// Paused, it is replaced; when it goes on it says so and is next.
 	stopped := time.Now()
-	require.NoError(t, a.Signal(syscall.SIGSTOP))
+	a.Pause()
 	second := fenceOf(t, b)
 	t.Logf("replaced after %v", time.Since(stopped))
 	assert.Greater(t, second, first, "FOUL: fences went back")
 	leads("b")
-	require.NoError(t, a.Signal(syscall.SIGCONT))
-	require.Equal(t, "lost true", heard(t, a))
+	a.Resume()
+	require.Equal(t, said{Lost: true}, crew.Hear[said](a))
 	l.UntilQueue("x", 1)
 	leads("b")
 

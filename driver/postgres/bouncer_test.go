@@ -27,29 +27,20 @@ import (
 func TestWaiterKilledBehindASessionPoolerDelaysNobody(t *testing.T) {
 	a := newArena(t, 3*time.Minute)
 	dsn := a.Bouncer(t, "session", 40)
-	child := func() *redistest.Process {
-		p := redistest.Child(a, "pg contender", dsnVar+"="+dsn, ttlVar+"="+a.ttl.String())
-		a.expect(p, "ready")
-		return p
-	}
-	ps := []*redistest.Process{child(), child(), child()}
-	a.line(ps)
+	cs := a.contenders(dsn, 4)
+	cs, heir := cs[:3], cs[3]
+	a.line(cs)
 	sessions := func() (n int) {
 		require.NoError(t, a.QueryRow(t.Context(), `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`).Scan(&n))
 		return n
 	}
 	require.Equal(t, 2, sessions())
-	ps[1].Kill()
+	cs[1].Kill()
 	// The pooler finds the connection of the process closed.
 	require.Eventually(t, func() bool { return sessions() == 1 }, patience, time.Millisecond)
-	heir := child()
-	a.tell(heir, "lease")
+	heir.Tell("lock")
 	require.Eventually(t, func() bool { return sessions() == 2 }, patience, time.Millisecond)
-	a.tell(ps[0], "release")
-	a.expect(ps[0], "released")
-	began := time.Now()
-	a.expect(ps[2], "leased")
-	require.Less(t, time.Since(began), a.ttl/6, "a heartbeat of the killed one would not be over for long")
+	a.handsOver(cs[0], cs[2])
 }
 
 // The sessions keep what was prepared in them if the pooler does not discard it.

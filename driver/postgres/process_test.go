@@ -3,12 +3,8 @@
 package pgdriver_test
 
 import (
-	"bufio"
 	"context"
-	"fmt"
 	"os"
-	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -19,33 +15,37 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	pgdriver "github.com/holdfast-go/holdfast/driver/postgres"
+	"github.com/holdfast-go/holdfast/internal/test/contend"
+	"github.com/holdfast-go/holdfast/internal/test/crew"
+	"github.com/holdfast-go/holdfast/internal/test/pgtest"
 	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
 // patience bounds the wait for what should happen at once.
 const patience = time.Minute
 
-// What a child reads from its environment.
+// What a worker reads from its environment.
 const (
 	dsnVar = "HOLDFAST_TEST_DSN"
 	ttlVar = "HOLDFAST_TEST_TTL"
 )
 
 func init() {
-	redistest.RegisterChild("pg contender", contend)
-	redistest.RegisterChild("worker", work)
+	crew.Register("worker", work)
+	contend.Register(func(addrs []string) (*holdfast.Client, func()) {
+		pool := poolAt(addrs[0])
+		return holdfast.Open(pgdriver.New(pool), holdfast.WithTTL(contend.TTL)), pool.Close
+	})
 }
 
-// child is a client in a process of its own.
-func child() (*holdfast.Client, *pgxpool.Pool) {
-	ttl, err := time.ParseDuration(os.Getenv(ttlVar))
-	must(err)
-	c, err := pgxpool.ParseConfig(os.Getenv(dsnVar))
+// poolAt is the pool of a process of its own.
+func poolAt(dsn string) *pgxpool.Pool {
+	c, err := pgxpool.ParseConfig(dsn)
 	must(err)
 	c.MaxConns = 4
 	pool, err := pgxpool.NewWithConfig(context.Background(), c)
 	must(err)
-	return holdfast.Open(pgdriver.New(pool), holdfast.WithTTL(ttl)), pool
+	return pool
 }
 
 func must(err error) {
@@ -54,36 +54,16 @@ func must(err error) {
 	}
 }
 
-// contend does what it is told, a word a line: it leases the lock, reports its fence, and
-// releases it.
-func contend() {
-	locks, _ := child()
-	var lease *holdfast.Lease
-	fmt.Println("ready")
-	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
-		var err error
-		switch in.Text() {
-		case "lease":
-			if lease, err = locks.Mutex("l").Lease(context.Background()); err == nil {
-				fmt.Println("leased", lease.Fence())
-			}
-		case "err":
-			fmt.Println("lost", lease.Err() != nil)
-		case "release":
-			err = lease.Release(context.Background())
-			fmt.Println("released")
-		}
-		must(err)
-	}
-}
-
-// work takes turns until its input ends. In a turn it adds 1 to a number in the way that
-// loses updates if two do it at a time, and writes down its fence.
+// work takes turns until it is dismissed. In a turn it adds 1 to a number in the way that
+// loses updates if two do it at a time, and writes down its fence, which it reports.
 func work() {
-	locks, pool := child()
+	ttl, err := time.ParseDuration(os.Getenv(ttlVar))
+	must(err)
+	pool := poolAt(os.Getenv(dsnVar))
+	locks := holdfast.Open(pgdriver.New(pool), holdfast.WithTTL(ttl))
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
-		_, _ = os.Stdin.Read(make([]byte, 1))
+		crew.Order[string]()
 		cancel()
 	}()
 	for ctx.Err() == nil {
@@ -93,7 +73,7 @@ func work() {
 		}
 		err = pgx.BeginFunc(lease.Context(), pool, func(tx pgx.Tx) error { return turn(lease, tx) })
 		if err == nil {
-			fmt.Println("turn", lease.Fence())
+			crew.Report(lease.Fence())
 		}
 		_ = lease.Release(context.Background())
 	}
@@ -141,66 +121,67 @@ func arenaAt(t *testing.T, s store, ttl time.Duration) *arena {
 	return a
 }
 
-func (a *arena) children(name string, n int) []*redistest.Process {
+func (a *arena) worker() *crew.Process {
 	a.Helper()
-	ps := make([]*redistest.Process, n)
-	for i := range ps {
-		ps[i] = redistest.Child(a, name, dsnVar+"="+a.DSN(), ttlVar+"="+a.ttl.String())
+	return crew.Start(a, "worker", dsnVar+"="+a.DSN(), ttlVar+"="+a.ttl.String())
+}
+
+func (a *arena) workers(n int) (ws []*crew.Process) {
+	a.Helper()
+	for range n {
+		ws = append(ws, a.worker())
 	}
-	return ps
+	return ws
 }
 
-func (a *arena) contenders(n int) []*redistest.Process {
-	a.Helper()
-	ps := a.children("pg contender", n)
-	for _, p := range ps {
-		a.expect(p, "ready")
-	}
-	return ps
-}
-
-func (a *arena) tell(p *redistest.Process, word string) {
-	a.Helper()
-	_, err := fmt.Fprintln(p.Stdin(), word)
-	require.NoError(a, err)
-}
-
-// expect waits for a line that begins so, and returns the rest.
-func (a *arena) expect(p *redistest.Process, word string) string {
-	a.Helper()
-	select {
-	case line, ok := <-p.Lines():
-		if !ok {
-			require.Fail(a, "the process has ended", p.Stderr())
+// turns waits until each worker has had so many turns.
+func turns(n int, workers []*crew.Process) {
+	for range n {
+		for _, w := range workers {
+			crew.Hear[int64](w)
 		}
-		require.True(a, strings.HasPrefix(line, word), line)
-		return strings.TrimPrefix(line, word+" ")
-	case <-time.After(patience):
-		require.Fail(a, "no "+word)
-		return ""
 	}
+}
+
+// moreTurns is turns, from now on.
+func moreTurns(n int, workers []*crew.Process) {
+	for _, w := range workers {
+		crew.Said[int64](w)
+	}
+	turns(n, workers)
+}
+
+// contenders start with the TTL of the arena.
+func (a *arena) contenders(dsn string, n int) (cs []*contend.Contender) {
+	a.Helper()
+	r := contend.NewReferee(a)
+	r.Lease = a.ttl
+	for range n {
+		cs = append(cs, r.Contender(contend.Kinds[0], dsn))
+	}
+	a.Cleanup(func() { r.Decide() })
+	return cs
 }
 
 // line has the first hold the lock and the others wait for it in their order. They have all
 // waited before, so all are listening.
-func (a *arena) line(ps []*redistest.Process) {
+func (a *arena) line(cs []*contend.Contender) {
 	a.Helper()
 	for range 2 {
-		for i, p := range ps {
-			a.tell(p, "lease")
+		for i, c := range cs {
+			c.Tell("lock")
 			if i == 0 {
-				a.expect(p, "leased")
+				c.Hears("in")
 			}
 			a.until(func(info holdfast.Info) bool { return len(info.Holders) == 1 && len(info.Queue) == i })
 		}
-		if a.listening() == len(ps)-1 {
+		if a.listening() == len(cs)-1 {
 			return
 		}
-		for i, p := range ps {
-			a.tell(p, "release")
-			a.expect(p, "released")
-			if i+1 < len(ps) {
-				a.expect(ps[i+1], "leased")
+		for i, c := range cs {
+			c.Tell("unlock")
+			if i+1 < len(cs) {
+				cs[i+1].Hears("in")
 			}
 		}
 	}
@@ -217,31 +198,27 @@ func (a *arena) listening() (n int) {
 func (a *arena) until(good func(holdfast.Info) bool) {
 	a.Helper()
 	require.Eventually(a, func() bool {
-		info, err := a.locks.Mutex("l").Inspect(a.Context())
+		info, err := a.locks.Mutex("contended").Inspect(a.Context())
 		return err == nil && good(info)
 	}, patience, 5*time.Millisecond)
 }
 
 func TestProcessesExcludeEachOther(t *testing.T) {
 	a := newArena(t, 10*time.Second)
-	processes, turns := 4, 20
+	processes, rounds := 4, 20
 	if redistest.Again() {
-		processes, turns = 8, 60
+		processes, rounds = 8, 60
 	}
-	workers := a.children("worker", processes)
-	for range turns {
-		for _, w := range workers {
-			a.expect(w, "turn") // They all get on.
-		}
-	}
-	a.judge(workers, processes*turns)
+	workers := a.workers(processes)
+	turns(rounds, workers) // They all get on.
+	a.judge(workers, processes*rounds)
 }
 
 // judge ends the workers that live, and looks at what all have done.
-func (a *arena) judge(workers []*redistest.Process, least int) {
+func (a *arena) judge(workers []*crew.Process, least int) {
 	a.Helper()
 	for _, w := range workers {
-		require.NoError(a, w.Stdin().Close())
+		w.Dismiss()
 		require.NoError(a, w.Wait())
 	}
 	var counted, written, disorder int
@@ -259,119 +236,71 @@ func (a *arena) judge(workers []*redistest.Process, least int) {
 func TestKilledAndPausedProcessesDoNoDamageAndHoldUpNobodyForLong(t *testing.T) {
 	redistest.SoakOnly(t)
 	a := newArena(t, 3*time.Second)
-	workers := a.children("worker", 8)
-	progress := func() {
-		a.Helper()
-		for _, w := range workers {
-			for len(w.Lines()) > 0 {
-				<-w.Lines()
-			}
-		}
-		for range 5 {
-			for _, w := range workers {
-				a.expect(w, "turn")
-			}
-		}
-	}
-	progress()
+	workers := a.workers(8)
+	moreTurns(5, workers)
 	for range 4 {
 		for _, w := range workers[:2] {
-			require.NoError(t, w.Signal(syscall.SIGSTOP))
+			w.Pause()
 		}
-		victim := redistest.Child(a, "worker", dsnVar+"="+a.DSN(), ttlVar+"="+a.ttl.String())
-		a.expect(victim, "turn")
+		victim := a.worker()
+		crew.Hear[int64](victim)
 		victim.Kill()
 		living := workers
 		workers = workers[2:]
-		progress()
+		moreTurns(5, workers)
 		time.Sleep(2 * a.ttl) // so that the leases of those that sleep are over
 		workers = living
 		for _, w := range workers[:2] {
-			require.NoError(t, w.Signal(syscall.SIGCONT))
+			w.Resume()
 		}
-		progress()
+		moreTurns(5, workers)
 		workers = append(workers[2:], workers[:2]...)
 	}
 	a.judge(workers, 8*5*5)
 }
 
-func TestNextWaiterGetsTheLockOfAKilledHolder(t *testing.T) {
-	a := newArena(t, 6*time.Second)
-	ps := a.contenders(3)
-	a.line(ps)
-	ps[0].Kill()
-	a.expect(ps[1], "leased")
-	a.tell(ps[1], "release")
-	a.expect(ps[1], "released")
-	a.expect(ps[2], "leased")
-}
-
 func TestKilledWaiterDelaysNobody(t *testing.T) {
 	a := newArena(t, 3*time.Minute)
-	ps := a.contenders(3)
-	a.line(ps)
-	ps[1].Kill()
+	cs := a.contenders(a.DSN(), 3)
+	a.line(cs)
+	cs[1].Kill()
 	// The server finds the connection of the process closed.
 	require.Eventually(t, func() bool { return a.listening() == 1 }, patience, time.Millisecond)
-	a.tell(ps[0], "release")
-	a.expect(ps[0], "released")
+	a.handsOver(cs[0], cs[2])
+}
+
+// handsOver requires that the lock goes to the next one at once.
+func (a *arena) handsOver(from, to *contend.Contender) {
+	a.Helper()
+	from.Tell("unlock")
+	from.Hears("out")
 	began := time.Now()
-	a.expect(ps[2], "leased")
-	require.Less(t, time.Since(began), a.ttl/6, "a heartbeat of the killed one would not be over for long")
+	to.Hears("in")
+	require.Less(a, time.Since(began), a.ttl/6, "a heartbeat of the killed one would not be over for long")
 }
 
-func TestPausedHolderLosesTheLockAndSeesIt(t *testing.T) {
-	a := newArena(t, 6*time.Second)
-	ps := a.contenders(2)
-	a.line(ps)
-	require.NoError(t, ps[0].Signal(syscall.SIGSTOP))
-	a.expect(ps[1], "leased")
-	require.NoError(t, ps[0].Signal(syscall.SIGCONT))
-	a.tell(ps[0], "err")
-	require.Equal(t, "true", a.expect(ps[0], "lost"), "FOUL: two believe to hold the lock")
-	a.tell(ps[1], "err")
-	require.Equal(t, "false", a.expect(ps[1], "lost"))
-}
-
-func TestPausedWaiterIsServedWhenItGoesOn(t *testing.T) {
-	a := newArena(t, 6*time.Second)
-	ps := a.contenders(3)
-	a.line(ps)
-	require.NoError(t, ps[1].Signal(syscall.SIGSTOP))
-	a.until(func(info holdfast.Info) bool { return len(info.Queue) == 1 }) // The store gave it up.
-	a.tell(ps[0], "release")
-	a.expect(ps[0], "released")
-	a.expect(ps[2], "leased")
-	require.NoError(t, ps[1].Signal(syscall.SIGCONT))
-	a.tell(ps[2], "release")
-	a.expect(ps[2], "released")
-	a.expect(ps[1], "leased")
+func TestProcessesThatAreKilledAndPaused(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Shared(t, calm...)
+	t.Run("", func(t *testing.T) { // so that the server outlives the parallel tests
+		contend.Run(t, func(tb testing.TB) string { return database(tb, server).DSN() })
+	})
 }
 
 func TestServerMayRestartOrCrashWhileProcessesCompete(t *testing.T) {
 	redistest.SoakOnly(t)
 	t.Parallel()
 	a := arenaAt(t, start(t, "-c", "max_connections=200"), 10*time.Second)
-	workers := a.children("worker", 4)
+	workers := a.workers(4)
 	for i := range 4 {
-		for range 5 {
-			for _, w := range workers {
-				a.expect(w, "turn")
-			}
-		}
+		turns(5, workers)
 		if i%2 == 1 {
 			a.Kill()
 		}
 		a.Restart()
-		for _, w := range workers {
-			for len(w.Lines()) > 0 {
-				<-w.Lines()
-			}
-		}
+		moreTurns(0, workers)
 	}
-	for _, w := range workers {
-		a.expect(w, "turn")
-	}
+	turns(1, workers)
 	a.judge(workers, 4*5*4)
 }
 
@@ -380,7 +309,7 @@ func TestServerMayRestartOrCrashWhileProcessesCompete(t *testing.T) {
 func TestConnectionsMayBeTerminatedWhileProcessesCompete(t *testing.T) {
 	redistest.SoakOnly(t)
 	a := newArena(t, 3*time.Second)
-	workers := a.children("worker", 6)
+	workers := a.workers(6)
 	for range 60 {
 		_, err := a.Exec(t.Context(), `SELECT pg_terminate_backend(pid) FROM (
 			SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()
@@ -389,11 +318,6 @@ func TestConnectionsMayBeTerminatedWhileProcessesCompete(t *testing.T) {
 			time.Sleep(30 * time.Millisecond) // so that some work is done between
 		}
 	}
-	for _, w := range workers {
-		for len(w.Lines()) > 0 {
-			<-w.Lines()
-		}
-		a.expect(w, "turn")
-	}
+	moreTurns(1, workers)
 	a.judge(workers, len(workers))
 }

@@ -3,7 +3,6 @@
 package httpfence_test
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -12,45 +11,35 @@ import (
 	"os"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fence"
 	"github.com/holdfast-go/holdfast/fence/httpfence"
+	"github.com/holdfast-go/holdfast/internal/test/behavior/lab"
+	"github.com/holdfast-go/holdfast/internal/test/crew"
 	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-func init() { redistest.RegisterChild("writer", writer) }
+func init() { crew.Register("writer", writer) }
 
-// writer is a program that takes a lock and puts each line that it reads. Its process must not
-// know that the lease is over, as if it had been paused after it looked: the context has the
-// fence alone.
+// writer is a program that must not know that its lease is over, as if it had been paused after it
+// looked: the context has the fence alone.
 func writer() {
-	rdb := redis.NewClient(&redis.Options{Network: os.Getenv("REDIS_NETWORK"), Addr: os.Getenv("REDIS_ADDR")})
-	locks := holdfast.New(rdb, holdfast.WithPrefix(os.Getenv("REDIS_PREFIX")), holdfast.WithTTL(3*time.Second))
-	lease, err := locks.Mutex("x").Lease(context.Background())
-	if err != nil {
-		panic(err)
-	}
-	fences, err := fence.Of(lease.Context())
-	if err != nil {
-		panic(err)
-	}
-	ctx := fence.With(context.Background(), fences...)
-	client := &http.Client{Transport: httpfence.Transport(nil)}
-	fmt.Println("leased")
-	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
-		status, err := send(ctx, client, os.Getenv("URL"), in.Text())
-		fmt.Println("wrote", status, err)
-	}
+	lab.WriteLate(func(_ *redis.Client, _ string, l *holdfast.Lease) func(string) string {
+		fences, err := fence.Of(l.Context())
+		if err != nil {
+			panic(err)
+		}
+		ctx := fence.With(context.Background(), fences...)
+		client := &http.Client{Transport: httpfence.Transport(nil)}
+		return func(text string) string { return fmt.Sprint(send(ctx, client, os.Getenv("URL"), text)) }
+	})
 }
 
 func send(ctx context.Context, client *http.Client, url, text string) (int, error) {
@@ -81,39 +70,15 @@ func TestProcessThatWasSuspendedIsRefused(t *testing.T) {
 			client := &http.Client{Transport: httpfence.Transport(&http.Transport{})}
 			t.Cleanup(client.CloseIdleConnections)
 
-			s := redistest.Shared(t)
-			locks := holdfast.New(s.Client(t), holdfast.WithPrefix(s.Prefix()))
-			t.Cleanup(func() { assert.NoError(t, locks.Close()) })
-			p := redistest.Child(t, "writer", "URL="+server.URL,
-				"REDIS_NETWORK="+s.Network(), "REDIS_ADDR="+s.Addr(), "REDIS_PREFIX="+s.Prefix())
-			say := func(line string) { _, err := fmt.Fprintln(p.Stdin(), line); require.NoError(t, err) }
-			heard := func() string {
-				select {
-				case line := <-p.Lines():
-					return line
-				case <-time.After(20 * time.Second):
-					t.Fatal("the process says nothing")
-					return ""
-				}
-			}
-			require.Equal(t, "leased", heard())
-			say("in time")
-			require.Equal(t, "wrote 200 <nil>", heard())
-			require.Equal(t, "in time", stored.Load())
-
-			require.NoError(t, p.Signal(syscall.SIGSTOP))
-			require.NoError(t, locks.Mutex("x").Do(t.Context(), func(ctx context.Context) error {
-				_, err := send(ctx, client, server.URL, "of the next")
+			answer := lab.WriteTooLate(t, redistest.Shared(t), "writer", []string{"URL=" + server.URL}, func(ctx context.Context, text string) error {
+				_, err := send(ctx, client, server.URL, text)
 				return err
-			}))
-			require.Equal(t, "of the next", stored.Load())
-			say("too late") // is read when it goes on
-			require.NoError(t, p.Signal(syscall.SIGCONT))
+			}, func() string { return stored.Load().(string) })
 			if guard {
-				assert.Equal(t, "wrote 409 <nil>", heard())
+				assert.Equal(t, "409 <nil>", answer)
 				assert.Equal(t, "of the next", stored.Load())
 			} else {
-				assert.Equal(t, "wrote 200 <nil>", heard())
+				assert.Equal(t, "200 <nil>", answer)
 				assert.Equal(t, "too late", stored.Load(), "without the guard the write lands")
 			}
 		})

@@ -3,12 +3,10 @@ package etcdtest
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -16,10 +14,11 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/test/crew"
 	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
-func init() { redistest.RegisterChild("member", runMember) }
+func init() { crew.Register("member", runMember) }
 
 // runMember is a member of a cluster, in a process of its own so that it can be killed and
 // paused.
@@ -37,14 +36,13 @@ func runMember() {
 		os.Exit(1)
 	}
 	<-e.Server.ReadyNotify()
-	fmt.Println("ready")
-	_, _ = io.Copy(io.Discard, os.Stdin) // until the test ends
-	os.Exit(0)
+	crew.Report("ready")
+	crew.Order[string]() // until the test ends
 }
 
 // member is one of a cluster. It can be killed and started again.
 type member struct {
-	*redistest.Process
+	*crew.Process
 	tb       testing.TB
 	env      []string
 	endpoint string
@@ -74,7 +72,7 @@ func start(tb testing.TB, n int) []*member {
 	}
 	for _, m := range members {
 		m.env = append(m.env, "MEMBERS="+strings.Join(all, ","))
-		m.Process = redistest.Child(tb, "member", m.env...)
+		m.Process = crew.Start(tb, "member", m.env...)
 	}
 	return members
 }
@@ -82,24 +80,17 @@ func start(tb testing.TB, n int) []*member {
 // isReady waits until the member serves, or has ended.
 func (m *member) isReady() bool {
 	m.tb.Helper()
-	select {
-	case _, ok := <-m.Lines():
-		return ok
-	case <-time.After(time.Minute):
-		m.tb.Fatal("the member does not start")
-		return false
-	}
+	_, err := crew.Listen[string](m.Process, time.After(time.Minute))
+	require.NotErrorIs(m.tb, err, crew.ErrSilent, "the member does not start")
+	return err == nil
 }
 
 // restart starts a member that was killed.
 func (m *member) restart() {
 	m.tb.Helper()
-	m.Process = redistest.Child(m.tb, "member", m.env...)
+	m.Process = crew.Start(m.tb, "member", m.env...)
 	require.True(m.tb, m.isReady(), "the member has ended")
 }
-
-func (m *member) pause()  { require.NoError(m.tb, m.Signal(syscall.SIGSTOP)) }
-func (m *member) resume() { require.NoError(m.tb, m.Signal(syscall.SIGCONT)) }
 
 func endpoints(members []*member) (all []string) {
 	for _, m := range members {

@@ -3,14 +3,13 @@
 package sqltest
 
 import (
-	"bufio"
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"os"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -21,36 +20,42 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/fence"
 	"github.com/holdfast-go/holdfast/fence/sqlfence"
+	"github.com/holdfast-go/holdfast/internal/test/behavior/lab"
+	"github.com/holdfast-go/holdfast/internal/test/crew"
 	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
-func init() { redistest.RegisterChild("writer", writer) }
+func init() { crew.Register("writer", writer) }
 
-// writer is a program that takes a lock and writes each line that it reads, with its lease in
-// the context. Where its process must not know that the lease is over, as if it had been
-// paused after it looked, the context has the fence alone.
+// writer is a program that has its lease in the context. Where its process must not know that the lease
+// is over, as if it had been paused after it looked, the context has the fence alone.
 func writer() {
-	rdb := redis.NewClient(&redis.Options{Network: os.Getenv("REDIS_NETWORK"), Addr: os.Getenv("REDIS_ADDR")})
-	locks := holdfast.New(rdb, holdfast.WithPrefix(os.Getenv("REDIS_PREFIX")), holdfast.WithTTL(3*time.Second))
+	lab.WriteLate(func(_ *redis.Client, _ string, l *holdfast.Lease) func(string) string {
+		e, db := engineOfParent()
+		ctx := context.WithoutCancel(l.Context())
+		fences, err := fence.Of(ctx)
+		check(err)
+		switch os.Getenv("GUARD") {
+		case "none":
+			ctx = context.Background()
+		case "fence":
+			ctx = fence.With(context.Background(), fences...)
+		}
+		return func(text string) string { return fmt.Sprint(writes[0].run(ctx, e, db, text)) }
+	})
+}
+
+// engineOfParent is the engine that the environment names, see [engine.env].
+func engineOfParent() (engine, *sql.DB) {
 	dialect, _ := strconv.Atoi(os.Getenv("SQL_DIALECT"))
 	e := engine{"", os.Getenv("SQL_DRIVER"), os.Getenv("SQL_DSN"), sqlfence.Dialect(dialect)}
 	db, err := sqlfence.Open(e.driver, e.dsn, e.dialect)
 	check(err)
-	lease, err := locks.Mutex("x").Lease(context.Background())
-	check(err)
-	ctx := context.WithoutCancel(lease.Context())
-	fences, err := fence.Of(ctx)
-	check(err)
-	switch os.Getenv("GUARD") {
-	case "none":
-		ctx = context.Background()
-	case "fence":
-		ctx = fence.With(context.Background(), fences...)
-	}
-	fmt.Println("leased")
-	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
-		fmt.Println("wrote", writes[0].run(ctx, e, db, in.Text()))
-	}
+	return e, db
+}
+
+func (e engine) env(more ...string) []string {
+	return append(more, "SQL_DRIVER="+e.driver, "SQL_DSN="+e.dsn, "SQL_DIALECT="+strconv.Itoa(int(e.dialect)))
 }
 
 func check(err error) {
@@ -65,74 +70,46 @@ func TestProcessThatWasSuspendedIsRefused(t *testing.T) {
 	for _, guard := range []string{"none", "fence", "lease"} {
 		t.Run(guard, func(t *testing.T) {
 			few(t, func(t *testing.T, e engine) {
-				server := redistest.Shared(t)
 				plain, db := e.plain(t), e.guarded(t)
-				prefix := server.Prefix() + guard
-				locks := holdfast.New(server.Client(t), holdfast.WithPrefix(prefix))
-				t.Cleanup(func() { require.NoError(t, locks.Close()) })
-				p := redistest.Child(t, "writer", "GUARD="+guard,
-					"REDIS_NETWORK="+server.Network(), "REDIS_ADDR="+server.Addr(), "REDIS_PREFIX="+prefix,
-					"SQL_DRIVER="+e.driver, "SQL_DSN="+e.dsn, "SQL_DIALECT="+strconv.Itoa(int(e.dialect)))
-				say := func(line string) { _, err := fmt.Fprintln(p.Stdin(), line); require.NoError(t, err) }
-				heard := func() string {
-					select {
-					case line := <-p.Lines():
-						return line
-					case <-time.After(20 * time.Second):
-						t.Fatal("the process says nothing")
-						return ""
-					}
-				}
-				require.Equal(t, "leased", heard())
-				say("in time")
-				require.Equal(t, "wrote <nil>", heard())
-				require.Equal(t, "in time", value(t, plain))
-
-				require.NoError(t, p.Signal(syscall.SIGSTOP))
-				require.NoError(t, locks.Mutex("x").Do(t.Context(), func(ctx context.Context) error {
-					return writes[0].run(ctx, e, db, "of the next")
-				}))
-				say("too late") // is read when it goes on
-				require.NoError(t, p.Signal(syscall.SIGCONT))
-				answer := heard()
+				stored := func() string { return value(t, plain) }
+				answer := lab.WriteTooLate(t, redistest.Shared(t), "writer", e.env("GUARD="+guard), func(ctx context.Context, text string) error {
+					return writes[0].run(ctx, e, db, text)
+				}, stored)
 				switch guard {
 				case "none":
-					assert.Equal(t, "wrote <nil>", answer)
-					assert.Equal(t, "too late", value(t, plain), "without the guard the write lands")
+					assert.Equal(t, "<nil>", answer)
+					assert.Equal(t, "too late", stored(), "without the guard the write lands")
 				case "fence":
-					assert.True(t, strings.HasPrefix(answer, "wrote holdfast: stale fence: mutex:x has "), answer)
-					assert.Equal(t, "of the next", value(t, plain))
+					assert.True(t, strings.HasPrefix(answer, "holdfast: stale fence: mutex:"), answer)
+					assert.Equal(t, "of the next", stored())
 				case "lease":
 					assert.Contains(t, answer, "lost")
-					assert.Equal(t, "of the next", value(t, plain))
+					assert.Equal(t, "of the next", stored())
 				}
 			})
 		})
 	}
 }
 
-func init() { redistest.RegisterChild("committer", committer) }
+func init() { crew.Register("committer", committer) }
 
-// committer is a program that has a transaction open, and commits it when it reads a line.
+// committer is a program that has a transaction open, and commits it when it is told to.
 func committer() {
 	rdb := redis.NewClient(&redis.Options{Network: os.Getenv("REDIS_NETWORK"), Addr: os.Getenv("REDIS_ADDR")})
 	locks := holdfast.New(rdb, holdfast.WithPrefix(os.Getenv("REDIS_PREFIX")), holdfast.WithTTL(3*time.Second))
-	dialect, _ := strconv.Atoi(os.Getenv("SQL_DIALECT"))
-	e := engine{"", os.Getenv("SQL_DRIVER"), os.Getenv("SQL_DSN"), sqlfence.Dialect(dialect)}
-	db, err := sqlfence.Open(e.driver, e.dsn, e.dialect)
-	check(err)
-	err = locks.Mutex("x").Do(context.Background(), func(ctx context.Context) error {
+	e, db := engineOfParent()
+	err := locks.Mutex("x").Do(context.Background(), func(ctx context.Context) error {
 		tx, err := db.BeginTx(ctx, nil)
 		check(err)
 		_, err = tx.Exec(e.update(), "late")
 		check(err)
-		fmt.Println("open")
-		bufio.NewScanner(os.Stdin).Scan()
+		crew.Report("open")
+		crew.Order[string]()
 		err = tx.Commit()
-		fmt.Println("committed", err == nil, err)
+		crew.Report(fmt.Sprintln("committed", err == nil, err))
 		return err
 	})
-	fmt.Println("ended", errors.Is(err, holdfast.ErrLost))
+	crew.Report(errors.Is(err, holdfast.ErrLost))
 }
 
 // A process is stopped with its transaction open, for longer than its lease, and goes on to commit.
@@ -140,26 +117,14 @@ func TestCommitOfAProcessThatWasStoppedIsToldAsItIs(t *testing.T) {
 	few(t, func(t *testing.T, e engine) {
 		server := redistest.Shared(t)
 		plain := e.plain(t)
-		p := redistest.Child(t, "committer",
-			"REDIS_NETWORK="+server.Network(), "REDIS_ADDR="+server.Addr(), "REDIS_PREFIX="+server.Prefix(),
-			"SQL_DRIVER="+e.driver, "SQL_DSN="+e.dsn, "SQL_DIALECT="+strconv.Itoa(int(e.dialect)))
-		heard := func() string {
-			select {
-			case line := <-p.Lines():
-				return line
-			case <-time.After(30 * time.Second):
-				t.Fatal("the process says nothing")
-				return ""
-			}
-		}
-		require.Equal(t, "open", heard())
-		require.NoError(t, p.Signal(syscall.SIGSTOP))
+		p := crew.Start(t, "committer", e.env("REDIS_NETWORK="+server.Network(), "REDIS_ADDR="+server.Addr(), "REDIS_PREFIX="+server.Prefix())...)
+		require.Equal(t, "open", crew.Hear[string](p))
+		p.Pause()
 		time.Sleep(4 * time.Second)
-		_, err := fmt.Fprintln(p.Stdin(), "go on")
-		require.NoError(t, err)
-		require.NoError(t, p.Signal(syscall.SIGCONT))
-		answer := heard()
+		p.Tell("go on")
+		p.Resume()
+		answer := crew.Hear[string](p)
 		assert.Equal(t, strings.HasPrefix(answer, "committed true"), value(t, plain) == "late", "FOUL: %s", answer)
-		require.Equal(t, "ended true", heard(), "the lock was lost in any case")
+		require.True(t, crew.Hear[bool](p), "the lock was lost in any case")
 	})
 }

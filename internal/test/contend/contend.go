@@ -3,7 +3,6 @@
 package contend
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -11,14 +10,13 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/internal/test/redistest"
+	"github.com/holdfast-go/holdfast/internal/test/crew"
 )
 
 // TTL is that of the leases of contenders. Patience bounds the wait for what should happen soon: an
@@ -33,7 +31,7 @@ const (
 // Kinds are those of the locks that contenders contend for.
 var Kinds = []string{"mutex", "rwmutex", "semaphore"}
 
-const child = "contender for a lock"
+const role = "contender for a lock"
 
 // opened opens the store.
 var opened func(addrs []string) (*holdfast.Client, func())
@@ -42,22 +40,29 @@ var opened func(addrs []string) (*holdfast.Client, func())
 // addresses, each in a process of its own. end ends what is left when the client is closed.
 func Register(open func(addrs []string) (locks *holdfast.Client, end func())) {
 	opened = open
-	redistest.RegisterChild(child, func() {
+	crew.Register(role, func() {
 		locks, _ := open(strings.Split(os.Getenv("ADDRS"), ","))
 		run(locks)
 	})
 }
 
-// run does what it reads, one command a line, and prints what became of it:
+// said is a report of a contender.
+type said struct {
+	What  string // in, out, lost, or why it has come to nothing
+	Fence int64
+	At    time.Duration // of [crew.Clock]
+}
+
+// run does what it is told, and reports what became of it:
 //
-//	lock     waits for the lock, prints "in" with the fence and the time, again and again
+//	lock     waits for the lock, reports "in" again and again
 //	         while it believes that it holds it, and "lost" if it does no more
 //	unlock   gives the lock up
 //	hammer   does both for ever, and stays for a moment
 func run(locks *holdfast.Client) {
 	c := &contending{acquire: acquirer(locks, os.Getenv("KIND"))}
-	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
-		switch in.Text() {
+	for order := range crew.Orders[string]() {
+		switch order {
 		case "lock":
 			if c.lock() == nil {
 				go c.believe()
@@ -73,7 +78,6 @@ func run(locks *holdfast.Client) {
 			}
 		}
 	}
-	os.Exit(0)
 }
 
 // acquirer returns how to hold a lock of that kind alone.
@@ -100,25 +104,25 @@ type contending struct {
 func (c *contending) lock() (err error) {
 	c.lease, err = c.acquire(context.Background())
 	if err != nil {
-		fmt.Println("error", err)
+		crew.Report(said{What: fmt.Sprint("error ", err)})
 	}
 	return err
 }
 
 func (c *contending) unlock() {
 	if err := c.lease.Release(context.Background()); err != nil && !errors.Is(err, holdfast.ErrLost) {
-		fmt.Println("trouble", err)
+		crew.Report(said{What: fmt.Sprint("trouble ", err)})
 	}
-	fmt.Println("out", c.lease.Fence(), time.Now().UnixNano())
+	crew.Report(said{"out", c.lease.Fence(), crew.Clock()})
 }
 
-// say prints that the lock is held at a time that was before we made sure of it.
+// say reports that the lock is held at a time that was before we made sure of it.
 func (c *contending) say() bool {
-	now := time.Now().UnixNano()
+	now := crew.Clock()
 	if c.lease.Err() != nil {
 		return false
 	}
-	fmt.Println("in", c.lease.Fence(), now)
+	crew.Report(said{"in", c.lease.Fence(), now})
 	return true
 }
 
@@ -129,7 +133,7 @@ func (c *contending) believe() {
 		}
 	}
 	if errors.Is(c.lease.Err(), holdfast.ErrLost) {
-		fmt.Println("lost", c.lease.Fence(), time.Now().UnixNano())
+		crew.Report(said{"lost", c.lease.Fence(), crew.Clock()})
 	}
 }
 
@@ -146,12 +150,12 @@ type Referee struct {
 type spell struct {
 	who         int
 	fence       int64
-	first, last int64
+	first, last time.Duration // of [crew.Clock]
 }
 
 // Contender is a process that contends for the lock.
 type Contender struct {
-	*redistest.Process
+	*crew.Process
 	r      *Referee
 	events chan string // "in", once for each fence, "out", "lost"
 }
@@ -166,7 +170,7 @@ func (r *Referee) Contender(kind string, addrs ...string) *Contender {
 	if r.Lease != 0 {
 		env = append(env, "LEASE="+r.Lease.String())
 	}
-	p := redistest.Child(r, child, env...)
+	p := crew.Start(r, role, env...)
 	c := &Contender{p, r, make(chan string, 100_000)}
 	go c.hear()
 	return c
@@ -174,16 +178,14 @@ func (r *Referee) Contender(kind string, addrs ...string) *Contender {
 
 func (c *Contender) hear() {
 	defer close(c.events)
-	for line := range c.Lines() {
-		var what string
-		var fence, at int64
-		if n, _ := fmt.Sscan(line, &what, &fence, &at); n != 3 {
-			c.events <- line
-			continue
+	for {
+		e, err := crew.Listen[said](c.Process, nil)
+		if err != nil {
+			return
 		}
-		if c.r.note(c.Pid(), what, fence, at) {
+		if c.r.note(c.Pid(), e) {
 			select {
-			case c.events <- what:
+			case c.events <- e.What:
 			default: // Nobody listens to one that hammers, for long.
 			}
 		}
@@ -191,20 +193,20 @@ func (c *Contender) hear() {
 }
 
 // note reports whether that is news.
-func (r *Referee) note(who int, what string, fence, at int64) bool {
+func (r *Referee) note(who int, e said) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := r.spells[fence]
+	s := r.spells[e.Fence]
 	switch {
-	case what != "in":
+	case e.What != "in":
 		return true
 	case s == nil:
-		r.spells[fence] = &spell{who, fence, at, at}
+		r.spells[e.Fence] = &spell{who, e.Fence, e.At, e.At}
 		return true
 	case s.who != who:
-		r.Errorf("FOUL: fence %d is that of %d and of %d", fence, s.who, who)
+		r.Errorf("FOUL: fence %d is that of %d and of %d", e.Fence, s.who, who)
 	}
-	s.first, s.last = min(s.first, at), max(s.last, at)
+	s.first, s.last = min(s.first, e.At), max(s.last, e.At)
 	return false
 }
 
@@ -222,7 +224,7 @@ func (r *Referee) Decide() int {
 	for i, s := range all {
 		if i > 0 && all[i-1].last > s.first {
 			r.Errorf("FOUL: %d held the lock with fence %d until %v after %d got it with fence %d",
-				all[i-1].who, all[i-1].fence, time.Duration(all[i-1].last-s.first), s.who, s.fence)
+				all[i-1].who, all[i-1].fence, all[i-1].last-s.first, s.who, s.fence)
 		}
 	}
 	return len(all)
@@ -243,13 +245,6 @@ func (r *Referee) Advances(times int) {
 		"the lock is not handed on any more")
 }
 
-// Tell gives a command.
-func (c *Contender) Tell(what string) {
-	c.r.Helper()
-	_, err := fmt.Fprintln(c.Stdin(), what)
-	require.NoError(c.r, err)
-}
-
 // Hears waits for an event.
 func (c *Contender) Hears(want string) {
 	c.r.Helper()
@@ -266,10 +261,6 @@ func (c *Contender) Hears(want string) {
 		}
 	}
 }
-
-// Pause stops the process, and Resume lets it go on.
-func (c *Contender) Pause()  { require.NoError(c.r, c.Signal(syscall.SIGSTOP)) }
-func (c *Contender) Resume() { require.NoError(c.r, c.Signal(syscall.SIGCONT)) }
 
 // Inspector returns a look at the lock of that kind that contenders contend for.
 func Inspector(tb testing.TB, kind string, addrs ...string) func() holdfast.Info {

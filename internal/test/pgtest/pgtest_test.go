@@ -1,7 +1,6 @@
 package pgtest_test
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"strings"
@@ -11,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/internal/test/crew"
 	"github.com/holdfast-go/holdfast/internal/test/pgtest"
 	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
@@ -35,11 +35,11 @@ func TestDataSurviveARestartAndACrash(t *testing.T) {
 }
 
 func init() {
-	redistest.RegisterChild("server", func() {
+	crew.Register("server", func() {
 		testing.Init()
 		testing.Main(nil, []testing.InternalTest{{Name: "Server", F: func(t *testing.T) {
 			s := pgtest.Start(t)
-			fmt.Printf("%s|%s\n", s.Program("psql"), s.DSN())
+			crew.Report(s.Program("psql") + "|" + s.DSN())
 			select {}
 		}}}, nil, nil)
 	})
@@ -49,8 +49,8 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 
 func TestServerEndsWithATestThatWasKilled(t *testing.T) {
 	pgtest.Start(t) // or is skipped
-	child := redistest.Child(t, "server")
-	psql, dsn, _ := strings.Cut(<-child.Lines(), "|")
+	child := crew.Start(t, "server")
+	psql, dsn, _ := strings.Cut(crew.Hear[string](child), "|")
 	dir, _, _ := strings.Cut(strings.TrimPrefix(dsn, "host="), " ")
 	t.Cleanup(func() { _ = os.RemoveAll(dir) }) // the child cannot
 	works := func() bool { return exec.Command(psql, dsn, "-Xc", "SELECT 1").Run() == nil }

@@ -4,8 +4,7 @@
 // [Each] runs one body over a real Redis, and over miniredis where there is none. [Bubble] runs it in virtual
 // time. [Real] starts a Redis that the test may stop, kill or freeze, [RealWithClock] one
 // whose wall clock it may step. A [Proxy] between client and server loses, delays and holds
-// back single commands and replies. [Child] runs part of a test in a process of its own
-// that can be killed.
+// back single commands and replies.
 //
 // A package that uses redistest has this TestMain:
 //

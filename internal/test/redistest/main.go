@@ -9,21 +9,24 @@ import (
 
 	"github.com/redis/go-redis/v9/logging"
 	"go.uber.org/goleak"
-)
 
-// inMain tells Child that a new process of this binary would find its way.
-var inMain bool
+	"github.com/holdfast-go/holdfast/internal/test/crew"
+)
 
 // Main runs the tests of a package, stops what they shared and fails if they left
 // goroutines behind. Tests that are parallel run eight at a time unless -parallel says
-// otherwise. It does not return. In a process started by [Child] it runs
-// the registered function instead.
-func Main(m *testing.M) { run(m, false) }
+// otherwise. It does not return. A process of a crew does its work instead.
+func Main(m *testing.M) {
+	enter()
+	run(m, false)
+}
+
+func enter() {
+	logging.Disable() // go-redis says something for each connection that a test breaks
+	crew.Enter()
+}
 
 func run(m *testing.M, heavy bool) {
-	inMain = true
-	logging.Disable() // go-redis says something for each connection that a test breaks
-	runChild()
 	setParallel(heavy)
 	sayWhatIsSkipped()
 	code := m.Run()
@@ -40,8 +43,9 @@ func run(m *testing.M, heavy bool) {
 // HeavyMain is [Main] for a package that starts many servers and processes. Of these packages one runs
 // at a time on this machine: the servers of two keep each other from answering. Its tests run four at a time.
 func HeavyMain(m *testing.M) {
+	enter()
 	heavy := Really()
-	if _, child := os.LookupEnv(childVar); !child && heavy {
+	if heavy {
 		defer oneAtATime()() // run exits, which lets the next one go, too
 	}
 	run(m, heavy)

@@ -4,7 +4,6 @@ package circle_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -13,27 +12,26 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/deadlock"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/redisdriver"
+	"github.com/holdfast-go/holdfast/internal/test/crew"
 	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
-func init() { redistest.RegisterChild("nester", nester) }
+func init() { crew.Register("nester", nester) }
 
 // nested says for how long processes nest locks. Results of several runs add up.
 var nested = flag.Duration("nested", 0, "how long TestNoCircleIsToldWhereLocksHaveOneOrder takes; 5 s, or 3 min with HOLDFAST_SOAK")
 
-// tally is a line of a nester: what it has done since the last one.
+// tally is a report of a nester: what it has done since the last one.
 type tally struct {
 	Pairs, GaveUp, Victims, Long int // Long waits are looked at
 	Looks, Reports               int32
@@ -80,13 +78,13 @@ func nester() {
 			}
 		}()
 	}
-	for out := json.NewEncoder(os.Stdout); ; time.Sleep(50 * time.Millisecond) {
+	for ; ; time.Sleep(50 * time.Millisecond) {
 		mu.Lock()
 		now := sum
 		sum = tally{}
 		mu.Unlock()
 		now.Looks, now.Reports = store.looks.Swap(0), told.Swap(0)
-		_ = out.Encode(now)
+		crew.Report(now)
 	}
 }
 
@@ -156,26 +154,16 @@ func TestNoCircleIsToldWhereLocksHaveOneOrder(t *testing.T) {
 		Addr() string
 	}
 	at := []address{s, s, proxy, proxy}
-	start := func(at address) *redistest.Process {
-		return redistest.Child(t, "nester", "MEMBER_NETWORK="+at.Network(), "MEMBER_ADDR="+at.Addr(), "MEMBER_PREFIX="+s.Prefix())
+	start := func(at address) *crew.Process {
+		return crew.Start(t, "nester", "MEMBER_NETWORK="+at.Network(), "MEMBER_ADDR="+at.Addr(), "MEMBER_PREFIX="+s.Prefix())
 	}
 	var sum tally
-	add := func(p *redistest.Process) {
-		for {
-			select {
-			case line, open := <-p.Lines():
-				if !open {
-					return
-				}
-				var now tally
-				require.NoError(t, json.Unmarshal([]byte(line), &now))
-				sum.add(now)
-			default:
-				return
-			}
+	add := func(p *crew.Process) {
+		for _, now := range crew.Said[tally](p) {
+			sum.add(now)
 		}
 	}
-	var ps []*redistest.Process
+	var ps []*crew.Process
 	for _, a := range at {
 		ps = append(ps, start(a))
 	}
@@ -190,9 +178,9 @@ func TestNoCircleIsToldWhereLocksHaveOneOrder(t *testing.T) {
 			ps[i] = start(at[i])
 			killed++
 		case 1:
-			require.NoError(t, ps[i].Signal(syscall.SIGSTOP))
+			ps[i].Pause()
 			time.Sleep(time.Duration(rand.IntN(int(3 * time.Second)))) // some longer than the TTL
-			require.NoError(t, ps[i].Signal(syscall.SIGCONT))
+			ps[i].Resume()
 			stopped++
 		case 2:
 			proxy.Cut()

@@ -3,17 +3,13 @@
 package circle_test
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -24,14 +20,15 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/deadlock"
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/test/crew"
 	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
-func init() { redistest.RegisterChild("member", member) }
+func init() { crew.Register("member", member) }
 
 const pause = 300 * time.Millisecond
 
-// order tells a member what to hold and what to want then. It wants it after "go".
+// order tells a member what to hold and what to want then. It wants it when it is told once more.
 type order struct{ Holds, Wants lock }
 
 type lock struct {
@@ -40,7 +37,7 @@ type lock struct {
 	Shared bool
 }
 
-// outcome is a line of a member: held, or ended and how.
+// outcome is a report of a member: held, or ended and how.
 type outcome struct {
 	Held    bool
 	Victim  bool
@@ -78,16 +75,11 @@ func member() {
 	c := holdfast.New(rdb, holdfast.WithPrefix(os.Getenv("MEMBER_PREFIX")), holdfast.WithTTL(10*time.Second))
 	var told reports
 	c.AddHook(deadlock.New(c, deadlock.WithPause(pause), deadlock.WithLogger(slog.New(slog.NewTextHandler(&told, nil)))))
-	in, out := bufio.NewScanner(os.Stdin), json.NewEncoder(os.Stdout)
-	for in.Scan() {
-		var o order
-		if err := json.Unmarshal(in.Bytes(), &o); err != nil {
-			panic(err)
-		}
+	for o := range crew.Orders[order]() {
 		before, end := told.Load(), outcome{}
 		err := o.Holds.do(context.Background(), c, func(ctx context.Context) error {
-			_ = out.Encode(outcome{Held: true})
-			in.Scan() // go
+			crew.Report(outcome{Held: true})
+			crew.Order[order]() // go
 			began := time.Now()
 			err := o.Wants.do(ctx, c, func(context.Context) error { return nil })
 			end.Waited = time.Since(began)
@@ -101,44 +93,21 @@ func member() {
 			end.Err = err.Error()
 		}
 		end.Reports = told.Load() - before
-		_ = out.Encode(end)
+		crew.Report(end)
 	}
-}
-
-// patience bounds what takes a moment, on a machine that is very busy.
-const patience = 5 * time.Minute
-
-// heard is the next line of a member.
-func heard(t *testing.T, p *redistest.Process) (o outcome) {
-	t.Helper()
-	select {
-	case line, open := <-p.Lines():
-		require.True(t, open, "a member has ended")
-		require.NoError(t, json.Unmarshal([]byte(line), &o))
-	case <-time.After(patience):
-		require.Fail(t, "a member says nothing")
-	}
-	return o
-}
-
-// tell writes a line to a member.
-func tell(t *testing.T, p *redistest.Process, line string) {
-	t.Helper()
-	_, err := io.WriteString(p.Stdin(), line+"\n")
-	require.NoError(t, err)
 }
 
 // members starts processes.
-func members(t *testing.T, s *redistest.Server, n int) (ps []*redistest.Process) {
+func members(t *testing.T, s *redistest.Server, n int) (ps []*crew.Process) {
 	for range n {
-		ps = append(ps, redistest.Child(t, "member", "MEMBER_NETWORK="+s.Network(), "MEMBER_ADDR="+s.Addr(), "MEMBER_PREFIX="+s.Prefix()))
+		ps = append(ps, crew.Start(t, "member", "MEMBER_NETWORK="+s.Network(), "MEMBER_ADDR="+s.Addr(), "MEMBER_PREFIX="+s.Prefix()))
 	}
 	return ps
 }
 
 // closeCircle closes a circle: each holds a lock and wants that of the next, mutexes and RWMutexes in
 // turn, the latter by readers and writers.
-func closeCircle(t *testing.T, ps []*redistest.Process, round int) {
+func closeCircle(t *testing.T, ps []*crew.Process, round int) {
 	at := func(i int) lock {
 		i %= len(ps)
 		return lock{Kind: []driver.Kind{driver.Mutex, driver.RWMutex}[(i+round)%2], Name: fmt.Sprint("l", i)}
@@ -146,14 +115,13 @@ func closeCircle(t *testing.T, ps []*redistest.Process, round int) {
 	for i, p := range ps {
 		holds := at(i)
 		holds.Shared = holds.Kind == driver.RWMutex && round%4 < 2
-		text, _ := json.Marshal(order{holds, at(i + 1)})
-		tell(t, p, string(text))
+		p.Tell(order{holds, at(i + 1)})
 	}
 	for _, p := range ps {
-		require.True(t, heard(t, p).Held)
+		require.True(t, crew.Hear[outcome](p).Held)
 	}
 	for _, p := range ps {
-		tell(t, p, "go")
+		p.Tell(order{})
 	}
 }
 
@@ -172,7 +140,7 @@ func TestCircleOfProcessesEndsByOneVictim(t *testing.T) {
 				closeCircle(t, ps, round)
 				victims, told := 0, int32(0)
 				for _, p := range ps {
-					end := heard(t, p)
+					end := crew.Hear[outcome](p)
 					told += end.Reports
 					if !end.Victim {
 						require.Empty(t, end.Err)
@@ -199,7 +167,7 @@ func TestCircleWithAKilledProcessOpensByItself(t *testing.T) {
 	ps := members(t, redistest.Real(t), 2)
 	closeCircle(t, ps, 0)
 	ps[0].Kill()
-	end := heard(t, ps[1])
+	end := crew.Hear[outcome](ps[1])
 	assert.False(t, end.Victim, end.Err)
 	assert.Zero(t, end.Reports)
 }
@@ -209,12 +177,12 @@ func TestCircleWithAStoppedProcessEndsWhenThatGoesOn(t *testing.T) {
 	t.Parallel()
 	ps := members(t, redistest.Real(t), 3)
 	closeCircle(t, ps, 1)
-	require.NoError(t, ps[1].Signal(syscall.SIGSTOP))
+	ps[1].Pause()
 	time.Sleep(4 * pause)
-	require.NoError(t, ps[1].Signal(syscall.SIGCONT))
+	ps[1].Resume()
 	victims, told := 0, int32(0)
 	for _, p := range ps {
-		end := heard(t, p)
+		end := crew.Hear[outcome](p)
 		told += end.Reports
 		if end.Victim {
 			victims++

@@ -3,7 +3,6 @@
 package lab
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/test/crew"
 	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
@@ -163,7 +163,7 @@ func (a *Arena) Wait(do, lock string, cs ...*Contender) {
 
 // Contender is the outside of a process of its own.
 type Contender struct {
-	*redistest.Process
+	*crew.Process
 	Arena *Arena
 	early []Report // came before they were asked for
 }
@@ -186,12 +186,12 @@ func (a *Arena) ContendersAt(server endpoint, n int) []*Contender {
 	return a.ContendersAs("contender", server, n)
 }
 
-// ContendersAs starts processes of another role. It is registered with redistest and calls [Contend].
+// ContendersAs starts processes of another role. It is registered with crew and calls [Contend].
 func (a *Arena) ContendersAs(role string, server endpoint, n int) []*Contender {
 	a.Helper()
 	cs := make([]*Contender, n)
 	for i := range cs {
-		cs[i] = &Contender{Arena: a, Process: redistest.Child(a, role,
+		cs[i] = &Contender{Arena: a, Process: crew.Start(a, role,
 			"CONTENDER_NETWORK="+server.Network(),
 			"CONTENDER_ADDR="+server.Addr(),
 			"CONTENDER_PREFIX="+a.Server.Prefix(),
@@ -204,12 +204,6 @@ func (a *Arena) ContendersAs(role string, server endpoint, n int) []*Contender {
 	return cs
 }
 
-// Tell gives the process an order, and does not wait.
-func (c *Contender) Tell(o Order) {
-	c.Arena.Helper()
-	require.NoError(c.Arena, json.NewEncoder(c.Stdin()).Encode(o))
-}
-
 // Expect returns the next report of that kind.
 func (c *Contender) Expect(what, lock string) Report {
 	c.Arena.Helper()
@@ -219,26 +213,17 @@ func (c *Contender) Expect(what, lock string) Report {
 		c.early = slices.Delete(c.early, i, i+1)
 		return r
 	}
-	// A waiter gives up by itself after its patience, and says so. Many
-	// turns on a busy machine take longer; this is for a process that hangs otherwise.
-	for end := time.After(4 * Patience); ; {
-		select {
-		case line, ok := <-c.Lines():
-			if !ok {
-				c.Arena.Fatalf("process %d ended before it reported %s %s", c.Pid(), what, lock)
-			}
-			var r Report
-			require.NoError(c.Arena, json.Unmarshal([]byte(line), &r), line)
-			if asked(r) {
-				return r
-			}
-			if r.What == "refused" && r.Lock == lock {
-				c.Arena.Fatalf("process %d: %s; %s", c.Pid(), r.Err, c.Arena.Situation(lock))
-			}
-			c.early = append(c.early, r)
-		case <-end:
-			c.Arena.Fatalf("process %d never reported %s; %s", c.Pid(), what, c.Arena.Situation(lock))
+	for {
+		r, err := crew.Listen[Report](c.Process, time.After(crew.Patience))
+		switch {
+		case err != nil:
+			c.Arena.Fatalf("process %d, asked for %s %s: %v; %s", c.Pid(), what, lock, err, c.Arena.Situation(lock))
+		case asked(r):
+			return r
+		case r.What == "refused" && r.Lock == lock:
+			c.Arena.Fatalf("process %d: %s; %s", c.Pid(), r.Err, c.Arena.Situation(lock))
 		}
+		c.early = append(c.early, r)
 	}
 }
 

@@ -3,9 +3,7 @@
 package lab
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -17,18 +15,17 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/internal/test/redistest"
+	"github.com/holdfast-go/holdfast/internal/test/crew"
 )
 
 // Patience bounds every wait for one thing in the process tests.
 const Patience = 15 * time.Second
 
-func init() { redistest.RegisterChild("contender", func() { Contend(nil) }) }
+func init() { crew.Register("contender", func() { Contend(nil) }) }
 
-// Order is a line that a contender reads, as JSON.
+// Order is what a contender is told.
 type Order struct {
 	Do   string // lease, cancel, turn, turns, check, release, close, spans, or one of obeyFleet
 	Lock string
@@ -41,9 +38,7 @@ type Order struct {
 	Stay   time.Duration
 }
 
-// Report is a line that a contender prints, as JSON. Times are of CLOCK_MONOTONIC,
-// which is the same clock in all processes of a machine and goes on in one that
-// is suspended.
+// Report is what a contender tells. Times are of [crew.Clock].
 type Report struct {
 	What    string // ready, leased, refused, turn, turned, ended, checked, released, closed, locked, unlocked or hammered
 	Lock    string
@@ -55,15 +50,6 @@ type Report struct {
 	Err     string
 	Is      []string // the sentinels that the error matches
 	N       int      // hammered: how often
-}
-
-// Monotonic is the time on that clock.
-func Monotonic() time.Duration {
-	var now unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
-		panic(err)
-	}
-	return time.Duration(now.Nano())
 }
 
 // fail notes err, and which sentinels it matches, in the report.
@@ -97,7 +83,6 @@ type worker struct {
 
 	stop  chan struct{} // ends the hammers
 	mu    sync.Mutex
-	out   *json.Encoder
 	state map[string]*state // by the name of the lock
 }
 
@@ -107,8 +92,8 @@ type state struct {
 	cancel context.CancelFunc // of the wait for the lease
 }
 
-// Contend is a process that does as it is told on its standard input. An order to wait for a
-// lock runs in a goroutine of its own, the others run in the order of the lines. Its
+// Contend is a process that does as it is told. An order to wait for a
+// lock runs in a goroutine of its own, the others run one after the other. Its
 // client has the hooks; spans is what it answers to the order of that name.
 func Contend(spans func() []string, hooks ...holdfast.Hook) {
 	ttl, err := time.ParseDuration(os.Getenv("CONTENDER_TTL"))
@@ -122,7 +107,6 @@ func Contend(spans func() []string, hooks ...holdfast.Hook) {
 	})
 	w := &worker{
 		locks: holdfast.New(rdb, holdfast.WithPrefix(os.Getenv("CONTENDER_PREFIX")), holdfast.WithTTL(ttl)),
-		out:   json.NewEncoder(os.Stdout),
 		spans: spans,
 		stop:  make(chan struct{}),
 		state: map[string]*state{},
@@ -130,12 +114,8 @@ func Contend(spans func() []string, hooks ...holdfast.Hook) {
 	for _, h := range hooks {
 		w.locks.AddHook(h)
 	}
-	w.say(Report{What: "ready"}.fail(rdb.Ping(context.Background()).Err()))
-	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
-		var o Order
-		if err := json.Unmarshal(in.Bytes(), &o); err != nil {
-			panic(err)
-		}
+	say(Report{What: "ready"}.fail(rdb.Ping(context.Background()).Err()))
+	for o := range crew.Orders[Order]() {
 		w.obey(o)
 	}
 }
@@ -143,19 +123,15 @@ func Contend(spans func() []string, hooks ...holdfast.Hook) {
 // connectionName is by what CLIENT LIST shows whose connections are left.
 func connectionName(pid int) string { return "contender-" + strconv.Itoa(pid) }
 
-func (w *worker) say(r Report) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func say(r Report) {
 	if r.At == 0 {
-		r.At = Monotonic()
+		r.At = crew.Clock()
 	}
-	if err := w.out.Encode(r); err != nil {
-		panic(err)
-	}
+	crew.Report(r)
 }
 
 func (w *worker) obey(o Order) {
-	r := Report{Lock: o.Lock, Began: Monotonic()}
+	r := Report{Lock: o.Lock, Began: crew.Clock()}
 	switch o.Do {
 	case "lease":
 		go w.lease(r, w.form(o))
@@ -164,25 +140,25 @@ func (w *worker) obey(o Order) {
 	case "turn":
 		go func() {
 			if turn, ok := w.turn(r, w.form(o), nil); ok {
-				w.say(turn)
+				say(turn)
 			}
 		}()
 	case "turns":
 		go w.turns(r, w.form(o), o.N, o.Dir)
 	case "check":
-		r.What, r.At = "checked", Monotonic()
+		r.What, r.At = "checked", crew.Clock()
 		lease := w.of(o.Lock).lease
 		r.Expires = r.At + time.Until(lease.Deadline())
-		w.say(r.fail(lease.Err()))
+		say(r.fail(lease.Err()))
 	case "release":
 		r.What = "released"
-		w.say(r.fail(w.of(o.Lock).lease.Release(context.Background())))
+		say(r.fail(w.of(o.Lock).lease.Release(context.Background())))
 	case "close":
 		r.What = "closed"
-		w.say(r.fail(w.locks.Close()))
+		say(r.fail(w.locks.Close()))
 	case "spans":
 		r.What, r.Is = "spans", w.spans()
-		w.say(r)
+		say(r)
 	default:
 		w.obeyFleet(o, r)
 	}
@@ -209,7 +185,7 @@ func (w *worker) get(r Report, ask Leasing) (*holdfast.Lease, bool) {
 	lease, err := ask(ctx)
 	if err != nil {
 		r.What = "refused"
-		w.say(r.fail(err))
+		say(r.fail(err))
 	}
 	return lease, err == nil
 }
@@ -221,12 +197,12 @@ func (w *worker) lease(r Report, ask Leasing) {
 		return
 	}
 	w.note(r.Lock, state{lease: lease})
-	r.What, r.Fence, r.At = "leased", lease.Fence(), Monotonic()
+	r.What, r.Fence, r.At = "leased", lease.Fence(), crew.Clock()
 	r.Expires = r.At + time.Until(lease.Deadline())
-	w.say(r)
+	say(r)
 	<-lease.Context().Done()
-	r.What, r.At = "ended", Monotonic()
-	w.say(r.fail(context.Cause(lease.Context())))
+	r.What, r.At = "ended", crew.Clock()
+	say(r.fail(context.Cause(lease.Context())))
 }
 
 // turn does work in a critical section.
@@ -235,11 +211,11 @@ func (w *worker) turn(r Report, ask Leasing, work func(fence int64)) (Report, bo
 	if !ok {
 		return r, false
 	}
-	r.What, r.Fence, r.At = "turn", lease.Fence(), Monotonic()
+	r.What, r.Fence, r.At = "turn", lease.Fence(), crew.Clock()
 	if work != nil {
 		work(r.Fence)
 	}
-	r.Left = Monotonic()
+	r.Left = crew.Clock()
 	return r.fail(lease.Release(context.Background())), true
 }
 
@@ -252,7 +228,7 @@ func (w *worker) turns(r Report, ask Leasing, n int, dir string) {
 	defer func() { _ = journal.Close() }()
 	var done []Report
 	for range n {
-		r.Began = Monotonic()
+		r.Began = crew.Clock()
 		turn, ok := w.turn(r, ask, func(fence int64) {
 			increment(filepath.Join(dir, "counter"))
 			_, _ = fmt.Fprintln(journal, fence)
@@ -263,9 +239,9 @@ func (w *worker) turns(r Report, ask Leasing, n int, dir string) {
 		done = append(done, turn)
 	}
 	for _, turn := range done {
-		w.say(turn)
+		say(turn)
 	}
-	w.say(Report{What: "turned", Lock: r.Lock})
+	say(Report{What: "turned", Lock: r.Lock})
 }
 
 // increment is as wrong as it can be without a lock: it reads, and writes later.
@@ -331,12 +307,12 @@ func (w *worker) obeyFleet(o Order, r Report) {
 		go func() {
 			in()
 			r.What = "locked"
-			w.say(r)
+			say(r)
 		}()
 	case "unlock":
 		out()
 		r.What = "unlocked"
-		w.say(r)
+		say(r)
 	default:
 		panic("no such order: " + o.Do)
 	}
@@ -356,7 +332,7 @@ func (w *worker) hammer(o Order, r Report, in, out func()) {
 		r.N++
 	}
 	r.What = "hammered"
-	w.say(r)
+	say(r)
 }
 
 func (w *worker) stopped() bool {

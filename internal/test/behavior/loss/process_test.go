@@ -5,7 +5,6 @@ package loss_test
 import (
 	"fmt"
 	"slices"
-	"syscall"
 	"testing"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/test/behavior/lab"
+	"github.com/holdfast-go/holdfast/internal/test/crew"
 	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
@@ -41,7 +41,7 @@ func TestKilledHoldersOfPartsBlockNobodyLongerThanTheirTTL(t *testing.T) {
 				alive.Release("l")
 			}
 			a.Queue(want, nil, next)
-			looked, left := lab.Monotonic(), time.Duration(0)
+			looked, left := crew.Clock(), time.Duration(0)
 			for _, h := range a.Inspect("l").Holders {
 				if lab.IsFrom(victim, h.Holder) {
 					left = max(left, h.TimeLeft)
@@ -74,13 +74,13 @@ func TestSuspendedReaderThatUnlocksLateLetsNobodyIn(t *testing.T) {
 		reader.Expect("locked", "l")
 	}
 	a.Queue(lab.Order{Kind: "write"}, nil, writer)
-	require.NoError(t, reader.Signal(syscall.SIGSTOP))
+	reader.Pause()
 	taken := writer.Expect("leased", "l")
 	a.Queue(lab.Order{Kind: "read"}, nil, other)
 	for range 2 {
 		reader.Tell(lab.Order{Do: "unlock", Kind: "read", Lock: "l"}) // is read when it goes on
 	}
-	require.NoError(t, reader.Signal(syscall.SIGCONT))
+	reader.Resume()
 	for range 2 {
 		reader.Expect("unlocked", "l")
 	}
@@ -103,13 +103,13 @@ func TestSuspendedWaitingWriterLosesItsTurnAndComesBack(t *testing.T) {
 	reader.Take(lab.Order{Kind: "read"})
 	a.Queue(lab.Order{Kind: "write"}, nil, writer)
 	a.Queue(lab.Order{Kind: "read"}, []*lab.Contender{writer}, behind)
-	stopped := lab.Monotonic()
-	require.NoError(t, writer.Signal(syscall.SIGSTOP))
+	stopped := crew.Clock()
+	writer.Pause()
 	// After 2/3 of the writer's TTL, and a heartbeat of who is behind. A writer that is not passed over
 	// has its turn for ever, since the reader stays, and who is behind gives up after some time.
 	got := behind.Expect("leased", "l").At
 	t.Logf("%v after the writer stopped", got-stopped)
-	require.NoError(t, writer.Signal(syscall.SIGCONT))
+	writer.Resume()
 	a.UntilQueued("l", writer)
 	reader.Release("l")
 	left := behind.Release("l").Began
@@ -151,7 +151,7 @@ func TestKilledHolderBlocksNobodyLongerThanItsTTL(t *testing.T) {
 				a.UntilRenewed("l")
 			}
 
-			killed := lab.Monotonic()
+			killed := crew.Clock()
 			holder.Kill()
 			got := next.Expect("leased", "l").At
 			t.Logf("%v after the kill", got-killed)
@@ -178,7 +178,7 @@ func TestHolderSuspendedBeyondItsTTLStopsAtOnceAndTouchesNobody(t *testing.T) {
 			old := holder.Lease("l")
 			a.Wait("lease", "l", next)
 
-			require.NoError(t, holder.Signal(syscall.SIGSTOP))
+			holder.Pause()
 			link.BlackHole(cutOff)
 			taken := next.Expect("leased", "l")
 			assert.Greater(t, taken.Fence, old.Fence, "FOUL: fences went back")
@@ -186,8 +186,8 @@ func TestHolderSuspendedBeyondItsTTLStopsAtOnceAndTouchesNobody(t *testing.T) {
 			if !cutOff {
 				look() // is read when it goes on
 			}
-			resumed := lab.Monotonic()
-			require.NoError(t, holder.Signal(syscall.SIGCONT))
+			resumed := crew.Clock()
+			holder.Resume()
 
 			ended := holder.Expect("ended", "l")
 			t.Logf("told %v after it was continued", ended.At-resumed)
@@ -270,7 +270,7 @@ func TestWaiterKilledJustAsItIsGrantedBlocksNobodyLongerThanItsTTL(t *testing.T)
 	holder.Lease("l")
 	a.Wait("lease", "l", victim, next)
 
-	require.NoError(t, victim.Signal(syscall.SIGSTOP)) // so that it cannot even read the news
+	victim.Pause() // so that it cannot even read the news
 	released := holder.Release("l").Began
 	a.UntilHeldBy(victim, "l")
 	victim.Kill()

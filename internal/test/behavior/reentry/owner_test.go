@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/setnx"
 	"github.com/holdfast-go/holdfast/internal/test/behavior/lab"
+	"github.com/holdfast-go/holdfast/internal/test/crew"
 	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
@@ -230,7 +231,7 @@ func TestOwnersAreNeverInsideTogether(t *testing.T) {
 	})
 }
 
-func init() { redistest.RegisterChild("kin", kin) }
+func init() { crew.Register("kin", kin) }
 
 // kin holds a lock on behalf of an owner until it is told to go.
 func kin() {
@@ -238,12 +239,11 @@ func kin() {
 	c := holdfast.New(rdb, holdfast.WithPrefix(os.Getenv("KIN_PREFIX")), holdfast.WithTTL(3*time.Second))
 	lease, err := c.Mutex("x", lab.OnBehalf).Lease(context.Background())
 	if err != nil {
-		fmt.Println(err)
-		return
+		panic(err)
 	}
-	fmt.Println(lease.Fence())
-	_, _ = os.Stdin.Read(make([]byte, 1))
-	fmt.Println(lease.Release(context.Background()), c.Close())
+	crew.Report(lease.Fence())
+	crew.Order[string]()
+	crew.Report(fmt.Sprint(lease.Release(context.Background()), c.Close()))
 }
 
 // Processes of one owner come and go, and one crashes. The lock is free when the last is
@@ -252,25 +252,22 @@ func TestProcessesOfOneOwner(t *testing.T) {
 	t.Parallel()
 	l := lab.New(t, redistest.Shared(t))
 	l.Remember()
-	start := func() *redistest.Process {
-		return redistest.Child(t, "kin", "KIN_ADDR="+l.Server.Addr(), "KIN_PREFIX="+l.Server.Prefix())
-	}
-	line := func(p *redistest.Process) string {
-		return lab.Promptly(t, 2*lab.Soon, func() string { return <-p.Lines() })
+	start := func() *crew.Process {
+		return crew.Start(t, "kin", "KIN_ADDR="+l.Server.Addr(), "KIN_PREFIX="+l.Server.Prefix())
 	}
 	a, other := start(), l.Near()
-	fence := line(a)
+	fence := crew.Hear[int64](a)
 	waiter := l.Wait(other, "x")
 	l.UntilQueue("x", 1)
 	b, crash := start(), start()
-	require.Equal(t, fence, line(b))
-	require.Equal(t, fence, line(crash))
+	require.Equal(t, fence, crew.Hear[int64](b))
+	require.Equal(t, fence, crew.Hear[int64](crash))
 	crash.Kill()
-	require.NoError(t, a.Stdin().Close())
-	require.Equal(t, "<nil> <nil>", line(a))
+	a.Dismiss()
+	require.Equal(t, "<nil> <nil>", crew.Hear[string](a))
 	l.Until("who crashed is forgotten", func() bool { return len(l.Inspect("x").Holders) == 1 })
 	require.Len(t, l.Inspect("x").Queue, 1, "one is left")
-	require.NoError(t, b.Stdin().Close())
-	require.Equal(t, "<nil> <nil>", line(b))
+	b.Dismiss()
+	require.Equal(t, "<nil> <nil>", crew.Hear[string](b))
 	l.GiveBack(waiter.Granted(lab.Soon))
 }

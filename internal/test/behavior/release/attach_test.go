@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/test/behavior/lab"
+	"github.com/holdfast-go/holdfast/internal/test/crew"
 	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
@@ -184,7 +185,7 @@ func TestStoreThatCannotAttachSaysSo(t *testing.T) {
 	require.NoError(t, lease.Release(t.Context()))
 }
 
-func init() { redistest.RegisterChild("successor", successor) }
+func init() { crew.Register("successor", successor) }
 
 // successor takes a lease over, and releases it.
 func successor() {
@@ -192,11 +193,11 @@ func successor() {
 	c := holdfast.New(rdb, holdfast.WithPrefix(os.Getenv("KIN_PREFIX")))
 	lease, err := c.Attach(context.Background(), os.Getenv("KIN_TOKEN"))
 	if err != nil {
-		fmt.Println("not held:", strings.Contains(err.Error(), "not held"))
+		crew.Report(fmt.Sprint("not held: ", strings.Contains(err.Error(), "not held")))
 		return
 	}
-	fmt.Println("attached")
-	fmt.Println(lease.Release(context.Background()), c.Close())
+	crew.Report("attached")
+	crew.Report(fmt.Sprint(lease.Release(context.Background()), c.Close()))
 }
 
 func TestAnotherProcessReleases(t *testing.T) {
@@ -206,10 +207,9 @@ func TestAnotherProcessReleases(t *testing.T) {
 	token := l.Detach(l.Lease(l.Near(), "x"))
 	var lines []string
 	for range 2 {
-		p := redistest.Child(t, "successor", "KIN_ADDR="+l.Server.Addr(), "KIN_PREFIX="+l.Server.Prefix(), "KIN_TOKEN="+token)
-		for line := range p.Lines() {
-			lines = append(lines, line)
-		}
+		p := crew.Start(t, "successor", "KIN_ADDR="+l.Server.Addr(), "KIN_PREFIX="+l.Server.Prefix(), "KIN_TOKEN="+token)
+		require.NoError(t, p.Wait())
+		lines = append(lines, crew.Said[string](p)...)
 	}
 	assert.Equal(t, []string{"attached", "<nil> <nil>", "not held: true"}, lines)
 	l.Free(l.Near(), "x")

@@ -47,7 +47,7 @@ func TestCloseHandsOverAllThatAProcessHas(t *testing.T) {
 		released := other.Release(busy[i]).Began
 		assert.LessOrEqual(t, behind.Expect("leased", busy[i]).At-released, atOnce)
 	}
-	require.NoError(t, closer.Stdin().Close())
+	closer.Dismiss()
 	require.NoError(t, closer.Wait(), closer.Stderr())
 }
 

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -22,12 +21,12 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/test/behavior/lab"
-	"github.com/holdfast-go/holdfast/internal/test/redistest"
+	"github.com/holdfast-go/holdfast/internal/test/crew"
 )
 
 func init() {
-	redistest.RegisterChild("tracer", traceAndContend)
-	redistest.RegisterChild("late", contendLate)
+	crew.Register("tracer", traceAndContend)
+	crew.Register("late", contendLate)
 }
 
 // contendLate is a contender that tells how late its timer was at most, in seconds.
@@ -60,9 +59,9 @@ func TestLateProcessTellsIt(t *testing.T) {
 			a := lab.NewArena(t, ttl)
 			c := a.ContendersAs("late", a.Server, 1)[0]
 			c.Lease("x")
-			require.NoError(t, c.Signal(syscall.SIGSTOP))
+			c.Pause()
 			time.Sleep(stopped)
-			require.NoError(t, c.Signal(syscall.SIGCONT))
+			c.Resume()
 			c.Lease("y")
 			told, want := 0.0, (stopped-ttl/3).Seconds()-.01
 			for began := time.Now(); told < want && time.Since(began) < lab.Patience; time.Sleep(100 * time.Millisecond) {
