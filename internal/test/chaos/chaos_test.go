@@ -10,11 +10,12 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/internal/test/crew"
 	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
 func TestMain(m *testing.M) {
-	runWorker()
+	crew.Enter()
 	logging.Disable()
 	os.Exit(m.Run())
 }

@@ -310,18 +310,19 @@ func linkFaults(part string, p *redistest.Proxy) []fault {
 }
 
 // workerFaults hurt worker processes, each a part of its own.
-func workerFaults(c *crew, killed func()) []fault {
+func workerFaults(w *workers, killed func()) []fault {
 	var all []fault
-	for i := range c.workers {
+	for i := range w.present {
 		part := fmt.Sprint("worker ", i)
 		all = append(all,
 			fault{kind: "worker: SIGSTOP beyond the TTL", part: part, set: safe, symptoms: []string{suspended}, do: func(rng *rand.Rand) (bool, error) {
-				return false, c.freeze(i, between(rng, ttl+ttl/10, 5*ttl/2))
+				w.freeze(i, between(rng, ttl+ttl/10, 5*ttl/2))
+				return false, nil
 			}},
 			fault{kind: "worker: SIGKILL", part: part, set: safe, do: func(rng *rand.Rand) (bool, error) {
-				err := c.replace(i, between(rng, 0, ttl))
+				w.replace(i, between(rng, 0, ttl))
 				killed()
-				return err == nil, err
+				return true, nil
 			}},
 		)
 	}

@@ -10,21 +10,12 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/test/crew"
 )
 
-// clock returns nanoseconds of CLOCK_MONOTONIC, which all processes of a machine have in
-// common, and which no fault of this rig moves. The monotonic reading inside of a time.Time
-// counts from the start of its own process.
-func clock() int64 {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
-		panic(err)
-	}
-	return ts.Nano()
-}
+// clock is [crew.Clock] in nanoseconds.
+func clock() int64 { return int64(crew.Clock()) }
 
 // record is one line of a history.
 type record struct {
@@ -162,7 +153,7 @@ func identity(token string) uint64 {
 
 // op is one acquisition, and the hold if it was granted.
 type op struct {
-	incarnation int // of which process, see crew
+	incarnation int // of which process, see workers
 	actor       int
 	kind        driver.Kind
 	lock        string

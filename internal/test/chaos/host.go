@@ -5,20 +5,30 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"sync"
 	"testing"
 )
 
-// host lets the servers that are made for tests run in a program. They do not use the
+// host lets the servers and processes that are made for tests run in a program. They do not use the
 // methods that it lacks.
 type host struct {
 	testing.TB
+	mu       sync.Mutex
 	cleanups []func()
 }
 
 func (h *host) Helper()           {}
 func (h *host) Name() string      { return "holdfast-chaos" }
-func (h *host) Cleanup(f func())  { h.cleanups = append(h.cleanups, f) }
+func (h *host) Failed() bool      { return true } // whatever processes complain of is told
 func (h *host) Fatal(args ...any) { panic(failure(fmt.Sprint(args...))) }
+
+func (h *host) Logf(f string, a ...any) { fmt.Fprintf(os.Stderr, f+"\n", a...) }
+
+func (h *host) Cleanup(f func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.cleanups = append(h.cleanups, f)
+}
 
 func (h *host) Fatalf(f string, a ...any) { panic(failure(fmt.Sprintf(f, a...))) }
 func (h *host) Skipf(f string, a ...any)  { h.Fatalf(f, a...) }

@@ -30,10 +30,12 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9/logging"
+
+	"github.com/holdfast-go/holdfast/internal/test/crew"
 )
 
 func main() {
-	runWorker()
+	crew.Enter()
 	logging.Disable()
 	p, b := plan{}, books{}
 	flag.DurationVar(&p.length, "for", time.Minute, "how long the workers work; a run of more than 8 min is several slices")

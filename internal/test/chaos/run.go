@@ -104,16 +104,13 @@ func (p plan) run(h *host) (*outcome, error) {
 		p.load = s.load
 	}
 
-	c, err := newCrew(assignment{
+	w := startWorkers(h, assignment{
 		Seed: p.seed, Actors: p.actors, Slots: s.slots, Resource: socket, Names: namesFile, Store: s.store, Sabotage: p.sabotage,
 	}, dir, p.workers)
-	if err != nil {
-		return nil, err
-	}
 	names.begun(p.workers * p.actors)
 	began := time.Now()
 	n := &nemesis{rng: rand.New(rand.NewPCG(p.seed, 1)), log: p.log, active: map[string]fault{}}
-	faults := append(s.faults, workerFaults(c, names.rotate)...)
+	faults := append(s.faults, workerFaults(w, names.rotate)...)
 	faults = slices.DeleteFunc(faults, func(f fault) bool { return !strings.HasPrefix(f.kind, p.only) })
 	stopWatching := make(chan struct{})
 	if s.elects {
@@ -142,14 +139,14 @@ func (p plan) run(h *host) (*outcome, error) {
 		storms = append(storms, storm)
 		p.log("storm %d of %s faults is over, %v", len(storms), class, time.Since(began).Round(time.Second))
 	}
-	stopped := c.stop()
+	stopped := w.stop()
 	close(stopWatching)
 	o.took = time.Since(began)
 	o.events, o.errs = n.events, errors.Join(stopped, n.err())
 	if s.clock != nil {
 		s.clock.Set(0)
 	}
-	told, err := c.testimony()
+	told, err := w.testimony()
 	if err != nil {
 		return nil, err
 	}
@@ -162,7 +159,7 @@ func (p plan) run(h *host) (*outcome, error) {
 	o.judgeFences(told.ops, told.sentAt, s.ordered, unsafe, stepWindows(o.events))
 	o.judgeHistory(told.ops, s.ordered, unsafe)
 	storms = undisturbed(storms, o.events)
-	o.judgeProgress(told.ops, s.ordered, awake(storms, told.troubles), s.patience, c.killed)
+	o.judgeProgress(told.ops, s.ordered, awake(storms, told.troubles), s.patience, w.killed)
 	calms := quiet(storms, told.troubles)
 	o.calms = len(calms)
 	if s.ordered {

@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/rpc"
 	"os"
@@ -16,10 +14,11 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/test/crew"
 )
 
-// workerVar has the assignment of a process that is a worker.
-const workerVar = "HOLDFAST_CHAOS_WORKER"
+// role is that of all processes of the crew.
+const role = "worker"
 
 // assignment is what a worker is told.
 type assignment struct {
@@ -36,23 +35,15 @@ type assignment struct {
 // ttl is that of all leases.
 const ttl = time.Second
 
-// runWorker does not return if this process is a worker. A program and a test binary that
-// start themselves again call it first.
-func runWorker() {
-	text, ok := os.LookupEnv(workerVar)
-	if !ok {
-		return
-	}
-	logging.Disable() // go-redis says something for each connection that breaks
-	var a assignment
-	if err := json.Unmarshal([]byte(text), &a); err != nil {
-		panic(err)
-	}
-	if err := a.work(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	os.Exit(0)
+func init() {
+	crew.Register(role, func() {
+		logging.Disable() // go-redis says something for each connection that breaks
+		a, _ := crew.Order[assignment]()
+		if err := a.work(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	})
 }
 
 // worker is a process that wants locks, with some goroutines.
@@ -72,7 +63,7 @@ type worker struct {
 // lastWait is how long a worker that is to stop lets its actors wait for what they want.
 const lastWait = 8 * time.Second
 
-// work ends some time after standard input does.
+// work ends some time after the worker was dismissed.
 func (a assignment) work() error {
 	h, err := createHistory(a.History, a.Actors*voices)
 	if err != nil {
@@ -104,7 +95,7 @@ func (a assignment) work() error {
 		actors.Go(func() { w.act(i) })
 	}
 	go w.watchPauses(eyes)
-	_, _ = io.Copy(io.Discard, os.Stdin)
+	crew.Order[assignment]() // There is none.
 	close(w.stop)
 	timer := time.AfterFunc(lastWait, giveUp)
 	actors.Wait()
