@@ -25,6 +25,8 @@ func TestOptionsThatMakeNoSensePanic(t *testing.T) {
 		"waiting for 0":       func() { holdfast.WithWait(0) },
 		"waiting for less":    func() { holdfast.WithWait(-1) },
 		"a hold of 0":         func() { holdfast.WithMaxHold(0) },
+		"no replicas":         func() { holdfast.WithReplicas(0, time.Second) },
+		"replicas in 9 ms":    func() { holdfast.WithReplicas(1, 9*time.Millisecond) },
 		"a least hold of 0":   func() { holdfast.WithMinHold(0) },
 		"a least hold > 24 h": func() { holdfast.WithMinHold(24*time.Hour + 1) },
 		"a queue of 0":        func() { holdfast.WithMaxWaiters(0) },

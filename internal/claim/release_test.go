@@ -119,8 +119,8 @@ func TestBriefReleaseWaitsASecond(t *testing.T) {
 	})
 }
 
-// An ask that is answered after its token was released may have got the lock for nobody. The
-// release is repeated by whichever comes last.
+// Rule 5. An ask that is answered after its token was released may have got the lock for nobody. The
+// release says that there is one, and is repeated by whichever comes last.
 func TestStragglingAskHasTheReleaseRepeated(t *testing.T) {
 	alone(t, true, func(t *testing.T, s *store, c *claimant) {
 		w := c.wait(t.Context())
@@ -152,9 +152,7 @@ func TestRepeatedReleaseSaysThatOtherAsksMayStillArrive(t *testing.T) {
 		first, heartbeat := <-s.Asks, <-s.Asks
 		cancel()
 		require.True(t, w.returned())
-		c.s.Grow()
-		c.Withdraw(context.Background())
-		c.s.Done()
+		c.withdraw()
 		synctest.Wait()
 		first.Granted(1)
 		time.Sleep(2 * ttl)
@@ -185,31 +183,39 @@ func TestHolderHearsOfItsLossAndOfOthers(t *testing.T) {
 }
 
 // A waiter that gives up while the store fails is withdrawn, unless the store surely knows
-// nothing of it. Then the driver is told once, and nobody of a failure.
+// nothing of it, in which case the driver is told once. If the store is never reached, it is given up
+// after some time. Nobody is told of a failure: in an outage there would be a line for each call.
 func TestWaiterIsWithdrawnUntilTheStoreSurelyKnowsNothingOfIt(t *testing.T) {
 	unsent := errors.Join(driver.ErrTransient, driver.ErrNotExecuted)
+	queued, unknown := lab.Result{Grant: driver.Grant{Status: driver.Queued}}, lab.Result{Err: driver.ErrTransient}
 	for name, test := range map[string]struct {
 		answer   lab.Result
-		releases int
+		release  []error
+		releases int // 0: until it is given up
 	}{
-		"in the queue": {lab.Result{Grant: driver.Grant{Status: driver.Queued}}, 3},
-		"not known":    {lab.Result{Err: driver.ErrTransient}, 3},
-		"not sent":     {lab.Result{Err: unsent}, 1},
+		"in the queue":                 {queued, []error{unsent, unsent, nil}, 3},
+		"not known":                    {unknown, []error{unsent, unsent, nil}, 3},
+		"not sent":                     {lab.Result{Err: unsent}, []error{unsent, unsent, nil}, 1},
+		"in the queue of a lost store": {queued, []error{driver.ErrTransient}, 0},
+		"not known to a lost store":    {unknown, []error{driver.ErrTransient}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			alone(t, true, func(t *testing.T, s *store, c *claimant) {
-				s.release = after(unsent, unsent, nil)
+				s.release = after(test.release...)
 				ctx, cancel := context.WithCancel(t.Context())
 				w := c.wait(ctx)
 				(<-s.Asks).Answer <- test.answer
 				synctest.Wait()
 				cancel()
 				require.True(t, w.returned())
-				c.s.Grow()
-				c.Withdraw(context.Background())
-				c.s.Done()
+				c.withdraw()
+				time.Sleep(2*ttl + 5*time.Second)
+				tried := len(s.Released())
+				if test.releases > 0 {
+					require.Equal(t, test.releases, tried)
+				}
 				time.Sleep(ttl)
-				require.Len(t, s.Released(), test.releases)
+				require.Len(t, s.Released(), tried, "it was given up")
 				require.Empty(t, c.log.String())
 			})
 		})
@@ -225,9 +231,7 @@ func TestWithdrawalEndsWhenTheLastAskTurnsOutNotToBeSent(t *testing.T) {
 		ask := <-s.Asks
 		cancel()
 		require.True(t, w.returned())
-		c.s.Grow()
-		c.Withdraw(context.Background())
-		c.s.Done()
+		c.withdraw()
 		time.Sleep(ttl / 2)
 		require.Greater(t, len(s.Released()), 2)
 		ask.Answer <- lab.Result{Err: errors.Join(driver.ErrTransient, driver.ErrNotExecuted)}
@@ -237,33 +241,4 @@ func TestWithdrawalEndsWhenTheLastAskTurnsOutNotToBeSent(t *testing.T) {
 		require.Len(t, s.Released(), ends)
 		require.Empty(t, c.log.String())
 	})
-}
-
-// What a caller who got nothing leaves at the store is no lock that was not released: in an outage
-// there would be a line for each call.
-func TestWithdrawalThatNeverReachesTheStoreIsNotLogged(t *testing.T) {
-	for name, answer := range map[string]lab.Result{
-		"in the queue": {Grant: driver.Grant{Status: driver.Queued}},
-		"not known":    {Err: driver.ErrTransient},
-	} {
-		t.Run(name, func(t *testing.T) {
-			alone(t, true, func(t *testing.T, s *store, c *claimant) {
-				s.release = after(driver.ErrTransient)
-				ctx, cancel := context.WithCancel(t.Context())
-				w := c.wait(ctx)
-				(<-s.Asks).Answer <- answer
-				synctest.Wait()
-				cancel()
-				require.True(t, w.returned())
-				c.s.Grow()
-				c.Withdraw(context.Background())
-				c.s.Done()
-				time.Sleep(2*ttl + 5*time.Second)
-				tried := len(s.Released())
-				time.Sleep(ttl)
-				require.Len(t, s.Released(), tried, "it was given up")
-				require.Empty(t, c.log.String())
-			})
-		})
-	}
 }

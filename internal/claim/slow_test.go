@@ -58,6 +58,7 @@ func TestWaiterThatWasForcedOutUnawaresQueuesAgain(t *testing.T) {
 		again.Granted(1)
 		require.True(t, w.Returned())
 		require.NoError(t, w.Err)
+		require.Equal(t, time.Now().Add(ttl-margin), w.Lease.Deadline())
 		require.NoError(t, w.Lease.Release(t.Context()))
 	})
 }

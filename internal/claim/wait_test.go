@@ -103,6 +103,13 @@ func (c *claimant) wait(ctx context.Context) *waiting {
 
 func (w *waiting) returned() bool { synctest.Wait(); return w.done }
 
+// withdraw is what a caller does that has got nothing, beside the operation that has ended.
+func (c *claimant) withdraw() {
+	c.s.Grow()
+	c.Withdraw(context.Background())
+	c.s.Done()
+}
+
 func TestAnswerIsTrustedFromTheTimeItWasAskedFor(t *testing.T) {
 	alone(t, true, func(t *testing.T, s *store, c *claimant) {
 		w := c.wait(t.Context())
@@ -120,7 +127,7 @@ func TestAnswerIsTrustedFromTheTimeItWasAskedFor(t *testing.T) {
 	})
 }
 
-// The push names the first ask. That a later one was queued makes its lease no longer.
+// Rule 1. The push names the first ask. That a later one was queued makes its lease no longer.
 func TestPushIsTrustedFromTheAskThatItNames(t *testing.T) {
 	alone(t, true, func(t *testing.T, s *store, c *claimant) {
 		w := c.wait(t.Context())
@@ -139,8 +146,8 @@ func TestPushIsTrustedFromTheAskThatItNames(t *testing.T) {
 	})
 }
 
-// News of an ask that was never sent, or that was sent more than a TTL ago, proves nothing.
-// The claim asks instead.
+// Rule 1. News of an ask that was never sent, or that was sent more than a TTL ago, proves nothing:
+// the lease has run out, and another may hold the lock. The claim asks instead.
 func TestNewsThatProvesNothingHasTheClaimAsk(t *testing.T) {
 	for name, stale := range map[string]uint64{"never sent": 99, "long ago": 1} {
 		t.Run(name, func(t *testing.T) {
@@ -198,7 +205,7 @@ func TestNewsWithoutAGrantHasTheClaimAskAtOnce(t *testing.T) {
 	})
 }
 
-// An answer that is lost is asked for again, by the same token with the next number. What
+// Rule 5. An answer that is lost is asked for again, by the same token with the next number. What
 // became of the lost one nobody knows, so the release says so, unless it was not executed.
 func TestLostReplyIsAskedForAgain(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -312,7 +319,7 @@ func TestTryThatIsBusyLeavesNothingToWithdraw(t *testing.T) {
 }
 
 // A mute store keeps nobody from giving up, neither by the context nor by Close. Three asks at
-// most are under way, and the token is withdrawn as unsettled.
+// most are under way, another one when one is answered, and the token is withdrawn as unsettled.
 func TestMuteStoreKeepsNobodyFromGivingUp(t *testing.T) {
 	for _, closing := range []bool{false, true} {
 		alone(t, true, func(t *testing.T, s *store, c *claimant) {
@@ -323,6 +330,10 @@ func TestMuteStoreKeepsNobodyFromGivingUp(t *testing.T) {
 			require.False(t, w.returned())
 			require.Len(t, s.Asks, 3)
 			require.Contains(t, c.log.String(), "the store does not answer")
+			(<-s.Asks).Queued()
+			time.Sleep(ttl / 3)
+			require.False(t, w.returned())
+			require.Len(t, s.Asks, 3)
 			began, why := time.Now(), errors.New("had enough")
 			closed := make(chan bool, 1)
 			c.s.Grow() // for what is withdrawn below
@@ -365,9 +376,7 @@ func TestGrantToAContextThatHasEndedIsNotUsed(t *testing.T) {
 		synctest.Wait()
 		_, _, err := c.Wait(ctx, nil) // finds the answer first
 		require.ErrorIs(t, err, context.Canceled)
-		c.s.Grow()
-		c.Withdraw(context.Background())
-		c.s.Done()
+		c.withdraw()
 		synctest.Wait()
 		require.Equal(t, c.Token, s.Released()[0].Token)
 	})
@@ -425,9 +434,7 @@ func TestLockedTellsOfTheHolderAsOfNow(t *testing.T) {
 		require.ErrorAs(t, w.err, &held)
 		require.Equal(t, 1395*time.Millisecond, held.For)
 		require.ErrorContains(t, w.err, `held by "job 7" for 1.395s`)
-		c.s.Grow()
-		c.Withdraw(context.Background())
-		c.s.Done()
+		c.withdraw()
 	})
 }
 
@@ -442,9 +449,7 @@ func TestOnlyAWaiterSaysThatItWaitsForTheStore(t *testing.T) {
 			time.Sleep(21 * time.Second)
 			require.True(t, w.returned())
 			require.Equal(t, wait, strings.Contains(c.log.String(), "still waiting"))
-			c.s.Grow()
-			c.Withdraw(context.Background())
-			c.s.Done()
+			c.withdraw()
 			for _, ask := range []*lab.Ask{first, <-s.Asks, <-s.Asks} {
 				ask.Answer <- lab.Result{Grant: driver.Grant{Status: driver.Busy}}
 			}

@@ -90,8 +90,8 @@
 //
 // They are numbered in package redisdriver.
 //
-//  1. claim.TestStalePushIsNotBelieved
-//     claim.TestTrustCountsFromTheAskThatThePushNames
+//  1. claim.TestNewsThatProvesNothingHasTheClaimAsk
+//     claim.TestPushIsTrustedFromTheAskThatItNames
 //     keepalive.TestRenewalProvesTheLeaseFromWhenItWasSent
 //  2. redisdriver.TestSilentWaiterIsSkippedAfterTwoThirdsOfItsTTL
 //     keepalive.TestGrantThatUsedUpMuchTimeIsRenewedAtOnce
@@ -103,8 +103,8 @@
 //     redisdriver.TestServerClockStepsBackWhileReadersHold
 //  5. redisdriver.TestNoAskIsRepeatedBehindOurBack
 //     redisdriver.TestTombstonesDoNotPileUp
-//     claim.TestReleaseSaysThatAnAskMayStillArrive
-//     claim.TestFailedAskIsUnsettledUnlessItWasNotExecuted
+//     claim.TestStragglingAskHasTheReleaseRepeated
+//     claim.TestLostReplyIsAskedForAgain
 //     fault.TestStragglingAskTakesNothing
 //  6. claim.TestTokensAreFreshForEveryAcquisition
 //     session.TestTokensOfACopiedProcessDiffer
