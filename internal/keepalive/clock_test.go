@@ -45,17 +45,6 @@ func TestTrustEndsByTheWallClockToo(t *testing.T) {
 	}
 }
 
-func TestLeaseThatIsLostWithoutAStepOfTheClockDoesNotBlameIt(t *testing.T) {
-	broken := errors.New("broken")
-	bubble(t, &store{renew: all(broken)}, func(t *testing.T, k *keepalive.Keeper) {
-		h := hold(k, "a", time.Now())
-		cause := <-h.lost
-		require.ErrorIs(t, cause, broken)
-		require.NotErrorIs(t, cause, keepalive.ErrClock)
-		require.NoError(t, h.Entry.Trust().Cause())
-	})
-}
-
 // A machine that was suspended for less than the TTL still holds its lease, but not for as
 // long as the monotonic clock, by which renewals are planned, would have it.
 func TestLeaseIsRenewedAtOnceAfterASuspensionThatUsedUpMuchOfIt(t *testing.T) {
@@ -128,7 +117,7 @@ func TestKeeperWakesOnlyWhenSomethingIsDue(t *testing.T) {
 		most   int // wake-ups in a minute
 	}{
 		{10 * time.Second, 0, 0}, {10 * time.Second, 1, 18}, {time.Minute, 1, 15}, {24 * time.Hour, 1, 12},
-		{10 * time.Second, 10_000, 1000}, {time.Minute, 10_000, 300}, {24 * time.Hour, 10_000, 12},
+		{10 * time.Second, 1000, 250}, {time.Minute, 1000, 60}, {24 * time.Hour, 1000, 12},
 	} {
 		t.Run(fmt.Sprintf("%v,leases=%d", c.ttl, c.leases), func(t *testing.T) {
 			s := &store{renew: all(nil)}

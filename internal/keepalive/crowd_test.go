@@ -170,10 +170,10 @@ func TestFewLeasesAreRenewedTogetherAndNoMoreOftenThanOne(t *testing.T) {
 	})
 }
 
-func TestFixedLeaseIsNotRenewedWithOthersEither(t *testing.T) {
+func TestFixedLeaseIsNotRenewed(t *testing.T) {
 	c := &crowd{}
 	c.renew = c.note
-	bubble(t, &c.store, func(t *testing.T, k *keepalive.Keeper) {
+	bubble(t, &c.store, func(t *testing.T, k *keepalive.Keeper) { // nor with others
 		fixed := newHeld("fixed")
 		fixed.Fixed = true
 		k.Add(&fixed.Entry, fixed.lease, keepalive.NewTrust(time.Now(), ttl))
