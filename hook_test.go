@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,7 +19,6 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/test/behavior/lab"
-	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
 // What hooks cost in allocations per lease and release, beyond what these cost without.
@@ -98,171 +97,28 @@ func passing() holdfast.Hook {
 	}
 }
 
-// diary is a hook that writes down when it was called.
-type diary struct {
-	name string
-	mu   *sync.Mutex
-	log  *[]string
-}
-
-func (d diary) write(what string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	*d.log = append(*d.log, d.name+" "+what)
-}
-
-func (d diary) AcquireHook(next holdfast.AcquireFunc) holdfast.AcquireFunc {
-	return func(ctx context.Context, op *holdfast.AcquireOp) (*holdfast.Lease, error) {
-		d.write("acquire " + string(op.Kind) + " " + op.Name)
-		l, err := next(ctx, op)
-		d.write("acquired")
-		return l, err
-	}
-}
-
-func (d diary) ReleaseHook(next holdfast.ReleaseFunc) holdfast.ReleaseFunc {
-	return func(ctx context.Context, op *holdfast.ReleaseOp) error {
-		d.write("release " + op.Lease.Name())
-		err := next(ctx, op)
-		d.write("released")
-		return err
-	}
-}
-
-func (d diary) RenewHook(next holdfast.RenewFunc) holdfast.RenewFunc {
-	return func(ctx context.Context, op *holdfast.RenewOp) []error {
-		d.write("renew " + op.Leases[0].Name())
-		errs := next(ctx, op)
-		d.write("renewed")
-		return errs
-	}
-}
-
-func keepDiaries(c *holdfast.Client, names ...string) (read func() []string) {
-	var mu sync.Mutex
-	var log []string
-	for _, name := range names {
-		c.AddHook(diary{name, &mu, &log})
-	}
-	return func() []string {
-		mu.Lock()
-		defer mu.Unlock()
-		all := log
-		log = nil
-		return all
-	}
-}
-
-func TestHookThatWasAddedFirstIsOutermost(t *testing.T) {
-	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
-		c := lab.New(t, s).Near()
-		c.AddHook(holdfast.HookBase{}) // not interested
-		read := keepDiaries(c, "a", "b")
-		ctx := t.Context()
-
-		l, err := c.Mutex("x").Lease(ctx)
-		require.NoError(t, err)
-		assert.Equal(t, []string{"a acquire mutex x", "b acquire mutex x", "b acquired", "a acquired"}, read())
-		require.NoError(t, l.Renew(ctx))
-		assert.Equal(t, []string{"a renew x", "b renew x", "b renewed", "a renewed"}, read())
-		require.NoError(t, l.Release(ctx))
-		assert.Equal(t, []string{"a release x", "b release x", "b released", "a released"}, read())
-	})
-}
-
-// Every way to acquire and release goes through the hooks, once.
-func TestHooksSeeAllForms(t *testing.T) {
-	s := redistest.Shared(t)
-	c := lab.New(t, s).Near()
-	read := keepDiaries(c, "a")
-	rw, sem := c.RWMutex("rw"), c.Semaphore("sem", 3)
-	for name, form := range map[string]func(){
-		"mutex m": func() { c.Mutex("m").Lock(); c.Mutex("m").Unlock() },
-		"mutex n": func() { assert.True(t, c.Mutex("n").TryLock()); c.Mutex("n").Unlock() },
-		"mutex d": func() {
-			assert.NoError(t, c.Mutex("d").Do(t.Context(), func(context.Context) error { return nil }))
-		},
-		"rwmutex rw":    func() { rw.RLock(); rw.RUnlock() },
-		"semaphore sem": func() { assert.NoError(t, sem.Acquire(t.Context(), 2)); sem.Release(2) },
-	} {
-		form()
-		got := read()
-		require.Len(t, got, 4, name)
-		assert.Equal(t, "a acquire "+name, got[0])
-		assert.Equal(t, "a released", got[3])
-	}
-	require.NoError(t, sem.Acquire(t.Context(), 3))
-	read()
-	sem.Release(1) // a part is a release, too
-	assert.Equal(t, []string{"a release sem", "a released"}, read())
-	sem.Release(2)
-}
-
-func TestHookCanRefuseAndTryAgain(t *testing.T) {
-	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
-		c := l.Near()
-		l.Ready(c)
-		refusal, refuse, calls := errors.New("not today"), true, 0
-		c.AddHook(lab.Meddler{Acquire: func(next holdfast.AcquireFunc, ctx context.Context, op *holdfast.AcquireOp) (*holdfast.Lease, error) {
-			if refuse {
-				return nil, refusal
-			}
-			calls++
-			if first, err := next(ctx, op); calls > 1 || err != nil {
-				return first, err
-			} else if err := first.Release(ctx); err != nil {
-				return nil, err
-			}
-			return next(ctx, op)
-		}})
-		mu := c.Mutex("x")
-		_, err := mu.Lease(t.Context())
-		require.ErrorIs(t, err, refusal)
-		require.False(t, mu.TryLock())
-		l.Free(l.Near(), "x") // and the doorway too
-		refuse = false
-		mu.Lock() // takes it twice
-		assert.Len(t, l.Inspect("x").Holders, 1)
-		mu.Unlock()
-		l.Free(l.Near(), "x")
-	})
-}
-
 // What a hook of the program says is no trouble of the store, unless it says that it is.
 func TestVetoOfAHookIsTheLastWordUnlessItSaysThatItMayPass(t *testing.T) {
 	lab.InBubble(t, func(t *testing.T, l *lab.Lab) {
 		veto, passes := errors.New("not today"), fmt.Errorf("not now: %w", driver.ErrTransient)
-		var mu sync.Mutex
-		says := veto
-		asked := func() error {
-			mu.Lock()
-			defer mu.Unlock()
-			return says
-		}
-		say := func(err error) {
-			mu.Lock()
-			defer mu.Unlock()
-			says = err
-		}
-		client := func() *holdfast.Client {
-			c := l.Near()
-			c.AddHook(lab.Meddler{
-				Acquire: func(next holdfast.AcquireFunc, ctx context.Context, op *holdfast.AcquireOp) (*holdfast.Lease, error) {
-					if err := asked(); err != nil {
-						return nil, err
-					}
-					return next(ctx, op)
-				},
-				Renew: func(next holdfast.RenewFunc, ctx context.Context, op *holdfast.RenewOp) []error {
-					if err := asked(); err != nil {
-						return slices.Repeat([]error{err}, len(op.Leases))
-					}
-					return next(ctx, op)
-				},
-			})
-			return c
-		}
-		c, began := client(), time.Now()
+		var says atomic.Pointer[error]
+		say := func(err error) { says.Store(&err) }
+		say(veto)
+		c, began := l.Near(), time.Now()
+		c.AddHook(lab.Meddler{
+			Acquire: func(next holdfast.AcquireFunc, ctx context.Context, op *holdfast.AcquireOp) (*holdfast.Lease, error) {
+				if err := *says.Load(); err != nil {
+					return nil, err
+				}
+				return next(ctx, op)
+			},
+			Renew: func(next holdfast.RenewFunc, ctx context.Context, op *holdfast.RenewOp) []error {
+				if err := *says.Load(); err != nil {
+					return slices.Repeat([]error{err}, len(op.Leases))
+				}
+				return next(ctx, op)
+			},
+		})
 		_, err := c.Mutex("x").Lease(t.Context())
 		require.ErrorIs(t, err, veto)
 		require.NotErrorIs(t, err, holdfast.ErrUnavailable)

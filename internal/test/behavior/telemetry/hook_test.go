@@ -34,19 +34,46 @@ func TestHooksSeeAttach(t *testing.T) {
 	})
 }
 
-// tagged says of itself who it is, and notes who was in the way.
-type tagged struct {
-	holdfast.HookBase
-	blockers []string
-}
-
-func (h *tagged) AcquireHook(next holdfast.AcquireFunc) holdfast.AcquireFunc {
-	return func(ctx context.Context, op *holdfast.AcquireOp) (*holdfast.Lease, error) {
-		op.Holding = func(ctx context.Context, _ int64) context.Context { return holdfast.WithHolderTag(ctx, "me") }
-		lease, err := next(ctx, op)
-		h.blockers = op.Blockers
-		return lease, err
-	}
+// A hook is called for what it is interested in only, and stands in the way of nothing else. That which
+// was added first is the outermost.
+func TestHookThatWasAddedFirstIsOutermost(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		var calls []string
+		acquire := func(who string) func(holdfast.AcquireFunc, context.Context, *holdfast.AcquireOp) (*holdfast.Lease, error) {
+			return func(next holdfast.AcquireFunc, ctx context.Context, op *holdfast.AcquireOp) (*holdfast.Lease, error) {
+				calls = append(calls, who+" acquires")
+				defer func() { calls = append(calls, who+" has acquired") }()
+				return next(ctx, op)
+			}
+		}
+		release := func(who string) func(holdfast.ReleaseFunc, context.Context, *holdfast.ReleaseOp) error {
+			return func(next holdfast.ReleaseFunc, ctx context.Context, op *holdfast.ReleaseOp) error {
+				calls = append(calls, who+" releases")
+				defer func() { calls = append(calls, who+" has released") }()
+				return next(ctx, op)
+			}
+		}
+		renew := func(who string) func(holdfast.RenewFunc, context.Context, *holdfast.RenewOp) []error {
+			return func(next holdfast.RenewFunc, ctx context.Context, op *holdfast.RenewOp) []error {
+				calls = append(calls, who+" renews")
+				defer func() { calls = append(calls, who+" has renewed") }()
+				return next(ctx, op)
+			}
+		}
+		c := lab.New(t, s).Near()
+		for _, h := range []holdfast.Hook{
+			lab.Meddler{Acquire: acquire("a"), Release: release("a"), Renew: renew("a")}, holdfast.HookBase{},
+			lab.Meddler{Acquire: acquire("b")}, lab.Meddler{Release: release("c")}, lab.Meddler{Renew: renew("d")},
+		} {
+			c.AddHook(h)
+		}
+		cycle(t, t.Context(), c, "x")
+		assert.Equal(t, []string{
+			"a acquires", "b acquires", "b has acquired", "a has acquired",
+			"a renews", "d renews", "d has renewed", "a has renewed",
+			"a releases", "c releases", "c has released", "a has released",
+		}, calls)
+	})
 }
 
 // A third party's hook can do what NewTracingHook does: link waiters to who was in their way,
@@ -54,10 +81,17 @@ func (h *tagged) AcquireHook(next holdfast.AcquireFunc) holdfast.AcquireFunc {
 func TestHookHearsWhoWasInTheWay(t *testing.T) {
 	for _, lingers := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			store, h := memdriver.New(), &tagged{}
+			store := memdriver.New()
+			var blockers []string
+			tagging := lab.Meddler{Acquire: func(next holdfast.AcquireFunc, ctx context.Context, op *holdfast.AcquireOp) (*holdfast.Lease, error) {
+				op.Holding = func(ctx context.Context, _ int64) context.Context { return holdfast.WithHolderTag(ctx, "me") }
+				lease, err := next(ctx, op)
+				blockers = op.Blockers
+				return lease, err
+			}}
 			a, b := holdfast.Open(store, holdfast.WithLinger(time.Hour)), holdfast.Open(store)
-			a.AddHook(&tagged{})
-			b.AddHook(h)
+			a.AddHook(tagging)
+			b.AddHook(tagging)
 			lease, err := a.Mutex("x").Lease(t.Context())
 			require.NoError(t, err)
 			if lingers {
@@ -70,7 +104,7 @@ func TestHookHearsWhoWasInTheWay(t *testing.T) {
 			}
 			<-w.Done
 			require.NoError(t, w.Err)
-			require.Equal(t, []string{"me"}, h.blockers)
+			require.Equal(t, []string{"me"}, blockers)
 			require.NoError(t, w.Lease.Release(t.Context()))
 			require.NoError(t, a.Close())
 			require.NoError(t, b.Close())
@@ -96,28 +130,6 @@ func TestHookCanSetTheContextOfTheLease(t *testing.T) {
 	assert.Equal(t, "held", l.Context().Value(contextKey{}))
 	assert.Equal(t, l.Fence(), fence)
 	require.NoError(t, l.Release(t.Context()))
-}
-
-// A hook that is interested in one thing is called for that only, and stands in the way
-// of nothing else.
-func TestHookIsCalledForWhatItIsInterestedIn(t *testing.T) {
-	var calls []string
-	c := lab.WithPuppet(t, lab.Puppet{},
-		lab.Meddler{Acquire: func(next holdfast.AcquireFunc, ctx context.Context, op *holdfast.AcquireOp) (*holdfast.Lease, error) {
-			calls = append(calls, "acquire")
-			return next(ctx, op)
-		}},
-		holdfast.HookBase{},
-		lab.Meddler{Release: func(next holdfast.ReleaseFunc, ctx context.Context, op *holdfast.ReleaseOp) error {
-			calls = append(calls, "release")
-			return next(ctx, op)
-		}},
-		lab.Meddler{Renew: func(next holdfast.RenewFunc, ctx context.Context, op *holdfast.RenewOp) []error {
-			calls = append(calls, "renew")
-			return next(ctx, op)
-		}})
-	cycle(t, t.Context(), c, "x")
-	assert.Equal(t, []string{"acquire", "renew", "release"}, calls)
 }
 
 // What a hook is told of an acquisition and of a release.
@@ -248,25 +260,6 @@ func TestCloseEndsWhatIsWithinHooks(t *testing.T) {
 		require.ErrorIs(t, err, holdfast.ErrClosed)
 		require.ErrorIs(t, <-heard, holdfast.ErrClosed)
 		c.AddHook(holdfast.HookBase{}) // changes nothing
-	})
-}
-
-// There is no hook for a loss: the context is one.
-func TestLossIsSeenByAfterFunc(t *testing.T) {
-	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
-		lost := make(chan error, 1)
-		c := l.Near()
-		c.AddHook(lab.Meddler{Acquire: func(next holdfast.AcquireFunc, ctx context.Context, op *holdfast.AcquireOp) (*holdfast.Lease, error) {
-			lease, err := next(ctx, op)
-			if err == nil {
-				context.AfterFunc(lease.Context(), func() { lost <- context.Cause(lease.Context()) })
-			}
-			return lease, err
-		}})
-		lease := l.Lease(c, "x")
-		require.NoError(t, l.Near().Mutex("x").ForceUnlock(t.Context()))
-		require.ErrorIs(t, lease.Renew(t.Context()), holdfast.ErrLost)
-		require.ErrorIs(t, lab.Promptly(t, lab.Soon, func() error { return <-lost }), holdfast.ErrLost)
 	})
 }
 

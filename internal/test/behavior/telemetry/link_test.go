@@ -25,52 +25,50 @@ const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 // A tag in Redis may be anything. Only a traceparent makes a link, and other tags harm
 // nobody.
 func TestLinksAreMadeOfTraceparentsOnly(t *testing.T) {
-	for name, test := range map[string]struct {
-		tag   string
-		links int
-	}{
-		"a traceparent":           {parent, 1},
-		"of a later version":      {"cc" + parent[2:], 1},
-		"no traceparent":          {"garbage", 0},
-		"nothing":                 {"-", 0},
-		"ids of zeros":            {"00-00000000000000000000000000000000-0000000000000000-01", 0},
-		"a version that is none":  {"ff" + parent[2:], 0},
-		"in capitals":             {strings.ToUpper(parent), 0},
-		"more than a traceparent": {parent + "-more", 0},
-		"too long":                {parent + "-" + strings.Repeat("x", driver.MaxHolderTag), 0},
-		"very long":               {strings.Repeat("x", 1<<16), 0},
-		"no text":                 {"\x00\xff\xfe", 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
-				l.Remember()
-				c, other := l.Near(), l.Near()
-				hearing(l, c)
-				e := newTelemetry(t, holdfast.WithHolderLinks(), holdfast.WithHoldSpans(holdfast.HoldSpansAlways))
-				c.AddHook(e.hook)
-				for kind, form := range map[driver.Kind]func(*holdfast.Client) lab.Leasing{
-					driver.Mutex:   func(c *holdfast.Client) lab.Leasing { return c.Mutex("x").Lease },
-					driver.RWMutex: func(c *holdfast.Client) lab.Leasing { return c.RWMutex("x").Lease },
-				} {
-					e.spans.Reset()
-					held := l.Take(form(other))
-					l.SetTag(kind, "x", test.tag)
-					w := l.Ask(form(c))
-					l.Until("it waits", func() bool { return l.Waits(kind, "x") })
-					l.GiveBack(held)
-					l.GiveBack(w.Granted(lab.Soon))
-					links := e.ended("acquire " + string(kind)).Links()
-					require.Len(t, links, test.links, kind)
-					for _, link := range links {
-						assert.Equal(t, parent[3:35], link.SpanContext.TraceID().String())
-						assert.Equal(t, parent[36:52], link.SpanContext.SpanID().String())
-						assert.True(t, link.SpanContext.IsRemote())
-						assert.Equal(t, []attribute.KeyValue{attribute.String("holdfast.link", "holder")}, link.Attributes)
-					}
+	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
+		l.Remember()
+		c, other := l.Near(), l.Near()
+		hearing(l, c)
+		e := newTelemetry(t, holdfast.WithHolderLinks(), holdfast.WithHoldSpans(holdfast.HoldSpansAlways))
+		c.AddHook(e.hook)
+		for name, test := range map[string]struct {
+			tag   string
+			links int
+		}{
+			"a traceparent":           {parent, 1},
+			"of a later version":      {"cc" + parent[2:], 1},
+			"no traceparent":          {"garbage", 0},
+			"nothing":                 {"-", 0},
+			"ids of zeros":            {"00-00000000000000000000000000000000-0000000000000000-01", 0},
+			"a version that is none":  {"ff" + parent[2:], 0},
+			"in capitals":             {strings.ToUpper(parent), 0},
+			"more than a traceparent": {parent + "-more", 0},
+			"too long":                {parent + "-" + strings.Repeat("x", driver.MaxHolderTag), 0},
+			"very long":               {strings.Repeat("x", 1<<16), 0},
+			"no text":                 {"\x00\xff\xfe", 0},
+		} {
+			for kind, form := range map[driver.Kind]func(*holdfast.Client) lab.Leasing{
+				driver.Mutex:   func(c *holdfast.Client) lab.Leasing { return c.Mutex(name).Lease },
+				driver.RWMutex: func(c *holdfast.Client) lab.Leasing { return c.RWMutex(name).Lease },
+			} {
+				e.spans.Reset()
+				held := l.Take(form(other))
+				l.SetTag(kind, name, test.tag)
+				w := l.Ask(form(c))
+				l.Until("it waits", func() bool { return l.Waits(kind, name) })
+				l.GiveBack(held)
+				l.GiveBack(w.Granted(lab.Soon))
+				links := e.ended("acquire " + string(kind)).Links()
+				require.Len(t, links, test.links, "%s, %s", name, kind)
+				for _, link := range links {
+					assert.Equal(t, parent[3:35], link.SpanContext.TraceID().String())
+					assert.Equal(t, parent[36:52], link.SpanContext.SpanID().String())
+					assert.True(t, link.SpanContext.IsRemote())
+					assert.Equal(t, []attribute.KeyValue{attribute.String("holdfast.link", "holder")}, link.Attributes)
 				}
-			})
-		})
-	}
+			}
+		}
+	})
 }
 
 // The traceparent of the hold span is all that is stored, whatever else the context has
@@ -253,13 +251,16 @@ func TestWhoCameLaterIsNotLinkedToWhoHadGone(t *testing.T) {
 	})
 }
 
-// A client that does not ask for links gets none, though others say who they are.
+// A client that asks for links has one also of who was in the way of a try, and others have none, though
+// holders say who they are.
 func TestLinksAreMadeOnlyIfAskedFor(t *testing.T) {
-	e := newTelemetry(t)
-	c := lab.WithPuppet(t, lab.Puppet{OnAcquire: func(r *driver.Request) (driver.Grant, error) {
-		return driver.Grant{Status: driver.Busy, HolderTag: parent}, nil
-	}}, e.hook)
-	_, err := c.Mutex("x").TryLease(t.Context())
-	require.ErrorIs(t, err, holdfast.ErrLocked)
-	assert.Empty(t, e.ended("acquire mutex").Links())
+	for links, opts := range [][]holdfast.TracingOption{nil, {holdfast.WithHolderLinks()}} {
+		e := newTelemetry(t, opts...)
+		c := lab.WithPuppet(t, lab.Puppet{OnAcquire: func(r *driver.Request) (driver.Grant, error) {
+			return driver.Grant{Status: driver.Busy, HolderTag: parent}, nil
+		}}, e.hook)
+		_, err := c.Mutex("x").TryLease(t.Context())
+		require.ErrorIs(t, err, holdfast.ErrLocked)
+		assert.Len(t, e.ended("acquire mutex").Links(), links)
+	}
 }
