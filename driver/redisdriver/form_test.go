@@ -4,16 +4,28 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/redisdriver"
+	"github.com/holdfast-go/holdfast/internal/test/record"
 )
+
+// retained is the longest retention of the drivers of these tests.
+const retained = 65 * time.Second
+
+// requireConsistent fails the test if the lock at a key is not as every script must leave it.
+func requireConsistent(t *testing.T, rdb redis.UniversalClient, k driver.Kind, key string) {
+	t.Helper()
+	r, err := record.Read(context.Background(), rdb, key, record.Moment{Kind: k, Retention: retained.Milliseconds(), Margin: 1000})
+	require.NoError(t, err)
+	require.Empty(t, r.Faults(), "%q %v", r.Thin, r.Fields)
+}
 
 // forms are the forms that locks had in the games of drivertest, and how they went from one to
 // another.
@@ -36,29 +48,16 @@ var allForms = []string{
 	"thin and free to thin and held", "thin and held to thin and free",
 }
 
-// form says which form a lock has.
-func (r *record) form() string {
-	switch {
-	case len(r.fields) == 0:
-		return "none"
-	case r.thin == "":
-		return "fat"
-	case strings.Contains(r.thin, " "):
-		return "thin and held"
-	}
-	return "thin and free"
-}
-
 // note takes note of the form that a lock has now.
-func (f *forms) note(key string, r *record) {
+func (f *forms) note(key string, r *record.Record) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for token := range r.holders {
+	for token := range r.Holders {
 		if f.thieves[token] {
-			delete(r.dead, token) // A token that steals is buried at once, as it steals once.
+			delete(r.Dead, token) // A token that steals is buried at once, as it steals once.
 		}
 	}
-	now := r.form()
+	now := r.Form()
 	f.seen[now] = true
 	if before, ok := f.last[key]; ok && before != now {
 		f.seen[before+" to "+now] = true
@@ -83,13 +82,13 @@ type sighted struct {
 }
 
 func (w sighted) Inspect(ctx context.Context, k driver.Kind, name string) (driver.Info, error) {
-	r, err := readRecord(ctx, w.rdb, k, w.Key(k, name))
+	r, err := record.Read(ctx, w.rdb, w.Key(k, name), record.Moment{Kind: k, Retention: retained.Milliseconds()})
 	if err != nil {
 		return driver.Info{}, err
 	}
 	w.forms.note(w.Key(k, name), r)
-	if wrong := r.faults(); len(wrong) > 0 {
-		return driver.Info{}, fmt.Errorf("FOUL: %q in %q %q", wrong, r.thin, r.fields)
+	if wrong := r.Faults(); len(wrong) > 0 {
+		return driver.Info{}, fmt.Errorf("FOUL: %q in %q %q", wrong, r.Thin, r.Fields)
 	}
 	return w.Driver.Inspect(ctx, k, name)
 }

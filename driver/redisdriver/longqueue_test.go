@@ -169,3 +169,31 @@ func TestLongQueueIsServedAtOnceOnRealRedis(t *testing.T) {
 		})
 	}
 }
+
+// A grant looks at 64 places and is then run again. Between the runs the lock is like any
+// other.
+func TestGrantsInPiecesLeaveAConsistentLock(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		ctx, rdb := context.Background(), s.Client(t)
+		d := open(t, rdb, s)
+		key := s.Prefix() + ":2:rwmutex:crowd"
+		r := driver.Request{Kind: driver.RWMutex, Name: "crowd", Token: "writer", Ask: 1, TTL: time.Minute, Wait: true}
+		_, err := d.Acquire(ctx, &r)
+		require.NoError(t, err)
+		const crowd = 600
+		for i := range crowd {
+			r.Token, r.Shared = fmt.Sprint("reader", i), true
+			_, err := d.Acquire(ctx, &r)
+			require.NoError(t, err)
+		}
+		requireConsistent(t, rdb, driver.RWMutex, key)
+
+		require.NoError(t, d.Release(ctx, driver.Lease{Kind: r.Kind, Name: r.Name, Token: "writer"}))
+		requireConsistent(t, rdb, driver.RWMutex, key)
+		info, err := d.Inspect(ctx, r.Kind, r.Name)
+		require.NoError(t, err)
+		require.Len(t, info.Holders, crowd)
+		require.NoError(t, d.ForceRelease(ctx, r.Kind, r.Name))
+		requireConsistent(t, rdb, driver.RWMutex, key)
+	})
+}

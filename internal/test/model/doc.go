@@ -37,11 +37,10 @@
 //
 // # What must be true
 //
-// After every script: no more is held than there is. No more come to wait than may, and none is
-// turned away if fewer wait, or if it waits itself. Fences increase in the order of grants. No
-// claim overtakes one that waits, and none is left waiting for what nobody holds. The key ends,
-// neither before the last lease, wait or tombstone, nor long after. A lock that is free gets
-// thin.
+// After every script: package record finds no fault with the lock. No more come to wait than may, and
+// none is turned away if fewer wait, or if it waits itself. Fences increase in the order of grants. No
+// claim overtakes one that waits, and none is left waiting for what nobody holds. The key does not end
+// long after all that counts on it.
 //
 // In every state: claims that trust their leases hold no more than there is, and the lease of
 // each is there.

@@ -1,6 +1,7 @@
 package model_test
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -9,6 +10,8 @@ import (
 	"strings"
 
 	lua "github.com/yuin/gopher-lua"
+
+	lockrecord "github.com/holdfast-go/holdfast/internal/test/record"
 )
 
 // kind is what a message is for. Answers are as many further as requests have kinds.
@@ -98,7 +101,8 @@ func (s *store) number(r record) uint32 {
 		n = uint32(len(s.records))
 		s.ids[id] = n
 		s.records = append(s.records, r)
-		s.contents = append(s.contents, r.read())
+		c, _ := s.read(&r)
+		s.contents = append(s.contents, c)
 	}
 	return n
 }
@@ -218,11 +222,15 @@ func (s *store) run(r request, e *effect) error {
 	}
 
 	after := s.server.record
-	was, is := s.contents[r.record], after.read()
+	was := s.contents[r.record]
+	is, whole := s.read(&after)
+	if wrong := whole.Faults(); len(wrong) > 0 {
+		return errors.New(strings.Join(wrong, "; "))
+	}
 	e.moved = was.birth != "" && is.birth != was.birth
 	err = s.check(&before, &after, was, is, r, list[0], pushed)
 	for _, h := range is.holders {
-		after.top = max(after.top, h.last)
+		after.top = max(after.top, h.Last)
 	}
 	s.changes[form(&before)+" to "+form(&after)]++
 	e.record = s.number(after.later(0))
@@ -308,33 +316,29 @@ func (s *store) check(before, after *record, was, is contents, r request, status
 	if r.message.kind == ask && status == buried {
 		return nil // that one looks at nothing else
 	}
-	// Nobody holds too much, and the sum is right.
-	sum, until := int64(0), int64(now)
 	for _, h := range is.holders {
-		if h.expires < now {
+		if h.Expires < now {
 			return fmt.Errorf("%c holds it although its lease is over", letters[h.claim])
 		}
-		sum += h.weight
-		until = max(until, h.expires)
 	}
-	if sum > is.limit || sum != is.used || len(is.holders) > 0 && is.limit != s.limit {
-		return fmt.Errorf("%d is held of %d, and it says %d of %d", sum, s.limit, is.used, is.limit)
+	if len(is.holders) > 0 && is.limit != s.limit {
+		return fmt.Errorf("the limit is %d, and it says %d", s.limit, is.limit)
 	}
 	// Fences increase, in the order of grants.
 	top := before.top
 	for _, h := range is.holders {
 		old := false
 		for _, o := range was.holders {
-			old = old || o.claim == h.claim && o.fence == h.fence
+			old = old || o.claim == h.claim && o.Fence == h.Fence
 		}
 		if !old {
-			if h.fence <= top {
-				return fmt.Errorf("%c has the fence %d, after %d", letters[h.claim], h.fence-nowUs, top-nowUs)
+			if h.Fence <= top {
+				return fmt.Errorf("%c has the fence %d, after %d", letters[h.claim], h.Fence-nowUs, top-nowUs)
 			}
-			top = h.last
+			top = h.Last
 		}
-		if fence, ok := told[h.claim]; ok && fence != h.fence {
-			return fmt.Errorf("%c has the fence %d, and is told %d", letters[h.claim], h.fence-nowUs, fence-nowUs)
+		if fence, ok := told[h.claim]; ok && fence != h.Fence {
+			return fmt.Errorf("%c has the fence %d, and is told %d", letters[h.claim], h.Fence-nowUs, fence-nowUs)
 		}
 	}
 	// Nobody overtakes one that waits and is heard.
@@ -349,7 +353,7 @@ func (s *store) check(before, after *record, was, is contents, r request, status
 			}
 		}
 		for _, w := range is.waiters {
-			if w.place < place && w.alive >= now && !w.silent(r) {
+			if w.place < place && w.Alive >= now && !w.silent(r) {
 				return fmt.Errorf("%c overtakes %c", letters[h.claim], letters[w.claim])
 			}
 		}
@@ -362,26 +366,23 @@ func (s *store) check(before, after *record, was, is contents, r request, status
 	// Nobody that is heard loses its place, but by its own doing.
 	for _, w := range was.waiters {
 		mine := int(r.message.claim) == w.claim && r.message.kind != force
-		if (is.holds|is.waiting)>>w.claim&1 == 0 && w.alive >= now && w.alive <= now+s.ttl*2/3 && !mine && !w.silent(r) {
+		if (is.holds|is.waiting)>>w.claim&1 == 0 && w.Alive >= now && w.Alive <= now+s.ttl*2/3 && !mine && !w.silent(r) {
 			return fmt.Errorf("%c is passed over, and would hear", letters[w.claim])
 		}
-	}
-	if is.count != int64(len(is.waiters)) {
-		return fmt.Errorf("%d are said to wait, and %d do", is.count, len(is.waiters))
 	}
 	// None but those that waited before come to wait beyond the bound, and none is turned away below
 	// it: neither for those that have left, nor for those that are dead.
 	if r.message.kind == ask && s.room > 0 {
 		alive := 0
 		for _, w := range is.waiters {
-			if w.alive >= now && !w.silent(r) {
+			if w.Alive >= now && !w.silent(r) {
 				alive++
 			}
 		}
 		known := (was.waiting|was.holds)>>r.message.claim&1 == 1 || r.message.place > 0
 		switch joined := is.waiting>>r.message.claim&1 == 1; {
-		case joined && !known && is.count > s.room:
-			return fmt.Errorf("%d wait, and %d may", is.count, s.room)
+		case joined && !known && int64(len(is.waiters)) > s.room:
+			return fmt.Errorf("%d wait, and %d may", len(is.waiters), s.room)
 		case status == full && known:
 			return fmt.Errorf("%c is turned away, and waited before", letters[r.message.claim])
 		case status == full && int64(alive) < s.room:
@@ -390,39 +391,20 @@ func (s *store) check(before, after *record, was, is contents, r request, status
 	}
 	// Nobody is left waiting who could have it.
 	for _, w := range is.waiters {
-		until = max(until, w.alive)
-		if w.alive < now || w.silent(r) {
+		if w.Alive < now || w.silent(r) {
 			continue
 		}
-		if w.weight <= is.room {
-			return fmt.Errorf("%c waits for %d of %d, which nobody holds", letters[w.claim], w.weight, is.room)
+		if w.Weight <= is.room {
+			return fmt.Errorf("%c waits for %d of %d, which nobody holds", letters[w.claim], w.Weight, is.room)
 		}
 		break
 	}
 	// The key lives as long as anybody counts on it, and a while longer.
-	for _, dead := range is.dead {
-		if s.setBack == 0 { // else they last longer than they need
-			until = max(until, dead)
-		}
-	}
-	if after.exists() && after.ends == 0 {
-		return fmt.Errorf("the key has no end")
-	}
-	if after.ends < until && until > now {
-		return fmt.Errorf("the key ends %d ms too early", until-after.ends)
-	}
-	longest := now + s.retention + s.ttl + grace(s.ttl) + s.back
-	if after.ends > longest {
+	if longest := now + s.retention + s.ttl + lockrecord.Grace(s.ttl) + s.back; after.ends > longest {
 		return fmt.Errorf("the key ends %d ms too late", after.ends-longest)
-	}
-	if len(is.holders)+len(is.waiters)+len(is.dead) == 0 && after.fields != nil {
-		return fmt.Errorf("the lock is free, and still fat")
 	}
 	return nil
 }
 
 // silent reports whether nobody listens for a waiter whose client is known to listen.
-func (w waiter) silent(r request) bool { return w.known && r.hears>>w.claim&1 == 0 }
-
-// grace is how much longer than its TTL a lease lasts at the server.
-func grace(ttl int64) int64 { return min(500, max(5, ttl/20)) }
+func (w waiter) silent(r request) bool { return w.Heard == 1 && r.hears>>w.claim&1 == 0 }

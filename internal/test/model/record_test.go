@@ -7,6 +7,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/holdfast-go/holdfast/driver"
+	lockrecord "github.com/holdfast-go/holdfast/internal/test/record"
 )
 
 // record is what is at the key of a lock, if anything, and one thing that is not: the last
@@ -152,85 +155,61 @@ const relative = 1_000_000_000
 
 // holder and waiter are what the checks need of them.
 type holder struct {
-	claim                              int
-	weight, expires, fence, last, slot int64
+	claim int
+	lockrecord.Holder
 }
 
 type waiter struct {
-	claim                int
-	place, weight, alive int64
-	known                bool // that its client listens
+	claim int
+	place int64
+	lockrecord.Waiter
 }
 
 // contents is a record as the checks see it.
 type contents struct {
-	holders     []holder // by slot
-	waiters     []waiter // by place
-	head, count int64
-	limit, used int64
-	dead        []int64 // until when
-	birth       string
-	holds       uint8 // claims with a lease that is not over, as a set
-	waits       uint8 // claims that wait and are not overdue
-	waiting     uint8 // claims that have a place
-	room        int64 // how much nobody holds
+	holders []holder // by slot
+	waiters []waiter // by place
+	birth   string
+	limit   int64
+	holds   uint8 // claims with a lease that is not over, as a set
+	waits   uint8 // claims that wait and are not overdue
+	waiting uint8 // claims that have a place
+	room    int64 // how much nobody holds
 }
 
-func (r *record) read() (c contents) {
-	number := func(text string) int64 {
-		n, _ := strconv.ParseInt(text, 10, 64)
-		return n
+// read takes a record apart.
+func (s *store) read(r *record) (c contents, whole *lockrecord.Record) {
+	m := lockrecord.Moment{Kind: driver.Semaphore, Now: now, TTL: r.ends - now, Retention: s.retention}
+	if r.ends == 0 {
+		m.TTL = -1
 	}
-	seat := func(slot int64, token, expires, weight, fence, last string) {
-		c.holders = append(c.holders, holder{indexOf(token), number(weight), number(expires), number(fence), number(last), slot})
+	if s.setBack > 0 {
+		m.Back = s.back
 	}
-	if p := strings.Split(r.text, " "); len(p) > 1 {
-		c.limit, c.used = number(p[1]), number(p[5])
-		seat(1, p[2], p[3], p[5], p[7], p[9])
-	}
-	for name, value := range r.fields {
-		kind, rest, _ := strings.Cut(name, ":")
-		p := strings.Split(value, " ")
-		switch kind {
-		case "h":
-			seat(number(rest), p[0], p[1], p[3], p[5], p[7])
-		case "w":
-			c.waiters = append(c.waiters, waiter{indexOf(p[0]), number(rest), number(p[2]), number(p[5]), p[6] == "1"})
-		case "dead":
-			for _, line := range strings.Split(value, "\n")[1:] {
-				c.dead = append(c.dead, number(strings.Fields(line)[1]))
-			}
-		case "head":
-			c.head = number(value)
-		case "waiting":
-			c.count = number(value)
-		case "limit":
-			c.limit = number(value)
-		case "birth":
-			c.birth = value
-		case "shares":
-			c.used = number(p[1])
-		}
-	}
-	slices.SortFunc(c.holders, func(a, b holder) int { return cmp.Compare(a.slot, b.slot) })
-	slices.SortFunc(c.waiters, func(a, b waiter) int { return cmp.Compare(a.place, b.place) })
-	if len(c.holders) == 1 {
-		c.used = c.holders[0].weight
-	}
+	whole = lockrecord.Parse(r.text, r.fields, m)
+	c.birth, c.limit = whole.Fields["birth"], whole.Num("limit")
 	c.room = c.limit
+	for token, h := range whole.Holders {
+		c.holders = append(c.holders, holder{indexOf(token), h})
+	}
+	for place, w := range whole.Waiters {
+		c.waiters = append(c.waiters, waiter{indexOf(w.Token), place, w})
+	}
+	slices.SortFunc(c.holders, func(a, b holder) int { return cmp.Compare(a.Slot, b.Slot) })
+	slices.SortFunc(c.waiters, func(a, b waiter) int { return cmp.Compare(a.place, b.place) })
 	for _, h := range c.holders {
-		if h.expires >= now {
+		if h.Expires >= now {
 			c.holds |= 1 << h.claim
-			c.room -= h.weight
+			c.room -= h.Weight
 		}
 	}
 	for _, w := range c.waiters {
 		c.waiting |= 1 << w.claim
-		if w.alive >= now {
+		if w.Alive >= now {
 			c.waits |= 1 << w.claim
 		}
 	}
-	return c
+	return c, whole
 }
 
 // letters are the tokens of claims, and the ids of their clients.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	lockrecord "github.com/holdfast-go/holdfast/internal/test/record"
 )
 
 // scenario is a world to search. Times are in ms.
@@ -608,7 +610,7 @@ func (w *world) settle(s state) string {
 		return e.answer
 	}
 	rounds := len(w.claims) + 1
-	ticks := int((w.ttl+grace(w.ttl))/w.scenario.tick) + 2
+	ticks := int((w.ttl+lockrecord.Grace(w.ttl))/w.scenario.tick) + 2
 	for round := range 2*rounds + ticks {
 		waiters := false
 		for i := range w.claims {

@@ -1,17 +1,13 @@
-package redisdriver_test
+package record
 
 import (
-	"context"
-	"fmt"
 	"maps"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
 // Times of the records below, in ms. Leases have a TTL of 10 s and a grace of 0.5 s.
@@ -54,11 +50,11 @@ func faultsOf(k driver.Kind, life int64, healthy, changes map[string]string) str
 			delete(fields, field)
 		}
 	}
-	return strings.Join(parseFat(k, 100000, life, fields).faults(), "; ")
+	return faults(k, life, "", fields)
 }
 
-func faultsOfThin(life int64, thin string) string {
-	return strings.Join(parseThin(driver.Mutex, 100000, life, thin).faults(), "; ")
+func faults(k driver.Kind, life int64, thin string, fields map[string]string) string {
+	return strings.Join(Parse(thin, fields, Moment{Kind: k, Now: 100000, TTL: life, Retention: 65000}).Faults(), "; ")
 }
 
 // A checker that finds nothing wrong with anything proves nothing.
@@ -66,8 +62,8 @@ func TestInvariantsFindWhatIsWrong(t *testing.T) {
 	require.Empty(t, faultsOf(driver.Mutex, healthyLife, healthyMutex, nil))
 	require.Empty(t, faultsOf(driver.Semaphore, healthyLife, healthyShared, nil))
 	require.Empty(t, faultsOf(driver.Mutex, healthyLife, healthyOwned, nil))
-	require.Empty(t, faultsOfThin(healthyLife, healthyThin))
-	require.Empty(t, faultsOfThin(healthyLife, healthyFree))
+	require.Empty(t, faults(driver.Mutex, healthyLife, healthyThin, nil))
+	require.Empty(t, faults(driver.Mutex, healthyLife, healthyFree, nil))
 	for _, c := range []struct {
 		kind    driver.Kind
 		healthy map[string]string
@@ -106,8 +102,11 @@ func TestInvariantsFindWhatIsWrong(t *testing.T) {
 		{driver.Mutex, healthyMutex, map[string]string{"w:3": ""}, "2 tokens and 3 ways"},
 		{driver.Mutex, healthyMutex, map[string]string{"t:c": ""}, "3 tokens and 2 ways"},
 		{driver.Mutex, healthyMutex, map[string]string{"w:1": "b 4 1 9000 1 106001 1 c1 - "}, "alive for 6001 ms"},
-		{driver.Mutex, healthyMutex, map[string]string{"w:1": "b 4 1 9000 1 105000 2 c1 - "}, "heard:2"},
+		{driver.Mutex, healthyMutex, map[string]string{"w:1": "b 4 1 9000 1 105000 2 c1 - "}, "Heard:2"},
 		{driver.Mutex, healthyMutex, map[string]string{"w:1": "b 4 1 9000"}, "cut off"},
+		{driver.Mutex, healthyMutex, map[string]string{"w:1": "b 4 1 9000 1 105000 1 c1 "}, "no client or owner"},
+		{driver.Mutex, healthyMutex, map[string]string{"dead": "\nx 165001"}, "the tombstone of x stays for 65001 ms"},
+		{driver.Mutex, healthyMutex, map[string]string{"head": "4"}, "head 4, tail 3"},
 		{driver.Mutex, healthyMutex, map[string]string{"high": "9.5e+07"}, "no natural number"},
 		{driver.Mutex, healthyMutex, map[string]string{"used": "1"}, "no script should write"},
 		{driver.Mutex, healthyMutex, map[string]string{"life": "300002"}, "2 ms before it notes"},
@@ -118,6 +117,7 @@ func TestInvariantsFindWhatIsWrong(t *testing.T) {
 		{driver.Semaphore, healthyShared, map[string]string{"shares": "2 2 105000 10500"}, "2 hold 2, the sum of 2 holders is 3"},
 		{driver.Semaphore, healthyShared, map[string]string{"shares": "3 3 105000 10500"}, "3 hold 3, the sum of 2 holders is 3"},
 		{driver.Semaphore, healthyShared, map[string]string{"shares": "2 3 105000"}, "cut off"},
+		{driver.Semaphore, healthyShared, map[string]string{"shares": "2 3 105000 10500 1"}, "shares"},
 		{driver.Semaphore, healthyShared, map[string]string{"limit": "2"}, "3 in use"},
 		{driver.Semaphore, healthyShared, map[string]string{"limit": "", "resized": "1"}, "with limit"},
 		{driver.Semaphore, healthyShared, map[string]string{"shares": "2 3 105001 10500"}, "1 ms before the earliest"},
@@ -135,6 +135,7 @@ func TestInvariantsFindWhatIsWrong(t *testing.T) {
 	} {
 		require.Contains(t, faultsOf(c.kind, healthyLife, c.healthy, c.changes), c.want, "%q", c.changes)
 	}
+	require.Contains(t, faults(driver.Mutex, healthyLife, "", map[string]string{"high": "90000004", "dead": "", "life": "300000"}), "tombstones without any")
 	for life, want := range map[int64]string{-1: "for ever", 10499: "the lease of a", 3999: "the patience with c", 60000: "the tombstone of y"} {
 		require.Contains(t, faultsOf(driver.Mutex, life, healthyMutex, nil), want, "a key that lasts %d ms", life)
 	}
@@ -147,36 +148,8 @@ func TestInvariantsFindWhatIsWrong(t *testing.T) {
 		strings.Replace(healthyThin, " 1 a ", " 0 a ", 1):   "limit is 0",
 		strings.Replace(healthyThin, " - ", "  ", 1):        "h:1 has no tag",
 	} {
-		require.Contains(t, faultsOfThin(healthyLife, thin), want, thin)
+		require.Contains(t, faults(driver.Mutex, healthyLife, thin, nil), want, thin)
 	}
-	require.Contains(t, faultsOfThin(10499, healthyThin), "the lease of a")
-	require.Contains(t, faultsOfThin(-1, healthyFree), "for ever")
-}
-
-// A grant looks at 64 places and is then run again. Between the runs the lock is like any
-// other.
-func TestGrantsInPiecesLeaveAConsistentLock(t *testing.T) {
-	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
-		ctx, rdb := context.Background(), s.Client(t)
-		d := open(t, rdb, s)
-		key := s.Prefix() + ":2:rwmutex:crowd"
-		r := driver.Request{Kind: driver.RWMutex, Name: "crowd", Token: "writer", Ask: 1, TTL: time.Minute, Wait: true}
-		_, err := d.Acquire(ctx, &r)
-		require.NoError(t, err)
-		const crowd = 600
-		for i := range crowd {
-			r.Token, r.Shared = fmt.Sprint("reader", i), true
-			_, err := d.Acquire(ctx, &r)
-			require.NoError(t, err)
-		}
-		requireConsistent(t, rdb, driver.RWMutex, key)
-
-		require.NoError(t, d.Release(ctx, driver.Lease{Kind: r.Kind, Name: r.Name, Token: "writer"}))
-		requireConsistent(t, rdb, driver.RWMutex, key)
-		info, err := d.Inspect(ctx, r.Kind, r.Name)
-		require.NoError(t, err)
-		require.Len(t, info.Holders, crowd)
-		require.NoError(t, d.ForceRelease(ctx, r.Kind, r.Name))
-		requireConsistent(t, rdb, driver.RWMutex, key)
-	})
+	require.Contains(t, faults(driver.Mutex, 10499, healthyThin, nil), "the lease of a")
+	require.Contains(t, faults(driver.Mutex, -1, healthyFree, nil), "for ever")
 }
