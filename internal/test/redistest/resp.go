@@ -2,6 +2,7 @@ package redistest
 
 import (
 	"bufio"
+	"bytes"
 	"fmt"
 	"io"
 	"strconv"
@@ -20,6 +21,15 @@ func readFrame(r *bufio.Reader) (frame, error) {
 	kind, _, words, err := f.value(r)
 	f.kind, f.words = kind, words
 	return f, err
+}
+
+// FrameLen is the length of the first value of RESP in b, 0 if it is not complete.
+func FrameLen(b []byte) int {
+	f, err := readFrame(bufio.NewReaderSize(bytes.NewReader(b), 64))
+	if err != nil {
+		return 0
+	}
+	return len(f.raw)
 }
 
 // value reads one value, of which it returns the text or the elements, and keeps

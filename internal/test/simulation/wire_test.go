@@ -7,12 +7,13 @@ import (
 	"net"
 	"os"
 	"runtime"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
 // link is a connection between a client and the server, without goroutines: what is written
@@ -69,7 +70,7 @@ func (l *link) write(way direction, p []byte) {
 	defer s.mu.Unlock()
 	s.partial = append(s.partial, p...)
 	for {
-		n := frameLen(s.partial)
+		n := redistest.FrameLen(s.partial)
 		if n == 0 {
 			return
 		}
@@ -271,42 +272,4 @@ func subscribing() bool {
 			return false
 		}
 	}
-}
-
-// frameLen is the length of the first frame of RESP in b, 0 if it is not complete.
-func frameLen(b []byte) int {
-	line := bytes.IndexByte(b, '\n')
-	if line < 0 {
-		return 0
-	}
-	n, at := 0, line+1
-	switch b[0] {
-	case '$', '=', '!', '*', '~', '>', '%', '|':
-		n, _ = strconv.Atoi(string(bytes.TrimSpace(b[1:line])))
-	}
-	switch b[0] {
-	case '$', '=', '!':
-		if n >= 0 {
-			at += n + len("\r\n")
-		}
-		n = 0
-	case '%':
-		n *= 2
-	case '|':
-		n = 2*n + 1
-	}
-	for range n {
-		if at > len(b) {
-			return 0
-		}
-		next := frameLen(b[at:])
-		if next == 0 {
-			return 0
-		}
-		at += next
-	}
-	if at > len(b) {
-		return 0
-	}
-	return at
 }
