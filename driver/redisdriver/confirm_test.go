@@ -103,11 +103,10 @@ func TestConfirmRenewsWhatIsHeldAndNothingElse(t *testing.T) {
 }
 
 // refuser is a hook that lets nothing through.
-type refuser struct{ redis.Hook }
+type refuser struct{ through }
 
 var errVeto = errors.New("vetoed")
 
-func (refuser) DialHook(next redis.DialHook) redis.DialHook { return next }
 func (refuser) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 	return func(context.Context, redis.Cmder) error { return errVeto }
 }

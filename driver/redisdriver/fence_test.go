@@ -32,13 +32,6 @@ type numbers struct {
 	given int64 // the last
 }
 
-func (n *numbers) comes() *party {
-	n.n++
-	p := join(n.t, n.d, fmt.Sprint("t", n.n), time.Minute)
-	p.req.Fences = many
-	return p
-}
-
 // are takes note of fences. They lie beyond all before, and not beyond the clock.
 func (n *numbers) are(g driver.Grant) driver.Grant {
 	n.t.Helper()
@@ -49,13 +42,6 @@ func (n *numbers) are(g driver.Grant) driver.Grant {
 	require.NoError(n.t, err)
 	require.LessOrEqual(n.t, n.given, now.UnixMicro(), "ahead of the server's clock")
 	return g
-}
-
-func (n *numbers) extended(p *party) {
-	n.t.Helper()
-	g, err := n.d.Extend(context.Background(), p.lease(), many)
-	require.NoError(n.t, err)
-	n.are(g)
 }
 
 func watchNumbers(t *testing.T, s *redistest.Server) *numbers {
@@ -125,44 +111,42 @@ func TestFencesIncreaseOverAFailoverToAnOlderState(t *testing.T) {
 	})
 }
 
-// A clock that was set back gives no numbers: they go on one by one, each beyond the last.
+// A clock that was set back gives no numbers: they go on one by one, each beyond the last. So it is
+// when the lock was free meanwhile.
 func TestFencesGoOnWhenTheClockIsSetBack(t *testing.T) {
 	s, clock := redistest.RealWithClock(t)
 	n := watchNumbers(t, s)
-	p := n.comes()
-	n.are(p.must(driver.Granted))
-	clock.Set(-30 * time.Second)
-	for range 3 {
-		p.release()
-		p = n.comes()
-		g := p.must(driver.Granted)
-		require.Equal(t, n.given+1, g.Fence)
-		require.EqualValues(t, 1, g.Fences)
-		more, err := n.d.Extend(t.Context(), p.lease(), many)
-		require.NoError(t, err)
-		require.Equal(t, n.given+2, more.Fence)
-		require.EqualValues(t, 1, more.Fences)
-		n.given = more.Fence
+	for _, free := range []bool{false, true} {
+		clock.Set(0)
+		p := n.comes()
+		n.are(p.must(driver.Granted))
+		if free {
+			p.release()
+		}
+		clock.Set(-30 * time.Second)
+		if !free {
+			p.release()
+		}
+		for range 3 {
+			p = n.comes()
+			g := p.must(driver.Granted)
+			require.Equal(t, n.given+1, g.Fence)
+			require.EqualValues(t, 1, g.Fences)
+			more, err := n.d.Extend(t.Context(), p.lease(), many)
+			require.NoError(t, err)
+			require.Equal(t, n.given+2, more.Fence)
+			require.EqualValues(t, 1, more.Fences)
+			n.given = more.Fence
+			p.release()
+		}
 	}
-}
-
-// What a lock that is free again remembers is the last fence, whatever the clock says later.
-func TestFencesGoOnWhenTheClockIsSetBackWhileTheLockIsFree(t *testing.T) {
-	s, clock := redistest.RealWithClock(t)
-	n := watchNumbers(t, s)
-	p := n.comes()
-	n.are(p.must(driver.Granted))
-	p.release()
-	clock.Set(-30 * time.Second)
-	require.Equal(t, n.given+1, n.comes().must(driver.Granted).Fence)
 }
 
 // early has scripts read the clock, which is set by an hour before they write.
 type early struct {
+	through
 	back, forward atomic.Bool
 }
-
-func (*early) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (e *early) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
@@ -188,7 +172,7 @@ func (e *early) sees(cmd redis.Cmder) error {
 	const clock = "redis.call('TIME')"
 	on := e.back.Load() || e.forward.Load()
 	if on && cmd.Name() == "evalsha" {
-		cmd.SetErr(scriptUnknown{}) // so that the text comes
+		cmd.SetErr(serverError("NOSCRIPT No matching script.")) // so that the text comes
 	}
 	if !on || cmd.Name() != "eval" {
 		return cmd.Err()
@@ -203,21 +187,12 @@ func (e *early) sees(cmd redis.Cmder) error {
 	return cmd.Err()
 }
 
-type scriptUnknown struct{}
-
-func (scriptUnknown) Error() string { return "NOSCRIPT No matching script." }
-func (scriptUnknown) RedisError()   {}
-
-func keepOn(p *party) {
-	require.NoError(p.t, p.d.Renew(context.Background(), []driver.Lease{p.lease()})[0])
-}
-
 // A lock that is in use, or that gave a fence which the clock has not reached, is not forgotten if
 // the clock is set back just when a script runs.
 func TestKeyOutlivesAClockThatIsSetBackWithinAScript(t *testing.T) {
 	for name, does := range map[string]func(a, b *party){
 		"acquire": func(a, _ *party) { a.must(driver.Granted) },
-		"renew":   func(a, _ *party) { a.must(driver.Granted); keepOn(a) },
+		"renew":   func(a, _ *party) { a.must(driver.Granted); require.NoError(a.t, renewed(a)) },
 		"release": func(a, _ *party) { a.must(driver.Granted); a.release() },
 		"wait":    func(a, b *party) { a.must(driver.Granted); b.must(driver.Queued) },
 		"steal": func(a, b *party) {
@@ -250,9 +225,8 @@ func TestNoKeyIsLeftWithoutAnEndByAClockThatIsSetForwardWithinAScript(t *testing
 		e, rdb := &early{}, s.Client(t)
 		rdb.AddHook(e)
 		d := open(t, rdb, s)
-		a, b, c := join(t, d, "a", ttl), join(t, d, "b", ttl), join(t, d, "c", 2*time.Minute)
-		a.must(driver.Granted)
-		b.must(driver.Queued)
+		holds(t, d, "a", ttl)
+		b, c := waits(t, d, "b", ttl), join(t, d, "c", 2*time.Minute)
 		require.NoError(t, d.ForceRelease(t.Context(), driver.Mutex, "rule"))
 		b.release()
 		e.forward.Store(true)
@@ -329,5 +303,41 @@ func TestKeyThatNobodyKnowsGivesOneFence(t *testing.T) {
 		g, err := d.Steal(t.Context(), &thief.req)
 		require.NoError(t, err)
 		require.EqualValues(t, 1, g.Fences)
+	})
+}
+
+func (n *numbers) extended(p *party) {
+	n.t.Helper()
+	g, err := n.d.Extend(context.Background(), p.lease(), many)
+	require.NoError(n.t, err)
+	n.are(g)
+}
+
+func (n *numbers) comes() *party {
+	n.n++
+	p := join(n.t, n.d, fmt.Sprint("t", n.n), time.Minute)
+	p.req.Fences = many
+	return p
+}
+
+// Rule 12. A fence ahead of the clock, as another server may have had it, must not be
+// forgotten before the clock is there: the next would be smaller.
+func TestFenceAheadOfTheClockIsRemembered(t *testing.T) {
+	redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
+		d := open(t, s.Client(t), s)
+		a := join(t, d, "a", ttl)
+		ahead := a.must(driver.Granted).Fence + (10 * time.Minute).Microseconds()
+		first, err := d.RaiseFence(context.Background(), a.lease(), ahead, 1)
+		require.NoError(t, err)
+		require.Equal(t, ahead, first)
+		b, c := waits(t, d, "b", ttl), join(t, d, "c", ttl) // now the lock is a hash
+		a.release()
+		require.Equal(t, first+1, b.must(driver.Granted).Fence)
+		b.release()
+		second := c.must(driver.Granted).Fence // and now a string
+		require.Equal(t, first+2, second)
+		c.release()
+		time.Sleep(5 * time.Minute) // longer than the key is kept otherwise
+		require.Greater(t, join(t, d, "e", ttl).must(driver.Granted).Fence, second)
 	})
 }

@@ -2,7 +2,6 @@ package redisdriver_test
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -144,46 +143,4 @@ func tagged(word []string) string {
 		return word[0]
 	}
 	return ""
-}
-
-// No two locks have one key, and the prefix is what each begins with.
-func FuzzKeys(f *testing.F) {
-	f.Add("holdfast", "orders", "holdfast", "orders:42")
-	f.Add("a", "2:mutex:x", "a:2:mutex", "x")
-	f.Add("a", "2:mutex:x", "a:2", "mutex:x")
-	f.Add("a:2", "x", "a", "2:x")
-	f.Add("a{b}", "{c}", "a", "{b}:2:mutex:{c}")
-	f.Add("a", "\x00", "a\x00", ":")
-	f.Fuzz(func(t *testing.T, prefix1, name1, prefix2, name2 string) {
-		keys := map[string]string{}
-		channels := map[string]string{}
-		for _, lock := range [][2]string{{prefix1, name1}, {prefix2, name2}} {
-			d, ok := prefixed(t, lock[0])
-			if !ok {
-				continue
-			}
-			for _, kind := range []driver.Kind{driver.Mutex, driver.RWMutex, driver.Semaphore} {
-				id := fmt.Sprintf("%q %q %q", lock[0], kind, lock[1])
-				key := d.Key(kind, lock[1])
-				require.True(t, strings.HasPrefix(key, lock[0]+":2:"))
-				require.True(t, keys[key] == "" || keys[key] == id, "%s and %s have the key %q", id, keys[key], key)
-				keys[key] = id
-			}
-			channels[d.Channel()] = lock[0]
-		}
-		for channel, prefix := range channels {
-			require.Empty(t, keys[channel], "a key is called as a channel of %q", prefix)
-		}
-	})
-}
-
-// prefixed returns a driver whose keys begin with a prefix, if that is not refused.
-func prefixed(t *testing.T, prefix string) (d *redisdriver.Driver, ok bool) {
-	defer func() {
-		if reason := recover(); reason != nil {
-			require.Contains(t, reason, "prefix")
-			ok = false
-		}
-	}()
-	return redisdriver.New(redistest.Replies(t, nil), redisdriver.WithPrefix(prefix)), true
 }

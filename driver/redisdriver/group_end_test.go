@@ -138,7 +138,7 @@ func TestCallerThatPanicsLeavesItsCompanyToThemselves(t *testing.T) {
 }
 
 // bomb is a hook that panics at what is for many locks.
-type bomb struct{ dryRun }
+type bomb struct{ through }
 
 func (bomb) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
@@ -147,10 +147,6 @@ func (bomb) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		}
 		return next(ctx, cmd)
 	}
-}
-
-func (bomb) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
 }
 
 // A shared call is made by one of its callers: when they have their answers, nothing of it is left.

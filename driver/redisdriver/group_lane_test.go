@@ -1,7 +1,6 @@
 package redisdriver_test
 
 import (
-	"context"
 	"fmt"
 	"sync"
 	"testing"
@@ -14,37 +13,26 @@ import (
 	"github.com/holdfast-go/holdfast/driver/redisdriver"
 )
 
-// counter counts calls.
-type counter struct {
-	dryRun
-	mu    sync.Mutex
-	calls int
-}
-
-func (c *counter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		c.mu.Lock()
-		c.calls++
-		c.mu.Unlock()
-		return next(ctx, cmd)
-	}
-}
-
-// away is a driver of a server that is so far away, in a bubble.
-func away(t *testing.T, rtt time.Duration, body func(t *testing.T, d *redisdriver.Driver, c *counter)) {
+// away has a driver of a server that is so far away, in a bubble, with a pool of so many connections.
+func away(t *testing.T, rtt time.Duration, pool int, body func(t *testing.T, d *redisdriver.Driver, s *distant)) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &distant{rtt: rtt, pool: make(chan struct{}, 20)}
-		rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", PoolSize: 20, ReadTimeout: giveUp})
+		s := &distant{rtt: rtt, pool: make(chan struct{}, pool)}
+		rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", PoolSize: pool, ReadTimeout: giveUp})
 		defer func() { require.NoError(t, rdb.Close()) }()
-		c := &counter{}
-		rdb.AddHook(c)
 		rdb.AddHook(s)
 		d := redisdriver.New(rdb)
 		defer func() { require.NoError(t, d.Close()) }()
+		body(t, d, s)
+	})
+}
+
+// known is away for callers of a server that has answered before.
+func known(t *testing.T, rtt time.Duration, body func(t *testing.T, d *redisdriver.Driver, s *distant)) {
+	away(t, rtt, 20, func(t *testing.T, d *redisdriver.Driver, s *distant) {
 		_, err := d.Acquire(t.Context(), askFor("warm"))
 		require.NoError(t, err)
-		c.calls = 0
-		body(t, d, c)
+		s.calls = 0
+		body(t, d, s)
 	})
 }
 
@@ -65,10 +53,10 @@ func askAtOnce(t *testing.T, d *redisdriver.Driver, n int) time.Duration {
 
 // Callers gather behind the calls that are under way, and wait for nothing else.
 func TestEightCallersOfANearServerShareCalls(t *testing.T) {
-	away(t, 0, func(t *testing.T, d *redisdriver.Driver, c *counter) {
+	known(t, 0, func(t *testing.T, d *redisdriver.Driver, s *distant) {
 		const n = 8
 		took := askAtOnce(t, d, n)
-		require.Equal(t, 2, c.calls, "one that finds nobody, and one for those behind it")
+		require.Equal(t, 2, s.calls, "one that finds nobody, and one for those behind it")
 		require.Equal(t, 2*workOfCall+n*workOfLock, took, "the server is never idle")
 	})
 }
@@ -76,10 +64,10 @@ func TestEightCallersOfANearServerShareCalls(t *testing.T) {
 // To gather would cost callers of a server that is far more time than it saves.
 func TestFewCallersOfAFarServerLeaveAtOnce(t *testing.T) {
 	for _, rtt := range []time.Duration{2 * time.Millisecond, 11 * time.Millisecond} {
-		away(t, rtt, func(t *testing.T, d *redisdriver.Driver, c *counter) {
+		known(t, rtt, func(t *testing.T, d *redisdriver.Driver, s *distant) {
 			const n = 8
 			took := askAtOnce(t, d, n)
-			require.Equal(t, n, c.calls)
+			require.Equal(t, n, s.calls)
 			require.Equal(t, rtt+n*(workOfCall+workOfLock), took)
 		})
 	}
@@ -89,13 +77,7 @@ func TestFewCallersOfAFarServerLeaveAtOnce(t *testing.T) {
 // server is far, and a call may leave sooner, they look sooner.
 func TestCallersLookAtTheNearestTime(t *testing.T) {
 	const rtt = 2 * time.Millisecond
-	synctest.Test(t, func(t *testing.T) {
-		s := &distant{rtt: rtt, pool: make(chan struct{}, 20)}
-		rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", PoolSize: 20, ReadTimeout: giveUp})
-		defer func() { require.NoError(t, rdb.Close()) }()
-		rdb.AddHook(s)
-		d := redisdriver.New(rdb)
-		defer func() { require.NoError(t, d.Close()) }()
+	away(t, rtt, 20, func(t *testing.T, d *redisdriver.Driver, _ *distant) {
 		var first sync.WaitGroup
 		first.Go(func() { askAtOnce(t, d, 20) })
 		time.Sleep(rtt + 200*time.Microsecond) // the first is answered, the others have left

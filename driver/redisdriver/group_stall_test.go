@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -24,10 +24,12 @@ import (
 // distant stands for the pool of a client, a network and a server that grants all it is asked
 // for. It is a hook, since go-redis has timers that bubbles cannot share once its pool is full.
 type distant struct {
+	through
 	rtt  time.Duration
 	pool chan struct{}
 
 	mu    sync.Mutex
+	calls int
 	free  time.Time // when the server has done what has come in
 	from  time.Time // of a stall
 	until time.Time
@@ -46,35 +48,23 @@ func (s *distant) DialHook(redis.DialHook) redis.DialHook {
 	}
 }
 
-func (s *distant) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
 func (s *distant) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 	return func(_ context.Context, cmd redis.Cmder) error {
 		s.pool <- struct{}{}
 		defer func() { <-s.pool }()
 		locks := cmd.Args()[2].(int)
-		script, _ := cmd.(interface {
-			Procedure() (string, context.Context)
-		}).Procedure()
+		script := procedure(cmd)
 		if !s.answers(locks) {
-			err := &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}
-			cmd.SetErr(err)
-			return err
+			return refuse(cmd, &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded})
 		}
 		var reply any = int64(1) // a release
 		if strings.HasSuffix(script, ".acquire") {
 			reply = "7 0"
 		}
 		if strings.HasPrefix(script, "holdfast.locks.") {
-			replies := make([]any, locks)
-			for i := range replies {
-				replies[i] = reply
-			}
-			reply = replies
+			reply = slices.Repeat([]any{reply}, locks)
 		}
-		cmd.(interface{ SetVal(any) }).SetVal(reply)
+		answer(cmd, reply)
 		return nil
 	}
 }
@@ -83,6 +73,7 @@ func (s *distant) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 func (s *distant) answers(locks int) bool {
 	sent := time.Now()
 	s.mu.Lock()
+	s.calls++
 	if there := sent.Add(s.rtt / 2); s.free.Before(there) {
 		s.free = there
 	}
@@ -212,14 +203,7 @@ func TestThroughputRecoversFromAStallWhateverTheDistance(t *testing.T) {
 			how += " in which all is lost"
 		}
 		t.Run(fmt.Sprintf("%d callers, %v away, pool of %d, %s", c.callers, c.rtt, c.pool, how), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := &distant{rtt: c.rtt, pool: make(chan struct{}, c.pool)}
-				rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", PoolSize: c.pool, ReadTimeout: giveUp})
-				defer func() { require.NoError(t, rdb.Close()) }()
-				rdb.AddHook(s)
-				d := redisdriver.New(rdb)
-				defer func() { require.NoError(t, d.Close()) }()
-
+			away(t, c.rtt, c.pool, func(t *testing.T, d *redisdriver.Driver, s *distant) {
 				w := &work{}
 				w.begin(d, c.callers, c.stall > 0)
 				defer w.end()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha1"
 	"fmt"
-	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -31,6 +30,7 @@ type run struct {
 // wire sees what goes to the server. Each call takes some ms, as over a network, and as long as
 // there is a gate, those that it is for stay before it.
 type wire struct {
+	through
 	mu     sync.Mutex
 	runs   []run
 	piped  int     // in pipelines
@@ -41,21 +41,9 @@ type wire struct {
 	behind func(n int, r run) bool // n before it
 }
 
-func (w *wire) DialHook(next redis.DialHook) redis.DialHook {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
-}
-
 func (w *wire) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		c, ours := cmd.(interface {
-			Procedure() (string, context.Context)
-		})
-		asksANode := false // what it can do
-		if ours {
-			verb, _ := c.Procedure()
-			asksANode = verb == "holdfast.cluster.node"
-		}
-		if strings.HasPrefix(cmd.Name(), "eval") && !asksANode {
+		if strings.HasPrefix(cmd.Name(), "eval") && procedure(cmd) != asksANode {
 			r := run{hashOf(cmd), keysOf(cmd), cmd}
 			w.mu.Lock()
 			stays := w.gate != nil && w.behind(len(w.runs), r)
@@ -86,6 +74,9 @@ func (w *wire) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		return err
 	}
 }
+
+// asksANode is the script that asks a node of a Cluster what it can do.
+const asksANode = "holdfast.cluster.node"
 
 // hashOf is that of a script, which may come with its text.
 func hashOf(cmd redis.Cmder) any {
@@ -230,14 +221,6 @@ func TestManyCallersShareCalls(t *testing.T) {
 			require.Less(t, len(w.seen()), 100)
 		}
 		require.LessOrEqual(t, most, 64, "for no longer may a call hold up the server")
-	})
-}
-
-func TestFewCallersGoAlone(t *testing.T) {
-	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
-		d, _, w := watched(t, s)
-		requireNone(t, w.crowd(t, d, "few", few))
-		require.Len(t, w.seen(), few)
 	})
 }
 
@@ -397,20 +380,37 @@ func TestCallerWhoseContextEndsLeavesASharedCall(t *testing.T) {
 	})
 }
 
-func hundredLeases(t *testing.T, d *redisdriver.Driver) (leases []driver.Lease) {
-	for i := range 100 {
-		r := askFor(fmt.Sprint("lease", i))
-		_, err := d.Acquire(t.Context(), r)
+// taken are n leases.
+func taken(t *testing.T, d *redisdriver.Driver, n int) (leases []driver.Lease) {
+	t.Helper()
+	for i := range n {
+		r := askFor(fmt.Sprint("taken", i))
+		g, err := d.Acquire(t.Context(), r)
 		require.NoError(t, err)
+		require.Equal(t, driver.Granted, g.Status)
 		leases = append(leases, driver.Lease{Kind: r.Kind, Name: r.Name, Token: r.Token, TTL: r.TTL})
 	}
-	for _, err := range d.Renew(t.Context(), leases[:1]) {
-		require.NoError(t, err) // the script is known
-	}
-	for _, err := range d.Renew(t.Context(), leases) {
-		require.NoError(t, err)
-	}
 	return leases
+}
+
+// hundredLeases are renewed one by one, and together, so that the scripts are known.
+func hundredLeases(t *testing.T, d *redisdriver.Driver) (leases []driver.Lease) {
+	leases = taken(t, d, 100)
+	requireNone(t, d.Renew(t.Context(), leases[:1]))
+	requireNone(t, d.Renew(t.Context(), leases))
+	return leases
+}
+
+// prolong renews leases for an hour, and sees that they are.
+func prolong(t *testing.T, d *redisdriver.Driver, rdb *redis.Client, leases []driver.Lease) {
+	t.Helper()
+	for i := range leases {
+		leases[i].TTL = time.Hour
+	}
+	requireNone(t, d.Renew(t.Context(), leases))
+	for _, l := range leases {
+		require.Greater(t, rdb.PTTL(t.Context(), d.Key(l.Kind, l.Name)).Val(), 30*time.Minute, l.Name)
+	}
 }
 
 func TestRenewalsShareCommandsOnOneServer(t *testing.T) {
@@ -429,23 +429,21 @@ func TestRenewalsShareCommandsOnOneServer(t *testing.T) {
 }
 
 // slots refuses what is for several keys, as a proxy in front of a Cluster does.
-type slots struct{ refused atomic.Int64 }
+type slots struct {
+	through
+	refused atomic.Int64
+}
 
-type crossslot struct{}
-
-func (crossslot) Error() string { return "CROSSSLOT Keys in request don't hash to the same slot" }
-func (crossslot) RedisError()   {}
+const crossslot = serverError("CROSSSLOT Keys in request don't hash to the same slot")
 
 func (s *slots) refuse(cmd redis.Cmder) bool {
 	if args := cmd.Args(); (cmd.Name() != "evalsha" && cmd.Name() != "eval") || args[2].(int) < 2 {
 		return false
 	}
 	s.refused.Add(1)
-	cmd.SetErr(crossslot{})
+	cmd.SetErr(crossslot)
 	return true
 }
-
-func (s *slots) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (s *slots) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
@@ -465,7 +463,7 @@ func (s *slots) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 			}
 		}
 		if len(rest) == 0 {
-			return crossslot{}
+			return crossslot
 		}
 		return next(ctx, rest)
 	}
@@ -473,41 +471,29 @@ func (s *slots) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 
 func TestServerThatRefusesSharedCallsGetsOneForEachLock(t *testing.T) {
 	t.Parallel()
-	for what, try := range map[string]func(*testing.T, *redisdriver.Driver, *wire){
-		"renewals": func(t *testing.T, d *redisdriver.Driver, _ *wire) { hundredLeases(t, d) },
-		"asks":     func(t *testing.T, d *redisdriver.Driver, w *wire) { requireNone(t, w.crowd(t, d, "x", 200)) },
+	for what, try := range map[string]func(*testing.T, *redisdriver.Driver, *redis.Client, *wire){
+		"renewals": func(t *testing.T, d *redisdriver.Driver, rdb *redis.Client, _ *wire) {
+			prolong(t, d, rdb, taken(t, d, 100))
+		},
+		"asks": func(t *testing.T, d *redisdriver.Driver, _ *redis.Client, w *wire) {
+			requireNone(t, w.crowd(t, d, "x", 200))
+		},
 	} {
 		t.Run(what, func(t *testing.T) {
 			redistest.Each(t, func(t *testing.T, s *redistest.Server) {
 				d, rdb, w := watched(t, s)
 				proxy := &slots{}
 				rdb.AddHook(proxy)
-				try(t, d, w)
+				try(t, d, rdb, w)
 				refused := proxy.refused.Load()
 				require.Positive(t, refused)
 				requireNone(t, w.crowd(t, d, "again", 200))
 				require.Equal(t, refused, proxy.refused.Load(), "no call is shared any more")
-				hundredLeases(t, d)
+				prolong(t, d, rdb, taken(t, d, 100))
 				require.Equal(t, refused, proxy.refused.Load())
 			})
 		})
 	}
-}
-
-// A lease of a batch that was refused is as good as any other.
-func TestRefusedBatchOfRenewalsIsRenewedOneByOne(t *testing.T) {
-	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
-		d, rdb, _ := watched(t, s)
-		leases := hundredLeases(t, d)
-		rdb.AddHook(&slots{})
-		for i := range leases {
-			leases[i].TTL = time.Hour
-		}
-		requireNone(t, d.Renew(t.Context(), leases))
-		for _, l := range leases {
-			require.Greater(t, rdb.PTTL(t.Context(), d.Key(l.Kind, l.Name)).Val(), 30*time.Minute, l.Name)
-		}
-	})
 }
 
 // Connections that hang must not stop callers that come while the server answers others.

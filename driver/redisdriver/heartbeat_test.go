@@ -17,8 +17,8 @@ import (
 func TestHeartbeatWhereNothingHappensWritesOnlyItsRecord(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
 		rdb := s.Client(t)
-		d := open(t, rdb, s)
-		c := &scene{t: t, s: s, d: d}
+		c := stage(t, s)
+		d := c.d
 		c.comes("holder", minute)
 		first := c.comes("first", minute)
 		last := c.comes("last", minute)
@@ -57,93 +57,38 @@ func TestHeartbeatWhereNothingHappensWritesOnlyItsRecord(t *testing.T) {
 	})
 }
 
-// The short way overlooks nothing that does happen.
-func TestHeartbeatSeesWhatHasHappened(t *testing.T) {
-	for what, happen := range map[string]struct {
-		do   func(*scene, *party, *party)
-		want driver.Status
-	}{
-		"nothing":         {func(*scene, *party, *party) {}, driver.Queued},
-		"the lease ended": {func(_ *scene, _, _ *party) { time.Sleep(2 * blink * 6) }, driver.Granted},
-		"the key was deleted": {func(c *scene, h, _ *party) {
-			require.NoError(c.t, c.s.Client(c.t).Del(c.t.Context(), c.d.Key(h.req.Kind, h.req.Name)).Err())
-		}, driver.Granted},
-		"the holder left": {func(_ *scene, h, _ *party) { h.release() }, driver.Granted},
-	} {
-		t.Run(what, func(t *testing.T) {
+// It is not the first of several holders whose lease ends first. A limit that was lowered below what is
+// held is as far as one of them goes: it holds as much as there is.
+func TestHeartbeatOfALockWithSeveralHoldersNamesTheFirstEnd(t *testing.T) {
+	for name, c := range map[string]struct{ much, before, after int64 }{"nobody has set it": {much: 2}, "it was lowered": {3, 4, 3}} {
+		t.Run(name, func(t *testing.T) {
 			redistest.Each(t, func(t *testing.T, s *redistest.Server) {
-				c := &scene{t: t, s: s, d: open(t, s.Client(t), s)}
-				ttl := minute
-				if what == "the lease ended" {
-					ttl = blink * 6
+				lock := stage(t, s)
+				resize := func(limit int64) {
+					if limit > 0 {
+						require.NoError(t, lock.d.Resize(t.Context(), "rule", fmt.Sprint("to", limit), limit))
+					}
 				}
-				holder, waiter := c.comes("holder", ttl), c.comes("waiter", minute)
-				waiter.ask()
-				happen.do(c, holder, waiter)
-				waiter.must(happen.want)
+				lock.comes("much", minute, permits(c.much))
+				resize(c.before)
+				lock.comes("little", minute/2, permits(1))
+				resize(c.after)
+				waiter := lock.comes("waiter", minute, permits(1))
+				for range 2 {
+					left := waiter.must(driver.Queued).RetryAfter
+					require.Positive(t, left)
+					require.LessOrEqual(t, left, minute/2+time.Second)
+				}
 			})
 		})
 	}
-}
-
-// A limit may have been lowered below what is held. Then one of several holders can hold as much
-// as there is.
-func TestHeartbeatOfALockWithSeveralHoldersNamesTheFirstEnd(t *testing.T) {
-	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
-		c := &scene{t: t, s: s, d: open(t, s.Client(t), s)}
-		c.comes("much", minute, permits(3))
-		resize := func(limit int64) {
-			require.NoError(t, c.d.Resize(t.Context(), "rule", fmt.Sprint("to", limit), limit))
-		}
-		resize(4)
-		c.comes("little", minute/2, permits(1))
-		resize(3)
-		waiter := c.comes("waiter", minute, permits(1))
-		for range 2 {
-			require.LessOrEqual(t, waiter.must(driver.Queued).RetryAfter, minute/2+time.Second)
-		}
-	})
-}
-
-// The same where nobody has set the limit, so that the short way answers.
-func TestHeartbeatOfALockWithSeveralLeasesNamesTheFirstEnd(t *testing.T) {
-	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
-		c := &scene{t: t, s: s, d: open(t, s.Client(t), s)}
-		c.comes("much", minute, permits(2))
-		c.comes("little", minute/2, permits(1))
-		waiter := c.comes("waiter", minute, permits(1))
-		for range 2 {
-			left := waiter.must(driver.Queued).RetryAfter
-			require.Positive(t, left)
-			require.LessOrEqual(t, left, minute/2+time.Second)
-		}
-	})
-}
-
-// After a failover that lost writes two can have been given one place. Its record is that of
-// the second, and a heartbeat of the first must not make it its own.
-func TestHeartbeatTakesNoPlaceOfAnother(t *testing.T) {
-	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
-		rdb := s.Client(t)
-		c := &scene{t: t, s: s, d: open(t, rdb, s)}
-		c.comes("holder", minute)
-		waiter := c.comes("waiter", minute)
-		waiter.ask()
-		key := c.d.Key(waiter.req.Kind, waiter.req.Name)
-		record := strings.Replace(rdb.HGet(t.Context(), key, "w:1").Val(), "waiter ", "other ", 1)
-		require.NoError(t, rdb.HSet(t.Context(), key, "w:1", record, "t:other", "w1").Err())
-		require.NoError(t, rdb.HDel(t.Context(), key, "t:waiter").Err())
-		waiter.must(driver.Queued)
-		require.Equal(t, record, rdb.HGet(t.Context(), key, "w:1").Val())
-		require.Contains(t, rdb.HGet(t.Context(), key, "w:2").Val(), "waiter ")
-	})
 }
 
 // A waiter can count on the key for as long as it may be silent, and on what is remembered of it.
 func TestHeartbeatKeepsTheKey(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
 		rdb := s.Client(t)
-		c := &scene{t: t, s: s, d: open(t, rdb, s)}
+		c := stage(t, s)
 		c.comes("holder", minute)
 		waiter := c.comes("waiter", minute)
 		waiter.ask()
@@ -159,7 +104,7 @@ func TestHeartbeatKeepsTheKey(t *testing.T) {
 
 func TestHeartbeatOfTheFirstTellsAHolderThatWantsToKnow(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
-		c := &scene{t: t, s: s, d: open(t, s.Client(t), s)}
+		c := stage(t, s)
 		holder := c.comes("holder", minute, func(r *driver.Request) { r.Notice = true })
 		waiter := c.comes("waiter", minute)
 		for range 3 { // when it came, and each time that it asks again
@@ -179,7 +124,7 @@ func TestHeartbeatOfTheFirstTellsAHolderThatWantsToKnow(t *testing.T) {
 func TestHeartbeatSeesThatTheClockWasSetBack(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
 		rdb := s.Client(t)
-		c := &scene{t: t, s: s, d: open(t, rdb, s)}
+		c := stage(t, s)
 		holder := c.comes("holder", minute)
 		waiter := c.comes("waiter", minute)
 		waiter.ask()

@@ -40,8 +40,6 @@ func onIsland(t *testing.T, c *redistest.Cluster, mods ...func(*redis.ClusterOpt
 	return i
 }
 
-func (i *island) key(name string) string { return i.d.Key(driver.Mutex, name) }
-
 // beside returns n names of mutexes on the node of another, each in a slot of its own.
 func (i *island) beside(t *testing.T, other, format string, n int) (names []string) {
 	t.Helper()
@@ -51,17 +49,6 @@ func (i *island) beside(t *testing.T, other, format string, n int) (names []stri
 		}
 	}
 	return names
-}
-
-// ask asks for a mutex with a token of its own.
-func (i *island) ask(who, name string) (driver.Grant, error) {
-	r := askFor(name)
-	r.Token = who + "-" + name
-	return i.d.Acquire(context.Background(), r)
-}
-
-func (i *island) lease(who, name string) driver.Lease {
-	return driver.Lease{Kind: driver.Mutex, Name: name, Token: who + "-" + name, TTL: time.Minute}
 }
 
 // gather has callers ask for mutexes of one node in that order: the first with a call of its own, and the
@@ -341,7 +328,7 @@ func callsToADistantNodeLeaveNoLockOut(t *testing.T, c *redistest.Cluster) {
 }
 
 // tenancy is a hook that keeps the programs of some users apart: it adds a name to all keys.
-type tenancy struct{ dryRun }
+type tenancy struct{ through }
 
 func (tenancy) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
@@ -372,21 +359,16 @@ func keysThatAreChangedOnTheirWayGoAlone(t *testing.T, c *redistest.Cluster) {
 
 // careless is a hook that stands for nodes that let a script use all keys.
 type careless struct {
-	dryRun
+	through
 	asked atomic.Int64
 }
 
 func (h *careless) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
-		if c, ok := cmd.(interface {
-			Procedure() (string, context.Context)
-			SetVal(any)
-		}); ok && err == nil {
-			if name, _ := c.Procedure(); name == "holdfast.cluster.node" {
-				h.asked.Add(1)
-				c.SetVal(int64(0))
-			}
+		if err == nil && procedure(cmd) == asksANode {
+			h.asked.Add(1)
+			answer(cmd, int64(0))
 		}
 		return err
 	}
@@ -628,3 +610,16 @@ func mastersAreReplacedWhileCallsRun(t *testing.T, c *redistest.Cluster) {
 		r.shares()
 	})
 }
+
+// ask asks for a mutex with a token of its own.
+func (i *island) ask(who, name string) (driver.Grant, error) {
+	r := askFor(name)
+	r.Token = who + "-" + name
+	return i.d.Acquire(context.Background(), r)
+}
+
+func (i *island) lease(who, name string) driver.Lease {
+	return driver.Lease{Kind: driver.Mutex, Name: name, Token: who + "-" + name, TTL: time.Minute}
+}
+
+func (i *island) key(name string) string { return i.d.Key(driver.Mutex, name) }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -21,13 +20,10 @@ import (
 )
 
 // freight counts what goes in pipelines.
-type freight struct{ texts, hashes, bytes int }
-
-func (f *freight) DialHook(next redis.DialHook) redis.DialHook {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
+type freight struct {
+	through
+	texts, hashes, bytes int
 }
-
-func (f *freight) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
 
 func (f *freight) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
@@ -102,14 +98,10 @@ func renewAfterFlush(t *testing.T, open func() redis.UniversalClient, prefix str
 
 // school sees how scripts come to a server. Each command takes some ms.
 type school struct {
-	dryRun
+	through
 	mu           sync.Mutex
 	texts, loads int
 	strike       func(cmd redis.Cmder) error // instead of a text, or SCRIPT LOAD
-}
-
-func (s *school) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
 }
 
 func (s *school) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
@@ -128,8 +120,7 @@ func (s *school) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		s.mu.Unlock()
 		if strike != nil {
 			if err := strike(cmd); err != nil {
-				cmd.SetErr(err)
-				return err
+				return refuse(cmd, err)
 			}
 		}
 		return next(ctx, cmd)

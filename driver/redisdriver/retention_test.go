@@ -3,12 +3,15 @@ package redisdriver_test
 import (
 	"context"
 	"fmt"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/redisdriver"
 	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
@@ -112,26 +115,23 @@ var longMutexUses = []use{
 
 func permitsOf5(r *driver.Request) { r.Kind, r.Weight, r.Limit = driver.Semaphore, 5, 5 }
 
-// lastUse uses the lock, and returns one minute after its last use: just before that if kept.
-func lastUse(t *testing.T, s *redistest.Server, u use, shape func(*driver.Request), kept bool) {
+// lastUse uses the lock, and returns when its minute is over but for a moment.
+func lastUse(t *testing.T, d *redisdriver.Driver, u use, shape func(*driver.Request)) {
 	t.Helper()
-	d := open(t, s.Client(t), s)
 	at := u.do(t, func(token string, ttl time.Duration) *party {
 		p := join(t, d, token, ttl)
 		shape(&p.req)
 		p.ask()
 		return p
 	})
-	over := at.Add(minute + 100*time.Millisecond)
-	if kept {
-		over = at.Add(minute - 100*time.Millisecond)
-	}
-	time.Sleep(time.Until(over))
+	time.Sleep(time.Until(at.Add(minute - moment)))
 }
 
+const moment = 100 * time.Millisecond
+
 func TestNothingIsLeftOneMinuteAfterTheLastUse(t *testing.T) {
-	for _, k := range []driver.Kind{driver.Mutex, driver.RWMutex, driver.Semaphore} {
-		uses := append(append([]use{}, shortUses...), longUses...)
+	for _, k := range kinds {
+		uses := slices.Concat(shortUses, longUses)
 		if k == driver.Mutex {
 			uses = append(uses, longMutexUses...)
 		}
@@ -143,7 +143,8 @@ func TestNothingIsLeftOneMinuteAfterTheLastUse(t *testing.T) {
 					if k == driver.Semaphore {
 						shape = permitsOf5
 					}
-					lastUse(t, s, u, shape, false)
+					lastUse(t, open(t, s.Client(t), s), u, shape)
+					time.Sleep(2 * moment)
 					s.RequireNoKeys(t, s.Prefix(), 0)
 				})
 			})
@@ -153,43 +154,60 @@ func TestNothingIsLeftOneMinuteAfterTheLastUse(t *testing.T) {
 
 // A limit that was set counts until the semaphore has not been used for a minute.
 func TestResizedLimitIsKeptForAMinuteAfterTheLastUse(t *testing.T) {
-	for _, u := range append(append([]use{}, shortUses...), longUses...) {
+	for _, u := range slices.Concat(shortUses, longUses) {
 		for _, before := range []bool{true, false} {
-			for _, kept := range []bool{true, false} {
-				t.Run(fmt.Sprintf("%s, resized before %v, kept %v", u.name, before, kept), func(t *testing.T) {
-					t.Parallel() // to use all processors
-					redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
-						d := open(t, s.Client(t), s)
-						resize := func() {
-							for i := range 3 { // which does not add up
-								token := fmt.Sprintf("resize-%d-%d", time.Now().UnixNano(), i)
-								require.NoError(t, d.Resize(context.Background(), "rule", token, 5))
-							}
-						}
-						first := true
-						lastUse(t, s, use{do: func(t *testing.T, comes func(string, time.Duration) *party) time.Time {
-							if before {
-								resize()
-							}
-							return u.do(t, func(token string, ttl time.Duration) *party {
-								p := comes(token, ttl)
-								if first && !before {
-									resize()
-								}
-								first = false
-								return p
-							})
-						}}, permitsOf5, kept)
-						info, err := d.Inspect(context.Background(), driver.Semaphore, "rule")
-						require.NoError(t, err)
-						if kept {
-							require.EqualValues(t, 5, info.Limit)
-						} else {
-							s.RequireNoKeys(t, s.Prefix(), 0)
+			t.Run(fmt.Sprintf("%s, resized before %v", u.name, before), func(t *testing.T) {
+				t.Parallel() // to use all processors
+				redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
+					d := open(t, s.Client(t), s)
+					resize := sync.OnceFunc(func() {
+						for i := range 3 { // which does not add up
+							token := fmt.Sprintf("resize-%d-%d", time.Now().UnixNano(), i)
+							require.NoError(t, d.Resize(context.Background(), "rule", token, 5))
 						}
 					})
+					lastUse(t, d, use{do: func(t *testing.T, comes func(string, time.Duration) *party) time.Time {
+						if before {
+							resize()
+						}
+						return u.do(t, func(token string, ttl time.Duration) *party {
+							p := comes(token, ttl)
+							resize()
+							return p
+						})
+					}}, permitsOf5)
+					info, err := d.Inspect(context.Background(), driver.Semaphore, "rule")
+					require.NoError(t, err)
+					require.EqualValues(t, 5, info.Limit)
+					time.Sleep(2 * moment)
+					s.RequireNoKeys(t, s.Prefix(), 0)
 				})
-			}
+			})
 		}
 	}
+}
+
+// Rule 11. Somebody with a short lease or heartbeat must not shorten the life of a key
+// that others count on.
+func TestNobodyShortensTheLifeOfTheKey(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		rdb := s.Client(t)
+		d := open(t, rdb, s)
+		life := func() time.Duration { return rdb.PTTL(context.Background(), key(s)).Val() }
+		a, b := holds(t, d, "a", time.Hour), join(t, d, "b", time.Second)
+		require.Greater(t, life(), time.Hour)
+		b.must(driver.Queued)
+		b.must(driver.Queued)
+		require.Greater(t, life(), time.Hour)
+		c := join(t, d, "c", 2*time.Second) // a newcomer to a queue, and no short way as nobody has waited for so long
+		c.must(driver.Queued)
+		require.Greater(t, life(), time.Hour)
+		c.release()
+		unsettled := b.lease()
+		unsettled.Unsettled = true
+		require.NoError(t, d.Release(context.Background(), unsettled))
+		require.Greater(t, life(), time.Hour)
+		a.release()
+		require.LessOrEqual(t, life(), time.Minute, "nobody counts on it any more")
+	})
 }

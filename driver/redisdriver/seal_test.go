@@ -17,7 +17,7 @@ import (
 func TestGrantThatIsSaidAgainIsIgnored(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
 		d := open(t, s.Client(t), s)
-		join(t, d, "holder", time.Hour).must(driver.Granted)
+		holds(t, d, "holder", time.Hour)
 		var heard []driver.Grant
 		w := join(t, d, "waiter", time.Hour)
 		w.req.Wake = func(g driver.Grant) { heard = append(heard, g) }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -23,6 +22,7 @@ import (
 // gag does to pings what a server does that does not pass on what scripts publish. Other
 // scripts swallow that, so nothing else tells of it.
 type gag struct {
+	through
 	as    atomic.Int32
 	pings atomic.Int32
 	text  string // of what is refused, if it is not about the command
@@ -30,7 +30,7 @@ type gag struct {
 
 const (
 	speak    int32 = iota
-	refuse         // the server says no
+	denied         // the server says no
 	swallow        // it says yes, and nobody hears it
 	stumble        // it cannot, for now
 	shut           // it lets nobody in
@@ -38,26 +38,9 @@ const (
 	missSome       // so do two of three servers
 )
 
-type refusal string
-
-func (r refusal) Error() string { return string(r) }
-func (refusal) RedisError()     {}
-
-func (g *gag) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (g *gag) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
 func (g *gag) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		p, ok := cmd.(interface {
-			Procedure() (string, context.Context)
-			SetVal(any)
-		})
-		if !ok {
-			return next(ctx, cmd)
-		}
-		if name, _ := p.Procedure(); name != "holdfast.wake.ping" {
+		if procedure(cmd) != "holdfast.wake.ping" {
 			return next(ctx, cmd)
 		}
 		number := g.pings.Add(1)
@@ -65,17 +48,17 @@ func (g *gag) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		case miss, missSome:
 			err := next(ctx, cmd)
 			if as == miss || number%3 != 0 {
-				p.SetVal(int64(0))
+				answer(cmd, int64(0))
 			}
 			return err
-		case refuse:
-			cmd.SetErr(refusal(cmp.Or(g.text, "ERR Unknown Redis command called from script")))
+		case denied:
+			cmd.SetErr(serverError(cmp.Or(g.text, "ERR Unknown Redis command called from script")))
 		case stumble:
-			cmd.SetErr(refusal("LOADING Redis is loading the dataset in memory"))
+			cmd.SetErr(serverError("LOADING Redis is loading the dataset in memory"))
 		case shut:
-			cmd.SetErr(refusal("WRONGPASS invalid username-password pair or user is disabled."))
+			cmd.SetErr(serverError("WRONGPASS invalid username-password pair or user is disabled."))
 		case swallow:
-			p.SetVal(int64(1))
+			answer(cmd, int64(1))
 		default:
 			return next(ctx, cmd)
 		}
@@ -94,19 +77,12 @@ func muzzled(t *testing.T, as int32, body func(t *testing.T, g *gag, waiter *par
 		d := open(t, rdb, s)
 		reports := make(chan string, 100)
 		d.OnReconnect(func(reason string) { reports <- reason })
-		join(t, d, "holder", time.Hour).must(driver.Granted)
+		holds(t, d, "holder", time.Hour)
 		waiter := join(t, d, "waiter", time.Hour)
 		waiter.req.Wake = func(driver.Grant) {}
 		waiter.must(driver.Queued)
 		body(t, g, waiter, reports)
 	})
-}
-
-// polls reports whether a waiter is to ask again within 50 to 250 ms.
-func (p *party) polls() bool {
-	p.t.Helper()
-	after := p.must(driver.Queued).RetryAfter
-	return after >= 50*time.Millisecond && after <= 250*time.Millisecond
 }
 
 func reported(reports <-chan string) (all []string) {
@@ -143,7 +119,7 @@ func TestRefusalOfScriptsSaysNothingOfNews(t *testing.T) {
 			muzzled(t, speak, func(t *testing.T, g *gag, waiter *party, reports <-chan string) {
 				time.Sleep(100 * time.Millisecond)
 				g.text = text
-				g.as.Store(refuse)
+				g.as.Store(denied)
 				time.Sleep(5 * time.Second)
 				require.Equal(t, ofNews, len(reported(reports)) > 0, "FOUL")
 				require.Equal(t, ofNews, waiter.polls())
@@ -159,7 +135,7 @@ func TestWaitersPollUntilAPingOfAScriptIsHeard(t *testing.T) {
 		within  time.Duration // until it is known
 		mended  time.Duration // until that is noticed
 	}{
-		"refused": {refuse, []string{"mute"}, 0, 31 * time.Second},
+		"refused": {denied, []string{"mute"}, 0, 31 * time.Second},
 		"unheard": {swallow, []string{"silent", "mute", "silent"}, 10 * time.Second, 50 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -239,9 +215,7 @@ func TestSubscriptionFollowsAFailoverToAnotherServer(t *testing.T) {
 		}
 	})
 	d := open(t, rdb, old)
-	holder, waiter := join(t, d, "holder", time.Hour), join(t, d, "waiter", time.Hour)
-	holder.must(driver.Granted)
-	waiter.must(driver.Queued)
+	holder, waiter := holds(t, d, "holder", time.Hour), waits(t, d, "waiter", time.Hour)
 	direct, promoted := old.Client(t), heir.Client(t)
 	subscribed(t, direct, old, 1)
 	require.Eventually(t, func() bool { return promoted.HExists(t.Context(), key(old), "w:1").Val() }, 10*time.Second, time.Millisecond)
@@ -296,7 +270,7 @@ func TestOddReplyToASubscriptionIsAnErrorOfItsConnection(t *testing.T) {
 						return &babbling{Conn: conn, reply: reply}, err
 					}
 				}), s)
-				join(t, d, "holder", time.Hour).must(driver.Granted)
+				holds(t, d, "holder", time.Hour)
 				waiter := join(t, d, "waiter", time.Hour)
 				waiter.req.Wake = func(driver.Grant) {}
 				waiter.must(driver.Queued)
@@ -346,9 +320,7 @@ func TestPingLeavesNothingBehind(t *testing.T) {
 		g := &gag{}
 		rdb.AddHook(g)
 		d := open(t, rdb, s)
-		holder, waiter := join(t, d, "holder", ttl), join(t, d, "waiter", ttl)
-		holder.must(driver.Granted)
-		waiter.must(driver.Queued)
+		holder, waiter := holds(t, d, "holder", ttl), waits(t, d, "waiter", ttl)
 		require.Eventually(t, func() bool { return g.pings.Load() > 0 }, 10*time.Second, time.Millisecond)
 		holder.release()
 		waiter.pushed()
@@ -356,43 +328,115 @@ func TestPingLeavesNothingBehind(t *testing.T) {
 	})
 }
 
-// To the store it held the lock, so it stands in no queue any more. A thief after the other would
-// keep it waiting for ever behind those who came later.
-func TestWaiterThatIsRobbedUnheardHasItsPlaceAgain(t *testing.T) {
+// Rule 13. Without a subscription waiters have to ask often; and when there is one
+// again, at once, since news may have been missed.
+func TestWaitersPollUntilTheSubscriptionIsThere(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
-		link := redistest.NewProxy(t, s)
-		d, deaf := open(t, s.Client(t), s), open(t, link.Client(t), s)
-		holder, next := join(t, d, "holder", time.Minute), join(t, d, "next", time.Minute)
-		waiter := join(t, deaf, "waiter", time.Minute)
-		holder.must(driver.Granted)
-		waiter.must(driver.Queued)
-		next.must(driver.Queued)
-		for i := range 3 {
-			if i > 0 { // else it hears of its grant, and asks as if that had come too late
-				link.DropPush(func(_, payload string) bool { return strings.Contains(payload, waiter.req.Token) })
+		rdb := s.Client(t)
+		d, proxy := flaky(t, s)
+		holds(t, d, "a", ttl)
+		b := waits(t, d, "b", ttl)
+		told := func() {
+			t.Helper()
+			select {
+			case g := <-b.news:
+				require.Equal(t, driver.Queued, g.Status, "asked to ask again")
+			case <-time.After(5 * time.Second):
+				require.FailNow(t, "nobody said that the subscription has changed")
 			}
-			holder.release()
-			holder = join(t, d, fmt.Sprint("thief-", i), time.Minute)
-			_, err := d.Steal(t.Context(), &holder.req)
-			require.NoError(t, err)
-			if i == 0 {
-				waiter.pushed()
-			}
-			waiter.req.Ask++
-			_, err = deaf.Acquire(t.Context(), &waiter.req)
-			require.ErrorIs(t, err, driver.ErrNotHeld)
-			link.DropPush(nil)
-			unheard, ok := errors.AsType[driver.Unheard](err)
-			require.True(t, ok)
-			require.NotZero(t, unheard.Place)
-			waiter = join(t, deaf, fmt.Sprint("heir-", i), time.Minute)
-			waiter.req.Place = unheard.Place
-			waiter.must(driver.Queued)
 		}
-		holder.release()
-		next.must(driver.Queued)
-		waiter.must(driver.Granted)
-		waiter.release()
-		next.must(driver.Granted)
+		proxy.Cut()
+		told()
+		told()
+		subscribed(t, rdb, s, 1)
+		b.must(driver.Queued)
+	})
+}
+
+// Rule 13, and promise 2 of package holdfast. From its very first wait on, a client that
+// nobody can hear is one that has gone.
+func TestClientIsHeardBeforeItsFirstWait(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		rdb := s.Client(t)
+		holds(t, open(t, rdb, s), "a", ttl)
+		waits(t, open(t, rdb, s), "b", ttl)
+		record := strings.Fields(rdb.HGet(context.Background(), key(s), "w:1").Val())
+		require.Equal(t, "1", record[6], "heard")
+	})
+}
+
+// Rule 13. A client that may not subscribe still waits, and asks often.
+func TestWaitersPollWithoutASubscription(t *testing.T) {
+	s := redistest.Real(t)
+	rdb := s.Client(t)
+	require.NoError(t, rdb.Do(context.Background(), "acl", "setuser", "mute", "on", "nopass", "~*", "&*", "+@all", "-subscribe").Err())
+	d := open(t, s.Client(t, func(o *redis.Options) { o.Username, o.Password = "mute", "any" }), s)
+	holds(t, d, "a", ttl)
+	b := join(t, d, "b", ttl)
+	for range 3 {
+		after := b.must(driver.Queued).RetryAfter
+		require.GreaterOrEqual(t, after, 50*time.Millisecond)
+		require.LessOrEqual(t, after, 250*time.Millisecond)
+	}
+}
+
+// Rule 7. A user may run scripts and not publish in them. A grant stays a grant.
+func TestRefusedPublishUndoesNoGrant(t *testing.T) {
+	s := redistest.Real(t)
+	rdb := s.Client(t)
+	require.NoError(t, rdb.Do(context.Background(), "acl", "setuser", "silent", "on", "nopass", "~*", "&*", "+@all", "-publish").Err())
+	d := open(t, s.Client(t, func(o *redis.Options) { o.Username, o.Password = "silent", "any" }), s)
+	a, b := holds(t, d, "a", ttl), waits(t, d, "b", ttl)
+	a.release()
+	require.Equal(t, "b", holder(t, d).Holder)
+	b.must(driver.Granted)
+	b.release()
+}
+
+// holdUp holds up the answer to the next script.
+type holdUp struct {
+	through
+	handled chan struct{} // closed when the server has answered
+	goOn    chan struct{}
+}
+
+func (h *holdUp) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		script := cmd.Name() == "evalsha" || cmd.Name() == "eval"
+		if script && !strings.Contains(fmt.Sprint(cmd.Args()[3]), ":wake:") { // a ping goes its way
+			close(h.handled)
+			<-h.goOn
+		}
+		return err
+	}
+}
+
+// Rule 13. Whenever there is a subscription again all waiters ask, for a grant may have been
+// pushed when nobody listened. So does one whose answer is under way just then.
+func TestWaiterWhoseAnswerIsUnderWayIsNotForgottenByAResubscription(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+		direct := s.Client(t)
+		holds(t, open(t, direct, s), "holder", ttl)
+		e := newEars(t, s)
+		w := join(t, warm(t, e, s.Prefix()), "waiter", ttl)
+		t.Cleanup(func() { require.NoError(t, w.d.Close()) })
+		w.must(driver.Queued)
+		subscribed(t, direct, s, 1)
+
+		e.cut()
+		subscribed(t, direct, s, 0)
+		require.Eventually(t, func() bool { return !w.d.Hears() }, 10*time.Second, time.Millisecond) // the server knows of it earlier
+		late := &holdUp{handled: make(chan struct{}), goOn: make(chan struct{})}
+		e.UniversalClient.AddHook(late)
+		answer := make(chan driver.Grant)
+		go func() { answer <- w.ask() }()
+		<-late.handled
+		e.mend()
+		require.Eventually(t, w.d.Hears, 10*time.Second, time.Millisecond)
+		close(late.goOn)
+		after := (<-answer).RetryAfter
+		require.Positive(t, after)
+		require.Less(t, after, 50*time.Millisecond)
 	})
 }

@@ -26,19 +26,6 @@ func contend(t *testing.T, d *redisdriver.Driver, leases []driver.Lease) {
 	}
 }
 
-// taken are n leases.
-func taken(t *testing.T, d *redisdriver.Driver, n int) (leases []driver.Lease) {
-	t.Helper()
-	for i := range n {
-		r := askFor(fmt.Sprint("taken", i))
-		g, err := d.Acquire(t.Context(), r)
-		require.NoError(t, err)
-		require.Equal(t, driver.Granted, g.Status)
-		leases = append(leases, driver.Lease{Kind: r.Kind, Name: r.Name, Token: r.Token, TTL: r.TTL})
-	}
-	return leases
-}
-
 // A call handles some locks that others wait for, and leaves the others out. These go in calls that
 // handle all of theirs.
 func TestBatchOfContendedLeasesIsRenewedInTwoTrips(t *testing.T) {

@@ -51,7 +51,7 @@
 //     simulation.TestEveryFrameMayFail
 //  5. Fences increase:
 //     exclusion.TestProcessesExcludeEachOtherAndTakeEvenTurns
-//     redisdriver.TestFencesIncreaseAlthoughTheKeyIsLost
+//     redisdriver.TestFencesIncreaseOverALossWhateverWasGivenBefore
 //     redisdriver.TestFencesIncreaseOverAFailoverToAnOlderState
 //     redisdriver.TestFencesGoOnWhenTheClockIsSetBack
 //     redisdriver.TestFencesAreNeverAheadOfTheClock
@@ -119,14 +119,12 @@
 //  9. redisdriver.TestTryOnlyUsersAreNotBlockedByDeadWaiters
 //  10. redisdriver.TestWaiterReturnsToItsPlace
 //     redisdriver.TestWhoWasServedHasNoPlace
-//     redisdriver.TestPlaceOfAnEarlierLifeDoesNotCollide
 //     redisdriver.TestPlaceOfAnEarlierLifeOvertakesNobody
 //     redisdriver.TestPlacesAreNotReused
 //     redisdriver.TestWaiterThatIsRobbedUnheardHasItsPlaceAgain
 //  11. redisdriver.TestNobodyShortensTheLifeOfTheKey
 //     redisdriver.TestFullMemoryStopsNobodyWhoIsThere
 //  12. redisdriver.TestFenceAheadOfTheClockIsRemembered
-//     redisdriver.TestFencesIncreaseAlthoughTheKeyIsLost
 //     redisdriver.TestFencesIncreaseOverALossWhateverWasGivenBefore
 //  13. redisdriver.TestHeadOfTheQueueLooksWhenTheLeaseEnds
 //     redisdriver.TestWaitersPollUntilTheSubscriptionIsThere
