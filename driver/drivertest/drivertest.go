@@ -241,9 +241,10 @@ type test struct {
 	mu       sync.Mutex
 	failures []string
 
-	open Open
-	must []Ability
-	name string // of the lock of this case
+	open      Open
+	processes []*process // the one that was asked for last is the last
+	must      []Ability
+	name      string // of the lock of this case
 	scale
 	void float64 // the pace of the run before, which was void; 0 if this is the first
 	push bool    // needs drivers that hear of grants from the first one on
@@ -339,19 +340,35 @@ func (d timed) Release(ctx context.Context, l driver.Lease) error {
 	return d.Driver.Release(ctx, l)
 }
 
-// driver opens one more driver and closes it when the test ends.
+// processes is how many drivers a case has. Tokens that come later share them in turn.
+const processes = 3
+
+// process is a driver of a case.
+type process struct {
+	timed
+	listens bool // to news, as was seen
+}
+
+// driver returns another driver than it did before, which is closed when the test ends.
 func (t *test) driver() driver.Driver {
 	t.Helper()
-	opened := t.opened()
-	if g, ok := driver.As[driver.Granular](opened); ok {
-		t.least, t.over = g.Granularity()
+	var p *process
+	if len(t.processes) < processes {
+		opened := t.opened()
+		if g, ok := driver.As[driver.Granular](opened); ok {
+			t.least, t.over = g.Granularity()
+		}
+		t.find()
+		p = &process{timed: timed{opened, t}}
+	} else {
+		p, t.processes = t.processes[0], t.processes[1:]
 	}
-	t.find()
-	d := timed{opened, t}
-	if t.push {
-		require.True(t, t.listens(d), "Wake did not tell of a grant within %v", t.patience())
+	t.processes = append(t.processes, p)
+	if t.push && !p.listens {
+		require.True(t, t.listens(p.timed), "Wake did not tell of a grant within %v", t.patience())
+		p.listens = true
 	}
-	return d
+	return p.timed
 }
 
 // opened opens one more driver, which nobody times.

@@ -219,7 +219,7 @@ func bounded(n int64) func(*driver.Request) {
 	return func(r *driver.Request) { r.MaxWaiters = n }
 }
 
-// crowdAtABound has fifty times as many come at one moment as may wait, and the same again.
+// crowdAtABound has ten times as many come at one moment as may wait, and the same again.
 func (t *test) crowdAtABound(bound int64) {
 	t.Helper()
 	holder := t.contender(t.driver())
@@ -230,7 +230,7 @@ func (t *test) crowdAtABound(bound int64) {
 		var wg sync.WaitGroup
 		var mu sync.Mutex
 		start := make(chan struct{})
-		for i := range 50 * int(bound) {
+		for i := range 10 * int(bound) {
 			c := t.contender(drivers[i%len(drivers)], waiting, bounded(bound), lasting(10*long))
 			wg.Go(func() {
 				<-start
