@@ -3,10 +3,6 @@ package holdfast_test
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
-	"slices"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -224,61 +220,5 @@ func TestAllHoldsNothingWhileAStoreIsSilent(t *testing.T) {
 		for _, c := range []*holdfast.Client{c, others, silent} {
 			require.NoError(t, c.Close())
 		}
-	})
-}
-
-// Callers that want random sets of locks, in random orders, never wait in a circle. Whoever
-// gives up leaves nothing locked.
-func TestAllNeverDeadlocks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const clients, callers, rounds, names = 3, 8, 60, 5
-		store := memdriver.New()
-		var inside [names]atomic.Int32
-		var wg sync.WaitGroup
-		for range clients {
-			c := holdfast.Open(store)
-			t.Cleanup(func() { assert.NoError(t, c.Close()) })
-			for range callers {
-				wg.Go(func() {
-					for range rounds {
-						var locks []holdfast.Part
-						which := rand.Perm(names)[:1+rand.N(names)]
-						for _, i := range which {
-							locks = append(locks, []holdfast.Part{
-								c.Mutex("lock"), c.RWMutex("lock"), c.Semaphore("lock", 2).Permits(2), c.Mutex("another"), c.RWMutex("another"),
-							}[i])
-						}
-						impatient := rand.N(3) == 0
-						patience := time.Hour
-						if impatient {
-							patience = rand.N(20 * time.Millisecond)
-						}
-						ctx, cancel := context.WithTimeout(t.Context(), patience)
-						all, err := holdfast.All(ctx, locks...)
-						cancel()
-						if err != nil {
-							assert.True(t, impatient, "it waited for an hour: %v", err)
-							assert.ErrorIs(t, err, context.DeadlineExceeded)
-							continue
-						}
-						for _, i := range which {
-							assert.EqualValues(t, 1, inside[i].Add(1), "FOUL: two hold lock %d", i)
-						}
-						time.Sleep(rand.N(2 * time.Millisecond))
-						for _, i := range which {
-							inside[i].Add(-1)
-						}
-						assert.NoError(t, all.Release(context.Background()))
-					}
-				})
-			}
-		}
-		wg.Wait()
-		c := holdfast.Open(store)
-		defer c.Close()
-		assert.Equal(t, slices.Repeat([]bool{true}, names), []bool{
-			c.Mutex("lock").TryLock(), c.RWMutex("lock").TryLock(), c.Semaphore("lock", 2).TryAcquire(2), c.Mutex("another").TryLock(),
-			c.RWMutex("another").TryLock(),
-		}, "one stays locked")
 	})
 }

@@ -69,25 +69,24 @@ func (h *hushed) answers(ctx context.Context) error {
 	}
 }
 
-func (h *hushed) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, error) {
+// answered returns what f says, once the store answers.
+func answered[T any](h *hushed, ctx context.Context, f func() (T, error)) (none T, err error) {
 	if err := h.answers(ctx); err != nil {
-		return driver.Grant{}, err
+		return none, err
 	}
-	return h.Driver.Acquire(ctx, r)
+	return f()
+}
+
+func (h *hushed) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, error) {
+	return answered(h, ctx, func() (driver.Grant, error) { return h.Driver.Acquire(ctx, r) })
 }
 
 func (h *hushed) Steal(ctx context.Context, r *driver.Request) (driver.Grant, error) {
-	if err := h.answers(ctx); err != nil {
-		return driver.Grant{}, err
-	}
-	return h.Driver.Steal(ctx, r)
+	return answered(h, ctx, func() (driver.Grant, error) { return h.Driver.Steal(ctx, r) })
 }
 
 func (h *hushed) Attach(ctx context.Context, old driver.Lease, r *driver.Request) (driver.Grant, error) {
-	if err := h.answers(ctx); err != nil {
-		return driver.Grant{}, err
-	}
-	return h.Driver.Attach(ctx, old, r)
+	return answered(h, ctx, func() (driver.Grant, error) { return h.Driver.Attach(ctx, old, r) })
 }
 
 func (h *hushed) Renew(ctx context.Context, leases []driver.Lease) []error {
@@ -100,49 +99,40 @@ func (h *hushed) Renew(ctx context.Context, leases []driver.Lease) []error {
 	return h.Driver.Renew(ctx, leases)
 }
 
-func (h *hushed) Release(ctx context.Context, l driver.Lease) error {
+// then is answered for what says no more than whether it failed.
+func (h *hushed) then(ctx context.Context, f func() error) error {
 	if err := h.answers(ctx); err != nil {
 		return err
 	}
-	return h.Driver.Release(ctx, l)
+	return f()
+}
+
+func (h *hushed) Release(ctx context.Context, l driver.Lease) error {
+	return h.then(ctx, func() error { return h.Driver.Release(ctx, l) })
 }
 
 func (h *hushed) Downgrade(ctx context.Context, l driver.Lease, weight int64) error {
-	if err := h.answers(ctx); err != nil {
-		return err
-	}
-	return h.Driver.Downgrade(ctx, l, weight)
+	return h.then(ctx, func() error { return h.Driver.Downgrade(ctx, l, weight) })
 }
 
 func (h *hushed) Resize(ctx context.Context, name, token string, limit int64) error {
-	if err := h.answers(ctx); err != nil {
-		return err
-	}
-	return h.Driver.Resize(ctx, name, token, limit)
+	return h.then(ctx, func() error { return h.Driver.Resize(ctx, name, token, limit) })
 }
 
 func (h *hushed) ForceRelease(ctx context.Context, k driver.Kind, name string) error {
-	if err := h.answers(ctx); err != nil {
-		return err
-	}
-	return h.Driver.ForceRelease(ctx, k, name)
+	return h.then(ctx, func() error { return h.Driver.ForceRelease(ctx, k, name) })
 }
 
 func (h *hushed) Inspect(ctx context.Context, k driver.Kind, name string) (driver.Info, error) {
-	if err := h.answers(ctx); err != nil {
-		return driver.Info{}, err
-	}
-	return h.Driver.Inspect(ctx, k, name)
+	return answered(h, ctx, func() (driver.Info, error) { return h.Driver.Inspect(ctx, k, name) })
 }
 
 func (h *hushed) List(ctx context.Context, prefix string, f func(driver.Kind, string) error) error {
-	if err := h.answers(ctx); err != nil {
-		return err
-	}
-	return h.Driver.List(ctx, prefix, f)
+	return h.then(ctx, func() error { return h.Driver.List(ctx, prefix, f) })
 }
 
-// scene is what calls meet: the mutex m, the RWMutex rw and the permit of s are held by another.
+// scene is what calls meet: the mutex m, the RWMutex rw and the permit of s are held by another, but for
+// calls whose context is over: these could have them.
 type scene struct {
 	c                                          *holdfast.Client
 	lease, writer, detach, released, ofAnother *holdfast.Lease
@@ -151,7 +141,7 @@ type scene struct {
 	token                                      string
 }
 
-func newScene(t *testing.T, c, other *holdfast.Client) *scene {
+func newScene(t *testing.T, c, other *holdfast.Client, when int) *scene {
 	t.Helper()
 	ctx := t.Context()
 	get := func(l *holdfast.Lease, err error) *holdfast.Lease {
@@ -160,9 +150,11 @@ func newScene(t *testing.T, c, other *holdfast.Client) *scene {
 	}
 	all, err := holdfast.All(ctx, c.Mutex("all 1"), c.Mutex("all 2"))
 	require.NoError(t, err)
-	get(other.Mutex("m").Lease(ctx))
-	get(other.RWMutex("rw").Lease(ctx))
-	get(other.Semaphore("s", 1).Lease(ctx, 1))
+	if when != over {
+		get(other.Mutex("m").Lease(ctx))
+		get(other.RWMutex("rw").Lease(ctx))
+		get(other.Semaphore("s", 1).Lease(ctx, 1))
+	}
 	token, err := get(other.Mutex("detached").Lease(ctx)).Detach(ctx)
 	require.NoError(t, err)
 	term, err := leader.New(c, "led").Campaign(ctx)
@@ -246,51 +238,36 @@ var endings = map[string]func(s *scene, after time.Duration) (context.Context, c
 	"deadline": func(_ *scene, after time.Duration) (context.Context, context.CancelFunc) {
 		return context.WithTimeout(context.Background(), after)
 	},
-	"canceled": func(_ *scene, after time.Duration) (context.Context, context.CancelFunc) {
-		ctx, cancel := context.WithCancel(context.Background())
-		return ctx, at(after, cancel)
-	},
+	"canceled": canceledWith(nil),
 	"deadline with a cause": func(_ *scene, after time.Duration) (context.Context, context.CancelFunc) {
 		return context.WithTimeoutCause(context.Background(), after, errBudget)
 	},
-	"canceled with a cause": func(_ *scene, after time.Duration) (context.Context, context.CancelFunc) {
-		return canceledWith(errBudget, after)
-	},
-	"within one that is canceled with a cause": func(_ *scene, after time.Duration) (context.Context, context.CancelFunc) {
-		outer, end := canceledWith(errBudget, after)
+	"canceled with a cause": canceledWith(errBudget),
+	"within one that is canceled with a cause": func(s *scene, after time.Duration) (context.Context, context.CancelFunc) {
+		outer, end := canceledWith(errBudget)(s, after)
 		ctx, cancel := context.WithTimeout(outer, time.Hour)
 		return ctx, func() { cancel(); end() }
 	},
-	"canceled, as another found a lock held": func(_ *scene, after time.Duration) (context.Context, context.CancelFunc) {
-		return canceledWith(&holdfast.LockError{Op: "acquire mutex", Name: "y", Err: holdfast.ErrLocked}, after)
-	},
-	"canceled, as another lock was lost": func(_ *scene, after time.Duration) (context.Context, context.CancelFunc) {
-		return canceledWith(&holdfast.LockError{Op: "release mutex", Name: "y", Err: holdfast.ErrLost}, after)
-	},
-	"canceled, as another lock was released": func(_ *scene, after time.Duration) (context.Context, context.CancelFunc) {
-		return canceledWith(&holdfast.LockError{Op: "release mutex", Name: "y", Err: holdfast.ErrNotHeld}, after)
-	},
-	"canceled, as a store did not know a lock": func(_ *scene, after time.Duration) (context.Context, context.CancelFunc) {
-		return canceledWith(driver.ErrNotHeld, after)
-	},
+	"canceled, as another found a lock held":   canceledWith(&holdfast.LockError{Op: "acquire mutex", Name: "y", Err: holdfast.ErrLocked}),
+	"canceled, as another lock was lost":       canceledWith(&holdfast.LockError{Op: "release mutex", Name: "y", Err: holdfast.ErrLost}),
+	"canceled, as another lock was released":   canceledWith(&holdfast.LockError{Op: "release mutex", Name: "y", Err: holdfast.ErrNotHeld}),
+	"canceled, as a store did not know a lock": canceledWith(driver.ErrNotHeld),
 	"of another lease": func(s *scene, after time.Duration) (context.Context, context.CancelFunc) {
-		outer, end := canceledWith(errBudget, after)
+		outer, end := canceledWith(errBudget)(s, after)
 		return s.ofAnother.WithContext(outer), end
 	},
 }
 
-func at(after time.Duration, cancel func()) context.CancelFunc {
-	if after == 0 {
-		cancel()
-		return cancel
+func canceledWith(cause error) func(*scene, time.Duration) (context.Context, context.CancelFunc) {
+	return func(_ *scene, after time.Duration) (context.Context, context.CancelFunc) {
+		ctx, cancel := context.WithCancelCause(context.Background())
+		if after == 0 {
+			cancel(cause)
+			return ctx, func() {}
+		}
+		t := time.AfterFunc(after, func() { cancel(cause) })
+		return ctx, func() { t.Stop(); cancel(cause) }
 	}
-	t := time.AfterFunc(after, cancel)
-	return func() { t.Stop(); cancel() }
-}
-
-func canceledWith(cause error, after time.Duration) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(context.Background())
-	return ctx, at(after, func() { cancel(cause) })
 }
 
 // Whatever the cause of a context is, a call that it has ended says both why and that it is over.
@@ -348,7 +325,7 @@ func everyEnding(t *testing.T, names []string, in func(t *testing.T, play func(t
 		for when, what := range map[int]string{over: "before the call", waiting: "while another holds the lock", silence: "while the store is silent"} {
 			t.Run(ending+" "+what, func(t *testing.T) {
 				in(t, func(t *testing.T, c, other *holdfast.Client, hush func()) {
-					s := newScene(t, c, other)
+					s := newScene(t, c, other, when)
 					if when == silence {
 						hush()
 					}

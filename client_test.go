@@ -18,8 +18,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
-// What is true of a Mutex, of the other kinds.
-
 func TestKindsOfLockNeverMeet(t *testing.T) {
 	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
 		a, b := l.Near(), l.Near()
@@ -65,8 +63,14 @@ func mustRefuse(t *testing.T, c *holdfast.Client, name string, want error) {
 	t.Helper()
 	ctx := context.Background()
 	called := func(context.Context) error { t.Error("called"); return nil }
-	rw, s := c.RWMutex(name), c.Semaphore(name, 2)
+	mu, rw, s := c.Mutex(name), c.RWMutex(name), c.Semaphore(name, 2)
 	for what, call := range map[string]func() error{
+		"Mutex.Lease":           func() error { _, err := mu.Lease(ctx); return err },
+		"Mutex.TryLease":        func() error { _, err := mu.TryLease(ctx); return err },
+		"Mutex.Do":              func() error { return mu.Do(ctx, called) },
+		"Mutex.TryDo":           func() error { return mu.TryDo(ctx, called) },
+		"Mutex.Inspect":         func() error { _, err := mu.Inspect(ctx); return err },
+		"Mutex.ForceUnlock":     func() error { return mu.ForceUnlock(ctx) },
 		"RWMutex.Lease":         func() error { _, err := rw.Lease(ctx); return err },
 		"RWMutex.TryLease":      func() error { _, err := rw.TryLease(ctx); return err },
 		"RWMutex.RLease":        func() error { _, err := rw.RLease(ctx); return err },
@@ -88,72 +92,60 @@ func mustRefuse(t *testing.T, c *holdfast.Client, name string, want error) {
 	} {
 		err := lab.Promptly(t, lab.Soon, call)
 		require.ErrorIs(t, err, want, what)
+		assert.Less(t, len(err.Error()), 200, what)
+		lab.RequireNoToken(t, err.Error())
 		var lockError *holdfast.LockError
 		require.ErrorAs(t, err, &lockError, what)
+		assert.Equal(t, (&holdfast.LockError{Err: want}).ErrorType(), lockError.ErrorType(), what)
 		kind, _, _ := strings.Cut(strings.ToLower(what), ".")
 		assert.Contains(t, lockError.Op, kind, what)
 	}
 	word := strings.Fields(strings.TrimPrefix(want.Error(), "holdfast: "))[0]
-	for _, lock := range []func(){rw.Lock, rw.RLock, rw.RLocker().Lock} {
+	for _, lock := range []func(){mu.Lock, rw.Lock, rw.RLock, rw.RLocker().Lock} {
 		assert.Contains(t, lab.Panics(t, lock), word) // that of a closed client by the log of the lab
 	}
-	for _, try := range []func() bool{rw.TryLock, rw.TryRLock, func() bool { return s.TryAcquire(1) }} {
+	for _, try := range []func() bool{mu.TryLock, rw.TryLock, rw.TryRLock, func() bool { return s.TryAcquire(1) }} {
 		if errors.Is(want, holdfast.ErrClosed) {
 			assert.False(t, lab.Promptly(t, lab.Soon, try))
 		} else {
 			assert.Contains(t, lab.Panics(t, func() { try() }), word)
 		}
 	}
+	assert.Contains(t, lab.Panics(t, mu.Unlock), "unlocked")
 	assert.Contains(t, lab.Panics(t, rw.Unlock), "unlocked")
 	assert.Contains(t, lab.Panics(t, rw.RUnlock), "unlocked")
 	assert.Contains(t, lab.Panics(t, func() { s.Release(1) }), "released more than held")
 }
 
-func TestBadNameIsRefusedByAllKinds(t *testing.T) {
+func TestNameThatIsTooShortOrTooLongIsRefused(t *testing.T) {
 	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
 		fresh, works := l.Near(), l.Near()
-		l.Ready(works)
-		for _, name := range []string{"", strings.Repeat("n", 513)} {
+		l.Ready(works) // a client that works panics, too
+		keys := l.Server.Keys(t, l.Server.Prefix())
+		for _, name := range []string{"", strings.Repeat("n", 513), strings.Repeat("n", 1<<20)} {
 			mustRefuse(t, fresh, name, holdfast.ErrInvalidName)
 			mustRefuse(t, works, name, holdfast.ErrInvalidName)
 		}
-		assert.Empty(t, l.Server.Keys(t, l.Server.Prefix()+":2:rwmutex"))
-		assert.Empty(t, l.Server.Keys(t, l.Server.Prefix()+":2:semaphore"))
+		assert.Subset(t, keys, l.Server.Keys(t, l.Server.Prefix()))
 	})
 }
 
-func TestAnyNameWorksForAllKinds(t *testing.T) {
-	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
-		a, b := l.Near(), l.Near()
-		names := []string{"{}", "}{", "a\x00", "\n", "a b", "\xff\xfe", "1:rwmutex:a", strings.Repeat("n", 512)}
-		for _, name := range names {
-			a.RWMutex(name).RLock()
-			require.True(t, a.Semaphore(name, 1).TryAcquire(1))
-			assert.False(t, b.RWMutex(name).TryLock())
-			assert.False(t, b.Semaphore(name, 1).TryAcquire(1))
-		}
-		for _, name := range names {
-			w := l.Ask(b.RWMutex(name).Lease)
-			l.UntilWaiting(b.RWMutex(name), 1)
-			a.RWMutex(name).RUnlock()
-			l.GiveBack(w.Granted(lab.Soon))
-			a.Semaphore(name, 1).Release(1)
-		}
-	})
-}
-
-func TestClosedClientSaysSoForAllKinds(t *testing.T) {
+func TestClosedClientSaysSo(t *testing.T) {
 	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
 		c, other := l.Near(), l.Near()
 		read, write := l.Take(c.RWMutex("leased").RLease), l.Take(c.RWMutex("written").Lease)
-		some := l.Take(lab.Permits(c.Semaphore("leased", 3), 1))
+		some, mutex := l.Take(lab.Permits(c.Semaphore("leased", 3), 1)), l.Lease(c, "leased")
 		c.RWMutex("read").RLock()
 		c.RWMutex("read").RLock()
 		c.RWMutex("locked").Lock()
+		c.Mutex("locked").Lock()
 		require.NoError(t, c.Semaphore("acquired", 3).Acquire(t.Context(), 3))
 		require.NoError(t, lab.Promptly(t, lab.Soon, c.Close))
+		require.NoError(t, c.Close())
 
 		// The locks that were held are free.
+		l.Free(other, "leased")
+		l.Free(other, "locked")
 		for _, name := range []string{"leased", "written", "read", "locked"} {
 			require.True(t, other.RWMutex(name).TryLock(), name)
 			other.RWMutex(name).Unlock()
@@ -162,9 +154,10 @@ func TestClosedClientSaysSoForAllKinds(t *testing.T) {
 			require.True(t, other.Semaphore(name, 3).TryAcquire(3), name)
 			other.Semaphore(name, 3).Release(3)
 		}
-		for _, lease := range []*holdfast.Lease{read, write, some} {
+		for _, lease := range []*holdfast.Lease{read, write, some, mutex} {
 			require.Error(t, lease.Err())
 			require.Error(t, lease.Context().Err())
+			require.Error(t, lease.Renew(t.Context()))
 			require.Error(t, lease.Downgrade(t.Context()))
 			require.Error(t, lease.Release(t.Context()))
 		}
@@ -172,25 +165,33 @@ func TestClosedClientSaysSoForAllKinds(t *testing.T) {
 		c.RWMutex("read").RUnlock()
 		c.RWMutex("read").RUnlock()
 		c.RWMutex("locked").Unlock()
+		c.Mutex("locked").Unlock()
 		c.Semaphore("acquired", 3).Release(1)
 		c.Semaphore("acquired", 3).Release(2)
 		mustRefuse(t, c, "x", holdfast.ErrClosed)
+		l.Server.RequireNoKeys(t, l.Key("x"), 0)
 	})
 }
 
-func TestCloseEndsAllThatWaitForAnyKind(t *testing.T) {
+func TestCloseEndsAllThatWait(t *testing.T) {
 	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
+		if !l.Virtual { // a bubble ends only when all its goroutines have
+			require.NoError(t, l.Direct.Ping(t.Context()).Err())
+			redistest.RequireNoLeaks(t)
+		}
 		c, other := l.Near(), l.Near()
+		held := l.Lease(other, "x")
 		rw, s := other.RWMutex("x"), other.Semaphore("x", 2)
 		rw.Lock()
 		require.True(t, s.TryAcquire(2))
 		waiters := []*lab.Pending{
-			l.Ask(c.RWMutex("x").Lease), l.Ask(c.RWMutex("x").RLease), l.Ask(lab.Permits(c.Semaphore("x", 2), 1)),
+			l.Ask(c.RWMutex("x").Lease), l.Ask(c.RWMutex("x").RLease), l.Ask(lab.Permits(c.Semaphore("x", 2), 1)), l.Wait(c, "x"), l.Wait(c, "x"),
 		}
 		acquiring := make(chan error, 1)
 		go func() { acquiring <- c.Semaphore("x", 2).Acquire(context.Background(), 1) }()
 		// One waits in the queue, and the others behind it in this process.
-		locks := []<-chan any{lab.Begin(c.RWMutex("x").RLock)}
+		locks := []<-chan any{lab.Begin(c.RWMutex("x").RLock), lab.Begin(c.Mutex("x").Lock), lab.Begin(c.Mutex("x").Lock)}
+		l.UntilQueue("x", 4)
 		l.UntilWaiting(rw, 3)
 		locks = append(locks, lab.Begin(c.RWMutex("x").Lock), lab.Begin(c.RWMutex("x").RLock))
 		l.UntilWaiting(s, 2)
@@ -203,8 +204,13 @@ func TestCloseEndsAllThatWaitForAnyKind(t *testing.T) {
 		for _, locked := range locks {
 			assert.Contains(t, fmt.Sprint(lab.Promptly(t, lab.Soon, func() any { return <-locked })), "closed")
 		}
+		assert.Empty(t, l.Inspect("x").Queue)
 		assert.Empty(t, l.Look(rw).Queue)
 		assert.Empty(t, l.Look(s).Queue)
+		l.UntilListening(0)
+		l.Holds(held)
+		l.GiveBack(held)
+		l.Free(other, "x")
 		rw.Unlock()
 		s.Release(2)
 		l.IsClean("rwmutex", "x")
@@ -212,24 +218,13 @@ func TestCloseEndsAllThatWaitForAnyKind(t *testing.T) {
 	})
 }
 
-// closer closes the client when it has been granted something, before that is known.
-type closer struct {
-	holdfast.HookBase
-	close func() error
-}
-
-func (c closer) AcquireHook(next holdfast.AcquireFunc) holdfast.AcquireFunc {
-	return func(ctx context.Context, op *holdfast.AcquireOp) (*holdfast.Lease, error) {
-		lease, err := next(ctx, op)
-		_ = c.close()
-		return lease, err
-	}
-}
-
 func TestPermitsThatArriveDuringCloseAreGivenBack(t *testing.T) {
 	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
 		c, other := l.Near(), l.Near()
-		c.AddHook(closer{close: c.Close})
+		c.AddHook(lab.Meddler{Acquire: func(next holdfast.AcquireFunc, ctx context.Context, op *holdfast.AcquireOp) (*holdfast.Lease, error) {
+			defer c.Close() // before it is known what has been granted
+			return next(ctx, op)
+		}})
 		require.ErrorIs(t, c.Semaphore("x", 1).Acquire(t.Context(), 1), holdfast.ErrClosed)
 		assert.Contains(t, lab.Panics(t, func() { c.Semaphore("x", 1).Release(1) }), "more than held")
 		require.True(t, other.Semaphore("x", 1).TryAcquire(1))
@@ -260,76 +255,6 @@ func TestVetFindsCopiedHandles(t *testing.T) {
 	for _, kind := range []string{"Mutex", "RWMutex", "Semaphore"} {
 		assert.Contains(t, string(out), "copies lock value to "+strings.ToLower(kind), "\n%s", out)
 	}
-}
-
-func TestClosedClientSaysSo(t *testing.T) {
-	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
-		c, other := l.Near(), l.Near()
-		lease := l.Lease(c, "held")
-		mu := c.Mutex("locked")
-		mu.Lock()
-		require.NoError(t, lab.Promptly(t, lab.Soon, c.Close))
-		require.NoError(t, c.Close())
-
-		// The locks that were held are free.
-		l.Free(other, "held")
-		l.Free(other, "locked")
-		require.Error(t, lease.Err())
-		require.Error(t, lease.Context().Err())
-		require.Error(t, lease.Release(t.Context()))
-		require.Error(t, lease.Renew(t.Context()))
-		mu.Unlock() // is what a deferred call does, and no misuse
-
-		for what, err := range lab.ErrorsOf(t, c.Mutex("x")) {
-			require.ErrorIs(t, err, holdfast.ErrClosed, what)
-		}
-		assert.Contains(t, lab.Panics(t, c.Mutex("x").Lock), "closed")
-		assert.False(t, c.Mutex("x").TryLock())
-		l.Server.RequireNoKeys(t, l.Key("x"), 0)
-	})
-}
-
-func TestCloseEndsAllThatWait(t *testing.T) {
-	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
-		if !l.Virtual { // a bubble ends only when all its goroutines have
-			require.NoError(t, l.Direct.Ping(t.Context()).Err()) // miniredis has goroutines for its connection
-			redistest.RequireNoLeaks(t)
-		}
-		other := l.Near()
-		held := l.Lease(other, "x")
-		c := l.Near()
-		mine := l.Lease(c, "mine")
-		waiters := []*lab.Pending{l.Wait(c, "x"), l.Wait(c, "x")}
-		background := make(chan error, 1)
-		go func() {
-			_, err := c.Mutex("x").Lease(context.Background())
-			background <- err
-		}()
-		locks := make(chan any, 2)
-		for range 2 {
-			go func() {
-				defer func() { locks <- recover() }()
-				c.Mutex("x").Lock()
-			}()
-		}
-		l.UntilQueue("x", 5)
-
-		require.NoError(t, lab.Promptly(t, lab.Soon, c.Close))
-		for _, w := range waiters {
-			require.ErrorIs(t, w.Failed(lab.Soon), holdfast.ErrClosed)
-		}
-		require.ErrorIs(t, lab.Promptly(t, lab.Soon, func() error { return <-background }), holdfast.ErrClosed)
-		for range 2 {
-			assert.Contains(t, fmt.Sprint(lab.Promptly(t, lab.Soon, func() any { return <-locks })), "closed")
-		}
-		require.Error(t, mine.Err())
-		assert.Empty(t, l.Inspect("x").Queue)
-		l.Free(other, "mine")
-		l.UntilListening(0)
-		l.Holds(held)
-		require.NoError(t, held.Release(t.Context()))
-		l.Free(other, "x")
-	})
 }
 
 // forgetting is a store that has forgotten what is given up.

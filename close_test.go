@@ -20,6 +20,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver/memdriver"
+	"github.com/holdfast-go/holdfast/internal/test/behavior/lab"
 )
 
 // lines is a log that goroutines write and a test reads.
@@ -38,18 +39,6 @@ func (l *lines) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.b.String()
-}
-
-type refusing struct {
-	holdfast.HookBase
-	asked chan<- struct{}
-}
-
-func (r refusing) AcquireHook(holdfast.AcquireFunc) holdfast.AcquireFunc {
-	return func(context.Context, *holdfast.AcquireOp) (*holdfast.Lease, error) {
-		r.asked <- struct{}{}
-		return nil, errors.New("no")
-	}
 }
 
 // alone runs the rest of a test in a process of its own, and returns that which has begun it, with
@@ -111,7 +100,10 @@ func TestLockOfAClosedClientNeverReturns(t *testing.T) {
 	refused := holdfast.Open(d, holdfast.WithLogger(slog.New(slog.DiscardHandler)))
 	require.NoError(t, refused.Mutex("y").TryDo(t.Context(), func(context.Context) error { return nil }), "it has been of use")
 	asked := make(chan struct{}, 100)
-	refused.AddHook(refusing{asked: asked})
+	refused.AddHook(lab.Meddler{Acquire: func(holdfast.AcquireFunc, context.Context, *holdfast.AcquireOp) (*holdfast.Lease, error) {
+		asked <- struct{}{}
+		return nil, errors.New("no")
+	}})
 	begin("Lock of a client whose hook refuses", refused.Mutex("y").Lock)
 	<-asked
 	require.NoError(t, refused.Close())

@@ -2,7 +2,6 @@ package holdfast_test
 
 import (
 	"context"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -38,31 +37,6 @@ func TestLeaseOutlivesTheContextItWasAcquiredWith(t *testing.T) {
 		require.NoError(t, lease.Release(ctx))
 		l.Free(l.Near(), "x")
 	})
-}
-
-func TestWithContextForgetsContextsThatHaveEnded(t *testing.T) {
-	c := holdfast.Open(lab.Instant{})
-	defer c.Close()
-	l, err := c.Mutex("x").Lease(t.Context())
-	require.NoError(t, err)
-	const n = 20_000
-	heap := func() uint64 {
-		var m runtime.MemStats
-		runtime.GC()
-		runtime.GC()
-		runtime.ReadMemStats(&m)
-		return m.HeapAlloc
-	}
-	before := heap()
-	for range n {
-		ctx, cancel := context.WithCancel(t.Context())
-		request := l.WithContext(ctx)
-		cancel()
-		<-request.Done()
-	}
-	require.Eventually(t, func() bool { return heap() < before+n*100 }, 10*time.Second, 50*time.Millisecond)
-	require.NoError(t, l.Release(t.Context()))
-	require.ErrorIs(t, context.Cause(l.WithContext(t.Context())), context.Canceled, "over already")
 }
 
 func TestReleaseIsCountedOnce(t *testing.T) {

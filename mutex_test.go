@@ -17,28 +17,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
-func TestNameThatIsTooShortOrTooLongIsRefused(t *testing.T) {
-	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
-		c := l.Near()
-		l.Ready(c) // a client that works panics, too
-		keys := l.Server.Keys(t, l.Server.Prefix())
-		for _, name := range []string{"", strings.Repeat("n", 513), strings.Repeat("n", 1<<20)} {
-			mu := c.Mutex(name)
-			for what, err := range lab.ErrorsOf(t, mu) {
-				require.ErrorIs(t, err, holdfast.ErrInvalidName, what)
-				var lockError *holdfast.LockError
-				require.ErrorAs(t, err, &lockError, what)
-				assert.Equal(t, "invalid_name", lockError.ErrorType(), what)
-				assert.Less(t, len(err.Error()), 200, what)
-			}
-			assert.Contains(t, lab.Panics(t, mu.Lock), "name")
-			assert.Contains(t, lab.Panics(t, func() { mu.TryLock() }), "name")
-			assert.Contains(t, lab.Panics(t, mu.Unlock), "unlock of unlocked mutex")
-		}
-		assert.Subset(t, keys, l.Server.Keys(t, l.Server.Prefix()))
-	})
-}
-
 func TestAnyNameWorks(t *testing.T) {
 	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
 		a, b := l.Near(), l.Near()
@@ -50,6 +28,8 @@ func TestAnyNameWorks(t *testing.T) {
 		for _, name := range names {
 			held[name] = l.Lease(a, name) // so none is the same as another
 			assert.Equal(t, name, held[name].Name())
+			a.RWMutex(name).RLock()
+			require.True(t, a.Semaphore(name, 1).TryAcquire(1))
 		}
 		for _, name := range names {
 			w := l.Wait(b, name)
@@ -64,6 +44,13 @@ func TestAnyNameWorks(t *testing.T) {
 			b.Mutex(name).Lock()
 			b.Mutex(name).Unlock()
 			l.Free(a, name)
+
+			assert.False(t, b.Semaphore(name, 1).TryAcquire(1))
+			a.Semaphore(name, 1).Release(1)
+			w = l.Ask(b.RWMutex(name).Lease)
+			l.UntilWaiting(b.RWMutex(name), 1)
+			a.RWMutex(name).RUnlock()
+			l.GiveBack(w.Granted(lab.Soon))
 		}
 	})
 }
@@ -103,45 +90,6 @@ func TestUnlockNeverTouchesALease(t *testing.T) {
 		l.Holds(lease)
 		require.NoError(t, lease.Release(t.Context()))
 		l.Free(c, "x")
-	})
-}
-
-func TestDoReportsALoss(t *testing.T) {
-	t.Parallel()
-	lab.WithPatience(t, func(t *testing.T, l *lab.Lab) {
-		const ttl = 300 * time.Millisecond
-		c := l.Near(holdfast.WithTTL(ttl))
-		failed := errors.New("work failed")
-		for _, result := range []error{nil, failed} {
-			err := lab.Promptly(t, lab.Soon, func() error {
-				return c.Mutex("x").Do(t.Context(), func(ctx context.Context) error {
-					if err := l.Direct.Del(ctx, l.Key("x")).Err(); err != nil {
-						return err
-					}
-					select {
-					case <-ctx.Done():
-					case <-time.After(ttl + l.Slack):
-						t.Error("the context outlives the lock")
-					}
-					assert.ErrorIs(t, context.Cause(ctx), holdfast.ErrLost)
-					return result
-				})
-			})
-			require.ErrorIs(t, err, holdfast.ErrLost)
-			if result != nil {
-				require.ErrorIs(t, err, result)
-			}
-			l.Free(c, "x")
-
-			// Also if f is too fast to notice.
-			err = c.Mutex("x").Do(t.Context(), func(ctx context.Context) error {
-				if err := l.Direct.Del(ctx, l.Key("x")).Err(); err != nil {
-					return err
-				}
-				return result
-			})
-			require.ErrorIs(t, err, holdfast.ErrLost)
-		}
 	})
 }
 

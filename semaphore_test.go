@@ -117,48 +117,6 @@ func TestNoPermitsAreAlwaysToBeHad(t *testing.T) {
 	})
 }
 
-func TestTryAcquireTakesWhatIsFree(t *testing.T) {
-	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
-		a, b := l.Near().Semaphore("x", 2), l.Near().Semaphore("x", 2)
-		for _, other := range []*holdfast.Semaphore{a, b} {
-			require.NoError(t, a.Acquire(t.Context(), 1))
-			assert.True(t, other.TryAcquire(1))
-			assert.False(t, a.TryAcquire(1))
-			assert.False(t, b.TryAcquire(1))
-			_, err := b.TryLease(t.Context(), 1)
-			require.ErrorIs(t, err, holdfast.ErrLocked)
-			a.Release(1)
-			other.Release(1)
-
-			assert.True(t, other.TryAcquire(1))
-			require.NoError(t, a.Acquire(t.Context(), 1))
-			assert.False(t, other.TryAcquire(1))
-			other.Release(1)
-			a.Release(1)
-		}
-		l.IsClean("semaphore", "x")
-	})
-}
-
-func TestAcquireWaitsForWhatIsNotFree(t *testing.T) {
-	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
-		a, b := l.Near().Semaphore("x", 2), l.Near().Semaphore("x", 2)
-		require.NoError(t, a.Acquire(t.Context(), 2))
-		acquired := lab.Begin(func() { assert.NoError(t, b.Acquire(t.Context(), 1)) })
-		l.UntilWaiting(a, 1)
-		l.Stays(acquired)
-		require.ErrorIs(t, acquireWithin(t, a, 1, 20*time.Millisecond), context.DeadlineExceeded)
-		a.Release(1)
-		l.Ends(acquired)
-		require.ErrorIs(t, acquireWithin(t, a, 1, 20*time.Millisecond), context.DeadlineExceeded)
-		b.Release(1)
-		require.NoError(t, acquireWithin(t, a, 1, lab.Soon))
-		a.Release(2)
-		l.UntilWaiting(a, 0)
-		l.IsClean("semaphore", "x")
-	})
-}
-
 func acquireWithin(t *testing.T, s *holdfast.Semaphore, n int64, d time.Duration) error {
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	defer cancel()
@@ -207,56 +165,6 @@ func TestLargeAcquireDoesNotStarve(t *testing.T) {
 		require.NoError(t, err)
 		large.Release(n)
 		lab.Promptly(t, lab.Soon, func() error { wg.Wait(); return nil })
-		l.IsClean("semaphore", "x")
-	})
-}
-
-// A large request at the head of the queue gives up. Those behind it, who only waited
-// because it did, go on.
-func TestCancelledLargeAcquireDoesNotStarveTheSmallOnes(t *testing.T) {
-	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
-		a, b := l.Near().Semaphore("x", 10), l.Near().Semaphore("x", 10)
-		for _, who := range []*holdfast.Semaphore{a, b} {
-			require.NoError(t, a.Acquire(t.Context(), 1))
-			ctx, cancel := context.WithCancel(t.Context())
-			large := make(chan error, 1)
-			go func() { large <- who.Acquire(ctx, 10) }()
-			l.UntilWaiting(a, 1)
-			assert.False(t, b.TryAcquire(1), "FOUL: somebody overtakes")
-			small := lab.Begin(func() { assert.NoError(t, b.Acquire(t.Context(), 1)) })
-			l.UntilWaiting(a, 2)
-			l.Stays(small)
-			cancel()
-			require.ErrorIs(t, lab.Promptly(t, lab.Soon, func() error { return <-large }), context.Canceled)
-			l.Ends(small)
-			assert.EqualValues(t, 2, l.Used(a))
-			a.Release(1)
-			b.Release(1)
-		}
-		l.IsClean("semaphore", "x")
-	})
-}
-
-// The context ends before there are enough permits, so Acquire must fail, and what is
-// released after that is all there.
-func TestCancelledAcquireTakesNothing(t *testing.T) {
-	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
-		l.Remember()
-		a, b := l.Near().Semaphore("x", 2), l.Near().Semaphore("x", 2)
-		for range 20 {
-			require.NoError(t, a.Acquire(t.Context(), 1))
-			ctx, cancel := context.WithCancel(t.Context())
-			done := lab.Begin(func() {
-				l.UntilWaiting(a, 1)
-				cancel()
-				a.Release(1)
-			})
-			require.ErrorIs(t, b.Acquire(ctx, 2), context.Canceled)
-			l.Ends(done)
-			l.Until("all are free", func() bool { return b.TryAcquire(2) })
-			b.Release(2)
-			require.ErrorIs(t, b.Acquire(ctx, 1), context.Canceled, "a context that has ended")
-		}
 		l.IsClean("semaphore", "x")
 	})
 }

@@ -162,7 +162,10 @@ func TestStealIsAnAcquireForHooks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := holdfast.Open(memdriver.New())
 		var ops []bool
-		c.AddHook(acquired{see: func(op *holdfast.AcquireOp) { ops = append(ops, op.Steal) }})
+		c.AddHook(lab.Meddler{Acquire: func(next holdfast.AcquireFunc, ctx context.Context, op *holdfast.AcquireOp) (*holdfast.Lease, error) {
+			ops = append(ops, op.Steal)
+			return next(ctx, op)
+		}})
 		lease, err := c.Mutex("x").Lease(t.Context())
 		require.NoError(t, err)
 		stolen, err := c.Mutex("x").Steal(t.Context())
@@ -174,18 +177,6 @@ func TestStealIsAnAcquireForHooks(t *testing.T) {
 		require.ErrorIs(t, err, holdfast.ErrLost, "of a context that has ended")
 		require.NoError(t, c.Close())
 	})
-}
-
-type acquired struct {
-	holdfast.HookBase
-	see func(*holdfast.AcquireOp)
-}
-
-func (h acquired) AcquireHook(next holdfast.AcquireFunc) holdfast.AcquireFunc {
-	return func(ctx context.Context, op *holdfast.AcquireOp) (*holdfast.Lease, error) {
-		h.see(op)
-		return next(ctx, op)
-	}
 }
 
 func TestStoreThatCannotStealSaysSo(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -38,19 +37,6 @@ func TestTryDoRunsIfFreeElseSkips(t *testing.T) {
 		require.ErrorIs(t, c.RWMutex("x").TryDo(context.Background(), skipped), holdfast.ErrLocked)
 		return c.RWMutex("x").TryRDo(context.Background(), func(context.Context) error { return nil })
 	}), "readers come in beside each other")
-}
-
-// WithMinHold has the first process of several do what is due, though the others come later.
-func TestTryDoWithMinHoldRunsAJobOnceInAWhile(t *testing.T) {
-	d := memdriver.New()
-	ran := 0
-	for range 3 {
-		c := holdfast.Open(d, holdfast.WithMinHold(time.Minute))
-		defer c.Close()
-		err := c.Mutex("tick").TryDo(t.Context(), func(context.Context) error { ran++; return nil })
-		require.True(t, err == nil || errors.Is(err, holdfast.ErrLocked), err)
-	}
-	require.Equal(t, 1, ran)
 }
 
 func TestOpenWithPrefixPanics(t *testing.T) {

@@ -63,16 +63,14 @@ func TestAllOfMixedKindsNeverDeadlocks(t *testing.T) {
 	var sets, late atomic.Int64
 	var clients sync.WaitGroup
 	end := time.Now().Add(length)
-	for i := range 16 {
-		c := l.Near()
-		if i%2 == 0 {
-			c = l.Mates()
+	for _, c := range []*holdfast.Client{l.Near(), l.Mates(), l.Near(), l.Mates()} {
+		for range 4 {
+			clients.Go(func() {
+				for time.Now().Before(end) && !t.Failed() {
+					takeSome(t, c, locks, &sets, &late)
+				}
+			})
 		}
-		clients.Go(func() {
-			for time.Now().Before(end) && !t.Failed() {
-				takeSome(t, c, locks, &sets, &late)
-			}
-		})
 	}
 	clients.Wait()
 	t.Logf("%d sets taken, %d given up", sets.Load(), late.Load())

@@ -80,26 +80,6 @@ func TestDowngradeLetsNobodyOvertakeAWriter(t *testing.T) {
 	})
 }
 
-func TestDowngradeOfAFreeQueueLetsReadersTry(t *testing.T) {
-	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
-		a, b := l.Near().RWMutex("x"), l.Near().RWMutex("x")
-		lease := l.Take(a.Lease)
-		require.False(t, b.TryRLock())
-		require.NoError(t, lease.Downgrade(t.Context()))
-		assert.False(t, b.TryLock())
-		_, err := b.TryLease(t.Context())
-		require.ErrorIs(t, err, holdfast.ErrLocked)
-		require.True(t, b.TryRLock())
-		b.RUnlock()
-		// It carries a lease still, also for the check of deadlocks.
-		_, err = a.RLease(lease.Context())
-		require.ErrorIs(t, err, holdfast.ErrDeadlock)
-		l.GiveBack(lease)
-		require.True(t, b.TryLock())
-		b.Unlock()
-	})
-}
-
 func TestDowngradeOfAReadLeaseDoesNothing(t *testing.T) {
 	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
 		rw := l.Far().RWMutex("x")

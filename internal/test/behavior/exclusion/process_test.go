@@ -111,7 +111,6 @@ func TestProcessesExcludeEachOtherAndTakeEvenTurns(t *testing.T) {
 	})
 	t.Run("turns are even", func(t *testing.T) {
 		times := overtakings(byProcess)
-		t.Logf("Jain %.4f of turns %v", jain(whileAllCompete(byProcess)), whileAllCompete(byProcess))
 		t.Logf("another came in at most so often during a wait: %v times in half of the waits, %v in nine of ten",
 			times[len(times)/2], times[len(times)*9/10])
 		// Who asks behind others waits for one turn of each. A process that stands still before its ask
@@ -141,34 +140,4 @@ func overtakings(byProcess [][]lab.Report) (times []int) {
 	}
 	slices.Sort(times)
 	return times
-}
-
-// whileAllCompete counts the turns that each process had between the moment when
-// the last began to compete and the moment when the first was through.
-func whileAllCompete(byProcess [][]lab.Report) []int {
-	from, to := time.Duration(0), time.Duration(1<<63-1)
-	for _, turns := range byProcess {
-		from = max(from, turns[0].Began)
-		to = min(to, turns[len(turns)-1].Left)
-	}
-	counts := make([]int, len(byProcess))
-	for i, turns := range byProcess {
-		for _, turn := range turns {
-			if turn.At >= from && turn.Left <= to {
-				counts[i]++
-			}
-		}
-	}
-	return counts
-}
-
-// jain is Jain's fairness index: 1 if all are equal, 1/n if one has everything.
-// R. Jain, D. Chiu, W. Hawe, DEC-TR-301, 1984.
-func jain(counts []int) float64 {
-	var sum, squares float64
-	for _, n := range counts {
-		sum += float64(n)
-		squares += float64(n) * float64(n)
-	}
-	return sum * sum / (float64(len(counts)) * squares)
 }

@@ -14,42 +14,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/test/behavior/lab"
 )
 
-// A reader that is cut off stays locked in its process until it says RUnlock, which
-// must not end the lease of anybody else, whatever that has got meanwhile.
-func TestLateRUnlockOfAnExpiredReaderLetsNobodyIn(t *testing.T) {
-	t.Parallel()
-	lab.WithPatience(t, func(t *testing.T, l *lab.Lab) {
-		l.Remember()
-		const ttl = 1500 * time.Millisecond
-		c, near := l.Far(holdfast.WithTTL(ttl)), l.Near().RWMutex("x")
-		rw := c.RWMutex("x")
-		rw.RLock()
-		rw.RLock()
-		writer := l.Ask(near.Lease)
-		l.UntilWaiting(near, 1)
-		l.Link.BlackHole(true)
-		lease := writer.Granted(ttl + ttl/20 + ttl/3 + l.Slack)
-		l.UntilLogged("x", 2)
-		l.Heal()
-
-		// Readers of the same process queue behind the writer.
-		late := lab.Begin(rw.RLock)
-		l.UntilWaiting(near, 1)
-		rw.RUnlock()
-		l.IsHeldBy(near, lease)
-		rw.RUnlock()
-		l.IsHeldBy(near, lease)
-		assert.False(t, rw.TryRLock())
-		assert.False(t, near.TryRLock())
-		l.Stays(late)
-		l.GiveBack(lease)
-		l.Ends(late)
-		rw.RUnlock()
-		assert.Contains(t, lab.Panics(t, rw.RUnlock), "RUnlock of unlocked RWMutex")
-		l.IsClean("rwmutex", "x")
-	})
-}
-
 // A lost lock stays locked in this process until its Unlock, and others elsewhere can have it.
 func TestLostRWMutexStaysLockedHere(t *testing.T) {
 	t.Parallel()
@@ -161,37 +125,6 @@ func TestExpiryOfOneIsNotPutOffByRenewalOfOthers(t *testing.T) {
 		l.GiveBack(reader)
 		l.GiveBack(writer.Granted(ttl/3+l.Slack), alive, next)
 		l.Heal()
-	})
-}
-
-// A writer that is cut off while it waits loses its place to those behind it. When it
-// is back it waits again: it never has the lock beside others.
-func TestExpiredWaitingWriterNeverGetsTheLock(t *testing.T) {
-	t.Parallel()
-	lab.WithPatience(t, func(t *testing.T, l *lab.Lab) {
-		const ttl = 1500 * time.Millisecond
-		l.Remember()
-		far, a := l.Far(holdfast.WithTTL(ttl)).RWMutex("x"), l.Near(holdfast.WithTTL(ttl)).RWMutex("x")
-		held := l.Take(a.RLease)
-		cut := l.Ask(far.Lease)
-		l.UntilWaiting(a, 1)
-		behind := l.Ask(a.RLease)
-		l.UntilWaiting(a, 2)
-		l.Link.BlackHole(true)
-		reader := behind.Granted(ttl + ttl/3 + l.Slack)
-		l.IsHeldBy(a, held, reader)
-		l.GiveBack(held)
-		l.IsHeldBy(a, reader)
-		l.Heal()
-		l.UntilWaiting(a, 1) // it asks again
-		select {
-		case <-cut.Done:
-			t.Fatalf("FOUL: the writer returned beside a reader: %v", cut.Err)
-		default:
-		}
-		l.GiveBack(reader)
-		l.GiveBack(cut.Granted(ttl/3 + l.Slack))
-		l.IsClean("rwmutex", "x")
 	})
 }
 

@@ -13,11 +13,13 @@ import (
 	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
+// Its holder does not listen, and finds that by its next renewal.
 func TestDeletedLockIsLost(t *testing.T) {
 	t.Parallel()
 	for name, destroy := range map[string]func(*lab.Lab) error{
 		"DEL":      func(l *lab.Lab) error { return l.Direct.Del(l.T.Context(), l.Key("x")).Err() },
 		"FLUSHALL": func(l *lab.Lab) error { return l.Direct.FlushAll(l.T.Context()).Err() },
+		"by force": func(l *lab.Lab) error { return l.Near().Mutex("x").ForceUnlock(l.T.Context()) },
 	} {
 		body := func(t *testing.T, l *lab.Lab) {
 			ttl := l.Time(300 * time.Millisecond)
@@ -61,29 +63,6 @@ func TestForceUnlockTellsAHolderThatListens(t *testing.T) {
 		l.Holds(next)
 		require.NoError(t, next.Release(t.Context()))
 		require.ErrorIs(t, near.Mutex("x").ForceUnlock(t.Context()), holdfast.ErrNotHeld)
-		l.Free(near, "x")
-	})
-}
-
-func TestForceUnlockIsFoundByTheNextRenewal(t *testing.T) {
-	t.Parallel()
-	lab.WithPatience(t, func(t *testing.T, l *lab.Lab) {
-		const ttl = 900 * time.Millisecond
-		far, near := l.Far(holdfast.WithTTL(ttl)), l.Near()
-		lease := l.Lease(far, "x")
-		first := l.Wait(near, "x")
-		l.UntilQueue("x", 1)
-		second := l.Wait(near, "x")
-		l.UntilQueue("x", 2)
-
-		require.NoError(t, near.Mutex("x").ForceUnlock(t.Context()))
-		next := first.Granted(lab.Soon)
-		l.Loses(lease, ttl/3+l.Slack)
-		require.ErrorIs(t, lease.Release(t.Context()), holdfast.ErrLost)
-		require.ErrorIs(t, lease.Renew(t.Context()), holdfast.ErrNotHeld)
-		l.Holds(next)
-		require.NoError(t, next.Release(t.Context()))
-		require.NoError(t, second.Granted(lab.Soon).Release(t.Context()))
 		l.Free(near, "x")
 	})
 }

@@ -206,47 +206,18 @@ func TestEverybodyGivesUpAtOnce(t *testing.T) {
 	})
 }
 
+// Without WithWait it is one of the ends of a context in package holdfast.
 func TestWaitingEndsWithItsDeadline(t *testing.T) {
 	t.Parallel()
 	const limit = 100 * time.Millisecond
 	cause := errors.New("too late for the train")
 	for name, scene := range map[string]struct {
-		ctx   func(context.Context) (context.Context, context.CancelFunc)
-		opts  []holdfast.LockOption
-		cause error
-		kind  string
+		ctx, wait time.Duration
+		cause     error
 	}{
-		"of the context": {
-			ctx: func(ctx context.Context) (context.Context, context.CancelFunc) {
-				return context.WithTimeout(ctx, limit)
-			},
-			cause: context.DeadlineExceeded, kind: "timeout",
-		},
-		"with a cause": {
-			ctx: func(ctx context.Context) (context.Context, context.CancelFunc) {
-				return context.WithTimeoutCause(ctx, limit, cause)
-			},
-			cause: cause, kind: "timeout",
-		},
-		"of WithWait": {
-			ctx:   context.WithCancel,
-			opts:  []holdfast.LockOption{holdfast.WithWait(limit)},
-			cause: context.DeadlineExceeded, kind: "timeout",
-		},
-		"of WithWait, before that of the context": {
-			ctx: func(ctx context.Context) (context.Context, context.CancelFunc) {
-				return context.WithTimeout(ctx, time.Hour)
-			},
-			opts:  []holdfast.LockOption{holdfast.WithWait(limit)},
-			cause: context.DeadlineExceeded, kind: "timeout",
-		},
-		"of the context, before that of WithWait": {
-			ctx: func(ctx context.Context) (context.Context, context.CancelFunc) {
-				return context.WithTimeoutCause(ctx, limit, cause)
-			},
-			opts:  []holdfast.LockOption{holdfast.WithWait(time.Hour)},
-			cause: cause, kind: "timeout",
-		},
+		"of WithWait": {0, limit, context.DeadlineExceeded},
+		"of WithWait, before that of the context": {time.Hour, limit, context.DeadlineExceeded},
+		"of the context, before that of WithWait": {limit, time.Hour, cause},
 	} {
 		t.Run(name, func(t *testing.T) {
 			lab.WithPatience(t, func(t *testing.T, l *lab.Lab) {
@@ -254,15 +225,17 @@ func TestWaitingEndsWithItsDeadline(t *testing.T) {
 				a, b := l.Near(), l.Near()
 				l.Ready(b)
 				held := l.Lease(a, "x")
-				mu := b.Mutex("x", scene.opts...)
+				mu := b.Mutex("x", holdfast.WithWait(scene.wait))
 				for what, call := range map[string]func(context.Context) error{
 					"Lease": func(ctx context.Context) error { _, err := mu.Lease(ctx); return err },
 					"Do": func(ctx context.Context) error {
 						return mu.Do(ctx, func(context.Context) error { t.Error("called"); return nil })
 					},
 				} {
-					began := time.Now()
-					ctx, cancel := scene.ctx(t.Context())
+					began, ctx, cancel := time.Now(), t.Context(), func() {}
+					if scene.ctx > 0 {
+						ctx, cancel = context.WithTimeoutCause(ctx, scene.ctx, cause)
+					}
 					err := lab.Promptly(t, limit+l.Slack, func() error { return call(ctx) })
 					assert.GreaterOrEqual(t, time.Since(began), limit, what)
 					if l.Virtual {
@@ -273,7 +246,7 @@ func TestWaitingEndsWithItsDeadline(t *testing.T) {
 					var lockError *holdfast.LockError
 					if assert.ErrorAs(t, err, &lockError) {
 						assert.Equal(t, "x", lockError.Name)
-						assert.Equal(t, scene.kind, lockError.ErrorType())
+						assert.Equal(t, "timeout", lockError.ErrorType())
 					}
 					l.UntilQueue("x", 0)
 					cancel()
@@ -300,32 +273,5 @@ func TestLockWaitsLongerThanWithWait(t *testing.T) {
 		lab.Promptly(t, lab.Soon, func() error { <-locked; return nil })
 		b.Mutex("x").Unlock()
 		l.Free(a, "x")
-	})
-}
-
-func TestDoneContextNeverAcquires(t *testing.T) {
-	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
-		c := l.Near()
-		cause := errors.New("gone")
-		cancelled, cancel := context.WithCancelCause(t.Context())
-		cancel(cause)
-		late, stop := context.WithDeadline(t.Context(), time.Now().Add(-time.Hour))
-		defer stop()
-		for ctx, want := range map[context.Context]error{cancelled: cause, late: context.DeadlineExceeded} {
-			for range 20 {
-				lease, err := c.Mutex("x").Lease(ctx)
-				require.ErrorIs(t, err, want)
-				require.Nil(t, lease)
-				lease, err = c.Mutex("x").TryLease(ctx)
-				require.ErrorIs(t, err, want)
-				require.Nil(t, lease)
-				require.ErrorIs(t, c.Mutex("x").Do(ctx, func(context.Context) error {
-					t.Error("called")
-					return nil
-				}), want)
-			}
-		}
-		assert.Empty(t, l.Server.Keys(t, l.Server.Prefix()))
-		l.Free(c, "x")
 	})
 }

@@ -41,21 +41,3 @@ func TestCancelledWaitersOfAnyKindLeaveNothing(t *testing.T) {
 		}
 	})
 }
-
-// A waiter that waited only because of the one before it goes on when that gives up.
-func TestCancelledWriterLetsTheReadersBehindItIn(t *testing.T) {
-	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
-		a, b := l.Near().RWMutex("x"), l.Near().RWMutex("x")
-		held := l.Take(a.RLease)
-		writer := l.Ask(b.Lease)
-		l.UntilWaiting(a, 1)
-		behind := []*lab.Pending{l.Ask(a.RLease), l.Ask(b.RLease)}
-		l.UntilWaiting(a, 3)
-		writer.Cancel(nil)
-		require.ErrorIs(t, writer.Failed(lab.Soon), context.Canceled)
-		first, second := behind[0].Granted(lab.Soon), behind[1].Granted(lab.Soon)
-		l.IsHeldBy(a, held, first, second)
-		l.GiveBack(held, first, second)
-		l.IsClean("rwmutex", "x")
-	})
-}

@@ -259,45 +259,6 @@ func family(l *lab.Lab, mu *holdfast.Mutex, r *lab.Referee) {
 	assert.NoError(l.T, last.Release(l.T.Context()))
 }
 
-// An outer lease may end just as another is nested in it.
-func TestNestingMeetsARelease(t *testing.T) {
-	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
-		c := l.Near()
-		mu := c.Mutex("x", holdfast.WithReentrancy())
-		for range 50 {
-			outer := l.Take(mu.Lease)
-			ctx := context.WithoutCancel(outer.Context())
-			released := lab.Begin(func() { assert.NoError(t, outer.Release(t.Context())) })
-			inner, err := mu.Lease(ctx) // nested, or a lease of its own
-			require.NoError(t, err)
-			l.Ends(released)
-			l.Holds(inner)
-			l.GiveBack(inner)
-		}
-		l.Free(c, "x")
-	})
-}
-
-func TestNestingMeetsClose(t *testing.T) {
-	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
-		other := l.Near()
-		for range 20 {
-			c := l.Near()
-			mu := c.Mutex("x", holdfast.WithReentrancy())
-			outer := l.Take(mu.Lease)
-			closed := lab.Begin(func() { assert.NoError(t, c.Close()) })
-			inner, err := mu.Lease(context.WithoutCancel(outer.Context()))
-			l.Ends(closed)
-			if err != nil {
-				require.ErrorIs(t, err, holdfast.ErrClosed)
-			} else {
-				require.ErrorIs(t, inner.Err(), holdfast.ErrNotHeld)
-			}
-			l.Free(other, "x")
-		}
-	})
-}
-
 func TestHooksSeeNestedLeases(t *testing.T) {
 	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
 		c := l.Far(holdfast.WithReentrancy())

@@ -2,7 +2,6 @@ package release_test
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
 
@@ -59,27 +58,6 @@ func TestGrantToATokenThatWasGivenUpIsGivenBack(t *testing.T) {
 			proceed <- struct{}{}
 		})
 	}
-}
-
-// A hook that always refuses must not keep Lock from ending with the client.
-func TestLockEndsWithTheClientAlthoughAHookRefuses(t *testing.T) {
-	t.Parallel()
-	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
-		c := l.Near()
-		l.Ready(c)
-		c.AddHook(lab.Meddler{Acquire: func(holdfast.AcquireFunc, context.Context, *holdfast.AcquireOp) (*holdfast.Lease, error) {
-			return nil, errors.New("no")
-		}})
-		ended := make(chan any)
-		go func() {
-			defer func() { ended <- recover() }()
-			c.Mutex("x").Lock()
-		}()
-		l.Until("it is refused", func() bool { return l.Log.String() != "" })
-		require.NoError(t, c.Close())
-		err, _ := lab.Promptly(t, lab.Soon, func() any { return <-ended }).(error)
-		require.ErrorIs(t, err, holdfast.ErrClosed)
-	})
 }
 
 // The loss of an outer lease says nothing of the one in hand.
