@@ -13,9 +13,10 @@ import (
 
 func TestBehavior(t *testing.T) {
 	s := database(t, pgtest.Shared(t, calm...))
-	t.Run("", func(t *testing.T) { // so that the server outlives the parallel tests
+	pool := s.pool(t, func(c *pgxpool.Config) { c.MaxConns = 12 }) // a connection costs more than what they do with it
+	t.Run("", func(t *testing.T) {                                 // so that the server outlives the parallel tests
 		behavior.Run(t, func(t testing.TB, opts ...holdfast.Option) *holdfast.Client {
-			return holdfast.Open(pgdriver.New(s.pool(t, func(c *pgxpool.Config) { c.MaxConns = 4 })), opts...)
+			return holdfast.Open(pgdriver.New(pool), opts...)
 		})
 	})
 }

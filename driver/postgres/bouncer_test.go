@@ -23,29 +23,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
-// The backend outlives the process that it served, and then serves another one that listens.
-func TestWaiterKilledBehindASessionPoolerDelaysNobody(t *testing.T) {
-	a := newArena(t, 3*time.Minute)
-	dsn := a.Bouncer(t, "session", 40)
-	cs := a.contenders(dsn, 4)
-	cs, heir := cs[:3], cs[3]
-	a.line(cs)
-	sessions := func() (n int) {
-		require.NoError(t, a.QueryRow(t.Context(), `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`).Scan(&n))
-		return n
-	}
-	require.Equal(t, 2, sessions())
-	cs[1].Kill()
-	// The pooler finds the connection of the process closed.
-	require.Eventually(t, func() bool { return sessions() == 1 }, patience, time.Millisecond)
-	heir.Tell("lock")
-	require.Eventually(t, func() bool { return sessions() == 2 }, patience, time.Millisecond)
-	a.handsOver(cs[0], cs[2])
-}
-
 // The sessions keep what was prepared in them if the pooler does not discard it.
 func TestNewsComesInBehindAPoolerThatKeepsPreparedStatements(t *testing.T) {
-	s := begin(t)
+	s := own(t)
 	dsn := s.Bouncer(t, "session", 2, "server_reset_query = UNLISTEN *")
 	for range 3 { // one process after the other
 		pool, err := pgxpool.New(t.Context(), dsn+" pool_max_conns=1")
@@ -53,9 +33,7 @@ func TestNewsComesInBehindAPoolerThatKeepsPreparedStatements(t *testing.T) {
 		t.Cleanup(pool.Close)
 		d := store{s.Server, pool}.asker(t)
 		d.granted(request("holder", long))
-		waiter := request("waiter", long)
-		waiter.Wait = true
-		require.Eventually(t, func() bool { return d.ask(waiter).RetryAfter > time.Second }, patience, 10*time.Millisecond, "it is told")
+		d.listens(request("waiter", long))
 		d.release("waiter")
 		d.release("holder")
 		require.NoError(t, d.Close())
@@ -64,7 +42,7 @@ func TestNewsComesInBehindAPoolerThatKeepsPreparedStatements(t *testing.T) {
 
 // Programs call Migrate at every start, with a pool as pgx makes it.
 func TestSchemaIsBroughtUpToDateBehindATransactionPooler(t *testing.T) {
-	s := begin(t)
+	s := own(t)
 	dsn := s.Bouncer(t, "transaction", 1)
 	for range 3 {
 		pool, err := pgxpool.New(t.Context(), dsn)
@@ -96,17 +74,9 @@ func TestTransactionPoolerIsLeftWithoutListenAndLock(t *testing.T) {
 				reasons := make(chan string, 10)
 				d.OnReconnect(func(reason string) { reasons <- reason })
 				d.granted(request("holder", long))
-				waiter := request("waiter", long)
-				waiter.Wait = true
-				g := d.ask(waiter)
-				require.Equal(t, driver.Queued, g.Status)
-				require.LessOrEqual(t, g.RetryAfter, 250*time.Millisecond, "it polls")
-				select {
-				case reason := <-reasons:
-					require.Equal(t, "mute", reason)
-				case <-time.After(patience):
-					require.Fail(t, "it was not told that no news comes in")
-				}
+				waiter := d.waits("waiter", long)
+				require.LessOrEqual(t, d.ask(waiter).RetryAfter, 250*time.Millisecond, "it polls")
+				require.Equal(t, "mute", soon(t, reasons))
 				d.release("waiter")
 				d.release("holder")
 				require.NoError(t, d.Close())
@@ -137,9 +107,7 @@ func TestTransactionPoolerIsLeftWithoutListenAndLock(t *testing.T) {
 				wg.Wait()
 			}
 			require.Empty(t, strings.Join(channels, "\n"))
-			var locks int
-			require.NoError(t, s.QueryRow(t.Context(), `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`).Scan(&locks))
-			require.Zero(t, locks)
+			require.Zero(t, s.sessions(t))
 		})
 	}
 }
@@ -170,11 +138,7 @@ func TestBackendsOfCallsThatAreGivenUpDoNotPileUp(t *testing.T) {
 			r := request(mode, long)
 			r.Name = mode
 			asker{t, d}.granted(r)
-			tx, err := s.Begin(t.Context())
-			require.NoError(t, err)
-			defer func() { _ = tx.Rollback(context.Background()) }()
-			_, err = tx.Exec(t.Context(), "SELECT FROM holdfast.lock FOR UPDATE")
-			require.NoError(t, err)
+			s.stuck(t)
 			var calls sync.WaitGroup
 			for range 8 {
 				calls.Go(func() {
@@ -186,18 +150,14 @@ func TestBackendsOfCallsThatAreGivenUpDoNotPileUp(t *testing.T) {
 				})
 			}
 			calls.Wait()
-			require.Eventually(t, func() bool {
-				var n int
-				err := s.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").Scan(&n)
-				return err == nil && n <= size
-			}, patience, 10*time.Millisecond, "backends that wait for the row, of all the calls that were given up")
+			require.Eventually(t, func() bool { return s.blocked(t) <= size }, patience, 10*time.Millisecond, "backends that wait for the row, of all the calls that were given up")
 		})
 	}
 }
 
 // A PgBouncer refuses a password with the SQLSTATE of a broken connection, which would be waited out.
 func TestPasswordThatAPoolerRefusesIsDenied(t *testing.T) {
-	dsn := begin(t).Bouncer(t, "transaction", 4, "auth_type = md5") // it has no file of users
+	dsn := own(t).Bouncer(t, "transaction", 4, "auth_type = md5") // it has no file of users
 	pool, err := pgxpool.New(t.Context(), dsn+" password=wrong")
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -52,19 +53,95 @@ var (
 	unconfirmed = append(slices.Clone(calm), "-c", "synchronous_standby_names=nobody", "-c", "synchronous_commit=local")
 )
 
-// begin runs the test beside others, with a database of its own on a server that they share. There is
-// a role app, without rights.
+// begin runs the test beside others, with an empty database on a server that they share. Another test may
+// have had it before, and another may have it next: a test that changes more than the rows of our tables,
+// or counts sessions, has one of its [own].
 func begin(t *testing.T) store { return beginWith(t, calm) }
 
 func beginWith(t *testing.T, args []string) store {
 	t.Helper()
 	server := pgtest.Shared(t, args...) // from now on, so that it is started once
+	idle.join(t, server)
+	t.Parallel()
+	s, found := idle.take(server)
+	if !found {
+		s = create(t, server)
+		s.Pool = s.open(t)
+	}
+	t.Cleanup(func() {
+		// Not TRUNCATE, which has the sessions plan all that they do anew.
+		_, err := s.Exec(context.Background(), `DELETE FROM holdfast.claim; DELETE FROM holdfast.tombstone; DELETE FROM holdfast.lock;
+			SELECT setval('holdfast.place', 1, false)`)
+		if !assert.NoError(t, err) || t.Failed() {
+			s.Close() // Nobody knows what is in it.
+			return
+		}
+		idle.put(server, s)
+	})
+	return s
+}
+
+// own runs the test beside others, with a database that no other test has. There is a role app, without
+// rights.
+func own(t *testing.T) store {
+	t.Helper()
+	server := pgtest.Shared(t, calm...)
 	t.Parallel()
 	return database(t, server)
 }
 
-// database makes a database with our schema.
+// idle are the databases that no test uses. A database costs the server as much as a small test, and so do
+// the first calls of a session, for which it compiles our functions.
+var idle = shelf{tests: map[*pgtest.Server]int{}, stores: map[*pgtest.Server][]store{}}
+
+type shelf struct {
+	sync.Mutex
+	tests  map[*pgtest.Server]int // that may take one
+	stores map[*pgtest.Server][]store
+}
+
+// join has the databases of a server wait for the test. The last one closes them, before its server ends.
+func (i *shelf) join(t *testing.T, server *pgtest.Server) {
+	i.Lock()
+	defer i.Unlock()
+	i.tests[server]++
+	t.Cleanup(func() {
+		i.Lock()
+		defer i.Unlock()
+		if i.tests[server]--; i.tests[server] == 0 {
+			for _, s := range i.stores[server] {
+				s.Close()
+			}
+			delete(i.stores, server)
+		}
+	})
+}
+
+func (i *shelf) take(server *pgtest.Server) (s store, found bool) {
+	i.Lock()
+	defer i.Unlock()
+	if n := len(i.stores[server]); n > 0 {
+		s, found = i.stores[server][n-1], true
+		i.stores[server] = i.stores[server][:n-1]
+	}
+	return s, found
+}
+
+func (i *shelf) put(server *pgtest.Server, s store) {
+	i.Lock()
+	defer i.Unlock()
+	i.stores[server] = append(i.stores[server], s)
+}
+
+// database makes a database with our schema, and a pool that ends with the test.
 func database(t testing.TB, server *pgtest.Server) store {
+	t.Helper()
+	s := create(t, server)
+	s.Pool = s.pool(t)
+	return s
+}
+
+func create(t testing.TB, server *pgtest.Server) store {
 	t.Helper()
 	making.Lock()
 	defer making.Unlock()
@@ -88,9 +165,7 @@ func database(t testing.TB, server *pgtest.Server) store {
 	name := fmt.Sprint("test", making.n)
 	_, err = admin.Exec(t.Context(), `CREATE DATABASE `+name+` TEMPLATE `+template)
 	require.NoError(t, err)
-	s := store{Server: server.Database(name)}
-	s.Pool = s.pool(t)
-	return s
+	return store{Server: server.Database(name)}
 }
 
 var making = struct {
@@ -101,6 +176,13 @@ var making = struct {
 
 func (s store) pool(t testing.TB, mods ...func(*pgxpool.Config)) *pgxpool.Pool {
 	t.Helper()
+	pool := s.open(t, mods...)
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+func (s store) open(t testing.TB, mods ...func(*pgxpool.Config)) *pgxpool.Pool {
+	t.Helper()
 	c, err := pgxpool.ParseConfig(s.DSN())
 	require.NoError(t, err)
 	c.MaxConns = 8
@@ -109,7 +191,6 @@ func (s store) pool(t testing.TB, mods ...func(*pgxpool.Config)) *pgxpool.Pool {
 	}
 	pool, err := pgxpool.NewWithConfig(t.Context(), c)
 	require.NoError(t, err)
-	t.Cleanup(pool.Close)
 	return pool
 }
 
@@ -141,8 +222,8 @@ func gated() []drivertest.Case {
 // function takes 50 ms of a processor in a new session, where page faults are slow, and a case
 // has seven drivers. Those that are about Close have drivers of their own.
 func (s store) conforms(t *testing.T, cases []drivertest.Case, must []drivertest.Ability) {
-	var idle lent
-	t.Cleanup(idle.close)
+	var drivers lent
+	t.Cleanup(drivers.close)
 	for _, c := range cases {
 		t.Run(c.Name, func(t *testing.T) {
 			t.Parallel() // most of them wait for leases to end
@@ -150,7 +231,7 @@ func (s store) conforms(t *testing.T, cases []drivertest.Case, must []drivertest
 				if strings.Contains(c.Name, "Close") {
 					return pgdriver.New(s.Pool)
 				}
-				return idle.take(s.Pool)
+				return drivers.take(s.Pool)
 			}, must...)
 		})
 	}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	pgdriver "github.com/holdfast-go/holdfast/driver/postgres"
-	"github.com/holdfast-go/holdfast/internal/test/pgtest"
 )
 
 // long is the TTL of leases that must not end during a test, unless that has the end come by itself.
@@ -65,9 +64,67 @@ func (a asker) busy(r *driver.Request) driver.Grant {
 	return g
 }
 
+// waits has a token wait for the lock, and returns how it asks again. What it hears comes to news.
+func (a asker) waits(token string, ttl time.Duration, news ...chan<- driver.Grant) *driver.Request {
+	a.Helper()
+	r := request(token, ttl)
+	r.Wait = true
+	if len(news) > 0 {
+		r.Wake = func(g driver.Grant) { news[0] <- g }
+	}
+	require.Equal(a, driver.Queued, a.ask(r).Status)
+	return r
+}
+
+// listens has a token ask until its driver hears.
+func (a asker) listens(r *driver.Request) {
+	a.Helper()
+	r.Wait = true
+	require.Eventually(a, func() bool { return a.ask(r).RetryAfter > time.Second }, patience, 10*time.Millisecond)
+}
+
+// soon returns what comes, and fails if that is nothing.
+func soon[T any](t *testing.T, c <-chan T) (it T) {
+	t.Helper()
+	select {
+	case it = <-c:
+	case <-time.After(patience):
+		require.FailNow(t, "nothing comes")
+	}
+	return it
+}
+
+// hears returns the grant that a token is told.
+func hears(t *testing.T, news <-chan driver.Grant) driver.Grant {
+	t.Helper()
+	for {
+		if g := soon(t, news); g.Status == driver.Granted {
+			return g
+		}
+	}
+}
+
 func (a asker) release(token string) {
 	a.Helper()
 	require.NoError(a, a.Release(a.Context(), lease(token, long)))
+}
+
+// stuck keeps the rows of all locks, or of those of some names, until the transaction ends.
+func (s store) stuck(t *testing.T, names ...string) pgx.Tx {
+	t.Helper()
+	tx, err := s.Begin(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+	_, err = tx.Exec(t.Context(), `SELECT FROM holdfast.lock WHERE $1::bytea[] IS NULL OR name = ANY($1::bytea[]) FOR UPDATE`, names)
+	require.NoError(t, err)
+	return tx
+}
+
+// blocked is how many calls wait for a row.
+func (s store) blocked(t *testing.T) (n int) {
+	t.Helper()
+	require.NoError(t, s.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&n))
+	return n
 }
 
 // fenced begins a transaction that counts on the lease with that fence.
@@ -75,7 +132,7 @@ func (s store) fenced(t *testing.T, fence int64) pgx.Tx {
 	t.Helper()
 	tx, err := s.Begin(t.Context())
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = tx.Rollback(t.Context()) })
+	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
 	_, err = tx.Exec(t.Context(), `SELECT holdfast.fenced('l', $1)`, fence)
 	require.NoError(t, err)
 	return tx
@@ -113,38 +170,19 @@ func TestTransactionIsRefusedTheFenceOfALeaseThatIsOver(t *testing.T) {
 }
 
 // A lease ends while the transaction of its holder is about to commit: as if it had been paused
-// between the check and the commit.
+// between the check and the commit. See TestNoVerbLosesAnUpdateOfATransactionThatCountsOnALease.
 func TestNobodyGetsTheLockBeforeTheTransactionThatCountsOnItHasEnded(t *testing.T) {
-	server := pgtest.Shared(t, calm...)
-	t.Parallel()
-	for name, end := range map[string]func(asker) error{
-		"expiry":  func(asker) error { return nil },
-		"release": func(a asker) error { return a.Release(a.Context(), lease("a", long)) },
-		"late release": func(a asker) error {
-			l := lease("a", long)
-			l.Unsettled = true
-			return a.Release(a.Context(), l)
-		},
-		"force": func(a asker) error { return a.ForceRelease(a.Context(), driver.Mutex, "l") },
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := database(t, server)
-			a := s.asker(t)
-			tx := s.fenced(t, a.granted(request("a", long)))
-			require.NoError(t, end(a))
-			s.lapse(t, 2*long)
-			g := a.busy(request("hasty", long))
-			require.Less(t, g.RetryAfter, time.Second, "nobody will tell")
-			waiter := request("waiter", long)
-			waiter.Wait = true
-			g = a.ask(waiter)
-			require.Equal(t, driver.Queued, g.Status)
-			require.NotZero(t, g.RetryAfter)
-			require.ErrorIs(t, a.Renew(t.Context(), []driver.Lease{lease("a", long)})[0], driver.ErrNotHeld)
-			require.NoError(t, tx.Commit(t.Context()))
-			a.granted(waiter)
-		})
-	}
+	s := begin(t)
+	a := s.asker(t)
+	tx := s.fenced(t, a.granted(request("a", long)))
+	s.lapse(t, 2*long)
+	g := a.busy(request("hasty", long))
+	require.Less(t, g.RetryAfter, time.Second, "nobody will tell")
+	waiter := a.waits("waiter", long)
+	require.NotZero(t, a.ask(waiter).RetryAfter)
+	require.ErrorIs(t, a.Renew(t.Context(), []driver.Lease{lease("a", long)})[0], driver.ErrNotHeld)
+	require.NoError(t, tx.Commit(t.Context()))
+	a.granted(waiter)
 }
 
 func TestLeaseThatATransactionCountsOnIsRenewed(t *testing.T) {

@@ -9,59 +9,55 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/test/pgtest"
 )
 
 // A holder reads a number in a fenced transaction. Whatever is done to its lease then, nobody is
 // let in that would read it, too, before the holder has written: both updates count.
 func TestNoVerbLosesAnUpdateOfATransactionThatCountsOnALease(t *testing.T) {
-	server := pgtest.Shared(t, calm...)
-	t.Parallel()
-	of := func(k driver.Kind, token string) *driver.Request {
-		return &driver.Request{Kind: k, Name: "l", Token: token, Ask: 1, TTL: long, Weight: 3, Limit: 3, Wake: func(driver.Grant) {}}
+	s := own(t)
+	_, err := s.Exec(t.Context(), `CREATE TABLE account (n int)`)
+	require.NoError(t, err)
+	a := s.asker(t)
+	of := func(l driver.Lease, token string, weight int64, ask uint64) *driver.Request {
+		return &driver.Request{Kind: l.Kind, Name: l.Name, Token: token, Ask: ask, TTL: long, Weight: weight, Limit: 3, Wake: func(driver.Grant) {}}
 	}
-	type verb struct {
-		kind driver.Kind
-		do   func(a asker, l driver.Lease) error
-		next func(a asker, l driver.Lease, n uint64) (driver.Grant, error) // how another comes in, nil for Acquire
-	}
-	again := func(do func(a asker, l driver.Lease) error) func(asker, driver.Lease, uint64) (driver.Grant, error) {
-		return func(a asker, l driver.Lease, n uint64) (driver.Grant, error) {
-			if err := do(a, l); err != nil {
-				return driver.Grant{}, err
-			}
-			r := of(l.Kind, "b")
-			r.Ask, r.Shared, r.Weight = n, l.Kind == driver.RWMutex, 1
-			return a.Acquire(a.Context(), r)
+	lower := func(l driver.Lease, n uint64) (driver.Grant, error) {
+		if err := a.Downgrade(t.Context(), l, 1); err != nil {
+			return driver.Grant{}, err
 		}
+		r := of(l, "b", 1, n)
+		r.Shared = l.Kind == driver.RWMutex
+		return a.Acquire(t.Context(), r)
 	}
-	lower := func(a asker, l driver.Lease) error { return a.Downgrade(a.Context(), l, 1) }
-	for name, v := range map[string]verb{
-		"attach": {kind: driver.Mutex, next: func(a asker, l driver.Lease, n uint64) (driver.Grant, error) {
-			r := of(l.Kind, "b")
-			r.Ask = n
-			return a.Attach(a.Context(), l, r)
+	release := func(l driver.Lease) error { return a.Release(t.Context(), l) }
+	late := func(l driver.Lease) error {
+		l.Unsettled = true
+		return release(l)
+	}
+	for name, v := range map[string]struct {
+		kind driver.Kind
+		do   func(l driver.Lease) error
+		next func(l driver.Lease, n uint64) (driver.Grant, error) // how another comes in, nil for Acquire
+	}{
+		"attach": {kind: driver.Mutex, next: func(l driver.Lease, n uint64) (driver.Grant, error) {
+			return a.Attach(t.Context(), l, of(l, "b", 3, n))
 		}},
-		"downgrade":       {kind: driver.RWMutex, next: again(lower)},
-		"release in part": {kind: driver.Semaphore, next: again(lower)},
-		"release":         {kind: driver.Mutex, do: func(a asker, l driver.Lease) error { return a.Release(a.Context(), l) }},
-		"late release": {kind: driver.RWMutex, do: func(a asker, l driver.Lease) error {
-			l.Unsettled = true
-			return a.Release(a.Context(), l)
-		}},
-		"force":  {kind: driver.Semaphore, do: func(a asker, l driver.Lease) error { return a.ForceRelease(a.Context(), l.Kind, l.Name) }},
-		"resize": {kind: driver.Semaphore, do: func(a asker, l driver.Lease) error { return a.Resize(a.Context(), l.Name, "change", 2) }},
+		"downgrade":       {kind: driver.RWMutex, next: lower},
+		"release in part": {kind: driver.Semaphore, next: lower},
+		"release":         {kind: driver.Mutex, do: release},
+		"late release":    {kind: driver.RWMutex, do: late},
+		"force":           {kind: driver.Semaphore, do: func(l driver.Lease) error { return a.ForceRelease(t.Context(), l.Kind, l.Name) }},
+		"resize":          {kind: driver.Semaphore, do: func(l driver.Lease) error { return a.Resize(t.Context(), l.Name, "change", 2) }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := database(t, server)
-			_, err := s.Exec(t.Context(), `CREATE TABLE account (n int); INSERT INTO account VALUES (0)`)
+			_, err := s.Exec(t.Context(), `DELETE FROM account; INSERT INTO account VALUES (0)`)
 			require.NoError(t, err)
-			a := s.asker(t)
+			l := driver.Lease{Kind: v.kind, Name: name, Token: "a", TTL: long}
 			add := func(fence int64) (commit func()) {
 				tx, err := s.Begin(t.Context())
 				require.NoError(t, err)
 				t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
-				_, err = tx.Exec(t.Context(), `SELECT holdfast.fenced('l', $1, $2)`, fence, v.kind)
+				_, err = tx.Exec(t.Context(), `SELECT holdfast.fenced($1, $2, $3)`, name, fence, v.kind)
 				require.NoError(t, err)
 				var n int
 				require.NoError(t, tx.QueryRow(t.Context(), `SELECT n FROM account`).Scan(&n))
@@ -71,26 +67,21 @@ func TestNoVerbLosesAnUpdateOfATransactionThatCountsOnALease(t *testing.T) {
 					require.NoError(t, tx.Commit(context.Background()))
 				}
 			}
-			l := driver.Lease{Kind: v.kind, Name: "l", Token: "a", TTL: long}
-			held, err := a.Acquire(t.Context(), of(v.kind, "a"))
+			held, err := a.Acquire(t.Context(), of(l, "a", 3, 1))
 			require.NoError(t, err)
 			commit := add(held.Fence)
 			if v.do != nil {
-				require.NoError(t, v.do(a, l))
-			}
-			next := v.next
-			if next == nil {
-				next = func(a asker, l driver.Lease, n uint64) (driver.Grant, error) {
-					r := of(l.Kind, "b")
-					r.Ask, r.Weight = n, 1
-					return a.Acquire(a.Context(), r)
-				}
+				require.NoError(t, v.do(l))
 			}
 			var g driver.Grant
 			ask := uint64(0)
 			try := func() bool {
 				ask++
-				g, err = next(a, l, ask)
+				if v.next != nil {
+					g, err = v.next(l, ask)
+				} else {
+					g, err = a.Acquire(t.Context(), of(l, "b", 1, ask))
+				}
 				if err != nil {
 					require.ErrorIs(t, err, driver.ErrTransient)
 					require.ErrorIs(t, err, driver.ErrNotExecuted)
@@ -107,7 +98,7 @@ func TestNoVerbLosesAnUpdateOfATransactionThatCountsOnALease(t *testing.T) {
 			commit()
 			if second == nil {
 				if name == "resize" { // it took nothing from the holder
-					require.NoError(t, a.Release(t.Context(), l))
+					require.NoError(t, release(l))
 				}
 				require.Eventually(t, try, patience, 10*time.Millisecond)
 				second = add(g.Fence)
@@ -125,9 +116,7 @@ func TestNoVerbLosesAnUpdateOfATransactionThatCountsOnALease(t *testing.T) {
 func TestWaiterThatIsRobbedUnheardIsToldItsPlace(t *testing.T) {
 	d := beginWith(t, unconfirmed).asker(t)
 	d.granted(request("holder", long))
-	waiter := request("waiter", long)
-	waiter.Wait = true
-	require.Equal(t, driver.Queued, d.ask(waiter).Status)
+	waiter := d.waits("waiter", long)
 	d.release("holder")
 	_, err := d.Steal(t.Context(), request("thief", long))
 	require.NoError(t, err)

@@ -16,7 +16,7 @@ import (
 )
 
 func TestMigrateTakesASchemaThatWasMadeForItsUser(t *testing.T) {
-	s := begin(t)
+	s := own(t)
 	_, err := s.Exec(t.Context(), `DROP SCHEMA holdfast CASCADE; CREATE SCHEMA holdfast AUTHORIZATION app`)
 	require.NoError(t, err)
 	s.Pool = s.pool(t, func(c *pgxpool.Config) { c.ConnConfig.User = "app" })
@@ -33,7 +33,7 @@ func TestMigrateTakesASchemaThatWasMadeForItsUser(t *testing.T) {
 
 // A client that finds an older schema says what to do, whether it lacks an argument or a result.
 func TestClientInAnOlderSchemaIsToldToMigrate(t *testing.T) {
-	s := begin(t)
+	s := own(t)
 	old, err := os.ReadFile("testdata/schema_1.sql")
 	require.NoError(t, err)
 	for _, older := range []string{
@@ -52,7 +52,7 @@ func TestClientInAnOlderSchemaIsToldToMigrate(t *testing.T) {
 // A program that has the package of version 1 goes on in a schema of this version: it and
 // others wait for each other, and are told.
 func TestClientOfVersion1AndThisOneExcludeEachOther(t *testing.T) {
-	s := begin(t)
+	s := own(t)
 	text, err := os.ReadFile("testdata/schema_1.sql")
 	require.NoError(t, err)
 	_, err = s.Exec(t.Context(), `DROP SCHEMA holdfast CASCADE;`+string(text)+`; INSERT INTO holdfast.version VALUES (1)`)
@@ -78,9 +78,7 @@ func TestClientOfVersion1AndThisOneExcludeEachOther(t *testing.T) {
 	require.Equal(t, 7, version)
 
 	a := s.asker(t)
-	waiter := request("waiter", long)
-	waiter.Wait = true
-	require.Equal(t, driver.Queued, a.ask(waiter).Status)
+	waiter := a.waits("waiter", long)
 	require.Equal(t, "granted", old("first", 2), "it still has what it had")
 	require.Equal(t, "queued", old("second", 1))
 	_, err = conn.Exec(t.Context(), `SELECT holdfast.release('mutex', 'l', 'first', NULL, false)`)
@@ -106,28 +104,21 @@ func TestClientOfVersion1AndThisOneExcludeEachOther(t *testing.T) {
 
 // A call that is under way ends as it began, whatever has become of its function.
 func TestCallUnderWayOutlivesAMigration(t *testing.T) {
-	s := begin(t)
+	s := own(t)
 	a := s.asker(t)
 	a.granted(request("before", long))
 	a.release("before")
 	for i := range 2 {
 		_, err := s.Exec(t.Context(), `TRUNCATE holdfast.version; INSERT INTO holdfast.version VALUES (5)`)
 		require.NoError(t, err)
-		tx, err := s.Begin(t.Context())
-		require.NoError(t, err)
-		_, err = tx.Exec(t.Context(), `SELECT FROM holdfast.lock FOR UPDATE`)
-		require.NoError(t, err)
+		tx := s.stuck(t)
 		asked := make(chan error, 1)
 		token := fmt.Sprint("a", i)
 		go func() {
 			_, err := a.Acquire(context.Background(), request(token, long))
 			asked <- err
 		}()
-		require.Eventually(t, func() bool { // It waits.
-			var n int
-			err := s.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&n)
-			return err == nil && n == 1
-		}, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return s.blocked(t) == 1 }, patience, time.Millisecond)
 		require.NoError(t, pgdriver.Migrate(t.Context(), s.Pool))
 		require.NoError(t, tx.Commit(t.Context()))
 		require.NoError(t, <-asked)

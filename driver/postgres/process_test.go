@@ -10,7 +10,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast"
@@ -24,7 +23,7 @@ import (
 // patience bounds the wait for what should happen at once.
 const patience = time.Minute
 
-// What a worker reads from its environment.
+// What a child reads from its environment.
 const (
 	dsnVar = "HOLDFAST_TEST_DSN"
 	ttlVar = "HOLDFAST_TEST_TTL"
@@ -33,13 +32,13 @@ const (
 func init() {
 	crew.Register("worker", work)
 	contend.Register(func(addrs []string) (*holdfast.Client, func()) {
-		pool := poolAt(addrs[0])
+		pool := connect(addrs[0])
 		return holdfast.Open(pgdriver.New(pool), holdfast.WithTTL(contend.TTL)), pool.Close
 	})
 }
 
-// poolAt is the pool of a process of its own.
-func poolAt(dsn string) *pgxpool.Pool {
+// connect returns the pool of a process.
+func connect(dsn string) *pgxpool.Pool {
 	c, err := pgxpool.ParseConfig(dsn)
 	must(err)
 	c.MaxConns = 4
@@ -59,7 +58,7 @@ func must(err error) {
 func work() {
 	ttl, err := time.ParseDuration(os.Getenv(ttlVar))
 	must(err)
-	pool := poolAt(os.Getenv(dsnVar))
+	pool := connect(os.Getenv(dsnVar))
 	locks := holdfast.Open(pgdriver.New(pool), holdfast.WithTTL(ttl))
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
@@ -101,13 +100,12 @@ func turn(lease *holdfast.Lease, tx pgx.Tx) error {
 type arena struct {
 	*testing.T
 	store
-	ttl   time.Duration
-	locks *holdfast.Client
+	ttl time.Duration
 }
 
 func newArena(t *testing.T, ttl time.Duration) *arena {
 	t.Helper()
-	return arenaAt(t, begin(t), ttl)
+	return arenaAt(t, own(t), ttl)
 }
 
 func arenaAt(t *testing.T, s store, ttl time.Duration) *arena {
@@ -116,22 +114,16 @@ func arenaAt(t *testing.T, s store, ttl time.Duration) *arena {
 		CREATE TABLE counter (n int); INSERT INTO counter VALUES (0);
 		CREATE TABLE journal (at bigserial, fence bigint);`)
 	require.NoError(t, err)
-	a := &arena{t, s, ttl, holdfast.Open(pgdriver.New(s.Pool), holdfast.WithTTL(ttl))}
-	t.Cleanup(func() { assert.NoError(t, a.locks.Close()) })
-	return a
+	return &arena{t, s, ttl}
 }
 
-func (a *arena) worker() *crew.Process {
+func (a *arena) workers(n int) []*crew.Process {
 	a.Helper()
-	return crew.Start(a, "worker", dsnVar+"="+a.DSN(), ttlVar+"="+a.ttl.String())
-}
-
-func (a *arena) workers(n int) (ws []*crew.Process) {
-	a.Helper()
-	for range n {
-		ws = append(ws, a.worker())
+	ps := make([]*crew.Process, n)
+	for i := range ps {
+		ps[i] = crew.Start(a, "worker", dsnVar+"="+a.DSN(), ttlVar+"="+a.ttl.String())
 	}
-	return ws
+	return ps
 }
 
 // turns waits until each worker has had so many turns.
@@ -149,58 +141,6 @@ func moreTurns(n int, workers []*crew.Process) {
 		crew.Said[int64](w)
 	}
 	turns(n, workers)
-}
-
-// contenders start with the TTL of the arena.
-func (a *arena) contenders(dsn string, n int) (cs []*contend.Contender) {
-	a.Helper()
-	r := contend.NewReferee(a)
-	r.Lease = a.ttl
-	for range n {
-		cs = append(cs, r.Contender(contend.Kinds[0], dsn))
-	}
-	a.Cleanup(func() { r.Decide() })
-	return cs
-}
-
-// line has the first hold the lock and the others wait for it in their order. They have all
-// waited before, so all are listening.
-func (a *arena) line(cs []*contend.Contender) {
-	a.Helper()
-	for range 2 {
-		for i, c := range cs {
-			c.Tell("lock")
-			if i == 0 {
-				c.Hears("in")
-			}
-			a.until(func(info holdfast.Info) bool { return len(info.Holders) == 1 && len(info.Queue) == i })
-		}
-		if a.listening() == len(cs)-1 {
-			return
-		}
-		for i, c := range cs {
-			c.Tell("unlock")
-			if i+1 < len(cs) {
-				cs[i+1].Hears("in")
-			}
-		}
-	}
-	require.Fail(a, "they do not listen")
-}
-
-// listening is how many clients listen for news.
-func (a *arena) listening() (n int) {
-	a.Helper()
-	require.NoError(a, a.QueryRow(a.Context(), `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'SELECT holdfast.hear%'`).Scan(&n))
-	return n
-}
-
-func (a *arena) until(good func(holdfast.Info) bool) {
-	a.Helper()
-	require.Eventually(a, func() bool {
-		info, err := a.locks.Mutex("contended").Inspect(a.Context())
-		return err == nil && good(info)
-	}, patience, 5*time.Millisecond)
 }
 
 func TestProcessesExcludeEachOther(t *testing.T) {
@@ -242,14 +182,11 @@ func TestKilledAndPausedProcessesDoNoDamageAndHoldUpNobodyForLong(t *testing.T) 
 		for _, w := range workers[:2] {
 			w.Pause()
 		}
-		victim := a.worker()
-		crew.Hear[int64](victim)
-		victim.Kill()
-		living := workers
-		workers = workers[2:]
-		moreTurns(5, workers)
+		victim := a.workers(1)
+		turns(1, victim)
+		victim[0].Kill()
+		moreTurns(5, workers[2:])
 		time.Sleep(2 * a.ttl) // so that the leases of those that sleep are over
-		workers = living
 		for _, w := range workers[:2] {
 			w.Resume()
 		}
@@ -259,29 +196,59 @@ func TestKilledAndPausedProcessesDoNoDamageAndHoldUpNobodyForLong(t *testing.T) 
 	a.judge(workers, 8*5*5)
 }
 
+// Behind a session pooler the backend outlives the process that it served, and then serves another one that
+// listens.
 func TestKilledWaiterDelaysNobody(t *testing.T) {
-	a := newArena(t, 3*time.Minute)
-	cs := a.contenders(a.DSN(), 3)
-	a.line(cs)
-	cs[1].Kill()
-	// The server finds the connection of the process closed.
-	require.Eventually(t, func() bool { return a.listening() == 1 }, patience, time.Millisecond)
-	a.handsOver(cs[0], cs[2])
+	for name, way := range map[string]func(*testing.T, store) string{
+		"direct":         func(_ *testing.T, s store) string { return s.DSN() },
+		"session pooler": func(t *testing.T, s store) string { return s.Bouncer(t, "session", 40) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := own(t)
+			r := contend.NewReferee(t)
+			r.Lease = 3 * time.Minute
+			dsn := way(t, s)
+			contender := func() *contend.Contender { return r.Contender(contend.Kinds[0], dsn) }
+			holder, victim, next := contender(), contender(), contender()
+			holder.Tell("lock")
+			holder.Hears("in")
+			for i, c := range []*contend.Contender{victim, next} {
+				c.Tell("lock")
+				require.Eventually(t, func() bool { return s.waiters(t) == i+1 }, patience, time.Millisecond)
+			}
+			victim.Kill()
+			// The server, or the pooler, finds the connection of the process closed.
+			require.Eventually(t, func() bool { return s.sessions(t) == 1 }, patience, time.Millisecond)
+			if name == "session pooler" {
+				contender().Tell("lock")
+				require.Eventually(t, func() bool { return s.sessions(t) == 2 }, patience, time.Millisecond)
+			}
+			holder.Tell("unlock")
+			began := time.Now()
+			next.Hears("in")
+			require.Less(t, time.Since(began), r.Lease/6, "a heartbeat of the killed one would not be over for long")
+		})
+	}
 }
 
-// handsOver requires that the lock goes to the next one at once.
-func (a *arena) handsOver(from, to *contend.Contender) {
-	a.Helper()
-	from.Tell("unlock")
-	from.Hears("out")
-	began := time.Now()
-	to.Hears("in")
-	require.Less(a, time.Since(began), a.ttl/6, "a heartbeat of the killed one would not be over for long")
+// waiters is how many tokens wait whose clients are known to listen.
+func (s store) waiters(t *testing.T) (n int) {
+	t.Helper()
+	require.NoError(t, s.QueryRow(t.Context(), `SELECT count(*) FROM holdfast.claim WHERE listener IS NOT NULL AND NOT held`).Scan(&n))
+	return n
 }
 
-func TestProcessesThatAreKilledAndPaused(t *testing.T) {
-	t.Parallel()
+// sessions is how many listen for news.
+func (s store) sessions(t *testing.T) (n int) {
+	t.Helper()
+	require.NoError(t, s.QueryRow(t.Context(), `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`).Scan(&n))
+	return n
+}
+
+func TestProcesses(t *testing.T) {
+	redistest.SoakOnly(t)
 	server := pgtest.Shared(t, calm...)
+	t.Parallel()
 	t.Run("", func(t *testing.T) { // so that the server outlives the parallel tests
 		contend.Run(t, func(tb testing.TB) string { return database(tb, server).DSN() })
 	})
@@ -293,14 +260,13 @@ func TestServerMayRestartOrCrashWhileProcessesCompete(t *testing.T) {
 	a := arenaAt(t, start(t, "-c", "max_connections=200"), 10*time.Second)
 	workers := a.workers(4)
 	for i := range 4 {
-		turns(5, workers)
+		moreTurns(5, workers)
 		if i%2 == 1 {
 			a.Kill()
 		}
 		a.Restart()
-		moreTurns(0, workers)
 	}
-	turns(1, workers)
+	moreTurns(1, workers)
 	a.judge(workers, 4*5*4)
 }
 

@@ -40,27 +40,12 @@ func TestWaiterRousesNobodyWhileNothingHappens(t *testing.T) {
 	d := s.asker(t, pgdriver.WithListenConfig(ears))
 	reasons, news := make(chan string, 10), make(chan driver.Grant, 10)
 	d.OnReconnect(func(reason string) { reasons <- reason })
-	waits := func(holder, token string) *driver.Request {
+	waits := func(holder, token string) {
 		d.granted(request(holder, long))
 		waiter := request(token, long)
-		waiter.Wait, waiter.Wake = true, func(g driver.Grant) { news <- g }
-		require.Eventually(t, func() bool { return d.ask(waiter).RetryAfter > time.Second }, patience, 10*time.Millisecond)
-		return waiter
+		waiter.Wake = func(g driver.Grant) { news <- g }
+		d.listens(waiter)
 	}
-	hears := func(want driver.Status) {
-		t.Helper()
-		for {
-			select {
-			case g := <-news:
-				if g.Status == want && !g.Reconnect {
-					return
-				}
-			case <-time.After(patience):
-				require.FailNow(t, "no news")
-			}
-		}
-	}
-
 	waits("holder", "waiter")
 	looks := map[time.Time]bool{} // of the session after itself
 	require.Eventually(t, func() bool {
@@ -73,16 +58,11 @@ func TestWaiterRousesNobodyWhileNothingHappens(t *testing.T) {
 	require.EqualValues(t, 1, sent.Load(), "the first proves that news comes in")
 	require.Empty(t, reasons)
 	d.release("holder")
-	hears(driver.Granted)
+	hears(t, news)
 	d.release("waiter")
 
 	waits("holder2", "waiter2")
 	link.Silence(true)
-	select {
-	case reason := <-reasons:
-		require.Equal(t, "silent", reason)
-	case <-time.After(time.Minute):
-		require.Fail(t, "the silence was not noticed")
-	}
+	require.Equal(t, "silent", soon(t, reasons))
 	link.Silence(false)
 }

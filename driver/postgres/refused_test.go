@@ -140,7 +140,7 @@ func TestRefusedNewsUndoesNothing(t *testing.T) {
 	} {
 		for _, refusal := range []string{"queue is full", "no right"} {
 			t.Run(c.what+", "+refusal, func(t *testing.T) {
-				s := begin(t).narrow(t)
+				s := own(t).narrow(t)
 				a, b := s.asker(t), s.asker(t)
 				if refusal == "no right" {
 					a = s.withoutRight(t).asker(t)
@@ -167,7 +167,7 @@ func TestRefusedNewsUndoesNothing(t *testing.T) {
 // A client whose news was refused sends none for a while, so that not each of its calls is made twice,
 // and tells again when there is room.
 func TestNewsThatWasRefusedIsLeftOutForAWhile(t *testing.T) {
-	s := begin(t).narrow(t)
+	s := own(t).narrow(t)
 	var sent calls
 	quiet := s
 	quiet.Pool = s.pool(t, shadowed, func(c *pgxpool.Config) { c.ConnConfig.Tracer = &sent })
@@ -177,10 +177,9 @@ func TestNewsThatWasRefusedIsLeftOutForAWhile(t *testing.T) {
 	handOver := func(within time.Duration) bool {
 		n++
 		heard := make(chan driver.Grant, 10)
-		holder, waiter := request(fmt.Sprint("a", n), long), request(fmt.Sprint("b", n), long)
-		waiter.Wait, waiter.Wake = true, func(g driver.Grant) { heard <- g }
+		holder := request(fmt.Sprint("a", n), long)
 		a.granted(holder)
-		require.Equal(t, driver.Queued, b.ask(waiter).Status)
+		waiter := b.waits(fmt.Sprint("b", n), long, heard)
 		a.release(holder.Token)
 		defer b.release(waiter.Token)
 		for end := time.After(within); ; {
@@ -230,28 +229,22 @@ func TestConformanceWhereNewsIsRefused(t *testing.T) {
 // A waiter hears nothing of a queue that is full, and the one who releases cannot tell it. So its client
 // looks, and then asks itself.
 func TestWaiterAsksWhileTheQueueIsFull(t *testing.T) {
-	s := begin(t).narrow(t)
+	s := own(t).narrow(t)
 	a := s.asker(t)
 	reasons := make(chan string, 10)
 	a.OnReconnect(func(reason string) { reasons <- reason })
 	a.granted(request("holder", long))
 	waiter := request("waiter", long)
-	waiter.Wait = true
-	require.Eventually(t, func() bool { return a.ask(waiter).RetryAfter > time.Second }, patience, 10*time.Millisecond, "it listens")
+	a.listens(waiter)
 	require.Empty(t, reasons)
 	s.use(t, 1)
-	select {
-	case reason := <-reasons:
-		require.Equal(t, "mute", reason)
-	case <-time.After(patience):
-		require.Fail(t, "the queue is full, and nobody has looked")
-	}
+	require.Equal(t, "mute", soon(t, reasons), "the queue is full, and somebody has looked")
 	require.Less(t, a.ask(waiter).RetryAfter, time.Second, "it would not hear")
 }
 
 // Whoever waits goes on, and is served.
 func TestRefusedNewsEndsNoWaiter(t *testing.T) {
-	s := begin(t).narrow(t)
+	s := own(t).narrow(t)
 	s.outlasts(t, func() { s.fill(t) }, shadowed)
 }
 
@@ -330,9 +323,7 @@ func TestFullQueueOfPostgres(t *testing.T) {
 	require.ErrorContains(t, err, "54000", "it stays full")
 	a := s.asker(t)
 	a.granted(request("a", long))
-	waiter := request("b", long)
-	waiter.Wait = true
-	require.Equal(t, driver.Queued, a.ask(waiter).Status)
+	waiter := a.waits("b", long)
 	a.release("a")
 	a.granted(waiter)
 	_, err = s.Exec(t.Context(), `NOTIFY x`)
@@ -347,6 +338,7 @@ func TestSessionsThatRefuseAreMadeAgain(t *testing.T) {
 			s := begin(t)
 			var bad atomic.Bool
 			s.Pool = s.pool(t, func(c *pgxpool.Config) {
+				c.MaxConns = 2
 				c.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 					if !bad.Load() {
 						return nil
@@ -358,7 +350,7 @@ func TestSessionsThatRefuseAreMadeAgain(t *testing.T) {
 			d := s.asker(t)
 			bad.Store(true)
 			var calls sync.WaitGroup
-			for range 8 { // as many as there are connections
+			for range 2 { // as many as there are connections
 				calls.Go(func() {
 					_, err := d.Acquire(t.Context(), request("holder", long))
 					assert.Error(t, err)
@@ -372,7 +364,7 @@ func TestSessionsThatRefuseAreMadeAgain(t *testing.T) {
 				g, err := d.Acquire(t.Context(), holder)
 				return err == nil && g.Status == driver.Granted
 			}, patience, 10*time.Millisecond, "sessions live for an hour")
-			for range 8 {
+			for range 4 {
 				require.NoError(t, d.Renew(t.Context(), []driver.Lease{lease("holder", long)})[0])
 			}
 		})
@@ -382,7 +374,7 @@ func TestSessionsThatRefuseAreMadeAgain(t *testing.T) {
 // A schema that is restored, or a setting that is tried, ends no wait of a client that was served. One that
 // was not is told at once.
 func TestSchemaThatIsAwayForAWhileIsWaitedFor(t *testing.T) {
-	s := start(t, calm...)
+	s := own(t)
 	a, b := s.asker(t), s.asker(t)
 	a.granted(request("holder", long))
 	rename := func(sql string) {

@@ -88,21 +88,14 @@ func TestCallThatHasBegunOutlivesItsCaller(t *testing.T) {
 	a := s.asker(t)
 	a.granted(request("before", long))
 	a.release("before")
-	tx, err := s.Begin(t.Context())
-	require.NoError(t, err)
-	_, err = tx.Exec(t.Context(), `SELECT FROM holdfast.lock FOR UPDATE`)
-	require.NoError(t, err)
+	tx := s.stuck(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	answer := make(chan error, 1)
 	go func() {
 		_, err := a.Acquire(ctx, request("a", long))
 		answer <- err
 	}()
-	require.Eventually(t, func() bool { // It waits.
-		var n int
-		err := s.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&n)
-		return err == nil && n == 1
-	}, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return s.blocked(t) == 1 }, patience, time.Millisecond)
 	cancel()
 	select {
 	case err := <-answer:
@@ -119,12 +112,9 @@ func TestCallsAreBounded(t *testing.T) {
 	s := begin(t)
 	a := s.asker(t)
 	a.granted(request("before", long))
-	tx, err := s.Begin(t.Context())
-	require.NoError(t, err)
-	_, err = tx.Exec(t.Context(), `SELECT FROM holdfast.lock FOR UPDATE`)
-	require.NoError(t, err)
+	tx := s.stuck(t)
 	began := time.Now()
-	err = a.Renew(t.Context(), []driver.Lease{lease("before", long)})[0]
+	err := a.Renew(t.Context(), []driver.Lease{lease("before", long)})[0]
 	require.ErrorIs(t, err, driver.ErrTransient)
 	require.NotErrorIs(t, err, driver.ErrNotExecuted)
 	require.ErrorContains(t, err, "no answer within 3s")
@@ -147,13 +137,10 @@ func TestCallThatIsLateKeepsItsConnection(t *testing.T) {
 	}
 	late := func() (pid int) {
 		t.Helper()
-		tx, err := s.Begin(t.Context())
-		require.NoError(t, err)
+		tx := s.stuck(t)
 		defer func() { require.NoError(t, tx.Rollback(t.Context())) }()
-		_, err = tx.Exec(t.Context(), `SELECT FROM holdfast.lock FOR UPDATE`)
-		require.NoError(t, err)
 		began := time.Now()
-		err = a.Renew(t.Context(), []driver.Lease{lease("before", ttl)})[0]
+		err := a.Renew(t.Context(), []driver.Lease{lease("before", ttl)})[0]
 		require.ErrorIs(t, err, driver.ErrTransient)
 		require.NotErrorIs(t, err, driver.ErrNotExecuted)
 		require.ErrorContains(t, err, "no answer within 500ms")
@@ -187,11 +174,7 @@ func TestLockThatIsStuckCostsNoLeaseOnAnother(t *testing.T) {
 	defer func() { assert.NoError(t, locks.Close()) }()
 	held, err := locks.Mutex("other").Lease(t.Context())
 	require.NoError(t, err)
-	tx, err := s.Begin(t.Context())
-	require.NoError(t, err)
-	defer func() { _ = tx.Rollback(context.Background()) }()
-	_, err = tx.Exec(t.Context(), `SELECT FROM holdfast.lock WHERE name = 'l' FOR UPDATE`)
-	require.NoError(t, err)
+	s.stuck(t, "l")
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	var wg sync.WaitGroup
@@ -209,7 +192,7 @@ func TestLockThatIsStuckCostsNoLeaseOnAnother(t *testing.T) {
 // pgx prepares statements if it is not told otherwise, and such a pooler loses them.
 func TestPoolerOfTransactionsNeedsNoModeOfQueries(t *testing.T) {
 	redistest.SoakOnly(t)
-	s := begin(t)
+	s := own(t)
 	for mode, size := range map[string]int{
 		"transaction": 5,
 		"session":     8, // a connection and a listener of each client

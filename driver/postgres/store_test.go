@@ -57,9 +57,7 @@ func TestWhatNobodyUsesIsSweptAfterAMinute(t *testing.T) {
 	s := begin(t)
 	a := s.asker(t)
 	last := a.granted(request("a", long))
-	waiter := request("waiter", long)
-	waiter.Wait = true
-	require.Equal(t, driver.Queued, a.ask(waiter).Status)
+	a.waits("waiter", long)
 	given := lease("straggler", long)
 	given.Unsettled = true
 	require.ErrorIs(t, a.Release(t.Context(), given), driver.ErrNotHeld)
@@ -100,9 +98,7 @@ func TestClockThatWasSetBackBlocksNobodyForLongAndRepeatsNoFence(t *testing.T) {
 	s := begin(t)
 	a := s.asker(t)
 	last := a.granted(request("crashed", time.Second))
-	waiter := request("waiter", time.Second)
-	waiter.Wait = true
-	require.Equal(t, driver.Queued, a.ask(waiter).Status)
+	a.waits("waiter", time.Second)
 	const step = time.Hour
 	s.age(t, -step)
 	last += step.Microseconds()
@@ -124,37 +120,20 @@ func TestClockThatWasSetBackBlocksNobodyForLongAndRepeatsNoFence(t *testing.T) {
 	require.Equal(t, 1, s.count(t, "lock"), "its fence is ahead of the clock")
 }
 
-func TestLeaseOfADayIsTold(t *testing.T) {
-	s := begin(t)
-	a := s.asker(t)
-	a.granted(request("a", driver.MaxTTL))
-	require.Greater(t, a.busy(request("b", long)).RetryAfter, driver.MaxTTL-time.Minute)
-	info, err := a.Inspect(t.Context(), driver.Mutex, "l")
-	require.NoError(t, err)
-	require.Greater(t, info.Holders[0].TimeLeft, driver.MaxTTL-time.Minute)
-}
-
 // An ask may have to wait for the row of its lock. The lease begins after that.
 func TestLeaseBeginsWhenTheRowOfTheLockIsFree(t *testing.T) {
 	s := begin(t)
 	a := s.asker(t)
 	a.granted(request("before", long))
 	a.release("before")
-	tx, err := s.Begin(t.Context())
-	require.NoError(t, err)
-	_, err = tx.Exec(t.Context(), `SELECT FROM holdfast.lock FOR UPDATE`)
-	require.NoError(t, err)
+	tx := s.stuck(t)
 	asked := make(chan driver.Grant)
 	go func() {
 		g, err := a.Acquire(context.Background(), request("a", long))
 		assert.NoError(t, err)
 		asked <- g
 	}()
-	require.Eventually(t, func() bool { // It waits.
-		var n int
-		err := s.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&n)
-		return err == nil && n == 1
-	}, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return s.blocked(t) == 1 }, patience, time.Millisecond)
 	time.Sleep(time.Second)
 	var before, until time.Time
 	require.NoError(t, tx.QueryRow(t.Context(), `SELECT clock_timestamp()`).Scan(&before))
@@ -164,96 +143,40 @@ func TestLeaseBeginsWhenTheRowOfTheLockIsFree(t *testing.T) {
 	require.GreaterOrEqual(t, until.Sub(before), long)
 }
 
-// reconnected waits until the driver has found out that its connections are gone.
-func (a asker) reconnected() {
-	a.Helper()
-	require.Eventually(a, func() bool {
-		_, err := a.Inspect(a.Context(), driver.Mutex, "l")
-		return err == nil
-	}, patience, 10*time.Millisecond)
-}
-
-func TestGrantsAndRenewalsSurviveACrashOfTheServer(t *testing.T) {
-	t.Parallel()
-	s := start(t)
-	a := s.asker(t)
-	first := a.granted(request("a", time.Hour))
-	s.Kill()
-	s.Restart()
-	a.reconnected()
-	info, err := a.Inspect(t.Context(), driver.Mutex, "l")
-	require.NoError(t, err)
-	require.Len(t, info.Holders, 1)
-	require.Equal(t, first, info.Holders[0].Fence)
-
-	require.NoError(t, a.Renew(t.Context(), []driver.Lease{lease("a", 2*time.Hour)})[0])
-	waiter := request("waiter", time.Hour)
-	waiter.Wait = true
-	require.Equal(t, driver.Queued, a.ask(waiter).Status)
-	s.Kill()
-	s.Restart()
-	a.reconnected()
-	info, err = a.Inspect(t.Context(), driver.Mutex, "l")
-	require.NoError(t, err)
-	require.Len(t, info.Holders, 1)
-	require.Greater(t, info.Holders[0].TimeLeft, time.Hour+time.Minute)
-
-	require.Equal(t, driver.Queued, a.ask(waiter).Status)
-	require.NoError(t, a.Release(t.Context(), lease("a", time.Hour)))
-	s.Kill() // The grant that went with the release
-	s.Restart()
-	a.reconnected()
-	require.Greater(t, a.granted(waiter), first) // is there.
-	info, err = a.Inspect(t.Context(), driver.Mutex, "l")
-	require.NoError(t, err)
-	require.Len(t, info.Holders, 1)
-}
-
-// What was told is on disk: the server crashes as soon as the answer or the news is there, and its
-// WAL writer would have left to the crash whatever a commit did not sync.
-func TestGrantThatWasToldIsThereAfterACrash(t *testing.T) {
+// What was told is on disk, be it by an answer or by news: the server crashes as soon as that is there,
+// and its WAL writer would have left to the crash whatever a commit did not sync.
+func TestWhatWasToldIsThereAfterACrash(t *testing.T) {
 	t.Parallel()
 	s := start(t, "-c", "wal_writer_delay=10s")
 	a := s.asker(t)
-	crash := func() {
+	crash := func() driver.Holder {
 		t.Helper()
 		s.Kill()
 		s.Restart()
-		a.reconnected()
+		var info driver.Info
+		require.Eventually(a, func() (ok bool) { // The driver has to find out that its connections are gone.
+			var err error
+			info, err = a.Inspect(a.Context(), driver.Mutex, "l")
+			return err == nil
+		}, patience, 10*time.Millisecond)
+		require.Len(t, info.Holders, 1, "FOUL: what was told is lost")
+		return info.Holders[0]
 	}
-	holders := func() (fences []int64) {
-		t.Helper()
-		info, err := a.Inspect(t.Context(), driver.Mutex, "l")
-		require.NoError(t, err)
-		for _, h := range info.Holders {
-			fences = append(fences, h.Fence)
-		}
-		return fences
-	}
+	answered := a.granted(request("holder", time.Hour))
+	require.Equal(t, answered, crash().Fence, "FOUL: a free lock was granted by an answer")
 
-	holder := request("holder", time.Hour)
-	answered := a.granted(holder)
+	require.NoError(t, a.Renew(t.Context(), []driver.Lease{lease("holder", 2*time.Hour)})[0])
+	require.Greater(t, crash().TimeLeft, time.Hour+time.Minute, "FOUL: a lease was renewed")
+
+	news := make(chan driver.Grant, 10)
+	waiter := a.waits("waiter", time.Hour, news)
 	crash()
-	require.Equal(t, []int64{answered}, holders(), "FOUL: a free lock was granted by an answer")
-
-	heard := make(chan driver.Grant, 10)
-	waiter := request("waiter", time.Hour)
-	waiter.Wait = true
-	waiter.Wake = func(g driver.Grant) {
-		if g.Status == driver.Granted {
-			heard <- g
-		}
-	}
-	require.Equal(t, driver.Queued, a.ask(waiter).Status)
+	a.listens(waiter)
 	go func() { _ = a.Release(t.Context(), lease("holder", time.Hour)) }()
-	var told driver.Grant
-	select {
-	case told = <-heard:
-	case <-time.After(patience):
-		require.FailNow(t, "no news")
-	}
-	crash()
-	require.Equal(t, []int64{told.Fence}, holders(), "FOUL: a lock was handed over by news")
+	told := hears(t, news)
+	require.Equal(t, told.Fence, crash().Fence, "FOUL: a lock was handed over by news")
+	require.Greater(t, told.Fence, answered)
+	require.Equal(t, told.Fence, a.granted(waiter))
 }
 
 func TestWaiterThatWasDroppedReturnsToItsPlace(t *testing.T) {
@@ -312,7 +235,7 @@ func TestEveryFileOfTheSchemaIsRunAndSaysWhatItIs(t *testing.T) {
 }
 
 func TestMigrateMayBeRunAtAnyTimeByMany(t *testing.T) {
-	s := begin(t)
+	s := own(t)
 	_, err := s.Exec(t.Context(), `DROP SCHEMA holdfast CASCADE`)
 	require.NoError(t, err)
 	d := s.asker(t)
@@ -342,7 +265,7 @@ func TestOtherIsolationLevelsAreRefused(t *testing.T) {
 
 // What the package documentation says that a user needs.
 func TestUserWithTheDocumentedRightsCanDoAll(t *testing.T) {
-	s := begin(t)
+	s := own(t)
 	_, err := s.Exec(t.Context(), pgdriver.Rights(t))
 	require.NoError(t, err)
 	s.Pool = s.pool(t, func(c *pgxpool.Config) { c.ConnConfig.User = "app" })
@@ -397,19 +320,8 @@ func (a asker) all() {
 	require.NoError(a, a.List(ctx, name, func(driver.Kind, string) error { names++; return nil }))
 	require.Equal(a, 1, names)
 	require.NoError(a, a.Release(ctx, named("heir")))
-	for {
-		select {
-		case g = <-heard:
-		case <-time.After(patience):
-			require.FailNow(a, "no news")
-		}
-		if g.Status == driver.Granted {
-			break
-		}
+	for g = soon(a.T, heard); g.Status != driver.Granted; g = a.ask(waiter) {
 		require.True(a, g.Reconnect, "%+v", g) // it did not listen yet
-		if g = a.ask(waiter); g.Status == driver.Granted {
-			break
-		}
 	}
 	require.Greater(a, g.Fence, raised, "FOUL: a fence that does not grow")
 	g, err = a.Steal(ctx, by("thief"))
@@ -545,42 +457,26 @@ func TestListenIsMadeAgain(t *testing.T) {
 	d.OnReconnect(func(reason string) { reasons <- reason })
 	news := make(chan driver.Grant, 10)
 	waiter := request("waiter", long)
-	waiter.Wait, waiter.Wake = true, func(g driver.Grant) { news <- g }
+	waiter.Wake = func(g driver.Grant) { news <- g }
 	d.granted(request("holder", long))
-	for d.ask(waiter).RetryAfter < time.Second { // until it is listening
-		time.Sleep(10 * time.Millisecond)
-	}
+	d.listens(waiter)
 	for len(news) > 0 {
 		<-news
 	}
 	_, err := s.Exec(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'SELECT holdfast.hear%'`)
 	require.NoError(t, err)
-	expect := func(want driver.Grant) {
-		t.Helper()
-		select {
-		case g := <-news:
-			require.Equal(t, want, g)
-		case <-time.After(patience):
-			require.Fail(t, "no news")
-		}
-	}
 	ask := driver.Grant{Status: driver.Queued, Reconnect: true}
-	expect(ask) // It is gone,
-	require.Equal(t, "error", <-reasons)
-	expect(ask) // and there again.
+	require.Equal(t, ask, soon(t, news), "it is gone")
+	require.Equal(t, "error", soon(t, reasons))
+	require.Equal(t, ask, soon(t, news), "it is there again")
 	require.Greater(t, d.ask(waiter).RetryAfter, time.Second)
-	require.NoError(t, d.Release(t.Context(), lease("holder", long)))
-	select {
-	case g := <-news:
-		require.Equal(t, driver.Granted, g.Status)
-	case <-time.After(patience):
-		require.Fail(t, "no news")
-	}
+	d.release("holder")
+	require.Equal(t, driver.Granted, soon(t, news).Status)
 }
 
 // A right that is taken away ends nobody who has had it: whoever waits goes on when it is back.
 func TestRightThatIsTakenAwayIsWaitedFor(t *testing.T) {
-	s := begin(t)
+	s := own(t)
 	sql := func(text string) {
 		t.Helper()
 		_, err := s.Exec(t.Context(), text)

@@ -11,24 +11,27 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// Without prepared statements, as behind a pooler of transactions, all that the server answers is text.
+// Without prepared statements, as behind a pooler of transactions, all that the server answers is text; with
+// them it is not.
 func TestHowASessionWritesTimesIntervalsAndBytesDoesNotMatter(t *testing.T) {
 	s := begin(t)
-	for _, style := range []string{"postgres", "postgres_verbose", "sql_standard", "iso_8601"} {
-		for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {
+	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol, pgx.QueryExecModeCacheStatement} {
+		s.Pool = s.pool(t, func(c *pgxpool.Config) {
+			c.MaxConns = 1
+			c.ConnConfig.DefaultQueryExecMode = mode
+			c.ConnConfig.RuntimeParams["DateStyle"] = "SQL, DMY"
+			c.ConnConfig.RuntimeParams["bytea_output"] = "escape"
+		})
+		a := s.asker(t)
+		for _, style := range []string{"postgres", "postgres_verbose", "sql_standard", "iso_8601"} {
 			t.Run(style+" "+mode.String(), func(t *testing.T) {
-				s.Pool = s.pool(t, func(c *pgxpool.Config) {
-					c.ConnConfig.DefaultQueryExecMode = mode
-					c.ConnConfig.RuntimeParams["IntervalStyle"] = style
-					c.ConnConfig.RuntimeParams["DateStyle"] = "SQL, DMY"
-					c.ConnConfig.RuntimeParams["bytea_output"] = "escape"
-				})
-				a := s.asker(t)
+				_, err := s.Exec(t.Context(), `SET IntervalStyle = `+style) // of the one session
+				require.NoError(t, err)
 				token := t.Name()
-				r := request(token, 13*time.Hour)
+				r := request(token, driver.MaxTTL)
 				r.Owner, r.Holder = "o\xff", "the holder"
 				fence := a.granted(r)
-				_, err := s.Exec(t.Context(), `UPDATE holdfast.claim SET since = since - interval '100 hours'`)
+				_, err = s.Exec(t.Context(), `UPDATE holdfast.claim SET since = since - interval '100 hours'`)
 				require.NoError(t, err)
 				g := a.busy(request("other", long))
 				require.Equal(t, "the holder", g.Holder)
