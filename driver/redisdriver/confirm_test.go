@@ -34,11 +34,10 @@ func TestConfirmCountsReplicasThatHaveTheGrant(t *testing.T) {
 	t.Parallel()
 	master := redistest.Real(t)
 	a, b := master.Replica(t), master.Replica(t)
-	d := redisdriver.New(master.Client(t, func(o *redis.Options) {
+	d := open(t, master.Client(t, func(o *redis.Options) {
 		o.ReadTimeout = 2 * time.Second // a WAIT may take longer, and is no timeout
 		o.PoolSize = 1                  // what WAIT counts is what this connection wrote
-	}))
-	defer func() { assert.NoError(t, d.Close()) }()
+	}), master)
 	const short, longer, long = 150 * time.Millisecond, 2500 * time.Millisecond, 20 * time.Second
 	leases := grant(t, d, time.Minute)
 	confirm := func(n int, timeout time.Duration) error {
@@ -74,17 +73,14 @@ func TestConfirmAsksTheConnectionThatHasWritten(t *testing.T) {
 	t.Parallel()
 	master := redistest.Real(t)
 	master.Replica(t).Pause()
-	d := redisdriver.New(master.Client(t, func(o *redis.Options) { o.PoolSize, o.MaxIdleConns = 20, 1 }))
-	defer func() { assert.NoError(t, d.Close()) }()
+	d := open(t, master.Client(t, func(o *redis.Options) { o.PoolSize, o.MaxIdleConns = 20, 1 }), master)
 	for _, l := range grant(t, d, time.Minute) {
 		require.ErrorIs(t, d.Confirm(t.Context(), l, driver.Confirmation{Replicas: 1, Timeout: 50 * time.Millisecond}), driver.ErrNotConfirmed)
 	}
 }
 
 func TestConfirmRenewsWhatIsHeldAndNothingElse(t *testing.T) {
-	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
-		d := redisdriver.New(s.Client(t), redisdriver.WithPrefix(s.Prefix()))
-		defer func() { assert.NoError(t, d.Close()) }()
+	each(t, func(t *testing.T, s *redistest.Server, d *redisdriver.Driver) {
 		for _, l := range grant(t, d, time.Minute) {
 			l.TTL = time.Hour
 			require.ErrorIs(t, d.Confirm(t.Context(), l, driver.Confirmation{Replicas: 1, Timeout: time.Millisecond}), driver.ErrNotConfirmed, "there is none")
@@ -118,16 +114,14 @@ func TestConfirmIsNotFooledByHooksAndClients(t *testing.T) {
 	t.Parallel()
 	s := redistest.Shared(t)
 	rdb := s.Client(t)
-	d := redisdriver.New(rdb, redisdriver.WithPrefix(s.Prefix()))
-	defer func() { assert.NoError(t, d.Close()) }()
+	d := open(t, rdb, s)
 	leases := grant(t, d, time.Minute)
 	rdb.AddHook(refuser{})
 	require.ErrorIs(t, d.Confirm(t.Context(), leases[0], driver.Confirmation{Replicas: 1, Timeout: time.Millisecond}), errVeto)
 
 	auto, err := s.Client(t).AutoPipeline()
 	require.NoError(t, err)
-	other := redisdriver.New(auto, redisdriver.WithPrefix(s.Prefix()))
-	defer func() { assert.NoError(t, other.Close()) }()
+	other := open(t, auto, s)
 	err = other.Confirm(t.Context(), leases[0], driver.Confirmation{Replicas: 1, Timeout: time.Millisecond})
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 	require.ErrorIs(t, err, driver.ErrNotExecuted)
@@ -139,9 +133,7 @@ func TestConfirmIsNotFooledByHooksAndClients(t *testing.T) {
 
 // A command WAIT without a time-out waits for ever.
 func TestConfirmWithoutTimeIsRefused(t *testing.T) {
-	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
-		d := redisdriver.New(s.Client(t), redisdriver.WithPrefix(s.Prefix()))
-		defer func() { assert.NoError(t, d.Close()) }()
+	each(t, func(t *testing.T, s *redistest.Server, d *redisdriver.Driver) {
 		leases := grant(t, d, time.Minute)
 		for _, timeout := range []time.Duration{0, time.Millisecond - 1, -time.Microsecond, -time.Second} {
 			done := make(chan error, 1)

@@ -261,8 +261,7 @@ func TestInspectShowsTheRangeOfTheFencesInUse(t *testing.T) {
 // Rule 12. A grant that is pushed may use numbers for its process, and the next grant, in the
 // same microsecond, has none of them.
 func TestNumbersOfAPushedGrantAreNotThoseOfTheNext(t *testing.T) {
-	redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
-		d := open(t, s.Client(t), s)
+	bubble(t, func(t *testing.T, s *redistest.Server, d *redisdriver.Driver) {
 		a, b, c := join(t, d, "a", ttl), join(t, d, "b", ttl), join(t, d, "c", ttl)
 		b.req.Fences, c.req.Fences = 32, 32
 		a.must(driver.Granted)
@@ -281,8 +280,7 @@ func TestNumbersOfAPushedGrantAreNotThoseOfTheNext(t *testing.T) {
 // all that was given. So it is on the short ways, and on the general one, which thieves go, and those who had
 // a place in its queue.
 func TestKeyThatNobodyKnowsGivesOneFence(t *testing.T) {
-	redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
-		d := open(t, s.Client(t), s)
+	bubble(t, func(t *testing.T, s *redistest.Server, d *redisdriver.Driver) {
 		for name, how := range map[string]func(*driver.Request){
 			"mutex":         func(*driver.Request) {},
 			"placed":        func(r *driver.Request) { r.Place.Number = 7 },
@@ -323,8 +321,7 @@ func (n *numbers) comes() *party {
 // Rule 12. A fence ahead of the clock, as another server may have had it, must not be
 // forgotten before the clock is there: the next would be smaller.
 func TestFenceAheadOfTheClockIsRemembered(t *testing.T) {
-	redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
-		d := open(t, s.Client(t), s)
+	bubble(t, func(t *testing.T, s *redistest.Server, d *redisdriver.Driver) {
 		a := join(t, d, "a", ttl)
 		ahead := a.must(driver.Granted).Fence + (10 * time.Minute).Microseconds()
 		first, err := d.RaiseFence(context.Background(), a.lease(), ahead, 1)

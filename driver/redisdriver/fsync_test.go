@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -19,11 +18,10 @@ func TestConfirmWaitsForTheDiskOfTheServer(t *testing.T) {
 	t.Parallel()
 	s := redistest.Valkey(t, "--appendonly", "yes", "--appendfsync", "always")
 	admin := s.Client(t)
-	d := redisdriver.New(s.Client(t, func(o *redis.Options) {
+	d := open(t, s.Client(t, func(o *redis.Options) {
 		o.ReadTimeout = 2 * time.Second // a WAITAOF may take longer, and is no timeout
 		o.PoolSize = 1                  // it speaks of what this connection wrote
-	}))
-	defer func() { assert.NoError(t, d.Close()) }()
+	}), s)
 	const long = 20 * time.Second
 	short := 2500 * time.Millisecond // the first time
 	for _, l := range grant(t, d, time.Minute) {
@@ -46,8 +44,7 @@ func TestConfirmCountsDisksOfReplicas(t *testing.T) {
 	args := []string{"--appendonly", "yes", "--appendfsync", "always"}
 	s := redistest.Valkey(t, args...)
 	s.Replica(t)
-	d := redisdriver.New(s.Client(t))
-	defer func() { assert.NoError(t, d.Close()) }()
+	d := open(t, s.Client(t), s)
 	const short, long = 150 * time.Millisecond, 20 * time.Second
 	l := grant(t, d, time.Minute)[0]
 	on := func(disk bool, replicas int, timeout time.Duration) error {
@@ -64,10 +61,8 @@ func TestConfirmCountsDisksOfReplicas(t *testing.T) {
 }
 
 func TestServerThatCannotTellWhatIsOnItsDiskRefuses(t *testing.T) {
-	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+	each(t, func(t *testing.T, s *redistest.Server, d *redisdriver.Driver) {
 		rdb := s.Client(t)
-		d := redisdriver.New(rdb, redisdriver.WithPrefix(s.Prefix()))
-		defer func() { assert.NoError(t, d.Close()) }()
 		reason := "redis: WAITAOF needs Redis 7.2 or Valkey: "
 		if known := rdb.Do(t.Context(), "waitaof").Err(); redis.HasErrorPrefix(known, "wrong number of arguments") {
 			reason = "redis: WAITAOF needs appendonly yes: "
@@ -81,8 +76,8 @@ func TestServerThatCannotTellWhatIsOnItsDiskRefuses(t *testing.T) {
 		}
 	})
 	t.Run("valkey", func(t *testing.T) {
-		d := redisdriver.New(redistest.Valkey(t).Client(t))
-		defer func() { assert.NoError(t, d.Close()) }()
+		s := redistest.Valkey(t)
+		d := open(t, s.Client(t), s)
 		err := d.Confirm(t.Context(), grant(t, d, time.Minute)[0], driver.Confirmation{Disk: true, Timeout: time.Second})
 		require.ErrorIs(t, err, errors.ErrUnsupported)
 		require.ErrorContains(t, err, "needs appendonly yes")

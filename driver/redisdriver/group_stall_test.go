@@ -209,7 +209,7 @@ func TestThroughputRecoversFromAStallWhateverTheDistance(t *testing.T) {
 				defer w.end()
 				window := 200*ms + 45*c.rtt // if the server is far, answers come in bursts
 				rate := func() float64 { return w.rate(window) }
-				const soon, enough = 2 * time.Second, 0.9
+				const soon, enough = time.Second, 0.9
 				least := max(enough*s.alone(c.callers), s.full(c.callers)/2)
 				if c.stall > 0 {
 					before := rate()

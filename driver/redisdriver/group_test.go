@@ -271,7 +271,7 @@ func TestBadKeyInASharedCallFailsAlone(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
 		d, rdb, w := watched(t, s)
 		const n, bad = 100, 70
-		for round := range 20 { // until it has shared a call
+		until(t, "a shared call", func(round int) bool {
 			prefix := fmt.Sprint("bad", round, "-")
 			key := d.Key(driver.Mutex, fmt.Sprint(prefix, bad))
 			require.NoError(t, rdb.RPush(t.Context(), key, "no lock").Err())
@@ -279,37 +279,8 @@ func TestBadKeyInASharedCallFailsAlone(t *testing.T) {
 			require.ErrorContains(t, errs[bad], "WRONGTYPE")
 			require.ErrorIs(t, errs[bad], driver.ErrNotExecuted)
 			requireNone(t, slices.Delete(errs, bad, bad+1))
-			if w.shares(key) {
-				return
-			}
-		}
-		require.Fail(t, "it never shared a call")
-	})
-}
-
-// A call handles some fat locks, and leaves the others out: they are asked for again.
-func TestLocksThatASharedCallLeavesOutAreAskedForAgain(t *testing.T) {
-	everywhere(t, func(t *testing.T, s *redistest.Server, virtual bool) {
-		d, _, w := watched(t, s)
-		const n = 150
-		for round := range 20 { // on a server, until one call was for more than it handles
-			prefix := fmt.Sprint("fat", round, "-")
-			for i := range n {
-				l := driver.Lease{Kind: driver.Mutex, Name: fmt.Sprint(prefix, i), Token: "dead", TTL: time.Minute, Unsettled: true}
-				require.ErrorIs(t, d.Release(t.Context(), l), driver.ErrNotHeld)
-			}
-			requireNone(t, w.crowd(t, d, prefix, n))
-			all, most := locksIn(w.seen())
-			if virtual {
-				require.Greater(t, most, 8)
-				require.Less(t, len(w.seen()), n)
-			}
-			if most > 8 {
-				require.Greater(t, all, n, "some were in more than one call")
-				return
-			}
-		}
-		require.Fail(t, "they never shared a call")
+			return w.shares(key)
+		})
 	})
 }
 
@@ -523,4 +494,15 @@ func TestCallersGoAloneWhenSharedCallsHang(t *testing.T) {
 		require.Greater(t, largest, 1, "some did hang")
 		require.Less(t, served.Load(), int64(callers))
 	})
+}
+
+// until tries again what needs callers that come in time.
+func until(t *testing.T, what string, happens func(round int) bool) {
+	t.Helper()
+	for round := range 20 {
+		if happens(round) {
+			return
+		}
+	}
+	require.Fail(t, "never: "+what)
 }

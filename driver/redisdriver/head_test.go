@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/redisdriver"
 	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
@@ -194,8 +195,7 @@ func TestWaiterBehindAnOwnerLooksWhenItsFirstLeaseEnds(t *testing.T) {
 
 // The same from outside: the free lock does not wait for a heartbeat that comes much later.
 func TestLockOfACrashedHolderGoesToWhoBecameNextAtItsEnd(t *testing.T) {
-	redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
-		d := open(t, s.Client(t), s)
+	bubble(t, func(t *testing.T, s *redistest.Server, d *redisdriver.Driver) {
 		holds(t, d, "crashed", 2*time.Second)
 		began := time.Now()
 		first, last := waits(t, d, "first", 2*time.Second), waits(t, d, "last", time.Minute)
@@ -213,8 +213,7 @@ func TestLockOfACrashedHolderGoesToWhoBecameNextAtItsEnd(t *testing.T) {
 
 // A hand-over costs no ask of the waiter that is next then, if that asks in time anyway.
 func TestHandOverAsksNothingOfWaitersWithTheSameTTL(t *testing.T) {
-	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
-		d := open(t, s.Client(t), s)
+	each(t, func(t *testing.T, s *redistest.Server, d *redisdriver.Driver) {
 		a, b, c, e := holds(t, d, "a", ttl), join(t, d, "b", ttl), join(t, d, "c", ttl), join(t, d, "e", ttl)
 		for _, w := range []*party{b, c, e} {
 			w.must(driver.Queued)
@@ -230,8 +229,7 @@ func TestHandOverAsksNothingOfWaitersWithTheSameTTL(t *testing.T) {
 
 // Rule 13. Nobody tells a token that does not wait when a lease ends.
 func TestTokenThatDoesNotWaitIsToldWhenTheLeaseEnds(t *testing.T) {
-	redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
-		d := open(t, s.Client(t), s)
+	bubble(t, func(t *testing.T, s *redistest.Server, d *redisdriver.Driver) {
 		holds(t, d, "a", time.Minute)
 		b := join(t, d, "b", time.Minute)
 		b.req.Wait = false
@@ -245,9 +243,8 @@ func TestTokenThatDoesNotWaitIsToldWhenTheLeaseEnds(t *testing.T) {
 // Rule 13. Nobody is told when a lease expires, so the first in the queue is told when
 // to look, and gets the lock then.
 func TestHeadOfTheQueueLooksWhenTheLeaseEnds(t *testing.T) {
-	redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
+	bubble(t, func(t *testing.T, s *redistest.Server, d *redisdriver.Driver) {
 		rdb := s.Client(t)
-		d := open(t, rdb, s)
 		holds(t, d, "a", 3*time.Second)
 		b, c := waits(t, d, "b", ttl), join(t, d, "c", ttl)
 		subscribed(t, rdb, s, 1)
@@ -266,9 +263,8 @@ func TestHeadOfTheQueueLooksWhenTheLeaseEnds(t *testing.T) {
 
 // Rule 13. The first in the queue is told when to look, although the one before it left.
 func TestHeadBehindAGapLooksWhenTheLeaseEnds(t *testing.T) {
-	redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
+	bubble(t, func(t *testing.T, s *redistest.Server, d *redisdriver.Driver) {
 		rdb := s.Client(t)
-		d := open(t, rdb, s)
 		x, a, b := join(t, d, "x", ttl), join(t, d, "a", ttl), join(t, d, "b", ttl)
 		c := join(t, d, "c", 4*ttl) // its next heartbeat comes after the end of the lease
 		x.must(driver.Granted)

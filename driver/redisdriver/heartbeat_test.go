@@ -102,23 +102,6 @@ func TestHeartbeatKeepsTheKey(t *testing.T) {
 	})
 }
 
-func TestHeartbeatOfTheFirstTellsAHolderThatWantsToKnow(t *testing.T) {
-	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
-		c := stage(t, s)
-		holder := c.comes("holder", minute, func(r *driver.Request) { r.Notice = true })
-		waiter := c.comes("waiter", minute)
-		for range 3 { // when it came, and each time that it asks again
-			select {
-			case g := <-holder.news:
-				require.Equal(t, driver.Wanted, g.Status)
-			case <-time.After(5 * time.Second):
-				require.Fail(t, "the holder hears nothing")
-			}
-			waiter.must(driver.Queued)
-		}
-	})
-}
-
 // No lease has more left than its TTL and grace. If one seems to, the server's clock was set
 // back, and the lock must not stay blocked for as long as that.
 func TestHeartbeatSeesThatTheClockWasSetBack(t *testing.T) {

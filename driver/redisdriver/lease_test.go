@@ -10,14 +10,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/redisdriver"
 	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
 // Rule 3. The holder counts its trust from each ask that was answered Granted, so each
 // such answer must give the full TTL again, and more than the holder counts with.
 func TestEveryGrantedAnswerGivesTheFullTTLAndGrace(t *testing.T) {
-	redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
-		d := open(t, s.Client(t), s)
+	bubble(t, func(t *testing.T, s *redistest.Server, d *redisdriver.Driver) {
 		a := join(t, d, "a", ttl)
 		first := a.must(driver.Granted)
 		grace := ttl / 20
@@ -35,8 +35,7 @@ func TestEveryGrantedAnswerGivesTheFullTTLAndGrace(t *testing.T) {
 // Rule 3. An expired lease stays expired, also if nobody wanted the lock meanwhile: the
 // holder has lost its trust and may have stopped its work in the middle.
 func TestNothingRevivesAnExpiredLease(t *testing.T) {
-	redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
-		d := open(t, s.Client(t), s)
+	bubble(t, func(t *testing.T, s *redistest.Server, d *redisdriver.Driver) {
 		a := join(t, d, "a", ttl)
 		first := a.must(driver.Granted)
 		time.Sleep(2 * ttl)
@@ -140,9 +139,8 @@ func TestNoAskIsRepeatedBehindOurBack(t *testing.T) {
 
 // Rule 5. Tombstones are thrown away when they are old, and there is a bound on them.
 func TestTombstonesDoNotPileUp(t *testing.T) {
-	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+	each(t, func(t *testing.T, s *redistest.Server, d *redisdriver.Driver) {
 		rdb := s.Client(t)
-		d := open(t, rdb, s)
 		for i := range 700 {
 			l := join(t, d, fmt.Sprint("t", i), ttl).lease()
 			l.Unsettled = true
@@ -155,9 +153,8 @@ func TestTombstonesDoNotPileUp(t *testing.T) {
 		require.NotContains(t, dead, "\nt0 ")
 		s.RequireTTLs(t, s.Prefix())
 	})
-	redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
+	bubble(t, func(t *testing.T, s *redistest.Server, d *redisdriver.Driver) {
 		rdb := s.Client(t)
-		d := open(t, rdb, s)
 		l := join(t, d, "old", ttl).lease()
 		l.Unsettled = true
 		require.ErrorIs(t, d.Release(context.Background(), l), driver.ErrNotHeld)
@@ -198,8 +195,7 @@ func TestFullMemoryStopsNobodyWhoIsThere(t *testing.T) {
 // A lease lasts until the end of a millisecond, and Inspect must not say before that nobody
 // holds the lock, or who looks and then asks is surprised.
 func TestInspectSaysFreeWhenTheLockIs(t *testing.T) {
-	redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
-		d := open(t, s.Client(t), s)
+	bubble(t, func(t *testing.T, s *redistest.Server, d *redisdriver.Driver) {
 		holder, other := join(t, d, "holder", 100*time.Millisecond), join(t, d, "other", time.Second)
 		other.req.Wait = false
 		time.Sleep(300 * time.Microsecond)

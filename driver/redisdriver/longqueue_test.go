@@ -27,52 +27,43 @@ type crowd struct {
 }
 
 // thatServe are the ways to find out that the lease of the one that crashed is over.
-var thatServe = map[string]func(*testing.T, *crowd){
-	"the ask of a waiter":    func(t *testing.T, c *crowd) { c.first.must(driver.Granted) },
-	"the repeat of a holder": func(t *testing.T, c *crowd) { c.holder.must(driver.Granted) },
-	"a try": func(t *testing.T, c *crowd) {
-		hasty := join(t, c.d, "hasty", time.Hour)
-		permitsOf(2 * crowded)(&hasty.req)
-		hasty.req.Wait = false
-		hasty.must(driver.Busy)
-	},
-	"a request with another limit": func(t *testing.T, c *crowd) {
-		other := join(t, c.d, "other", time.Hour)
-		permitsOf(1)(&other.req)
-		other.req.Ask, other.req.Limit = 1, 7
-		_, err := c.d.Acquire(context.Background(), &other.req)
-		require.ErrorIs(t, err, driver.ErrLimitConflict)
-	},
-	"a request for too much": func(t *testing.T, c *crowd) {
-		other := join(t, c.d, "other", time.Hour)
-		permitsOf(2*crowded + 1)(&other.req)
-		other.req.Ask = 1
-		_, err := c.d.Acquire(context.Background(), &other.req)
-		require.ErrorIs(t, err, driver.ErrLimitExceeded)
-	},
-	"the renewal of another":    func(t *testing.T, c *crowd) { require.NoError(t, renewed(c.holder)) },
-	"a renewal that is late":    func(t *testing.T, c *crowd) { require.ErrorIs(t, renewed(c.crashed), driver.ErrNotHeld) },
-	"the extension of another":  func(t *testing.T, c *crowd) { require.NoError(t, extended(c.holder)) },
-	"an extension that is late": func(t *testing.T, c *crowd) { require.ErrorIs(t, extended(c.crashed), driver.ErrNotHeld) },
-	"a raise of another":        func(t *testing.T, c *crowd) { require.NoError(t, raised(c.holder)) },
-	"a raise that is late":      func(t *testing.T, c *crowd) { require.ErrorIs(t, raised(c.crashed), driver.ErrNotHeld) },
-	"an attachment of another":  func(t *testing.T, c *crowd) { require.NoError(t, attached(c.holder)) },
-	"an attachment that is late": func(t *testing.T, c *crowd) {
-		require.ErrorIs(t, attached(c.crashed), driver.ErrNotHeld)
-	},
-	"a release": func(t *testing.T, c *crowd) { c.holder.release() },
-	"a release that is late": func(t *testing.T, c *crowd) {
-		_ = c.d.Release(context.Background(), c.crashed.lease()) // either answer will do
-	},
-	"a downgrade that is late": func(t *testing.T, c *crowd) {
-		require.ErrorIs(t, c.d.Downgrade(context.Background(), c.crashed.lease(), 1), driver.ErrNotHeld)
-	},
-	"a force": func(t *testing.T, c *crowd) {
-		require.NoError(t, c.d.ForceRelease(context.Background(), driver.Semaphore, "rule"))
-	},
-	"a resize": func(t *testing.T, c *crowd) {
-		require.NoError(t, c.d.Resize(context.Background(), "rule", "resize", 2*crowded))
-	},
+func thatServe() map[string]func(*testing.T, *crowd) {
+	ctx := context.Background()
+	refused := func(weight, limit int64, want error) func(*testing.T, *crowd) {
+		return func(t *testing.T, c *crowd) {
+			other := join(t, c.d, "other", time.Hour)
+			permitsOf(weight)(&other.req)
+			other.req.Ask, other.req.Limit = 1, limit
+			_, err := c.d.Acquire(ctx, &other.req)
+			require.ErrorIs(t, err, want)
+		}
+	}
+	ways := map[string]func(*testing.T, *crowd){
+		"the ask of a waiter":    func(_ *testing.T, c *crowd) { c.first.must(driver.Granted) },
+		"the repeat of a holder": func(_ *testing.T, c *crowd) { c.holder.must(driver.Granted) },
+		"a try": func(t *testing.T, c *crowd) {
+			hasty := join(t, c.d, "hasty", time.Hour)
+			permitsOf(2 * crowded)(&hasty.req)
+			hasty.req.Wait = false
+			hasty.must(driver.Busy)
+		},
+		"a request with another limit": refused(1, 7, driver.ErrLimitConflict),
+		"a request for too much":       refused(2*crowded+1, 2*crowded, driver.ErrLimitExceeded),
+		"a release":                    func(_ *testing.T, c *crowd) { c.holder.release() },
+		"a release that is late":       func(_ *testing.T, c *crowd) { _ = c.d.Release(ctx, c.crashed.lease()) }, // either answer will do
+		"a downgrade that is late": func(t *testing.T, c *crowd) {
+			require.ErrorIs(t, c.d.Downgrade(ctx, c.crashed.lease(), 1), driver.ErrNotHeld)
+		},
+		"a force":  func(t *testing.T, c *crowd) { require.NoError(t, c.d.ForceRelease(ctx, driver.Semaphore, "rule")) },
+		"a resize": func(t *testing.T, c *crowd) { require.NoError(t, c.d.Resize(ctx, "rule", "resize", 2*crowded)) },
+	}
+	for what, do := range map[string]func(*party) error{
+		"renewal": renewed, "extension": extended, "raise": raised, "attachment": attached, "confirmation": confirmed,
+	} {
+		ways[what+" of another"] = func(t *testing.T, c *crowd) { require.NoError(t, do(c.holder)) }
+		ways[what+" that is late"] = func(t *testing.T, c *crowd) { require.ErrorIs(t, do(c.crashed), driver.ErrNotHeld) }
+	}
+	return ways
 }
 
 // permitsOf asks for so many permits of twice as many as the crowd wants.
@@ -109,18 +100,7 @@ func (c *crowd) requireServed(t *testing.T) {
 func TestLongQueueIsServedAtOnceOnRealRedis(t *testing.T) {
 	s, clock := redistest.RealWithClock(t)
 	rdb := s.Client(t)
-	ways := map[string]func(*testing.T, *crowd){
-		"a confirmation of another": func(t *testing.T, c *crowd) {
-			require.NoError(t, c.d.Confirm(t.Context(), c.holder.lease(), driver.Confirmation{Replicas: 0, Timeout: time.Millisecond}))
-		},
-		"a confirmation that is late": func(t *testing.T, c *crowd) {
-			require.ErrorIs(t, c.d.Confirm(t.Context(), c.crashed.lease(), driver.Confirmation{Replicas: 0, Timeout: time.Millisecond}), driver.ErrNotHeld)
-		},
-	}
-	for name, serve := range thatServe {
-		ways[name] = serve
-	}
-	for name, serve := range ways {
+	for name, serve := range thatServe() {
 		t.Run(name, func(t *testing.T) {
 			clock.Set(0)
 			require.NoError(t, rdb.FlushAll(t.Context()).Err())

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -131,8 +132,7 @@ func looksShareCallsOfANode(t *testing.T, c *redistest.Cluster) {
 		_, err := i.ask("somebody", name)
 		require.NoError(t, err)
 	}
-	for round := 0; ; round++ {
-		require.Less(t, round, 20, "they never shared a call")
+	until(t, "a shared call", func(int) bool {
 		open := i.w.shut(func(n int, _ run) bool { return n == 0 })
 		var all sync.WaitGroup
 		all.Go(func() {
@@ -145,10 +145,6 @@ func looksShareCallsOfANode(t *testing.T, c *redistest.Cluster) {
 		i.awaitCaller(t, len(names)-1)
 		open()
 		all.Wait()
-		for _, r := range i.w.seen() {
-			if len(r.keys) > 1 && strings.Contains(r.keys[0], "looked") {
-				return
-			}
-		}
-	}
+		return slices.ContainsFunc(i.w.seen(), func(r run) bool { return len(r.keys) > 1 && strings.Contains(r.keys[0], "looked") })
+	})
 }

@@ -78,10 +78,10 @@ func (i *island) gather(t *testing.T, who string, names ...string) map[string]dr
 // try has callers of mutexes of one node share a call, so that the driver knows what the node can do.
 func (i *island) try(t *testing.T, names ...string) {
 	t.Helper()
-	for round := 0; round == 0 || !i.w.shares(i.key(names[len(names)-1])); round++ {
-		require.Less(t, round, 20, "they never shared a call")
+	until(t, "a shared call", func(int) bool {
 		i.gather(t, "early", names...)
-	}
+		return i.w.shares(i.key(names[len(names)-1]))
+	})
 }
 
 // awaitCaller returns when a caller waits behind a call and the n-1 that came before. Or it goes alone,
@@ -143,8 +143,7 @@ func callersOfEachNodeShareCalls(t *testing.T, c *redistest.Cluster) {
 	i := onIsland(t, c, func(o *redis.ClusterOptions) { o.PoolSize = 300 })
 	i.w.rtt = 2 * time.Millisecond
 	requireNone(t, i.w.crowd(t, i.d, "tried", 200)) // and so are the nodes
-	for round := 0; round == 0 || len(i.w.seen()) >= 100; round++ {
-		require.Less(t, round, 20, "they never shared calls") // or came slowly, each time
+	until(t, "shared calls", func(round int) bool {
 		requireNone(t, i.w.crowd(t, i.d, fmt.Sprint("many", round, "-"), 200))
 		all, most := locksIn(i.w.seen())
 		require.Equal(t, 200, all, "each is asked for once")
@@ -154,7 +153,8 @@ func callersOfEachNodeShareCalls(t *testing.T, c *redistest.Cluster) {
 				require.Same(t, c.Owner(t, r.keys[0]), c.Owner(t, key), "a call is for locks of one node")
 			}
 		}
-	}
+		return len(i.w.seen()) < 100
+	})
 	i.d.Batch(false)
 	requireNone(t, i.w.crowd(t, i.d, "off", 60))
 	require.Len(t, i.w.seen(), 60)
@@ -164,7 +164,7 @@ func callersOfEachNodeShareCalls(t *testing.T, c *redistest.Cluster) {
 // there, one of that slot that was never used, one whose slot is another node's by now, and some
 // of others. The client has heard of none of that.
 func slotThatMovesTakesNoNeighbourAlong(t *testing.T, c *redistest.Cluster) {
-	for round := range 20 { // until they have come in time
+	until(t, "a shared call", func(round int) bool {
 		i := onIsland(t, c)
 		first := fmt.Sprint("ship", round)
 		tags := i.beside(t, first, fmt.Sprintf("{%d-%%d}", round), 3)
@@ -212,18 +212,14 @@ func slotThatMovesTakesNoNeighbourAlong(t *testing.T, c *redistest.Cluster) {
 			}
 			require.NoError(t, i.d.Release(t.Context(), i.lease(who, name)), "%s was lost", name)
 		}
-		if !all {
-			continue
-		}
 		for _, name := range append(neighbours, first, still) {
-			require.Equal(t, 1, asked[name], "%s is asked for once", name)
+			require.True(t, !all || asked[name] == 1, "%s is asked for once", name)
 		}
 		for _, name := range []string{ahead, unused, given} {
-			require.Equal(t, 2, asked[name], "%s is not there, and goes alone", name)
+			require.True(t, !all || asked[name] == 2, "%s is not there, and goes alone", name)
 		}
-		return
-	}
-	require.Fail(t, "they never shared a call")
+		return all
+	})
 }
 
 // Callers of the other nodes share calls meanwhile.
@@ -231,9 +227,7 @@ func nodeThatHangsHoldsUpOnlyItsOwn(t *testing.T, c *redistest.Cluster) {
 	i := onIsland(t, c)
 	i.w.rtt = 2 * time.Millisecond
 	requireNone(t, i.w.crowd(t, i.d, "tried", 200))
-	for round := 0; i.callsPastANodeThatHangs(t, fmt.Sprint("hang", round, "-")) >= 1./2; round++ {
-		require.Less(t, round, 20, "they never shared calls") // or came slowly, each time
-	}
+	until(t, "shared calls", func(round int) bool { return i.callsPastANodeThatHangs(t, fmt.Sprint("hang", round, "-")) < 1./2 })
 }
 
 // callsPastANodeThatHangs is how many calls each caller of the other nodes takes.
@@ -316,15 +310,14 @@ func callsToADistantNodeLeaveNoLockOut(t *testing.T, c *redistest.Cluster) {
 	}
 	far.w.rtt = 40 * time.Millisecond
 	far.try(t, far.beside(t, "distant", "tried%d", several)...)
-	for round, most := 0, 0; most <= 8; round++ {
-		require.Less(t, round, 20, "they never shared calls")
+	until(t, "shared calls", func(round int) bool {
 		for _, status := range far.gather(t, fmt.Sprint("late", round), names...) {
 			require.Equal(t, driver.Busy, status)
 		}
-		var all int
-		all, most = locksIn(far.w.seen())
+		all, most := locksIn(far.w.seen())
 		require.Equal(t, len(names), all, "each is asked for once")
-	}
+		return most > 8
+	})
 }
 
 // tenancy is a hook that keeps the programs of some users apart: it adds a name to all keys.
@@ -408,9 +401,7 @@ func nodeThatIsDownIsNotAskedAgainForEach(t *testing.T, c *redistest.Cluster) {
 		return strings.Contains(node.ClusterInfo(t.Context()).Val(), "cluster_state:fail")
 	}, 10*time.Second, time.Millisecond)
 
-	i.w.shut(nil)()
-	for round := 0; !i.w.shares(i.key(names[several-1])); round++ {
-		require.Less(t, round, 20, "they never shared a call")
+	until(t, "a shared call", func(int) bool {
 		open := i.w.shut(func(n int, _ run) bool { return n == 0 })
 		var all sync.WaitGroup
 		for n, name := range names {
@@ -427,7 +418,8 @@ func nodeThatIsDownIsNotAskedAgainForEach(t *testing.T, c *redistest.Cluster) {
 		for _, name := range names {
 			require.Equal(t, 1, i.runs(name), name)
 		}
-	}
+		return i.w.shares(i.key(names[several-1]))
+	})
 }
 
 // rush is clients that go in and out of locks, each all at once, and a referee beside them.

@@ -114,6 +114,10 @@ func raised(p *party) error {
 	return err
 }
 
+func confirmed(p *party) error {
+	return p.d.Confirm(context.Background(), p.lease(), driver.Confirmation{Replicas: 0, Timeout: time.Millisecond})
+}
+
 func attached(p *party) error {
 	r := p.req
 	r.Token = "attached"
@@ -125,6 +129,17 @@ func open(t *testing.T, rdb redis.UniversalClient, s *redistest.Server) *redisdr
 	d := redisdriver.New(rdb, redisdriver.WithPrefix(s.Prefix()))
 	t.Cleanup(func() { require.NoError(t, d.Close()) })
 	return d
+}
+
+// each and bubble are those of redistest, with a driver on the server.
+func each(t *testing.T, body func(*testing.T, *redistest.Server, *redisdriver.Driver)) {
+	t.Helper()
+	redistest.Each(t, func(t *testing.T, s *redistest.Server) { body(t, s, open(t, s.Client(t), s)) })
+}
+
+func bubble(t *testing.T, body func(*testing.T, *redistest.Server, *redisdriver.Driver)) {
+	t.Helper()
+	redistest.Bubble(t, func(t *testing.T, s *redistest.Server) { body(t, s, open(t, s.Client(t), s)) })
 }
 
 func key(s *redistest.Server) string { return s.Prefix() + ":2:mutex:rule" }

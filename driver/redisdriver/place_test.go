@@ -23,8 +23,7 @@ func TestSilentWaiterIsSkippedAfterTwoThirdsOfItsTTL(t *testing.T) {
 		served   bool
 	}{{0.65, true}, {0.68, false}} {
 		t.Run(fmt.Sprint(silent.fraction), func(t *testing.T) {
-			redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
-				d := open(t, s.Client(t), s)
+			bubble(t, func(t *testing.T, s *redistest.Server, d *redisdriver.Driver) {
 				a := holds(t, d, "a", ttl)
 				waits(t, d, "b", ttl)
 				time.Sleep(time.Duration(float64(ttl) * silent.fraction))
@@ -39,8 +38,7 @@ func TestSilentWaiterIsSkippedAfterTwoThirdsOfItsTTL(t *testing.T) {
 // Rule 2. An old ask of a waiter that is overdue does not bring it back, and finds nobody else in
 // the queue. Its answer has to do without the time at which to look again.
 func TestOldAskOfAWaiterThatIsOverdue(t *testing.T) {
-	redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
-		d := open(t, s.Client(t), s)
+	bubble(t, func(t *testing.T, s *redistest.Server, d *redisdriver.Driver) {
 		a, b := holds(t, d, "a", ttl), join(t, d, "b", ttl)
 		for range 3 {
 			b.must(driver.Queued)
@@ -90,8 +88,7 @@ func TestWaiterThatSeemsGoneComesBackToItsPlace(t *testing.T) {
 func TestWaiterWithoutSubscriptionIsNotPassedOver(t *testing.T) {
 	for name, unsettled := range map[string]bool{"short way": false, "general way": true} {
 		t.Run(name, func(t *testing.T) {
-			redistest.Each(t, func(t *testing.T, s *redistest.Server) {
-				d := open(t, s.Client(t), s)
+			each(t, func(t *testing.T, s *redistest.Server, d *redisdriver.Driver) {
 				a, b, c := join(t, d, "a", ttl), join(t, d, "b", ttl), join(t, d, "c", ttl)
 				b.req.Wake = nil
 				a.must(driver.Granted)
@@ -178,8 +175,7 @@ func TestForceAndAskServeThoseBehindManyDeadOnes(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
-				d := open(t, s.Client(t), s)
+			bubble(t, func(t *testing.T, s *redistest.Server, d *redisdriver.Driver) {
 				holds(t, d, "a", ttl)
 				for i := range crowd {
 					p := join(t, d, fmt.Sprint("dead", i), time.Second)
@@ -197,9 +193,8 @@ func TestForceAndAskServeThoseBehindManyDeadOnes(t *testing.T) {
 
 // Rule 9. Those who never wait are not locked out by the dead.
 func TestTryOnlyUsersAreNotBlockedByDeadWaiters(t *testing.T) {
-	redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
+	bubble(t, func(t *testing.T, s *redistest.Server, d *redisdriver.Driver) {
 		rdb := s.Client(t)
-		d := open(t, rdb, s)
 		holds(t, d, "a", ttl)
 		for i := range 100 { // more than one call looks at
 			waits(t, d, fmt.Sprint("dead", i), ttl)
@@ -216,8 +211,7 @@ func TestTryOnlyUsersAreNotBlockedByDeadWaiters(t *testing.T) {
 // A caller is turned away for those that wait, and not for those that have crashed behind one that
 // waits for long.
 func TestNobodyIsTurnedAwayBecauseOfTheDead(t *testing.T) {
-	redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
-		d := open(t, s.Client(t), s)
+	bubble(t, func(t *testing.T, s *redistest.Server, d *redisdriver.Driver) {
 		a, b := holds(t, d, "a", time.Minute), waits(t, d, "b", time.Minute)
 		for i := range 5 {
 			waits(t, d, fmt.Sprint("dead", i), ttl)
@@ -239,8 +233,7 @@ func TestNobodyIsTurnedAwayBecauseOfTheDead(t *testing.T) {
 
 // Rule 10. A waiter that was cut off and dropped comes back to the place it had.
 func TestWaiterReturnsToItsPlace(t *testing.T) {
-	redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
-		d := open(t, s.Client(t), s)
+	bubble(t, func(t *testing.T, s *redistest.Server, d *redisdriver.Driver) {
 		a, b, c, e := holds(t, d, "a", ttl), waits(t, d, "b", ttl), join(t, d, "c", ttl), join(t, d, "e", ttl)
 		time.Sleep(ttl * 7 / 10) // b is silent
 		c.must(driver.Queued)
@@ -255,8 +248,7 @@ func TestWaiterReturnsToItsPlace(t *testing.T) {
 // Rule 10. A waiter that was served has no place any more: should its lease end and it ask again,
 // it comes after those who have waited since.
 func TestWhoWasServedHasNoPlace(t *testing.T) {
-	redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
-		d := open(t, s.Client(t), s)
+	bubble(t, func(t *testing.T, s *redistest.Server, d *redisdriver.Driver) {
 		x, a, b := holds(t, d, "x", ttl), waits(t, d, "a", ttl), join(t, d, "b", time.Hour)
 		x.release()
 		a.pushed()
@@ -269,9 +261,8 @@ func TestWhoWasServedHasNoPlace(t *testing.T) {
 
 // Rule 10. Nor does a place of an earlier life lead before those who came in this one.
 func TestPlaceOfAnEarlierLifeOvertakesNobody(t *testing.T) {
-	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+	each(t, func(t *testing.T, s *redistest.Server, d *redisdriver.Driver) {
 		rdb := s.Client(t)
-		d := open(t, rdb, s)
 		a, b, c := join(t, d, "a", ttl), join(t, d, "b", ttl), join(t, d, "c", ttl)
 		e, f := join(t, d, "e", ttl), join(t, d, "f", ttl)
 		a.must(driver.Granted)

@@ -21,30 +21,15 @@ func TestRefusedWriteIsToldToNobody(t *testing.T) {
 	root := redisdriver.New(s.Client(t))
 	defer func() { require.NoError(t, root.Close()) }()
 	ctx := context.Background()
-	lease := func(name, token string) driver.Lease {
-		return driver.Lease{Kind: driver.Semaphore, Name: name, Token: token, TTL: time.Minute}
-	}
-	for what, do := range map[string]func(name string) error{
-		"release":   func(name string) error { return d.Release(ctx, lease(name, "held-"+name)) },
-		"withdraw":  func(name string) error { return d.Release(ctx, lease(name, "waits-"+name)) },
-		"extend":    func(name string) error { _, err := d.Extend(ctx, lease(name, "held-"+name), 3); return err },
-		"raise":     func(name string) error { _, err := d.RaiseFence(ctx, lease(name, "held-"+name), 1<<52, 1); return err },
-		"force":     func(name string) error { return d.ForceRelease(ctx, driver.Semaphore, name) },
-		"downgrade": func(name string) error { return d.Downgrade(ctx, lease(name, "held-"+name), 1) },
-		"resize":    func(name string) error { return d.Resize(ctx, name, "resize", 5) },
-		"attach": func(name string) error {
-			r := &driver.Request{Kind: driver.Semaphore, Name: name, Token: "new-" + name, Ask: 1, TTL: time.Minute}
-			_, err := d.Attach(ctx, lease(name, "held-"+name), r)
-			return err
-		},
-	} {
+	named := func(name, token string) string { return token + "-" + name }
+	for what, do := range operations(d, named) {
 		t.Run(what, func(t *testing.T) {
 			name := "lock-" + what
 			news := make(chan driver.Grant, 10)
-			for _, token := range []string{"held-", "waits-", "behind-"} {
-				r := driver.Request{Kind: driver.Semaphore, Name: name, Token: token + name, Ask: 1, TTL: time.Minute, Wait: true,
+			for _, token := range []string{"held", "waits", "behind"} {
+				r := driver.Request{Kind: driver.Semaphore, Name: name, Token: named(name, token), Ask: 1, TTL: time.Minute, Wait: true,
 					Weight: 2, Limit: 2, Wake: func(g driver.Grant) { news <- g }}
-				if token != "held-" {
+				if token != "held" {
 					r.Weight = 1
 				}
 				_, err := root.Acquire(ctx, &r)

@@ -3,7 +3,7 @@ package redisdriver_test
 import (
 	"context"
 	"fmt"
-	"slices"
+	"maps"
 	"sync"
 	"testing"
 	"time"
@@ -18,99 +18,75 @@ import (
 // For how long a lock stays in Redis after its last use: one minute.
 
 // use uses a lock, and returns when it was used for the last time.
-type use struct {
-	name string
-	do   func(*testing.T, func(token string, ttl time.Duration) *party) time.Time
-}
+type use func(comes) time.Time
+
+// comes has a token ask for the lock.
+type comes func(token string, ttl time.Duration) *party
 
 // ended is when a lease that was given, or renewed, just now ends.
 func ended(ttl time.Duration) time.Time {
 	return time.Now().Add(ttl + min(ttl/20, 500*time.Millisecond))
 }
 
-var shortUses = []use{
-	{"is released soon", func(t *testing.T, comes func(string, time.Duration) *party) time.Time {
-		p := comes("a", minute)
-		time.Sleep(time.Second)
-		p.release()
-		return time.Now()
-	}},
-	{"is released just before its end", func(t *testing.T, comes func(string, time.Duration) *party) time.Time {
-		p := comes("a", minute)
-		time.Sleep(58 * time.Second)
-		p.release()
-		return time.Now()
-	}},
-	{"crashes", func(t *testing.T, comes func(string, time.Duration) *party) time.Time {
-		comes("a", minute)
-		return ended(minute)
-	}},
-	{"crashes soon", func(t *testing.T, comes func(string, time.Duration) *party) time.Time {
-		comes("a", time.Second)
-		return ended(time.Second)
-	}},
-	{"is renewed and crashes", func(t *testing.T, comes func(string, time.Duration) *party) time.Time {
-		p := comes("a", minute)
-		time.Sleep(minute / 2)
-		require.NoError(t, renewed(p))
-		return ended(minute)
-	}},
-	{"hands over to one that crashes", func(t *testing.T, comes func(string, time.Duration) *party) time.Time {
-		p := comes("a", minute)
-		comes("b", minute/2)
-		p.release()
-		return ended(minute / 2)
-	}},
+func released(p *party, after time.Duration) time.Time {
+	time.Sleep(after)
+	p.release()
+	return time.Now()
 }
 
-var longUses = []use{
-	{"a long lease is released to one that crashes", func(t *testing.T, comes func(string, time.Duration) *party) time.Time {
-		p := comes("a", hour)
-		comes("b", minute)
-		p.release()
+var allUses = map[string]use{
+	"is released soon":                func(c comes) time.Time { return released(c("a", minute), time.Second) },
+	"is released just before its end": func(c comes) time.Time { return released(c("a", minute), 58*time.Second) },
+	"crashes":                         func(c comes) time.Time { c("a", minute); return ended(minute) },
+	"crashes soon":                    func(c comes) time.Time { c("a", time.Second); return ended(time.Second) },
+	"is renewed and crashes": func(c comes) time.Time {
+		p := c("a", minute)
+		time.Sleep(minute / 2)
+		require.NoError(p.t, renewed(p))
 		return ended(minute)
-	}},
-	{"a long lease is taken away, and the next crashes", func(t *testing.T, comes func(string, time.Duration) *party) time.Time {
-		p := comes("a", hour)
-		comes("b", minute)
-		require.NoError(t, p.d.ForceRelease(context.Background(), p.req.Kind, p.req.Name))
+	},
+	"hands over to one that crashes":               func(c comes) time.Time { p := c("a", minute); c("b", minute/2); p.release(); return ended(minute / 2) },
+	"a long lease is released to one that crashes": func(c comes) time.Time { p := c("a", hour); c("b", minute); p.release(); return ended(minute) },
+	"a long lease is taken away, and the next crashes": func(c comes) time.Time {
+		p := c("a", hour)
+		c("b", minute)
+		require.NoError(p.t, p.d.ForceRelease(context.Background(), p.req.Kind, p.req.Name))
 		return ended(minute)
-	}},
-	{"a long lease is attached to by one that crashes", func(t *testing.T, comes func(string, time.Duration) *party) time.Time {
-		p := comes("a", hour)
+	},
+	"a long lease is attached to by one that crashes": func(c comes) time.Time {
+		p := c("a", hour)
 		r := p.req
 		r.Token, r.TTL = "b", minute
 		_, err := p.d.Attach(context.Background(), p.lease(), &r)
-		require.NoError(t, err)
+		require.NoError(p.t, err)
 		return ended(minute)
-	}},
-	{"a long lease is left to run out, and the next crashes", func(t *testing.T, comes func(string, time.Duration) *party) time.Time {
-		comes("a", hour)
+	},
+	"a long lease is left to run out, and the next crashes": func(c comes) time.Time {
+		c("a", hour)
 		time.Sleep(hour + time.Second)
-		comes("b", minute)
+		c("b", minute)
 		return ended(minute)
-	}},
-	{"a long wait is over, and its lease is released", func(t *testing.T, comes func(string, time.Duration) *party) time.Time {
-		p, w := comes("a", minute), comes("w", hour)
+	},
+	"a long wait is over, and its lease is released": func(c comes) time.Time {
+		p, w := c("a", minute), c("w", hour)
 		p.release()
-		w.release()
-		return time.Now()
-	}},
-	{"a long wait and its holder crash", func(t *testing.T, comes func(string, time.Duration) *party) time.Time {
-		comes("a", minute)
-		comes("w", hour)
+		return released(w, 0)
+	},
+	"a long wait and its holder crash": func(c comes) time.Time {
+		c("a", minute)
+		c("w", hour)
 		return time.Now().Add(hour * 2 / 3) // a waiter may come back until then
-	}},
+	},
 }
 
 // In a mutex one knows whose lease is the last.
-var longMutexUses = []use{
-	{"a long wait is given up, and the holder crashes", func(t *testing.T, comes func(string, time.Duration) *party) time.Time {
-		comes("a", minute)
+var mutexUses = map[string]use{
+	"a long wait is given up, and the holder crashes": func(c comes) time.Time {
+		c("a", minute)
 		at := ended(minute)
-		comes("w", hour).release()
+		c("w", hour).release()
 		return at
-	}},
+	},
 }
 
 func permitsOf5(r *driver.Request) { r.Kind, r.Weight, r.Limit = driver.Semaphore, 5, 5 }
@@ -118,7 +94,7 @@ func permitsOf5(r *driver.Request) { r.Kind, r.Weight, r.Limit = driver.Semaphor
 // lastUse uses the lock, and returns when its minute is over but for a moment.
 func lastUse(t *testing.T, d *redisdriver.Driver, u use, shape func(*driver.Request)) {
 	t.Helper()
-	at := u.do(t, func(token string, ttl time.Duration) *party {
+	at := u(func(token string, ttl time.Duration) *party {
 		p := join(t, d, token, ttl)
 		shape(&p.req)
 		p.ask()
@@ -131,12 +107,12 @@ const moment = 100 * time.Millisecond
 
 func TestNothingIsLeftOneMinuteAfterTheLastUse(t *testing.T) {
 	for _, k := range kinds {
-		uses := slices.Concat(shortUses, longUses)
+		uses := maps.Clone(allUses)
 		if k == driver.Mutex {
-			uses = append(uses, longMutexUses...)
+			maps.Copy(uses, mutexUses)
 		}
-		for _, u := range uses {
-			t.Run(fmt.Sprint(k, " ", u.name), func(t *testing.T) {
+		for name, u := range uses {
+			t.Run(fmt.Sprint(k, " ", name), func(t *testing.T) {
 				t.Parallel() // to use all processors
 				redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
 					shape := func(r *driver.Request) { r.Kind = k }
@@ -154,28 +130,23 @@ func TestNothingIsLeftOneMinuteAfterTheLastUse(t *testing.T) {
 
 // A limit that was set counts until the semaphore has not been used for a minute.
 func TestResizedLimitIsKeptForAMinuteAfterTheLastUse(t *testing.T) {
-	for _, u := range slices.Concat(shortUses, longUses) {
+	for name, u := range allUses {
 		for _, before := range []bool{true, false} {
-			t.Run(fmt.Sprintf("%s, resized before %v", u.name, before), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s, resized before %v", name, before), func(t *testing.T) {
 				t.Parallel() // to use all processors
-				redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
-					d := open(t, s.Client(t), s)
+				bubble(t, func(t *testing.T, s *redistest.Server, d *redisdriver.Driver) {
 					resize := sync.OnceFunc(func() {
 						for i := range 3 { // which does not add up
 							token := fmt.Sprintf("resize-%d-%d", time.Now().UnixNano(), i)
 							require.NoError(t, d.Resize(context.Background(), "rule", token, 5))
 						}
 					})
-					lastUse(t, d, use{do: func(t *testing.T, comes func(string, time.Duration) *party) time.Time {
-						if before {
-							resize()
-						}
-						return u.do(t, func(token string, ttl time.Duration) *party {
-							p := comes(token, ttl)
-							resize()
-							return p
-						})
-					}}, permitsOf5)
+					if before {
+						resize()
+					}
+					lastUse(t, d, func(c comes) time.Time {
+						return u(func(token string, ttl time.Duration) *party { defer resize(); return c(token, ttl) })
+					}, permitsOf5)
 					info, err := d.Inspect(context.Background(), driver.Semaphore, "rule")
 					require.NoError(t, err)
 					require.EqualValues(t, 5, info.Limit)
@@ -190,9 +161,8 @@ func TestResizedLimitIsKeptForAMinuteAfterTheLastUse(t *testing.T) {
 // Rule 11. Somebody with a short lease or heartbeat must not shorten the life of a key
 // that others count on.
 func TestNobodyShortensTheLifeOfTheKey(t *testing.T) {
-	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+	each(t, func(t *testing.T, s *redistest.Server, d *redisdriver.Driver) {
 		rdb := s.Client(t)
-		d := open(t, rdb, s)
 		life := func() time.Duration { return rdb.PTTL(context.Background(), key(s)).Val() }
 		a, b := holds(t, d, "a", time.Hour), join(t, d, "b", time.Second)
 		require.Greater(t, life(), time.Hour)

@@ -15,8 +15,7 @@ import (
 // A message that is said again has a seal, so it must do no harm: an old grant would have a
 // waiter believe that it has left the queue.
 func TestGrantThatIsSaidAgainIsIgnored(t *testing.T) {
-	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
-		d := open(t, s.Client(t), s)
+	each(t, func(t *testing.T, s *redistest.Server, d *redisdriver.Driver) {
 		holds(t, d, "holder", time.Hour)
 		var heard []driver.Grant
 		w := join(t, d, "waiter", time.Hour)

@@ -314,20 +314,6 @@ func TestPingsRestWhileNobodyWaits(t *testing.T) {
 	})
 }
 
-func TestPingLeavesNothingBehind(t *testing.T) {
-	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
-		rdb := s.Client(t)
-		g := &gag{}
-		rdb.AddHook(g)
-		d := open(t, rdb, s)
-		holder, waiter := holds(t, d, "holder", ttl), waits(t, d, "waiter", ttl)
-		require.Eventually(t, func() bool { return g.pings.Load() > 0 }, 10*time.Second, time.Millisecond)
-		holder.release()
-		waiter.pushed()
-		require.Equal(t, []string{key(s)}, s.Keys(t, s.Prefix()))
-	})
-}
-
 // Rule 13. Without a subscription waiters have to ask often; and when there is one
 // again, at once, since news may have been missed.
 func TestWaitersPollUntilTheSubscriptionIsThere(t *testing.T) {

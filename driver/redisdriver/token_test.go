@@ -81,8 +81,7 @@ func TestNothingIsRememberedOfTokensThatAreOver(t *testing.T) {
 
 // The driver keeps what it has said of a token. Its requests are for the lock that they name.
 func TestTokenIsForTheLockThatIsNamed(t *testing.T) {
-	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
-		d := open(t, s.Client(t), s)
+	each(t, func(t *testing.T, s *redistest.Server, d *redisdriver.Driver) {
 		for _, name := range []string{"one", "other"} {
 			r := askFor(name)
 			r.Token = "the-same"
