@@ -3,6 +3,7 @@ package drivertest
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -44,7 +45,6 @@ const (
 
 // needs ends the test if the driver lacks one of the abilities.
 func (t *test) needs(abilities ...Ability) {
-	t.Helper()
 	for _, a := range abilities {
 		why := t.lacks(a)
 		switch {
@@ -61,7 +61,6 @@ func (t *test) needs(abilities ...Ability) {
 // has reports whether the driver has the ability, for a check beside the point of
 // a test; the point itself is a case that needs it.
 func (t *test) has(a Ability) bool {
-	t.Helper()
 	return t.lacks(a) == ""
 }
 
@@ -71,7 +70,6 @@ var seen sync.Map
 
 // lacks says what is wrong if the driver lacks the ability.
 func (t *test) lacks(a Ability) string {
-	t.Helper()
 	key := [2]string{t.store(), string(a)}
 	if _, ok := seen.Load(key); ok {
 		return ""
@@ -86,27 +84,12 @@ func (t *test) lacks(a Ability) string {
 // probes say what is wrong if the driver lacks the ability, each on a lock of its
 // own.
 var probes = map[Ability]func(*test) string{
-	Attach: func(t *test) string {
-		if _, ok := driver.As[driver.Attacher](t.driver()); !ok {
-			return "it is no driver.Attacher"
-		}
-		return ""
-	},
+	Attach:    is[driver.Attacher],
 	Owner:     func(t *test) string { return t.knows(driver.Request{Kind: driver.Mutex, Owner: "A"}) },
 	RWMutex:   func(t *test) string { return t.knows(driver.Request{Kind: driver.RWMutex}) },
 	Semaphore: func(t *test) string { return t.knows(driver.Request{Kind: driver.Semaphore, Weight: 1, Limit: 1}) },
-	Downgrade: func(t *test) string {
-		if _, ok := driver.As[driver.Downgrader](t.driver()); !ok {
-			return "it is no driver.Downgrader"
-		}
-		return ""
-	},
-	Resize: func(t *test) string {
-		if _, ok := driver.As[driver.Resizer](t.driver()); !ok {
-			return "it is no driver.Resizer"
-		}
-		return ""
-	},
+	Downgrade: is[driver.Downgrader],
+	Resize:    is[driver.Resizer],
 	Queue: func(t *test) string {
 		_, _, g := t.probe()
 		if g.Status == driver.Busy {
@@ -132,18 +115,8 @@ var probes = map[Ability]func(*test) string{
 		}
 		return ""
 	},
-	Inspect: func(t *test) string {
-		if _, ok := driver.As[driver.Inspector](t.driver()); !ok {
-			return "it is no driver.Inspector"
-		}
-		return ""
-	},
-	List: func(t *test) string {
-		if _, ok := driver.As[driver.Lister](t.driver()); !ok {
-			return "it is no driver.Lister"
-		}
-		return ""
-	},
+	Inspect: is[driver.Inspector],
+	List:    is[driver.Lister],
 	Whose: func(t *test) string {
 		holder, waiter := t.pair(heldBy("holder"))
 		holder.lock()
@@ -182,41 +155,35 @@ var probes = map[Ability]func(*test) string{
 		}
 		return ""
 	},
-	Raise: func(t *test) string {
-		if _, ok := driver.As[redlock.FenceRaiser](t.driver()); !ok {
-			return "it is no redlock.FenceRaiser"
-		}
-		return ""
-	},
-	Extend: func(t *test) string {
-		if _, ok := driver.As[driver.Extender](t.driver()); !ok {
-			return "it is no driver.Extender"
-		}
-		return ""
-	},
+	Raise:  is[redlock.FenceRaiser],
+	Extend: is[driver.Extender],
 	Notice: func(t *test) string {
 		if n, ok := driver.As[driver.Notifier](t.driver()); !ok || !n.Notices() {
 			return "it is no driver.Notifier"
 		}
 		return ""
 	},
-	Steal: func(t *test) string {
-		if _, ok := driver.As[driver.Stealer](t.driver()); !ok {
-			return "it is no driver.Stealer"
-		}
-		return ""
-	},
-	Force: func(t *test) string {
-		if _, ok := driver.As[driver.Forcer](t.driver()); !ok {
-			return "it is no driver.Forcer"
-		}
-		return ""
-	},
+	Steal: is[driver.Stealer],
+	Force: is[driver.Forcer],
+}
+
+// is says what is wrong if the driver does not implement T.
+func is[T any](t *test) string {
+	if _, ok := driver.As[T](t.driver()); !ok {
+		return fmt.Sprintf("it is no %v", reflect.TypeFor[T]())
+	}
+	return ""
+}
+
+// can is the driver of a token as something that it must be.
+func can[T any](c *contender) T {
+	able, ok := driver.As[T](c.d)
+	require.True(c.t, ok, "it is no %v", reflect.TypeFor[T]())
+	return able
 }
 
 // knows tells whether the driver has locks of that kind.
 func (t *test) knows(r driver.Request) string {
-	t.Helper()
 	c := t.contender(t.driver(), named(t.unique()))
 	c.req.Kind, c.req.Weight, c.req.Limit, c.req.Owner = r.Kind, r.Weight, r.Limit, r.Owner
 	ctx, cancel := t.bounded()
@@ -233,7 +200,6 @@ func (t *test) knows(r driver.Request) string {
 // probe returns a holder, a token that would like to wait for it, and the answer
 // to that.
 func (t *test) probe() (holder, waiter *contender, answer driver.Grant) {
-	t.Helper()
 	d := t.driver()
 	name := t.unique()
 	holder, waiter = t.contender(d, named(name)), t.contender(d, named(name), waiting)
@@ -244,7 +210,6 @@ func (t *test) probe() (holder, waiter *contender, answer driver.Grant) {
 // listens makes sure that d has been told of a grant. The first calls of Wake can be
 // missing because a driver may begin to listen only when somebody waits.
 func (t *test) listens(d driver.Driver) bool {
-	t.Helper()
 	asked := 0
 	for start := time.Now(); time.Since(start) < t.patience(); {
 		name := t.unique()
@@ -291,7 +256,6 @@ func (c *contender) told(within time.Duration) (news driver.Status) {
 
 // woken waits for a Wake with that status.
 func (c *contender) woken(s driver.Status, within time.Duration) (driver.Grant, bool) {
-	c.t.Helper()
 	timeout := time.NewTimer(within)
 	defer timeout.Stop()
 	for {

@@ -15,14 +15,12 @@ var attachCases = []property{
 		first := old.lock()
 		g := next.attach(old)
 		require.Equal(t, next.req.Weight > 0, g.Weight > 0)
-		if t.has(Fences) {
-			require.Greater(t, g.Fence, first.Fence, foul+"a fence does not grow")
-		}
-		require.ErrorIs(t, old.renew(), driver.ErrNotHeld)
-		require.ErrorIs(t, old.releaseOnce(), driver.ErrNotHeld)
+		t.grows(first, g)
+		old.holdsNothing()
+		old.releasesNothing()
 		old.refused()
 		t.contender(old.d).busy()
-		require.NoError(t, next.renew())
+		next.holds()
 		next.release()
 		t.contender(old.d).lock()
 	}},
@@ -61,7 +59,7 @@ var attachCases = []property{
 		}
 		all.Wait()
 		require.Len(t, won, 1)
-		require.NoError(t, won[0].renew())
+		won[0].holds()
 	}},
 	{"AttachNeedsAHold", func(t *test) {
 		t.needs(Attach)
@@ -69,7 +67,7 @@ var attachCases = []property{
 		isNotThere := func() {
 			_, err := next.attachOnce(old)
 			require.ErrorIs(t, err, driver.ErrNotHeld)
-			require.ErrorIs(t, next.renew(), driver.ErrNotHeld)
+			next.holdsNothing()
 		}
 		isNotThere()
 		old.lock()
@@ -78,7 +76,7 @@ var attachCases = []property{
 		other := t.contender(t.driver())
 		other.lock()
 		isNotThere()
-		require.NoError(t, other.renew())
+		other.holds()
 		other.release()
 		isNotThere()
 	}},
@@ -106,7 +104,7 @@ var attachCases = []property{
 		_ = next.settle() // before its attempt arrives
 		_, err := next.attachOnce(old)
 		require.ErrorIs(t, err, driver.ErrNotHeld)
-		require.NoError(t, old.renew())
+		old.holds()
 	}},
 	{"AttachShowsTheNewHolder", func(t *test) {
 		t.needs(Attach, Inspect)
@@ -125,22 +123,19 @@ var attachCases = []property{
 		old.lock()
 		next.attach(old)
 		require.NoError(t, old.force())
-		_, ok := next.woken(driver.Lost, t.patience())
-		require.True(t, ok, "Wake did not tell of the loss within %v", t.patience())
+		next.loses()
 		old.unwoken()
 	}},
 	{"DetachedHolderHearsNothing", func(t *test) {
 		t.needs(Attach, Force, Push)
 		d := t.driver()
 		old, other := t.contender(d), t.contender(d, named(t.unique()))
-		old.lock()
-		other.lock()
+		lock(old, other)
 		a, _ := driver.As[driver.Attacher](d)
 		a.Detach(old.lease())
 		require.NoError(t, old.force())
 		require.NoError(t, other.force())
-		_, ok := other.woken(driver.Lost, t.patience())
-		require.True(t, ok)
+		other.loses()
 		old.unwoken()
 	}},
 }
@@ -156,20 +151,17 @@ var attachOwnerCases = []property{
 		g := next.attach(a)
 		require.Equal(t, first.Fence, g.Fence, "that of the owner")
 		require.Equal(t, "A B", g.Owner)
-		require.ErrorIs(t, a.renew(), driver.ErrNotHeld)
+		a.holdsNothing()
 		b.release()
 		t.contender(b.d).busy()
 		last := t.contender(t.driver())
 		g = last.attach(next)
-		if t.has(Fences) {
-			require.Greater(t, g.Fence, first.Fence, "nobody else is there")
-		}
+		t.grows(first, g) // nobody else is there
 		require.Equal(t, "A B", g.Owner)
-		require.NoError(t, last.renew())
+		last.holds()
 		kin := t.contender(b.d, owned("A B"))
 		require.Equal(t, g.Fence, kin.lock().Fence)
-		kin.release()
-		last.release()
+		release(kin, last)
 		t.contender(b.d).lock()
 	}},
 }
@@ -179,13 +171,12 @@ var attachReaderCases = []property{
 		t.needs(Attach)
 		a, b := t.pair(reading)
 		w, next := t.contender(t.driver()), t.contender(t.driver())
-		a.lock()
-		b.lock()
+		lock(a, b)
 		require.True(t, next.attach(a).Shared)
 		w.busy()
 		b.release()
 		t.contender(b.d, reading).lock()
-		require.NoError(t, next.renew())
+		next.holds()
 	}},
 }
 
@@ -195,8 +186,7 @@ var attachPermitCases = []property{
 		weighing := func(n int64) func(*driver.Request) { return func(r *driver.Request) { r.Weight = n } }
 		a, b := t.contender(t.driver(), weighing(3)), t.contender(t.driver(), weighing(1))
 		next := t.contender(t.driver(), lasting(2*short))
-		a.lock()
-		b.lock()
+		lock(a, b)
 		require.EqualValues(t, 3, next.attach(a).Weight)
 		t.contender(b.d, weighing(2)).busy()
 		t.contender(b.d, weighing(1)).lock()
@@ -215,7 +205,6 @@ func (c *contender) attachOnce(old *contender) (driver.Grant, error) {
 
 // attach takes over what another token must have.
 func (c *contender) attach(old *contender) driver.Grant {
-	c.t.Helper()
 	g, err := c.attachOnce(old)
 	require.NoError(c.t, err, "Attach")
 	require.Equal(c.t, driver.Granted, g.Status)

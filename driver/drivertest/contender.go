@@ -19,7 +19,8 @@ type contender struct {
 	req   driver.Request
 	wakes chan driver.Grant // every call of Wake
 
-	resizes int // for the tokens of their own that those have
+	place   string // among others, for what is told of it
+	resizes int    // for the tokens of their own that those have
 
 	sent  []time.Time  // when each ask was sent
 	grant driver.Grant // the last one
@@ -55,8 +56,15 @@ func (t *test) contender(d driver.Driver, mods ...func(*driver.Request)) *conten
 
 // pair returns two tokens that want the lock of the test from different drivers.
 func (t *test) pair(mods ...func(*driver.Request)) (a, b *contender) {
-	t.Helper()
 	return t.contender(t.driver(), mods...), t.contender(t.driver(), mods...)
+}
+
+// couple returns a holder, and a token of another driver that waits for it.
+func (t *test) couple() (holder, waiter *contender) {
+	holder, waiter = t.pair(waiting)
+	holder.lock()
+	waiter.queue()
+	return holder, waiter
 }
 
 func waiting(r *driver.Request) { r.Wait = true }
@@ -125,7 +133,6 @@ func (c *contender) ttl() time.Duration { return c.t.real(c.req.TTL) }
 
 // askOnce asks and has the answer, whatever it is.
 func (c *contender) askOnce() driver.Grant {
-	c.t.Helper()
 	ctx, cancel := c.t.bounded()
 	defer cancel()
 	g, err := c.ask(ctx)
@@ -133,41 +140,79 @@ func (c *contender) askOnce() driver.Grant {
 	return g
 }
 
+// gets asks and must be answered so.
+func (c *contender) gets(want driver.Status, why string) driver.Grant {
+	g := c.askOnce()
+	require.Equal(c.t, want, g.Status, "%s%s", why, c.place)
+	return g
+}
+
 // lock asks and must be granted the lock.
 func (c *contender) lock() driver.Grant {
-	c.t.Helper()
-	g := c.askOnce()
-	require.Equal(c.t, driver.Granted, g.Status, "the lock should be granted to this token")
-	return g
+	return c.gets(driver.Granted, "the lock should be granted to this token")
 }
 
 // busy asks and must be refused.
 func (c *contender) busy() driver.Grant {
-	c.t.Helper()
-	g := c.askOnce()
-	require.Equal(c.t, driver.Busy, g.Status, "another should hold the lock")
-	return g
+	return c.gets(driver.Busy, "another should hold the lock")
 }
 
 // full asks and must be turned away.
 func (c *contender) full() {
-	c.t.Helper()
-	g := c.askOnce()
-	require.Equal(c.t, driver.Full, g.Status, "as many wait as may")
+	c.gets(driver.Full, "as many wait as may")
 }
 
 // queue asks and must be in the queue after it.
 func (c *contender) queue() driver.Grant {
-	c.t.Helper()
 	require.True(c.t, c.req.Wait, "the test is wrong: this token does not wait")
-	g := c.askOnce()
-	require.Equal(c.t, driver.Queued, g.Status, "the token should wait in the queue")
-	return g
+	return c.gets(driver.Queued, "the token should wait in the queue")
+}
+
+// each has tokens do something one after the other. A failure says which it was.
+func each(all []*contender, do func(*contender)) {
+	for i, c := range all {
+		c.place = fmt.Sprintf(" (%d of %d)", i+1, len(all))
+		do(c)
+	}
+}
+
+// The same for several tokens.
+func lock(all ...*contender)    { each(all, func(c *contender) { c.lock() }) }
+func busy(all ...*contender)    { each(all, func(c *contender) { c.busy() }) }
+func queue(all ...*contender)   { each(all, func(c *contender) { c.queue() }) }
+func release(all ...*contender) { each(all, (*contender).release) }
+func unwoken(all ...*contender) { each(all, (*contender).unwoken) }
+func holds(all ...*contender)   { each(all, (*contender).holds) }
+func pushed(all ...*contender)  { each(all, func(c *contender) { c.pushed() }) }
+
+// enqueue has tokens wait.
+func enqueue(all ...*contender) {
+	each(all, func(c *contender) {
+		c.req.Wait = true
+		c.queue()
+	})
+}
+
+// remain requires that tokens wait as before, and were told nothing.
+func remain(all ...*contender) {
+	each(all, func(c *contender) {
+		c.unwoken()
+		c.queue()
+	})
+}
+
+// served requires that tokens that waited have the lock, and were told so where the driver tells.
+func served(all ...*contender) {
+	each(all, func(c *contender) {
+		if c.t.push {
+			c.pushed()
+		}
+		c.lock()
+	})
 }
 
 // refused asks, and must be told that the token has been released.
 func (c *contender) refused() {
-	c.t.Helper()
 	ctx, cancel := c.t.bounded()
 	defer cancel()
 	g, err := c.ask(ctx)
@@ -176,16 +221,25 @@ func (c *contender) refused() {
 
 // pushed waits for the news that the store granted the lock.
 func (c *contender) pushed() driver.Grant {
-	c.t.Helper()
-	g, ok := c.woken(driver.Granted, c.t.patience())
-	require.True(c.t, ok, "Wake did not tell of the grant within %v", c.t.patience())
+	g := c.hears(driver.Granted, "of the grant")
 	require.NoError(c.t, c.granted(g), "Wake")
 	return g
 }
 
+// hears waits for news of that status.
+func (c *contender) hears(s driver.Status, what string) driver.Grant {
+	g, ok := c.woken(s, c.t.patience())
+	require.True(c.t, ok, "Wake did not tell within %v %s%s", c.t.patience(), what, c.place)
+	return g
+}
+
+// loses waits for the news that the token has lost the lock.
+func (c *contender) loses() driver.Grant {
+	return c.hears(driver.Lost, "of the loss")
+}
+
 // unwoken requires that Wake has told of no grant and no loss until now.
 func (c *contender) unwoken() {
-	c.t.Helper()
 	for {
 		select {
 		case g := <-c.wakes:
@@ -200,7 +254,6 @@ func (c *contender) unwoken() {
 // unwanted requires that Wake has told of nobody that waits until now. Other news may be doubled
 // or late.
 func (c *contender) unwanted() {
-	c.t.Helper()
 	for {
 		select {
 		case g := <-c.wakes:
@@ -217,7 +270,6 @@ func (c *contender) lease() driver.Lease {
 
 // say renews the lease with a tag.
 func (c *contender) say(tag string) {
-	c.t.Helper()
 	ctx, cancel := c.t.bounded()
 	defer cancel()
 	l := c.lease()
@@ -234,7 +286,6 @@ func (c *contender) releaseOnce() error {
 
 // release gives up what the token must have.
 func (c *contender) release() {
-	c.t.Helper()
 	require.NoError(c.t, c.releaseOnce(), "Release")
 }
 
@@ -249,7 +300,6 @@ func (c *contender) settle() error {
 
 // renew renews the lease alone.
 func (c *contender) renew() error {
-	c.t.Helper()
 	ctx, cancel := c.t.bounded()
 	defer cancel()
 	sent := time.Now()
@@ -264,10 +314,24 @@ func (c *contender) renew() error {
 // look is how often to look whether a lease has ended.
 const look = 10 * time.Millisecond
 
+// holds requires that the token holds the lock, whose lease it renews.
+func (c *contender) holds() {
+	require.NoError(c.t, c.renew(), "Renew of what the token holds%s", c.place)
+}
+
+// holdsNothing requires that there is nothing to renew.
+func (c *contender) holdsNothing() {
+	require.ErrorIs(c.t, c.renew(), driver.ErrNotHeld, "Renew of what the token does not hold%s", c.place)
+}
+
+// releasesNothing requires that there is nothing to release.
+func (c *contender) releasesNothing() {
+	require.ErrorIs(c.t, c.releaseOnce(), driver.ErrNotHeld, "Release of what the token does not have%s", c.place)
+}
+
 // outlast asks until the lease of another has come to its end by itself, and
 // checks that this end lies where both sides may expect it.
 func (c *contender) outlast(other *contender) driver.Grant {
-	c.t.Helper()
 	for {
 		g := c.askOnce()
 		if g.Status == driver.Granted {
@@ -286,7 +350,6 @@ func (c *contender) outlast(other *contender) driver.Grant {
 // nor ended by their holders, have come to their end. It does not touch their locks,
 // where a request may be what makes the store notice; another lock tells the time.
 func (t *test) outwait(ttl time.Duration) {
-	t.Helper()
 	d, name := t.driver(), t.unique()
 	last, next := t.contender(d, named(name), lasting(ttl)), t.contender(d, named(name))
 	last.lock()

@@ -22,9 +22,7 @@ var contextCases = []property{
 	}},
 	{"CancelledWaitIsSettledByRelease", func(t *test) {
 		t.needs(Queue)
-		a, b := t.pair(waiting)
-		a.lock()
-		b.queue()
+		a, b := t.couple()
 		_, err := b.ask(cancelled())
 		require.ErrorIs(t, err, context.Canceled)
 		b.settled()
@@ -82,7 +80,7 @@ var contextCases = []property{
 		for _, err := range errs {
 			require.NotErrorIs(t, err, driver.ErrNotHeld, "it holds the lock")
 		}
-		require.NoError(t, a.renew())
+		a.holds()
 	}},
 	{"CancelledReleaseDoesNotKnow", func(t *test) {
 		a, b := t.pair()
@@ -158,7 +156,6 @@ func cancelled() context.Context {
 
 // settled makes sure that the token has nothing and gets nothing.
 func (c *contender) settled() {
-	c.t.Helper()
 	if err := c.settle(); !errors.Is(err, driver.ErrNotHeld) {
 		require.NoError(c.t, err)
 	}
@@ -167,7 +164,6 @@ func (c *contender) settled() {
 // settledUnderWay asks, and releases the token after d, whether or not there is an
 // answer by then. It returns when both are done.
 func (c *contender) settledUnderWay(d time.Duration) {
-	c.t.Helper()
 	ctx, cancel := c.t.bounded()
 	defer cancel()
 	asking, answered := make(chan struct{}), make(chan struct{})

@@ -52,7 +52,6 @@ func givingUp(r *driver.Request) { r.Holder = impatient }
 
 // crowd has many tokens share the lock, and requires that never too many hold it.
 func (t *test) crowd(mods ...func(*driver.Request)) {
-	t.Helper()
 	h := &hall{fenced: t.has(Fences), inside: map[*contender]int64{}}
 	t.visit(12, t.rounds(12), h.enter, mods...)
 }

@@ -15,7 +15,7 @@ var writerDowngradeCases = []property{
 		w.downgrade(1)
 		r.lock()
 		t.contender(r.d).busy()
-		require.NoError(t, w.renew())
+		w.holds()
 		r.release()
 		t.contender(r.d).busy()
 		w.release()
@@ -56,19 +56,11 @@ var writerDowngradeCases = []property{
 		t.push = t.has(Push)
 		w, readers, next, late := t.procession()
 		w.downgrade(1)
-		for _, r := range readers {
-			if t.push {
-				r.pushed()
-			}
-			r.lock()
-		}
+		served(readers...)
 		next.unwoken()
-		next.queue()
-		late.queue()
+		queue(next, late)
 		t.contender(next.d, reading).busy()
-		for _, r := range readers {
-			r.release()
-		}
+		release(readers...)
 		next.queue()
 		w.release()
 		next.lock()
@@ -79,8 +71,7 @@ var writerDowngradeCases = []property{
 		w, next := t.pair(waiting)
 		late, hasty := t.contender(t.driver(), waiting, reading), t.contender(t.driver(), reading)
 		w.lock()
-		next.queue()
-		late.queue()
+		queue(next, late)
 		w.downgrade(1)
 		late.unwoken()
 		late.queue()
@@ -102,20 +93,19 @@ var writerDowngradeCases = []property{
 		t.contender(r.d).busy()
 		w.release() // It gave up its part once, not twice.
 		t.contender(r.d).busy()
-		require.NoError(t, r.renew())
+		r.holds()
 		r.release()
 		t.contender(r.d).lock()
 	}},
 	{"DowngradeOfAReader", func(t *test) {
 		t.needs(Downgrade)
 		a, b := t.pair(reading)
-		a.lock()
-		b.lock()
+		lock(a, b)
 		a.downgrade(1)
 		t.contender(b.d).busy()
 		a.release()
 		t.contender(b.d).busy()
-		require.NoError(t, b.renew())
+		b.holds()
 	}},
 	{"DowngradeOfWhoDoesNotHold", func(t *test) {
 		t.needs(Downgrade)
@@ -129,7 +119,7 @@ var writerDowngradeCases = []property{
 		other.lock()
 		require.ErrorIs(t, w.downgradeOnce(1), driver.ErrNotHeld)
 		t.contender(w.d, reading).busy()
-		require.NoError(t, other.renew())
+		other.holds()
 	}},
 	{"DowngradeOfAWaiter", func(t *test) {
 		t.needs(Downgrade, Queue)
@@ -156,7 +146,7 @@ var writerDowngradeCases = []property{
 			return
 		}
 		r.lock()
-		require.NoError(t, w.renew())
+		w.holds()
 	}},
 	{"DowngradeRevivesNoExpiredLease", func(t *test) {
 		t.needs(Downgrade)
@@ -164,12 +154,12 @@ var writerDowngradeCases = []property{
 		w.lock()
 		t.outwait(short)
 		require.ErrorIs(t, w.downgradeOnce(1), driver.ErrNotHeld)
-		require.ErrorIs(t, w.renew(), driver.ErrNotHeld)
+		w.holdsNothing()
 		next := t.contender(w.d)
 		next.lock()
 		require.ErrorIs(t, w.downgradeOnce(1), driver.ErrNotHeld)
 		t.contender(w.d, reading).busy()
-		require.NoError(t, next.renew())
+		next.holds()
 	}},
 	{"DowngradeAfterForce", func(t *test) {
 		t.needs(Downgrade, Force)
@@ -183,16 +173,12 @@ var writerDowngradeCases = []property{
 
 // downgradeOnce gives some of the hold up.
 func (c *contender) downgradeOnce(weight int64) error {
-	c.t.Helper()
-	d, ok := driver.As[driver.Downgrader](c.d)
-	require.True(c.t, ok)
 	ctx, cancel := c.t.call()
 	defer cancel()
-	return d.Downgrade(ctx, c.lease(), weight)
+	return can[driver.Downgrader](c).Downgrade(ctx, c.lease(), weight)
 }
 
 // downgrade gives up some of what the token must have.
 func (c *contender) downgrade(weight int64) {
-	c.t.Helper()
 	require.NoError(c.t, c.downgradeOnce(weight), "Downgrade")
 }

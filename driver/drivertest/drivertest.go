@@ -351,7 +351,6 @@ type process struct {
 
 // driver returns another driver than it did before, which is closed when the test ends.
 func (t *test) driver() driver.Driver {
-	t.Helper()
 	var p *process
 	if len(t.processes) < processes {
 		opened := t.opened()
@@ -373,7 +372,6 @@ func (t *test) driver() driver.Driver {
 
 // opened opens one more driver, which nobody times.
 func (t *test) opened() driver.Driver {
-	t.Helper()
 	opened := t.open(t.T)
 	require.NotNil(t, opened, "open returned no driver")
 	t.Cleanup(func() {
@@ -409,18 +407,15 @@ func (t *test) call() (context.Context, context.CancelFunc) {
 // be waited for in another way: a store tells nobody that a lease, or the patience
 // with a silent waiter, has come to its end.
 func pass(t *test, d time.Duration) {
-	t.Helper()
 	t.sleep(t.real(d))
 }
 
 // silence lasts until a waiter with that TTL that says nothing may have lost its place.
 func (t *test) silence(ttl time.Duration) {
-	t.Helper()
 	t.sleep(t.real(ttl) + t.over)
 }
 
 func (t *test) sleep(d time.Duration) {
-	t.Helper()
 	defer t.took(time.Now(), d)
 	time.Sleep(d)
 }

@@ -20,8 +20,7 @@ var expiryCases = []property{
 		b := t.contender(t.driver(), waiting)
 		c := t.contender(t.driver(), waiting)
 		a.lock()
-		b.queue()
-		c.queue()
+		queue(b, c)
 		b.outlast(a)
 		c.queue()
 	}},
@@ -62,8 +61,8 @@ var expiryCases = []property{
 		a.lock()
 		b.outlast(a)
 		a.busy()
-		require.NoError(t, b.renew())
-		require.ErrorIs(t, a.releaseOnce(), driver.ErrNotHeld)
+		b.holds()
+		a.releasesNothing()
 	}},
 	{"RepeatAfterExpiryQueuesBehindAWaiter", func(t *test) {
 		t.needs(Queue)

@@ -27,7 +27,7 @@ var extendCases = []property{
 		b.lock()
 		_, err = a.extend(1)
 		require.ErrorIs(t, err, driver.ErrNotHeld)
-		require.NoError(t, b.renew())
+		b.holds()
 	}},
 	{"ExtendNeedsAHold", func(t *test) {
 		t.needs(Extend, Queue)
@@ -84,7 +84,7 @@ var extendCases = []property{
 		wanted := a.extended(2 * block)
 		require.True(t, wanted.Wanted)
 		pass(t, 3*short/2)
-		require.NoError(t, a.renew())
+		a.holds()
 		b.queue()
 		a.release()
 		g := b.lock()
@@ -112,13 +112,10 @@ var extendCases = []property{
 
 // extend extends the lease and reserves so many fences.
 func (c *contender) extend(fences int64) (driver.Grant, error) {
-	c.t.Helper()
-	x, ok := driver.As[driver.Extender](c.d)
-	require.True(c.t, ok)
 	ctx, cancel := c.t.call()
 	defer cancel()
 	sent := time.Now()
-	g, err := x.Extend(ctx, c.lease(), fences)
+	g, err := can[driver.Extender](c).Extend(ctx, c.lease(), fences)
 	if err == nil {
 		c.lasts(sent)
 	}
@@ -127,7 +124,6 @@ func (c *contender) extend(fences int64) (driver.Grant, error) {
 
 // extended extends the lease, which it must have.
 func (c *contender) extended(fences int64) driver.Grant {
-	c.t.Helper()
 	g, err := c.extend(fences)
 	require.NoError(c.t, err)
 	return g

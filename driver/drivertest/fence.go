@@ -12,11 +12,17 @@ const block = 2_000_000
 
 // lastFence is the last fence of a grant, or extension, for which so many were asked.
 func lastFence(t *test, g driver.Grant, asked int64) int64 {
-	t.Helper()
 	require.Equal(t, driver.Granted, g.Status)
 	require.Positive(t, g.Fence)
 	require.LessOrEqual(t, max(g.Fences, 1), asked, "more than were asked for")
 	return g.Fence + max(g.Fences, 1) - 1
+}
+
+// grows requires that the fence of a grant is larger than that of one before, if the driver has fences.
+func (t *test) grows(before, after driver.Grant) {
+	if t.has(Fences) {
+		require.Greater(t, after.Fence, before.Fence, foul+"a fence does not grow")
+	}
 }
 
 var fenceCases = []property{
@@ -51,8 +57,7 @@ var fenceCases = []property{
 	{"FencesIncreaseOverWithdrawals", func(t *test) {
 		t.needs(Fences, Queue)
 		holder, waiters := t.line(2)
-		waiters[0].release()
-		holder.release()
+		release(waiters[0], holder)
 		require.Greater(t, waiters[1].lock().Fence, holder.grant.Fence, foul+"a fence does not grow")
 	}},
 	{"ReservedFencesAreNotGiven", func(t *test) {

@@ -34,27 +34,23 @@ var forceCases = []property{
 		a, b := t.pair()
 		a.lock()
 		require.NoError(t, b.force())
-		require.ErrorIs(t, a.renew(), driver.ErrNotHeld)
-		require.ErrorIs(t, a.releaseOnce(), driver.ErrNotHeld)
+		a.holdsNothing()
+		a.releasesNothing()
 	}},
 	{"ForceTellsTheHolder", func(t *test) {
 		t.needs(Force, Push)
 		a, b := t.pair()
 		a.lock()
 		require.NoError(t, b.force())
-		_, ok := a.woken(driver.Lost, t.patience())
-		require.True(t, ok, "Wake did not tell of the loss within %v", t.patience())
+		a.loses()
 	}},
 	{"ForceTellsAHolderThatWaited", func(t *test) {
 		t.needs(Force, Push)
-		a, b := t.pair(waiting)
-		a.lock()
-		b.queue()
+		a, b := t.couple()
 		a.release()
 		b.pushed()
 		require.NoError(t, a.force())
-		_, ok := b.woken(driver.Lost, t.patience())
-		require.True(t, ok, "Wake did not tell of the loss within %v", t.patience())
+		b.loses()
 		a.unwoken()
 	}},
 	{"ForceLetsTheNextWaiterHaveIt", func(t *test) {
@@ -63,11 +59,9 @@ var forceCases = []property{
 		require.NoError(t, waiters[1].force())
 		waiters[1].queue()
 		g := waiters[0].lock()
-		if t.has(Fences) {
-			require.Greater(t, g.Fence, holder.grant.Fence, foul+"a fence does not grow")
-		}
-		require.ErrorIs(t, holder.releaseOnce(), driver.ErrNotHeld)
-		require.NoError(t, waiters[0].renew())
+		t.grows(holder.grant, g)
+		holder.releasesNothing()
+		waiters[0].holds()
 	}},
 	{"ForcePushesToTheNextWaiter", func(t *test) {
 		t.needs(Force, Push)
@@ -85,7 +79,7 @@ var forceCases = []property{
 		a.refused()
 		b.lock()
 		a.refused()
-		require.NoError(t, b.renew())
+		b.holds()
 	}},
 	{"ReleasedHolderHearsOfNoLoss", func(t *test) {
 		t.needs(Force, Push)
@@ -95,18 +89,14 @@ var forceCases = []property{
 		a.release()
 		b.lock()
 		require.NoError(t, b.force())
-		_, ok := b.woken(driver.Lost, t.patience())
-		require.True(t, ok)
+		b.loses()
 		a.unwoken()
 	}},
 }
 
 // force takes the lock from whoever holds it.
 func (c *contender) force() error {
-	c.t.Helper()
-	f, ok := driver.As[driver.Forcer](c.d)
-	require.True(c.t, ok)
 	ctx, cancel := c.t.call()
 	defer cancel()
-	return f.ForceRelease(ctx, c.req.Kind, c.req.Name)
+	return can[driver.Forcer](c).ForceRelease(ctx, c.req.Kind, c.req.Name)
 }

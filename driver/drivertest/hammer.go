@@ -44,7 +44,6 @@ const impatient = "impatient"
 
 // hammer has many tokens contend for the lock, and requires that they enter one at a time.
 func (t *test) hammer(mods ...func(*driver.Request)) {
-	t.Helper()
 	r := &room{fences: t.has(Fences)}
 	entered := t.visit(8, t.rounds(12), r.enter, mods...)
 	require.Equal(t, entered, r.count.Load(), foul+"two were in the room and wrote the same number")
@@ -54,7 +53,6 @@ func (t *test) hammer(mods ...func(*driver.Request)) {
 // with a token of its own. It requires that all get through, or give up, and returns how
 // many have entered.
 func (t *test) visit(goroutines, rounds int, enter func(context.Context, *contender) error, mods ...func(*driver.Request)) int64 {
-	t.Helper()
 	drivers := []driver.Driver{t.driver(), t.driver(), t.driver()}
 	ctx, cancel := context.WithTimeout(t.Context(), 6*t.patience())
 	defer cancel()

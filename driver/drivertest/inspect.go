@@ -82,11 +82,8 @@ var inspectCases = []property{
 		a, b := t.contender(t.driver()), t.contender(t.driver(), heldBy("b"), waiting)
 		c, e := t.contender(a.d, heldBy("c"), waiting), t.contender(a.d, heldBy("e"), waiting)
 		a.lock()
-		b.queue()
-		c.queue()
-		e.queue()
-		c.release()
-		a.release()
+		queue(b, c, e)
+		release(c, a)
 		if !t.has(Push) { // Nobody grants but to who asks.
 			b.lock()
 		}
@@ -131,7 +128,7 @@ var inspectCases = []property{
 		t.sleep(t.real(short))
 		before := t.inspect(a)
 		a.req.TTL = long
-		require.NoError(t, a.renew())
+		a.holds()
 		after := t.inspect(a)
 		require.NotEmpty(t, before.Holders)
 		require.NotEmpty(t, after.Holders)
@@ -196,7 +193,6 @@ var inspectCases = []property{
 
 // shown is how a store shows a holder that has given the text.
 func (t *test) shown(c *contender, text string) string {
-	t.Helper()
 	if t.has(Texts) {
 		return text
 	}
@@ -205,18 +201,14 @@ func (t *test) shown(c *contender, text string) string {
 
 // waiter is what Inspect shows of a waiter without an owner.
 func (t *test) waiter(c *contender) driver.Waiter {
-	t.Helper()
 	return driver.Waiter{Holder: t.shown(c, c.req.Holder), Shared: c.req.Shared, Weight: c.req.Weight}
 }
 
 // inspect looks at the lock of c, with c's driver.
 func (t *test) inspect(c *contender) driver.Info {
-	t.Helper()
-	i, ok := driver.As[driver.Inspector](c.d)
-	require.True(t, ok)
 	ctx, cancel := t.bounded()
 	defer cancel()
-	info, err := i.Inspect(ctx, c.req.Kind, c.req.Name)
+	info, err := can[driver.Inspector](c).Inspect(ctx, c.req.Kind, c.req.Name)
 	require.NoError(t, err)
 	require.Equal(t, c.req.Name, info.Name)
 	return info
@@ -224,7 +216,6 @@ func (t *test) inspect(c *contender) driver.Info {
 
 // list returns the names of the locks of a kind that begin with prefix.
 func (t *test) list(d driver.Driver, kind driver.Kind, prefix string) (names []string) {
-	t.Helper()
 	l, ok := driver.As[driver.Lister](d)
 	require.True(t, ok)
 	ctx, cancel := t.bounded()

@@ -14,12 +14,10 @@ var kindCases = []property{
 			a.lock()
 			t.same(a).busy()
 		}
-		for _, a := range kinds {
-			require.NoError(t, a.renew())
-		}
+		holds(kinds...)
 		for i, a := range kinds {
 			a.release()
-			require.ErrorIs(t, a.releaseOnce(), driver.ErrNotHeld)
+			a.releasesNothing()
 			for _, other := range kinds[i+1:] {
 				t.same(other).busy()
 			}
@@ -36,10 +34,10 @@ var kindCases = []property{
 				}
 				stray := t.same(b)
 				stray.req.Token = a.req.Token
-				require.ErrorIs(t, stray.releaseOnce(), driver.ErrNotHeld)
-				require.ErrorIs(t, stray.renew(), driver.ErrNotHeld)
+				stray.releasesNothing()
+				stray.holdsNothing()
 			}
-			require.NoError(t, a.renew())
+			a.holds()
 			a.release()
 		}
 	}},
@@ -56,23 +54,17 @@ var kindCases = []property{
 		for i, a := range holders {
 			a.release()
 			waiters[i].lock()
-			for _, other := range waiters[i+1:] {
-				other.queue()
-			}
+			queue(waiters[i+1:]...)
 		}
 	}},
 	{"ForceOfOneKindLeavesTheOthers", func(t *test) {
 		t.needs(Force)
 		kinds := t.kinds()
-		for _, a := range kinds {
-			a.lock()
-		}
+		lock(kinds...)
 		for i, a := range kinds {
 			require.NoError(t, a.force())
-			require.ErrorIs(t, a.renew(), driver.ErrNotHeld)
-			for _, other := range kinds[i+1:] {
-				require.NoError(t, other.renew())
-			}
+			a.holdsNothing()
+			holds(kinds[i+1:]...)
 		}
 	}},
 	{"InspectOfOneKindShowsNoOther", func(t *test) {
@@ -90,7 +82,6 @@ var kindCases = []property{
 
 // kinds returns a token for the lock of the test of each kind.
 func (t *test) kinds() []*contender {
-	t.Helper()
 	t.needs(RWMutex, Semaphore)
 	var all []*contender
 	for _, f := range forms {
@@ -101,7 +92,6 @@ func (t *test) kinds() []*contender {
 
 // same returns another token that wants what c wants.
 func (t *test) same(c *contender) *contender {
-	t.Helper()
 	return t.contender(t.driver(), func(r *driver.Request) {
 		r.Kind, r.Shared, r.Weight, r.Limit = c.req.Kind, c.req.Shared, c.req.Weight, c.req.Limit
 	})

@@ -15,17 +15,15 @@ var noticeCases = []property{
 		a.unwoken()
 		b.queue()
 		a.wanted()
-		require.NoError(t, a.renew())
+		a.holds()
 		a.wanted()
 		a.release()
 		b.pushed()
 	}},
 	{"NoticeIsOnlyForWhoAskedForIt", func(t *test) {
 		t.needs(Notice, Push)
-		a, b := t.pair(waiting)
-		a.lock()
-		b.queue()
-		require.NoError(t, a.renew())
+		a, b := t.couple()
+		a.holds()
 		a.release()
 		b.pushed() // By now the news for a would have come, too.
 		a.unwoken()
@@ -39,7 +37,7 @@ var noticeCases = []property{
 		b.queue()
 		a.release()
 		b.pushed()
-		require.NoError(t, b.renew())
+		b.holds()
 		b.unwanted()
 		c.queue()
 		b.wanted()
@@ -54,11 +52,11 @@ var noticeCases = []property{
 		a.unwoken()
 		b.queue()
 		a.wanted()
-		require.NoError(t, a.renew())
+		a.holds()
 		a.wanted()
 		a.release()
 		b.pushed()
-		require.NoError(t, b.renew())
+		b.holds()
 		b.unwanted()
 	}},
 	{"NoticeTellsThatSomebodyWaitsAlready", func(t *test) {
@@ -112,7 +110,7 @@ var readerNoticeCases = []property{
 		require.False(t, a.noticed())
 		b.lock()
 		pass(t, short/2)
-		require.NoError(t, a.renew())
+		a.holds()
 		a.unwoken()
 		w := t.contender(t.driver(), waiting)
 		w.queue()
@@ -127,25 +125,19 @@ var readerNoticeCases = []property{
 		}
 		w := t.contender(t.driver(), waiting)
 		w.queue()
-		for _, r := range readers {
-			r.wanted()
-		}
+		each(readers, (*contender).wanted)
 	}},
 }
 
 // notice asks for notices, and whether somebody waits.
 func (c *contender) notice() (bool, error) {
-	c.t.Helper()
-	n, ok := driver.As[driver.Notifier](c.d)
-	require.True(c.t, ok)
 	ctx, cancel := c.t.call()
 	defer cancel()
-	return n.Notice(ctx, c.lease())
+	return can[driver.Notifier](c).Notice(ctx, c.lease())
 }
 
 // noticed is notice of a token that must hold the lock.
 func (c *contender) noticed() bool {
-	c.t.Helper()
 	wanted, err := c.notice()
 	require.NoError(c.t, err)
 	return wanted
@@ -153,7 +145,5 @@ func (c *contender) noticed() bool {
 
 // wanted waits for the news that somebody waits for what the token holds.
 func (c *contender) wanted() {
-	c.t.Helper()
-	_, ok := c.woken(driver.Wanted, c.t.patience())
-	require.True(c.t, ok, "Wake did not tell within %v that somebody waits", c.t.patience())
+	c.hears(driver.Wanted, "that somebody waits")
 }

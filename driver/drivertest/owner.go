@@ -16,14 +16,11 @@ var ownerCases = []property{
 		t.needs(Owner)
 		a, b := t.pair(owned("A"))
 		other, nobody := t.contender(t.driver(), owned("B")), t.contender(t.driver())
-		a.lock()
-		b.lock()
-		other.busy()
-		nobody.busy()
+		lock(a, b)
+		busy(other, nobody)
 		a.release()
-		other.busy()
-		nobody.busy()
-		require.NoError(t, b.renew())
+		busy(other, nobody)
+		b.holds()
 		b.release()
 		other.lock()
 		a2 := t.contender(a.d, owned("A"))
@@ -48,11 +45,10 @@ var ownerCases = []property{
 		a, b := t.pair(owned("A"))
 		next := t.contender(t.driver())
 		for range 3 {
-			a.lock()
-			b.lock()
+			lock(a, b)
 		}
 		b.release()
-		require.ErrorIs(t, b.releaseOnce(), driver.ErrNotHeld)
+		b.releasesNothing()
 		next.busy()
 		a.release()
 		next.lock()
@@ -61,11 +57,10 @@ var ownerCases = []property{
 		t.needs(Owner)
 		a, b := t.contender(t.driver(), owned("A"), lasting(short)), t.contender(t.driver(), owned("A"))
 		next := t.contender(t.driver())
-		a.lock()
-		b.lock()
+		lock(a, b)
 		t.outwait(short)
-		require.ErrorIs(t, a.renew(), driver.ErrNotHeld)
-		require.NoError(t, b.renew())
+		a.holdsNothing()
+		b.holds()
 		next.busy()
 		b.release()
 		next.lock()
@@ -77,12 +72,10 @@ var ownerCases = []property{
 			a, b := t.contender(t.driver(), owned("A")), t.contender(t.driver(), owned("A"), lasting(2*short))
 			next := t.contender(t.driver(), lasting(2*short))
 			if order == "long first" {
-				a.lock()
-				b.lock()
+				lock(a, b)
 			} else {
-				b.lock()
-				a.lock()
-				require.NoError(t, b.renew())
+				lock(b, a)
+				b.holds()
 			}
 			a.release()
 			next.outlast(b) // which has crashed: nobody renews it
@@ -92,12 +85,10 @@ var ownerCases = []property{
 		t.needs(Owner)
 		a, b := t.contender(t.driver(), owned("A")), t.contender(t.driver(), owned("A"), lasting(2*short))
 		next := t.contender(t.driver())
-		b.lock()
-		a.lock()
-		require.NoError(t, a.renew())
-		require.NoError(t, b.renew())
+		lock(b, a)
+		holds(a, b)
 		a.release()
-		require.NoError(t, b.renew())
+		b.holds()
 		next.outlast(b)
 	}},
 	{"OwnerDoesNotWaitBehindThoseWhoWaitForIt", func(t *test) {
@@ -106,8 +97,7 @@ var ownerCases = []property{
 		a.lock()
 		w.queue()
 		try, wait := t.contender(t.driver(), owned("A")), t.contender(t.driver(), owned("A"), waiting)
-		try.lock()
-		wait.lock()
+		lock(try, wait)
 		for _, c := range []*contender{a, wait, try} {
 			w.queue()
 			c.release()
@@ -122,9 +112,7 @@ var ownerCases = []property{
 		holder, w := t.contender(t.driver()), t.contender(t.driver(), waiting)
 		a, b := t.pair(owned("A"), waiting)
 		holder.lock()
-		a.queue()
-		w.queue()
-		b.queue()
+		queue(a, w, b)
 		holder.release()
 		if t.push {
 			a.pushed()
@@ -134,8 +122,7 @@ var ownerCases = []property{
 				require.Fail(t, "Wake did not tell the other token of the owner")
 			}
 		}
-		a.lock()
-		b.lock()
+		lock(a, b)
 		w.queue()
 		a.release()
 		w.queue()
@@ -147,16 +134,14 @@ var ownerCases = []property{
 		a, w := t.contender(t.driver(), owned("A")), t.contender(t.driver(), owned("B"), waiting)
 		a.lock()
 		w.queue()
-		w.release()
-		a.release()
+		release(w, a)
 		t.contender(a.d, owned("A")).lock()
 		t.contender(a.d, owned("B")).busy()
 	}},
 	{"OwnersTokenThatWasGivenUpDoesNotEnter", func(t *test) {
 		t.needs(Owner)
 		a, b := t.pair(owned("A"))
-		a.lock()
-		b.lock()
+		lock(a, b)
 		require.NoError(t, b.settle())
 		b.refused()
 		a.release()
@@ -165,17 +150,16 @@ var ownerCases = []property{
 	{"ForceEndsAllOfAnOwner", func(t *test) {
 		t.needs(Owner, Force)
 		a, b := t.pair(owned("A"))
-		a.lock()
-		b.lock()
+		lock(a, b)
 		next := t.contender(t.driver())
 		require.NoError(t, next.force())
 		for _, c := range []*contender{a, b} {
-			require.ErrorIs(t, c.renew(), driver.ErrNotHeld)
+			c.holdsNothing()
 			c.refused()
 		}
 		next.lock()
-		require.ErrorIs(t, a.releaseOnce(), driver.ErrNotHeld)
-		require.NoError(t, next.renew())
+		a.releasesNothing()
+		next.holds()
 	}},
 	{"InspectShowsAllOfAnOwner", func(t *test) {
 		t.needs(Owner, Inspect)
@@ -215,8 +199,7 @@ var ownerCases = []property{
 		for i, name := range names {
 			t.name = t.unique()
 			a, b := t.contender(d, owned(name)), t.contender(d, owned(name))
-			a.lock()
-			b.lock()
+			lock(a, b)
 			t.contender(d, owned(names[(i+1)%len(names)])).busy()
 			a.release()
 			t.contender(d).busy()
@@ -241,18 +224,15 @@ var ownedWriterCases = []property{
 		b.lock()
 		refusesDowngrade(b)
 		t.contender(t.driver(), reading).busy()
-		a.release()
-		b.release()
+		release(a, b)
 	}},
 	{"ReadersHaveNoOwner", func(t *test) {
 		t.needs(Owner)
 		a, b := t.pair(owned("A"), reading)
 		w := t.contender(t.driver(), owned("A"))
-		a.lock()
-		b.lock()
+		lock(a, b)
 		w.busy()
-		a.release()
-		b.release()
+		release(a, b)
 		w.lock()
 		a2 := t.contender(a.d, owned("A"), reading)
 		a2.busy()
@@ -260,7 +240,6 @@ var ownedWriterCases = []property{
 }
 
 func refusesDowngrade(c *contender) {
-	c.t.Helper()
 	require.ErrorIs(c.t, c.downgradeOnce(1), errors.ErrUnsupported)
 }
 

@@ -15,7 +15,7 @@ var permitDowngradeCases = []property{
 		c[1].busy()
 		c[2].lock()
 		c[3].busy()
-		require.NoError(t, c[0].renew())
+		c[0].holds()
 		if t.has(Inspect) {
 			info := t.inspect(c[0])
 			require.Len(t, info.Holders, 2)
@@ -60,21 +60,10 @@ var permitDowngradeCases = []property{
 		t.push = t.has(Push)
 		held, c := t.permits(5, 5)[0], t.permits(5, 1, 2, 3, 1)
 		held.lock()
-		for _, w := range c {
-			w.req.Wait = true
-			w.queue()
-		}
+		enqueue(c...)
 		held.downgrade(1)
-		for _, w := range c[:2] {
-			if t.push {
-				w.pushed()
-			}
-			w.lock()
-		}
-		for _, w := range c[2:] {
-			w.unwoken()
-			w.queue()
-		}
+		served(c[:2]...)
+		remain(c[2:]...)
 		c[1].release()
 		c[2].lock()
 		c[3].queue()
@@ -89,7 +78,7 @@ var permitDowngradeCases = []property{
 			require.NotErrorIs(t, err, driver.ErrTransient)
 		}
 		c[1].busy()
-		require.NoError(t, c[0].renew())
+		c[0].holds()
 	}},
 	{"DowngradeOfWhoHoldsNoPermits", func(t *test) {
 		t.needs(Downgrade)
@@ -107,24 +96,22 @@ var permitDowngradeCases = []property{
 		t.needs(Downgrade)
 		c := t.permits(5, 2, 3, 2)
 		c[0].req.TTL = short
-		c[0].lock()
-		c[1].lock()
+		lock(c[0], c[1])
 		t.outwait(short)
 		require.ErrorIs(t, c[0].downgradeOnce(1), driver.ErrNotHeld)
 		c[2].lock()
 		require.ErrorIs(t, c[0].downgradeOnce(1), driver.ErrNotHeld)
 		t.permits(5, 1)[0].busy()
-		require.NoError(t, c[1].renew())
+		c[1].holds()
 	}},
 	{"DowngradeOfOneLeavesTheOthers", func(t *test) {
 		t.needs(Downgrade)
 		c := t.permits(9, 4, 4, 3, 1, 4)
-		c[0].lock()
-		c[1].lock()
+		lock(c[0], c[1])
 		c[0].downgrade(2)
 		c[2].lock()
 		c[3].busy()
-		require.NoError(t, c[1].renew())
+		c[1].holds()
 		c[1].release()
 		c[4].lock()
 		c[3].busy()

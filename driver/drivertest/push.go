@@ -15,15 +15,11 @@ var pushCases = []property{
 		a.release()
 		g := b.pushed()
 		require.EqualValues(t, 1, g.Ask)
-		if t.has(Fences) {
-			require.Greater(t, g.Fence, before.Fence, foul+"a fence does not grow")
-		}
+		t.grows(before, g)
 	}},
 	{"RepeatAfterAPushIsTheSameGrant", func(t *test) {
 		t.needs(Push)
-		a, b := t.pair(waiting)
-		a.lock()
-		b.queue()
+		a, b := t.couple()
 		a.release()
 		require.Equal(t, b.pushed().Fence, b.lock().Fence)
 	}},
@@ -54,8 +50,7 @@ var pushCases = []property{
 		a, b := t.pair(lasting(long/2), waiting)
 		c := t.contender(t.driver(), waiting, lasting(10*long/3)) // whose heartbeat is due when a's lease is over
 		a.lock()
-		b.queue()
-		c.queue()
+		queue(b, c)
 		b.release()
 		c.toldToAsk()
 		after := c.queue().RetryAfter
@@ -67,8 +62,7 @@ var pushCases = []property{
 		a, b := t.pair(lasting(long/2), waiting)
 		c := t.contender(t.driver(), waiting, lasting(10*long/3))
 		a.lock()
-		b.queue()
-		c.queue()
+		queue(b, c)
 		a.release()
 		b.pushed()
 		c.toldToAsk()
@@ -80,9 +74,7 @@ var pushCases = []property{
 		for i, w := range waiters {
 			holder.release()
 			w.pushed()
-			for _, later := range waiters[i+1:] {
-				later.unwoken()
-			}
+			unwoken(waiters[i+1:]...)
 			holder = w
 		}
 	}},
@@ -111,10 +103,8 @@ var pushCases = []property{
 		d := t.driver()
 		a, b, c := t.contender(d), t.contender(d, waiting), t.contender(d, waiting)
 		a.lock()
-		b.queue()
-		c.queue()
-		b.release()
-		a.release()
+		queue(b, c)
+		release(b, a)
 		c.pushed() // By now the news for b would have come, too.
 		b.unwoken()
 	}},
@@ -125,8 +115,7 @@ var pushCases = []property{
 			t.name = t.unique()
 			holder, b, c := t.contender(a), t.contender(d, waiting), t.contender(d, waiting)
 			holder.lock()
-			b.queue()
-			c.queue()
+			queue(b, c)
 			// The grant to b is on its way, perhaps, while b is released.
 			released := make(chan error, 1)
 			go func() { released <- holder.releaseOnce() }()
@@ -144,10 +133,8 @@ var pushCases = []property{
 		a, b := t.pair(waiting)
 		c := t.contender(t.driver(), waiting)
 		a.lock()
-		b.queue()
-		c.queue()
-		a.release()
-		b.release() // It does not know yet that it was granted the lock.
+		queue(b, c)
+		release(a, b) // It does not know yet that it was granted the lock.
 		c.pushed()
 	}},
 	{"PushAfterAnotherTokenOfTheDriverExpired", func(t *test) {
@@ -156,8 +143,7 @@ var pushCases = []property{
 		gone := t.contender(d, lasting(short))
 		b, c := t.contender(d, waiting), t.contender(t.driver(), waiting)
 		gone.lock()
-		b.queue()
-		c.queue()
+		queue(b, c)
 		b.outlast(gone)
 		b.release()
 		require.Equal(t, driver.Granted, c.pushed().Status)
@@ -166,7 +152,5 @@ var pushCases = []property{
 
 // toldToAsk waits for the news that the token should ask again.
 func (c *contender) toldToAsk() {
-	c.t.Helper()
-	_, ok := c.woken(driver.Queued, c.t.patience())
-	require.True(c.t, ok, "Wake did not tell within %v to ask again", c.t.patience())
+	c.hears(driver.Queued, "to ask again")
 }

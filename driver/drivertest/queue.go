@@ -12,27 +12,20 @@ import (
 )
 
 var queueCases = []property{
-	{"WaiterIsQueued", func(t *test) {
-		t.needs(Queue)
-		a, b := t.pair(waiting)
-		a.lock()
-		b.queue()
-	}},
 	{"NoMoreWaitThanTheBoundAllows", func(t *test) {
 		t.needs(Queue)
 		t.crowdAtABound(4)
 	}},
 	{"FullQueueLeavesNothingOfTheTokenBehind", func(t *test) {
 		t.needs(Queue)
-		a, b := t.pair(waiting)
-		a.lock()
-		b.queue()
+		a, b := t.couple()
 		full := t.contender(t.driver(), waiting, bounded(1))
-		full.full()
-		full.full() // It may try again.
+		for range 2 { // It may try again.
+			full.full()
+		}
 		more := t.contender(t.driver(), waiting, bounded(2))
 		more.queue()
-		require.ErrorIs(t, full.releaseOnce(), driver.ErrNotHeld)
+		full.releasesNothing()
 		a.release()
 		b.lock()
 		b.release()
@@ -45,9 +38,7 @@ var queueCases = []property{
 		a, b := t.pair(waiting, bounded(1))
 		other := t.contender(t.driver(), waiting)
 		a.lock()
-		b.queue()
-		other.queue()
-		b.queue()
+		queue(b, other, b)
 		other.req.MaxWaiters = 1 // A caller asks without a bound then; but it might.
 		other.queue()
 		a.release()
@@ -79,9 +70,7 @@ var queueCases = []property{
 	}},
 	{"WaiterHasTheLockAfterRelease", func(t *test) {
 		t.needs(Queue)
-		a, b := t.pair(waiting)
-		a.lock()
-		b.queue()
+		a, b := t.couple()
 		a.release()
 		b.lock()
 	}},
@@ -150,8 +139,7 @@ var queueCases = []property{
 		b := t.contender(t.driver(), waiting, lasting(ttl))
 		c := t.contender(t.driver(), waiting)
 		a.lock()
-		b.queue()
-		c.queue()
+		queue(b, c)
 		for range 2 {
 			pass(t, ttl/3) // the longest silence that the contract allows b
 			c.queue()      // The store has a look at the queue.
@@ -168,8 +156,7 @@ var queueCases = []property{
 		gone := t.contender(t.driver(), waiting, lasting(short))
 		b := t.contender(t.driver(), waiting)
 		a.lock()
-		gone.queue()
-		b.queue()
+		queue(gone, b)
 		t.silence(short)
 		a.release()
 		b.lock()
@@ -192,8 +179,7 @@ var queueCases = []property{
 		gone := t.contender(t.driver(), waiting, lasting(2*short))
 		b := t.contender(t.driver(), waiting)
 		a.lock()
-		gone.queue()
-		b.queue()
+		queue(gone, b)
 		a.release()
 		gone.lock()
 		b.outlast(gone)
@@ -203,7 +189,6 @@ var queueCases = []property{
 // line returns a holder and n waiters of three drivers, in the order in which they
 // came.
 func (t *test) line(n int, mods ...func(*driver.Request)) (holder *contender, waiters []*contender) {
-	t.Helper()
 	drivers := []driver.Driver{t.driver(), t.driver(), t.driver()}
 	holder = t.contender(drivers[0], append(mods, waiting)...)
 	holder.lock()
@@ -221,7 +206,6 @@ func bounded(n int64) func(*driver.Request) {
 
 // crowdAtABound has ten times as many come at one moment as may wait, and the same again.
 func (t *test) crowdAtABound(bound int64) {
-	t.Helper()
 	holder := t.contender(t.driver())
 	holder.lock()
 	drivers := []driver.Driver{t.driver(), t.driver(), t.driver()}

@@ -50,9 +50,7 @@ var raiseCases = []property{
 	}},
 	{"RaiseOfAWaiter", func(t *test) {
 		t.needs(Raise, Queue)
-		a, b := t.pair(waiting)
-		a.lock()
-		b.queue()
+		a, b := t.couple()
 		_, err := b.raise(a.grant.Fence+block, 1)
 		require.ErrorIs(t, err, driver.ErrNotHeld)
 	}},
@@ -75,9 +73,7 @@ var readerRaiseCases = []property{
 			given[fence] = true
 			require.Equal(t, fence, r.lock().Fence)
 		}
-		for _, r := range readers {
-			r.release()
-		}
+		release(readers...)
 		last := t.contender(t.driver())
 		last.lock()
 		require.NotContains(t, given, last.grant.Fence)
@@ -87,17 +83,13 @@ var readerRaiseCases = []property{
 
 // raise raises the fence of the lease to that, at least.
 func (c *contender) raise(fence, fences int64) (int64, error) {
-	c.t.Helper()
-	r, ok := driver.As[redlock.FenceRaiser](c.d)
-	require.True(c.t, ok)
 	ctx, cancel := c.t.call()
 	defer cancel()
-	return r.RaiseFence(ctx, c.lease(), fence, fences)
+	return can[redlock.FenceRaiser](c).RaiseFence(ctx, c.lease(), fence, fences)
 }
 
 // raised raises the fence of the lease, which it must have.
 func (c *contender) raised(fence, fences int64) int64 {
-	c.t.Helper()
 	now, err := c.raise(fence, fences)
 	require.NoError(c.t, err)
 	return now

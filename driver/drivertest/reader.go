@@ -12,24 +12,19 @@ func reading(r *driver.Request) { r.Shared = true }
 var readerCases = []property{
 	{"ReadersHoldTogether", func(t *test) {
 		readers := t.several(10, reading)
-		for _, r := range readers {
-			r.lock()
-		}
-		for _, r := range readers {
-			require.NoError(t, r.renew())
-		}
+		lock(readers...)
+		holds(readers...)
 	}},
 	{"ReaderThatWouldWaitIsGrantedBesideAReader", func(t *test) {
 		a, b := t.pair(reading, waiting)
-		a.lock()
-		b.lock()
+		lock(a, b)
 	}},
 	{"ReaderKeepsWritersOut", func(t *test) {
 		r, w := t.contender(t.driver(), reading), t.contender(t.driver())
 		r.lock()
 		w.busy()
-		require.ErrorIs(t, w.releaseOnce(), driver.ErrNotHeld)
-		require.NoError(t, r.renew())
+		w.releasesNothing()
+		r.holds()
 		r.release()
 		w.lock()
 	}},
@@ -37,21 +32,20 @@ var readerCases = []property{
 		w, r := t.contender(t.driver()), t.contender(t.driver(), reading)
 		w.lock()
 		r.busy()
-		require.ErrorIs(t, r.releaseOnce(), driver.ErrNotHeld)
+		r.releasesNothing()
 		w.release()
 		r.lock()
 	}},
 	{"ReleaseOfAReaderLeavesTheOthers", func(t *test) {
 		a, b := t.pair(reading)
 		w := t.contender(t.driver())
-		a.lock()
-		b.lock()
+		lock(a, b)
 		a.release()
 		w.busy()
-		require.ErrorIs(t, a.releaseOnce(), driver.ErrNotHeld)
-		require.ErrorIs(t, a.renew(), driver.ErrNotHeld)
+		a.releasesNothing()
+		a.holdsNothing()
 		w.busy()
-		require.NoError(t, b.renew())
+		b.holds()
 		b.release()
 		w.lock()
 	}},
@@ -68,11 +62,10 @@ var readerCases = []property{
 	}},
 	{"StragglerOfAReaderAcquiresNothing", func(t *test) {
 		a, b := t.pair(reading)
-		a.lock()
-		b.lock()
+		lock(a, b)
 		require.NoError(t, a.settle())
 		a.refused()
-		require.NoError(t, b.renew())
+		b.holds()
 		b.release()
 		t.contender(b.d).lock()
 		a.refused()
@@ -147,44 +140,34 @@ var readerCases = []property{
 	{"ForceEndsAllReaders", func(t *test) {
 		t.needs(Force)
 		readers := t.several(5, reading)
-		for _, r := range readers {
-			r.lock()
-		}
+		lock(readers...)
 		w := t.contender(t.driver())
 		require.NoError(t, w.force())
 		for _, r := range readers {
-			require.ErrorIs(t, r.renew(), driver.ErrNotHeld)
+			r.holdsNothing()
 			r.refused()
 		}
 		w.lock()
 		for _, r := range readers {
-			require.ErrorIs(t, r.releaseOnce(), driver.ErrNotHeld)
+			r.releasesNothing()
 			r.refused()
 		}
-		require.NoError(t, w.renew())
+		w.holds()
 	}},
 	{"ForceTellsEachReader", func(t *test) {
 		t.needs(Force, Push)
 		readers := t.several(5, reading)
-		for _, r := range readers {
-			r.lock()
-		}
+		lock(readers...)
 		require.NoError(t, readers[0].force())
-		for _, r := range readers {
-			_, ok := r.woken(driver.Lost, t.patience())
-			require.True(t, ok, "Wake did not tell of the loss within %v", t.patience())
-		}
+		each(readers, func(c *contender) { c.loses() })
 	}},
 	{"ForceLetsTheWriterBehindReadersIn", func(t *test) {
 		t.needs(Force, Queue)
 		t.push = t.has(Push)
 		readers, w := t.several(3, reading), t.contender(t.driver(), waiting)
 		late := t.contender(w.d, waiting, reading)
-		for _, r := range readers {
-			r.lock()
-		}
-		w.queue()
-		late.queue()
+		lock(readers...)
+		queue(w, late)
 		require.NoError(t, late.force())
 		if t.push {
 			w.pushed()
@@ -196,7 +179,6 @@ var readerCases = []property{
 
 // several returns n tokens of three drivers.
 func (t *test) several(n int, mods ...func(*driver.Request)) []*contender {
-	t.Helper()
 	drivers := []driver.Driver{t.driver(), t.driver(), t.driver()}
 	var all []*contender
 	for i := range n {

@@ -23,8 +23,7 @@ var readerExpiryCases = []property{
 		d := t.driver()
 		first, second := t.contender(d, reading, lasting(3*short)), t.contender(d, reading, lasting(short))
 		w := t.contender(t.driver())
-		first.lock()
-		second.lock()
+		lock(first, second)
 		w.outlast(first)
 	}},
 	{"WriterOutlastsAReaderThatCameLater", func(t *test) {
@@ -40,13 +39,10 @@ var readerExpiryCases = []property{
 		a, b := t.pair(reading)
 		dead := t.contender(a.d, reading, lasting(short))
 		w := t.contender(t.driver())
-		a.lock()
-		dead.lock()
-		b.lock()
+		lock(a, dead, b)
 		for range 3 {
 			t.outwait(short)
-			require.NoError(t, a.renew())
-			require.NoError(t, b.renew())
+			holds(a, b)
 			w.busy()
 		}
 		a.release()
@@ -60,24 +56,22 @@ var readerExpiryCases = []property{
 		a := t.contender(t.driver(), reading)
 		dead := t.contender(a.d, reading, lasting(4*short))
 		w := t.contender(t.driver(), waiting)
-		a.lock()
-		dead.lock()
+		lock(a, dead)
 		w.queue()
-		require.NoError(t, a.renew())
+		a.holds()
 		a.release()
 		w.outlast(dead)
 	}},
 	{"RenewalOfAReaderRenewsNoOther", func(t *test) {
 		a, b := t.pair(reading)
 		a.req.TTL = 2 * short
-		a.lock()
-		b.lock()
+		lock(a, b)
 		pass(t, short)
-		require.NoError(t, b.renew())
+		b.holds()
 		b.lock()
 		t.outwait(2 * short)
-		require.ErrorIs(t, a.renew(), driver.ErrNotHeld)
-		require.NoError(t, b.renew())
+		a.holdsNothing()
+		b.holds()
 		b.release()
 		t.contender(t.driver()).lock()
 	}},
@@ -89,7 +83,7 @@ var readerExpiryCases = []property{
 		w.queue()
 		for range 6 { // one and a half TTLs
 			pass(t, short)
-			require.NoError(t, r.renew())
+			r.holds()
 			w.queue()
 		}
 		w.outlast(r)
@@ -98,7 +92,7 @@ var readerExpiryCases = []property{
 		r, w := t.contender(t.driver(), reading, lasting(2*short)), t.contender(t.driver())
 		r.lock()
 		r.req.TTL = long
-		require.NoError(t, r.renew())
+		r.holds()
 		for range 3 { // The requests of others shorten nothing meanwhile.
 			t.outwait(2 * short)
 			w.busy()
@@ -107,12 +101,11 @@ var readerExpiryCases = []property{
 	{"RenewRevivesNoExpiredReader", func(t *test) {
 		a, b := t.pair(reading)
 		a.req.TTL = short
-		a.lock()
-		b.lock()
+		lock(a, b)
 		t.outwait(short)
-		require.ErrorIs(t, a.renew(), driver.ErrNotHeld)
-		require.ErrorIs(t, a.renew(), driver.ErrNotHeld)
-		require.NoError(t, b.renew())
+		a.holdsNothing()
+		a.holdsNothing()
+		b.holds()
 	}},
 	{"RepeatRevivesNoExpiredReader", func(t *test) {
 		t.needs(Fences)
@@ -131,8 +124,7 @@ var readerExpiryCases = []property{
 		a, b := t.pair(reading, waiting)
 		w := t.contender(t.driver(), waiting)
 		a.req.TTL = 2 * short
-		a.lock()
-		b.lock()
+		lock(a, b)
 		w.queue()
 		t.outwait(2 * short)
 		a.req.TTL = long
@@ -146,10 +138,10 @@ var readerExpiryCases = []property{
 		w, r := t.contender(t.driver()), t.contender(t.driver(), reading)
 		dead.lock()
 		w.outlast(dead)
-		require.ErrorIs(t, dead.releaseOnce(), driver.ErrNotHeld)
+		dead.releasesNothing()
 		require.ErrorIs(t, dead.settle(), driver.ErrNotHeld)
 		r.busy()
-		require.NoError(t, w.renew())
+		w.holds()
 	}},
 	{"LateReleaseAdmitsNoWriterBesideAReader", func(t *test) {
 		d := t.driver()
@@ -157,12 +149,11 @@ var readerExpiryCases = []property{
 			t.name = t.unique()
 			dead, r := t.contender(d, reading, lasting(short)), t.contender(d, reading)
 			w := t.contender(t.driver())
-			dead.lock()
-			r.lock()
+			lock(dead, r)
 			t.outwait(short)
 			if seen { // that the lease is over
 				t.contender(d, reading).lock()
-				require.ErrorIs(t, dead.releaseOnce(), driver.ErrNotHeld)
+				dead.releasesNothing()
 			}
 			for range 3 {
 				if err := dead.releaseOnce(); err != nil { // nobody new came since
@@ -170,7 +161,7 @@ var readerExpiryCases = []property{
 				}
 			}
 			w.busy()
-			require.NoError(t, r.renew())
+			r.holds()
 		}
 	}},
 	{"LateReleaseIsCountedOnce", func(t *test) {
@@ -178,9 +169,8 @@ var readerExpiryCases = []property{
 		dead.lock()
 		t.outwait(short)
 		a, b := t.pair(reading)
-		a.lock()
-		b.lock()
-		require.ErrorIs(t, dead.releaseOnce(), driver.ErrNotHeld)
+		lock(a, b)
+		dead.releasesNothing()
 		a.release()
 		w := t.contender(t.driver())
 		w.busy()
@@ -191,8 +181,7 @@ var readerExpiryCases = []property{
 		t.needs(Inspect)
 		a, b := t.pair(reading)
 		a.req.TTL, a.req.Holder, b.req.Holder = short, "dead", "alive"
-		a.lock()
-		b.lock()
+		lock(a, b)
 		t.outwait(short)
 		info := t.inspect(a)
 		require.Len(t, info.Holders, 1)
@@ -201,8 +190,7 @@ var readerExpiryCases = []property{
 	{"ForceOfExpiredReaders", func(t *test) {
 		t.needs(Force)
 		a, b := t.pair(reading, lasting(short))
-		a.lock()
-		b.lock()
+		lock(a, b)
 		t.outwait(short)
 		require.ErrorIs(t, a.force(), driver.ErrNotHeld)
 		t.contender(a.d).lock()

@@ -14,28 +14,12 @@ var resizeCases = []property{
 		t.push = t.has(Push)
 		held, c := t.permits(5, 5)[0], t.permits(5, 2, 1, 3, 1)
 		held.lock()
-		for _, w := range c {
-			w.req.Wait = true
-			w.queue()
-		}
+		enqueue(c...)
 		held.resize(9)
-		for _, w := range c[:2] {
-			if t.push {
-				w.pushed()
-			}
-			w.lock()
-		}
-		for _, w := range c[2:] {
-			w.unwoken()
-			w.queue()
-		}
+		served(c[:2]...)
+		remain(c[2:]...)
 		held.resize(12)
-		for _, w := range c[2:] {
-			if t.push {
-				w.pushed()
-			}
-			w.lock()
-		}
+		served(c[2:]...)
 		t.permits(5, 1)[0].busy()
 	}},
 	{"ResizeUpMakesRoom", func(t *test) {
@@ -47,7 +31,7 @@ var resizeCases = []property{
 		c[1].busy()
 		c[2].lock()
 		c[3].busy()
-		require.NoError(t, c[0].renew())
+		c[0].holds()
 	}},
 	{"RepeatedResizeChangesNothing", func(t *test) {
 		t.needs(Resize)
@@ -65,13 +49,11 @@ var resizeCases = []property{
 	{"ResizeDownTakesNothingAway", func(t *test) {
 		t.needs(Resize)
 		c := t.permits(5, 3, 2)
-		for _, held := range c {
-			held.lock()
-		}
+		lock(c...)
 		c[0].resize(1)
 		for _, held := range c {
 			held.unwoken()
-			require.NoError(t, held.renew())
+			held.holds()
 			held.lock() // A repeat is of the same hold, though it could not be had now.
 		}
 		if t.has(Inspect) {
@@ -86,9 +68,7 @@ var resizeCases = []property{
 		t.needs(Resize, Queue)
 		held, w := t.permits(5, 2, 2, 1), t.contender(t.driver(), weighing(1, 5), waiting)
 		hasty := t.permits(5, 1)[0]
-		for _, c := range held {
-			c.lock()
-		}
+		lock(held...)
 		held[0].resize(2)
 		hasty.busy()
 		w.queue()
@@ -100,8 +80,7 @@ var resizeCases = []property{
 		hasty.busy()
 		w.unwoken()
 		held[1].release()
-		w.lock()
-		hasty.lock()
+		lock(w, hasty)
 		t.permits(5, 1)[0].busy()
 	}},
 	{"ResizeDownRefusesWaitersThatNeedMore", func(t *test) {
@@ -110,12 +89,8 @@ var resizeCases = []property{
 		held, big := t.permits(9, 3)[0], t.permits(9, 7, 9)
 		small, last := t.contender(t.driver(), weighing(2, 9), waiting), t.contender(t.driver(), weighing(1, 9), waiting)
 		held.lock()
-		for _, w := range big {
-			w.req.Wait = true
-			w.queue()
-		}
-		small.queue()
-		last.queue()
+		enqueue(big...)
+		queue(small, last)
 		held.resize(5)
 		if t.push { // It must not need another ask of those that will not get it.
 			small.pushed()
@@ -124,31 +99,24 @@ var resizeCases = []property{
 		for _, w := range big {
 			w.unwoken()
 			w.denied(driver.ErrLimitExceeded)
-			require.ErrorIs(t, w.releaseOnce(), driver.ErrNotHeld)
+			w.releasesNothing()
 		}
 		last.queue()
 		small.release()
 		last.lock()
-		for _, w := range big {
-			w.unwoken()
-		}
+		unwoken(big...)
 	}},
 	{"ResizeDownRefusesWaitersBehindAFullSemaphore", func(t *test) {
 		t.needs(Resize, Queue)
 		t.push = t.has(Push)
 		held, big := t.permits(9, 5, 3), t.permits(9, 6, 7)
 		small := t.contender(t.driver(), weighing(1, 9), waiting)
-		for _, c := range held {
-			c.lock()
-		}
-		for _, w := range big {
-			w.req.Wait = true
-			w.queue()
-		}
+		lock(held...)
+		enqueue(big...)
 		small.queue()
 		held[0].resize(4)
 		big[0].denied(driver.ErrLimitExceeded) // More are held than there are.
-		require.ErrorIs(t, big[0].releaseOnce(), driver.ErrNotHeld)
+		big[0].releasesNothing()
 		small.queue()
 		held[0].release()
 		if t.push {
@@ -165,8 +133,7 @@ var resizeCases = []property{
 		small := t.contender(t.driver(), weighing(1, 9), waiting)
 		dead.req.TTL = 3 * short
 		dead.lock()
-		big.queue()
-		small.queue()
+		queue(big, small)
 		dead.resize(5)
 		t.outwait(3 * short)
 		big.denied(driver.ErrLimitExceeded)
@@ -257,8 +224,7 @@ var resizeCases = []property{
 		t.needs(Resize, Push)
 		c := t.permits(5, 2, 3, 4)
 		c[0].req.TTL, c[2].req.Wait = 2*short, true
-		c[0].lock()
-		c[1].lock()
+		lock(c[0], c[1])
 		c[2].queue()
 		t.outwait(2 * short)
 		c[1].resize(7)
@@ -268,8 +234,7 @@ var resizeCases = []property{
 		t.needs(Resize)
 		c := t.permits(5, 2, 3, 4)
 		c[0].req.TTL = short
-		c[0].lock()
-		c[1].lock()
+		lock(c[0], c[1])
 		t.outwait(short)
 		c[1].resize(7)
 		c[2].lock()
@@ -279,26 +244,20 @@ var resizeCases = []property{
 
 // resizeOnce sets the limit of the semaphore that the token is for.
 func (c *contender) resizeOnce(limit int64) error {
-	c.t.Helper()
 	c.resizes++
 	return c.tryResize(fmt.Sprintf("%s-resize-%d", c.req.Token, c.resizes), limit)
 }
 
 func (c *contender) resizeBy(token string, limit int64) {
-	c.t.Helper()
 	require.NoError(c.t, c.tryResize(c.req.Token+"-"+token, limit), "Resize")
 }
 
 func (c *contender) tryResize(token string, limit int64) error {
-	c.t.Helper()
-	r, ok := driver.As[driver.Resizer](c.d)
-	require.True(c.t, ok)
 	ctx, cancel := c.t.call()
 	defer cancel()
-	return r.Resize(ctx, c.req.Name, token, limit)
+	return can[driver.Resizer](c).Resize(ctx, c.req.Name, token, limit)
 }
 
 func (c *contender) resize(limit int64) {
-	c.t.Helper()
 	require.NoError(c.t, c.resizeOnce(limit), "Resize")
 }

@@ -14,17 +14,14 @@ func weighing(n, limit int64) func(*driver.Request) {
 var semaphoreCases = []property{
 	{"WeightsAddUpToTheLimit", func(t *test) {
 		held := t.permits(5, 2, 2, 1)
-		for _, c := range held {
-			c.lock()
-		}
+		lock(held...)
 		next := t.permits(5, 1, 3, 2)
 		next[0].busy()
 		held[0].release()
 		next[1].busy()
 		next[2].lock()
 		next[0].busy()
-		require.NoError(t, held[1].renew())
-		require.NoError(t, held[2].renew())
+		holds(held[1], held[2])
 	}},
 	{"RepeatTakesNoMorePermits", func(t *test) {
 		c := t.permits(5, 2, 3, 1)
@@ -35,7 +32,7 @@ var semaphoreCases = []property{
 		c[1].lock()
 		c[2].busy()
 		c[0].release() // One release gives it all back, however often it was granted,
-		require.ErrorIs(t, c[0].releaseOnce(), driver.ErrNotHeld)
+		c[0].releasesNothing()
 		more := t.permits(5, 3, 2, 1) // and a second one nothing.
 		more[0].busy()
 		more[1].lock()
@@ -46,23 +43,20 @@ var semaphoreCases = []property{
 		t.push = t.has(Push)
 		held, big := t.permits(5, 2, 1), t.contender(t.driver(), weighing(4, 5), waiting)
 		small, hasty := t.contender(t.driver(), weighing(1, 5), waiting), t.permits(5, 1)[0]
-		held[0].lock()
-		held[1].lock()
+		lock(held[0], held[1])
 		big.queue()
 		hasty.busy() // There is room for it, but it is kept for the large one.
 		small.queue()
 		held[1].lock()
-		require.NoError(t, held[1].renew())
+		held[1].holds()
 		held[1].release()
 		hasty.busy()
 		small.queue()
 		held[0].release()
 		if t.push {
-			big.pushed()
-			small.pushed() // The rest is for the next one.
+			pushed(big, small) // The rest is for the next one.
 		}
-		big.lock()
-		small.lock()
+		lock(big, small)
 		hasty.busy()
 	}},
 	{"CancelledLargeRequestLetsAllInThatFit", func(t *test) {
@@ -72,23 +66,13 @@ var semaphoreCases = []property{
 		big, small := t.contender(t.driver(), weighing(5, 5), waiting), t.permits(5, 1, 2, 1, 1)
 		held.lock()
 		big.queue()
-		for _, c := range small {
-			c.req.Wait = true
-			c.queue()
-		}
+		enqueue(small...)
 		big.release()
-		for _, c := range small[:2] {
-			if t.push {
-				c.pushed()
-			}
-			c.lock()
-		}
+		served(small[:2]...)
 		small[2].unwoken()
-		small[2].queue()
-		small[3].queue()
+		queue(small[2], small[3])
 		small[1].release()
-		small[2].lock()
-		small[3].lock()
+		lock(small[2], small[3])
 		held.release()
 		t.permits(5, 3)[0].busy()
 		t.permits(5, 2)[0].lock()
@@ -99,8 +83,7 @@ var semaphoreCases = []property{
 		gone := t.contender(t.driver(), weighing(5, 5), waiting, lasting(4*short))
 		hasty := t.permits(5, 1)[0]
 		held.lock()
-		gone.queue()
-		small.queue()
+		queue(gone, small)
 		hasty.busy()
 		t.silence(4 * short)
 		hasty.lock() // after the small one, for which the store also has a look
@@ -157,56 +140,43 @@ var semaphoreCases = []property{
 			w.req.Wait = true
 		}
 		c[0].lock()
-		c[1].queue()
-		c[2].queue()
-		c[3].queue()
+		queue(c[1], c[2], c[3])
 		if t.has(Inspect) {
 			require.EqualValues(t, limit-2, t.inspect(c[0]).Queue[0].Weight)
 		}
 		c[0].release()
-		c[1].lock()
-		c[2].lock()
+		lock(c[1], c[2])
 		c[3].queue()
 	}},
 	{"PermitsOfDeadHoldersComeBackOneByOne", func(t *test) {
 		alive := t.permits(6, 1)[0]
 		c := t.permits(6, 2, 3, 2, 3, 1)
 		c[0].req.TTL, c[1].req.TTL = 2*short, 5*short
-		alive.lock()
-		c[0].lock()
-		c[1].lock()
+		lock(alive, c[0], c[1])
 		c[4].busy()
 		c[2].outlast(c[0])
 		c[3].outlast(c[1])
 		c[4].busy()
-		require.NoError(t, c[2].renew())
-		require.NoError(t, alive.renew())
+		holds(c[2], alive)
 	}},
 	{"PermitsOfADeadHolderComeBackWhileOthersRenew", func(t *test) {
 		c := t.permits(5, 1, 2, 2, 3, 2)
 		c[1].req.TTL = short
-		for _, held := range c[:3] {
-			held.lock()
-		}
+		lock(c[:3]...)
 		t.outwait(short)
-		require.NoError(t, c[0].renew())
-		require.NoError(t, c[2].renew())
+		holds(c[0], c[2])
 		c[3].busy()
-		require.ErrorIs(t, c[1].renew(), driver.ErrNotHeld)
+		c[1].holdsNothing()
 		c[4].lock()
-		require.ErrorIs(t, c[1].releaseOnce(), driver.ErrNotHeld)
+		c[1].releasesNothing()
 		t.permits(5, 1)[0].busy()
 	}},
 	{"WaitersShareWhatADeadHolderLeaves", func(t *test) {
 		t.needs(Push)
 		c := t.permits(5, 1, 4, 2, 2, 1)
 		c[1].req.TTL = 3 * short
-		c[0].lock()
-		c[1].lock()
-		for _, w := range c[2:] {
-			w.req.Wait = true
-			w.queue()
-		}
+		lock(c[0], c[1])
+		enqueue(c[2:]...)
 		c[2].outlast(c[1])
 		c[3].pushed()
 		c[4].unwoken()
@@ -235,27 +205,18 @@ var semaphoreCases = []property{
 		t.needs(Force, Queue)
 		t.push = t.has(Push)
 		c := t.permits(5, 2, 3, 1, 4, 1)
-		c[0].lock()
-		c[1].lock()
-		for _, w := range c[2:] {
-			w.req.Wait = true
-			w.queue()
-		}
+		lock(c[0], c[1])
+		enqueue(c[2:]...)
 		require.NoError(t, c[4].force())
 		if t.push {
-			for _, lost := range c[:2] {
-				_, ok := lost.woken(driver.Lost, t.patience())
-				require.True(t, ok, "Wake did not tell of the loss within %v", t.patience())
-			}
-			c[2].pushed()
-			c[3].pushed()
+			each(c[:2], func(c *contender) { c.loses() })
+			pushed(c[2], c[3])
 		}
-		c[2].lock()
-		c[3].lock()
+		lock(c[2], c[3])
 		c[4].queue()
 		for _, lost := range c[:2] {
-			require.ErrorIs(t, lost.renew(), driver.ErrNotHeld)
-			require.ErrorIs(t, lost.releaseOnce(), driver.ErrNotHeld)
+			lost.holdsNothing()
+			lost.releasesNothing()
 			lost.refused()
 		}
 		c[4].queue()
@@ -264,7 +225,6 @@ var semaphoreCases = []property{
 
 // permits returns tokens that want that much of a semaphore with that limit, each.
 func (t *test) permits(limit int64, weights ...int64) []*contender {
-	t.Helper()
 	all := t.several(len(weights))
 	for i, c := range all {
 		c.req.Weight, c.req.Limit = weights[i], limit

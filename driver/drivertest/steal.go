@@ -15,13 +15,11 @@ var stealCases = []property{
 		a, b := t.pair(heldBy("thief"))
 		first := a.lock()
 		stolen := b.stolen()
-		require.ErrorIs(t, a.renew(), driver.ErrNotHeld)
-		require.ErrorIs(t, a.releaseOnce(), driver.ErrNotHeld)
+		a.holdsNothing()
+		a.releasesNothing()
 		a.refused()
-		require.NoError(t, b.renew())
-		if t.has(Fences) {
-			require.Greater(t, stolen.Fence, first.Fence, foul+"a fence does not grow")
-		}
+		b.holds()
+		t.grows(first, stolen)
 		b.release()
 		c := t.contender(t.driver())
 		if next := c.lock(); t.has(Fences) {
@@ -34,8 +32,7 @@ var stealCases = []property{
 		a.lock()
 		b.req.Holder = "a thief\nlost " + b.req.Token
 		b.stolen()
-		g, ok := a.woken(driver.Lost, t.patience())
-		require.True(t, ok, "Wake did not tell of the loss within %v", t.patience())
+		g := a.loses()
 		require.Contains(t, g.Holder, "a thief")
 		require.Contains(t, g.Holder, "lost", "and nothing of it is news of its own")
 		b.unwoken()
@@ -53,9 +50,7 @@ var stealCases = []property{
 		_, waiters := t.line(3)
 		thief := t.contender(t.driver())
 		thief.stolen()
-		for _, w := range waiters {
-			w.queue()
-		}
+		queue(waiters...)
 		thief.release()
 		for _, w := range waiters {
 			w.lock()
@@ -104,7 +99,7 @@ var stealCases = []property{
 			require.Equal(t, g.Fence, again.Fence)
 			require.Equal(t, g.Fences, again.Fences)
 		}
-		require.NoError(t, b.renew())
+		b.holds()
 	}},
 	{"StealIsNotRepeatedAgainstTheNextThief", func(t *test) {
 		t.needs(Steal)
@@ -112,7 +107,7 @@ var stealCases = []property{
 		a.stolen()
 		b.stolen()
 		a.notStolen()
-		require.NoError(t, b.renew())
+		b.holds()
 		b.release()
 		a.notStolen()
 		t.contender(t.driver()).lock()
@@ -124,7 +119,7 @@ var stealCases = []property{
 		a.stolen()
 		b.outlast(a)
 		a.notStolen()
-		require.NoError(t, b.renew())
+		b.holds()
 	}},
 	{"StealThatComesAfterItsReleaseTakesNothing", func(t *test) {
 		t.needs(Steal)
@@ -132,7 +127,7 @@ var stealCases = []property{
 		b.lock()
 		require.ErrorIs(t, a.settle(), driver.ErrNotHeld)
 		a.notStolen()
-		require.NoError(t, b.renew())
+		b.holds()
 	}},
 	{"StealHearsOfWaiters", func(t *test) {
 		t.needs(Steal, Notice, Push)
@@ -161,18 +156,14 @@ var stealAllCases = []property{
 	{"StealTakesTheLockFromAllReaders", func(t *test) {
 		t.needs(Steal)
 		readers := t.several(6, reading)
-		for _, r := range readers {
-			r.lock()
-		}
+		lock(readers...)
 		w := t.contender(t.driver())
 		g := w.stolen()
 		for _, r := range readers {
-			require.ErrorIs(t, r.renew(), driver.ErrNotHeld)
-			if t.has(Fences) {
-				require.Greater(t, g.Fence, r.grant.Fence, foul+"a fence does not grow")
-			}
+			r.holdsNothing()
+			t.grows(r.grant, g)
 		}
-		require.NoError(t, w.renew())
+		w.holds()
 		t.contender(t.driver(), reading).busy()
 	}},
 	{"StealOfAPartIsRefused", func(t *test) {
@@ -185,23 +176,19 @@ var stealAllCases = []property{
 		b.req.Kind, b.req.Shared, b.req.Weight, b.req.Limit = driver.Semaphore, false, 1, 1
 		_, err = b.steal()
 		require.ErrorIs(t, err, errors.ErrUnsupported)
-		require.NoError(t, a.renew())
+		a.holds()
 	}},
 }
 
 // steal asks for the lock of whoever has it.
 func (c *contender) steal() (driver.Grant, error) {
-	c.t.Helper()
-	d, ok := driver.As[driver.Stealer](c.d)
-	require.True(c.t, ok)
 	ctx, cancel := c.t.call()
 	defer cancel()
-	return c.asking(func(r *driver.Request) (driver.Grant, error) { return d.Steal(ctx, r) })
+	return c.asking(func(r *driver.Request) (driver.Grant, error) { return can[driver.Stealer](c).Steal(ctx, r) })
 }
 
 // stolen is steal of a token that must succeed.
 func (c *contender) stolen() driver.Grant {
-	c.t.Helper()
 	g, err := c.steal()
 	require.NoError(c.t, err)
 	require.Equal(c.t, driver.Granted, g.Status)
@@ -210,7 +197,6 @@ func (c *contender) stolen() driver.Grant {
 
 // notStolen is steal of a token that has had its turn.
 func (c *contender) notStolen() {
-	c.t.Helper()
 	g, err := c.steal()
 	require.ErrorIs(c.t, err, driver.ErrNotHeld, "a token has stolen twice: %+v", g)
 }

@@ -27,7 +27,6 @@ var (
 
 // games plays some games, which depend on HOLDFAST_SEED alone, and on the abilities of the driver.
 func (t *test) games() {
-	t.Helper()
 	number, length := 3, t.rounds(50)
 	if virtual() {
 		length = t.rounds(120)

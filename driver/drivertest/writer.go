@@ -15,17 +15,15 @@ var writerCases = []property{
 		first, second := t.pair(reading)
 		w := t.contender(t.driver(), waiting)
 		hasty, late := t.contender(t.driver(), reading), t.contender(first.d, reading, waiting)
-		first.lock()
-		second.lock()
+		lock(first, second)
 		w.queue()
 		hasty.busy()
 		late.queue()
 		first.lock() // Nobody holds a holder up.
-		require.NoError(t, second.renew())
+		second.holds()
 		first.release()
 		hasty.busy()
-		late.queue()
-		w.queue()
+		queue(late, w)
 		second.release()
 		hasty.busy()
 		late.queue()
@@ -33,15 +31,12 @@ var writerCases = []property{
 		late.queue()
 		hasty.busy()
 		w.release()
-		late.lock()
-		hasty.lock()
+		lock(late, hasty)
 	}},
 	{"LastReaderLetsTheWriterIn", func(t *test) {
 		t.needs(Push)
 		readers, w := t.several(4, reading), t.contender(t.driver(), waiting)
-		for _, r := range readers {
-			r.lock()
-		}
+		lock(readers...)
 		w.queue()
 		for _, r := range readers {
 			w.unwoken()
@@ -55,11 +50,8 @@ var writerCases = []property{
 		t.needs(Queue)
 		w, readers, next, late := t.procession()
 		w.release()
-		for _, r := range readers {
-			r.lock()
-		}
-		next.queue()
-		late.queue()
+		lock(readers...)
+		queue(next, late)
 		for _, r := range readers {
 			next.queue()
 			r.release()
@@ -74,11 +66,8 @@ var writerCases = []property{
 		t.needs(Push)
 		w, readers, next, late := t.procession()
 		w.release()
-		for _, r := range readers {
-			r.pushed()
-		}
-		next.unwoken()
-		late.unwoken()
+		pushed(readers...)
+		unwoken(next, late)
 		for _, r := range readers {
 			next.unwoken()
 			r.release()
@@ -99,9 +88,7 @@ var writerCases = []property{
 			require.Equal(t, g.Fence, r.lock().Fence)
 			last = g.Fence
 		}
-		for _, r := range readers {
-			r.release()
-		}
+		release(readers...)
 		require.Greater(t, next.pushed().Fence, last, foul+"a fence does not grow")
 	}},
 	{"ReservedFencesOfReadersGrantedTogetherDoNotOverlap", func(t *test) {
@@ -109,9 +96,7 @@ var writerCases = []property{
 		w := t.contender(t.driver())
 		readers := t.several(3, reading, waiting, reserving(block))
 		last := w.lock().Fence
-		for _, r := range readers {
-			r.queue()
-		}
+		queue(readers...)
 		w.release()
 		for _, r := range readers {
 			require.Greater(t, r.lock().Fence, last, foul+"a fence does not grow")
@@ -126,25 +111,13 @@ var writerCases = []property{
 		w, middle, next := t.contender(t.driver(), waiting), t.contender(r.d, waiting), t.contender(t.driver(), waiting)
 		readers, late := t.several(3, reading, waiting), t.contender(r.d, reading, waiting)
 		r.lock()
-		w.queue()
-		middle.queue()
-		for _, r := range readers {
-			r.queue()
-		}
-		next.queue()
-		late.queue()
+		queue(w, middle)
+		queue(readers...)
+		queue(next, late)
 		middle.release()
-		for _, r := range readers {
-			r.unwoken()
-			r.queue()
-		}
+		remain(readers...)
 		w.release()
-		for _, r := range readers {
-			if t.push {
-				r.pushed()
-			}
-			r.lock()
-		}
+		served(readers...)
 		next.unwoken()
 		next.queue()
 		late.unwoken()
@@ -157,10 +130,8 @@ var writerCases = []property{
 		w := t.contender(t.driver(), waiting)
 		c := t.contender(b.d, reading, waiting)
 		a.lock()
-		w.queue()
-		c.queue()
-		a.release()
-		w.release() // It does not know yet that it was granted the lock.
+		queue(w, c)
+		release(a, w) // It does not know yet that it was granted the lock.
 		c.pushed()
 		b.lock()
 	}},
@@ -173,18 +144,14 @@ var writerCases = []property{
 		a.lock()
 		gone.queue()
 		b.busy()
-		c.queue()
-		e.queue()
+		queue(c, e)
 		t.silence(4 * short)
 		c.lock()
 		if t.push {
 			e.pushed()
 		}
-		e.lock()
-		b.lock()
-		for _, r := range []*contender{a, b, c, e} {
-			r.release()
-		}
+		lock(e, b)
+		release(a, b, c, e)
 		gone.unwoken()
 		t.contender(t.driver()).lock()
 		gone.queue() // It comes back by asking.
@@ -197,8 +164,7 @@ var writerCases = []property{
 		gone.queue()
 		t.silence(short)
 		b.lock()
-		a.release()
-		b.release()
+		release(a, b)
 		gone.unwoken()
 		t.contender(t.driver()).lock()
 	}},
@@ -209,14 +175,10 @@ var writerCases = []property{
 		readers := t.several(3, reading, waiting)
 		a.lock()
 		gone.queue()
-		for _, r := range readers {
-			r.queue()
-		}
+		queue(readers...)
 		t.silence(short)
 		a.release()
-		for _, r := range readers {
-			r.pushed()
-		}
+		pushed(readers...)
 		gone.unwoken()
 	}},
 	{"WriterThatKeepsAskingIsNotOvertaken", func(t *test) {
@@ -225,14 +187,12 @@ var writerCases = []property{
 		r, w := t.contender(t.driver(), reading), t.contender(t.driver(), waiting, lasting(ttl))
 		hasty, late := t.contender(r.d, reading), t.contender(t.driver(), reading, waiting)
 		r.lock()
-		w.queue()
-		late.queue()
+		queue(w, late)
 		for range 3 {
 			pass(t, ttl/4) // In all it is longer than a silence may be.
 			hasty.busy()   // The store has a look at the queue.
-			w.queue()
-			late.queue()
-			require.NoError(t, r.renew())
+			queue(w, late)
+			r.holds()
 		}
 		r.release()
 		hasty.busy()
@@ -243,13 +203,10 @@ var writerCases = []property{
 		dead := t.contender(t.driver(), lasting(3*short))
 		readers, w := t.several(3, reading, waiting), t.contender(t.driver(), waiting)
 		dead.lock()
-		for _, r := range readers {
-			r.queue()
-		}
+		queue(readers...)
 		w.queue()
 		readers[0].outlast(dead)
-		readers[1].pushed()
-		readers[2].pushed()
+		pushed(readers[1], readers[2])
 		w.unwoken()
 	}},
 	{"RetryAfterLeadsAWriterPastTheReaders", func(t *test) {
@@ -258,8 +215,7 @@ var writerCases = []property{
 		a, b := t.pair(reading, lasting(short))
 		b.req.TTL = 3 * short
 		w := t.contender(t.driver(), waiting) // whose heartbeat would be far too late
-		a.lock()
-		b.lock()
+		lock(a, b)
 		for asks := 1; ; asks++ {
 			g := w.askOnce()
 			if g.Status == driver.Granted {
@@ -278,14 +234,10 @@ var writerCases = []property{
 // procession returns a writer that holds the lock, and behind it in the queue several
 // readers, a writer, and a reader that came too late to go with the others.
 func (t *test) procession() (holder *contender, readers []*contender, next, late *contender) {
-	t.Helper()
 	holder, next = t.pair(waiting)
 	readers, late = t.several(4, reading, waiting), t.contender(holder.d, reading, waiting)
 	holder.lock()
-	for _, r := range readers {
-		r.queue()
-	}
-	next.queue()
-	late.queue()
+	queue(readers...)
+	queue(next, late)
 	return holder, readers, next, late
 }
