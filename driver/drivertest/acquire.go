@@ -8,22 +8,17 @@ import (
 
 var acquireCases = []property{
 	{"FreeLockIsGranted", func(t *test) {
-		a := t.contender(t.driver())
+		a, b := t.contender(t.driver()), t.contender(t.driver(), named(t.unique()), waiting)
 		require.EqualValues(t, 1, a.lock().Ask)
-	}},
-	{"FreeLockIsGrantedToWhoWouldWait", func(t *test) {
-		a := t.contender(t.driver(), waiting)
-		require.EqualValues(t, 1, a.lock().Ask)
+		require.EqualValues(t, 1, b.lock().Ask)
+		require.Equal(t, b.grant.Fence, b.lock().Fence) // The first answer was lost.
 	}},
 	{"SecondTokenIsBusy", func(t *test) {
 		a, b := t.pair()
 		a.lock()
-		b.busy()
-	}},
-	{"SecondTokenOfOneDriverIsBusy", func(t *test) {
-		d := t.driver()
-		t.contender(d).lock()
-		t.contender(d).busy()
+		busy(b, t.contender(a.d))
+		a.release()
+		b.lock()
 	}},
 	{"BusyLeavesNothingBehind", func(t *test) {
 		a, b := t.pair()
@@ -34,13 +29,6 @@ var acquireCases = []property{
 		t.contender(t.driver()).lock()
 		b.unwoken()
 	}},
-	{"BusyTokenMayTryAgain", func(t *test) {
-		a, b := t.pair()
-		a.lock()
-		b.busy()
-		a.release()
-		b.lock()
-	}},
 	{"RepeatOfHolderIsTheSameGrant", func(t *test) {
 		a, b := t.pair()
 		first := a.lock()
@@ -50,11 +38,6 @@ var acquireCases = []property{
 		b.busy()
 		a.release()
 		b.lock() // One release ends it, however often it was granted.
-	}},
-	{"RepeatThatWaitsIsTheSameGrant", func(t *test) {
-		// The first ask found the lock free, its answer was lost.
-		a, _ := t.pair(waiting)
-		require.Equal(t, a.lock().Fence, a.lock().Fence)
 	}},
 	{"GrantLastsFromTheAskItNames", func(t *test) {
 		a, b := t.pair(lasting(2 * short))

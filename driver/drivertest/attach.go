@@ -61,25 +61,6 @@ var attachCases = []property{
 		require.Len(t, won, 1)
 		won[0].holds()
 	}},
-	{"AttachNeedsAHold", func(t *test) {
-		t.needs(Attach)
-		old, next := t.pair(lasting(short))
-		isNotThere := func() {
-			_, err := next.attachOnce(old)
-			require.ErrorIs(t, err, driver.ErrNotHeld)
-			next.holdsNothing()
-		}
-		isNotThere()
-		old.lock()
-		t.outwait(short)
-		isNotThere()
-		other := t.contender(t.driver())
-		other.lock()
-		isNotThere()
-		other.holds()
-		other.release()
-		isNotThere()
-	}},
 	{"AttachLastsItsOwnTTL", func(t *test) {
 		t.needs(Attach)
 		old, next, after := t.contender(t.driver()), t.contender(t.driver(), lasting(2*short)), t.contender(t.driver())

@@ -49,25 +49,17 @@ var contextCases = []property{
 	}},
 	{"ReleaseSettlesAnAcquireUnderWay", func(t *test) {
 		// Its caller has given up and does not wait for it to return.
-		a, b := t.driver(), t.driver()
-		for i := range 20 {
-			c := t.contender(a)
-			c.settledUnderWay(time.Duration(i) * 20 * time.Microsecond)
-			next := t.contender(b)
-			next.lock()
-			next.release()
-		}
-	}},
-	{"ReleaseSettlesAWaitUnderWay", func(t *test) {
-		t.needs(Queue)
-		a, b := t.driver(), t.driver()
-		for i := range 20 {
-			holder := t.contender(b)
-			holder.lock()
-			c := t.contender(a, waiting)
-			c.settledUnderWay(time.Duration(i) * 20 * time.Microsecond)
-			holder.release()
-			next := t.contender(b)
+		a, b, queues := t.driver(), t.driver(), t.has(Queue)
+		for i := range 40 {
+			c, holder, next := t.contender(a), t.contender(b), t.contender(b)
+			c.req.Wait = queues && i%2 == 1
+			if c.req.Wait {
+				holder.lock()
+			}
+			c.settledUnderWay(time.Duration(i/2) * 20 * time.Microsecond)
+			if c.req.Wait {
+				holder.release()
+			}
 			next.lock()
 			next.release()
 		}

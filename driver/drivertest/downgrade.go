@@ -35,15 +35,7 @@ var writerDowngradeCases = []property{
 		require.True(t, before.Since.Equal(after[0].Since), "a downgrade is no new hold")
 		require.LessOrEqual(t, after[0].TimeLeft, before.TimeLeft)
 	}},
-	{"DowngradeKeepsTheEndOfTheLease", func(t *test) {
-		t.needs(Downgrade)
-		w, next := t.pair()
-		w.req.TTL = 10 * short
-		w.lock()
-		pass(t, 7*short) // more than the grace: no other end is near this one
-		w.downgrade(1)
-		next.outlast(w)
-	}},
+	{"DowngradeKeepsTheEndOfTheLease", downgradeKeepsTheEnd},
 	{"DowngradeForgetsNoReservedFence", func(t *test) {
 		t.needs(Downgrade, Fences)
 		w := t.contender(t.driver(), reserving(block))
@@ -107,30 +99,6 @@ var writerDowngradeCases = []property{
 		t.contender(b.d).busy()
 		b.holds()
 	}},
-	{"DowngradeOfWhoDoesNotHold", func(t *test) {
-		t.needs(Downgrade)
-		w, other := t.pair()
-		require.ErrorIs(t, other.downgradeOnce(1), driver.ErrNotHeld)
-		w.lock()
-		require.ErrorIs(t, other.downgradeOnce(1), driver.ErrNotHeld)
-		t.contender(w.d, reading).busy()
-		w.release()
-		require.ErrorIs(t, w.downgradeOnce(1), driver.ErrNotHeld)
-		other.lock()
-		require.ErrorIs(t, w.downgradeOnce(1), driver.ErrNotHeld)
-		t.contender(w.d, reading).busy()
-		other.holds()
-	}},
-	{"DowngradeOfAWaiter", func(t *test) {
-		t.needs(Downgrade, Queue)
-		holder, waiters := t.line(2)
-		require.ErrorIs(t, waiters[0].downgradeOnce(1), driver.ErrNotHeld)
-		t.contender(holder.d, reading).busy()
-		waiters[1].queue()
-		holder.release()
-		waiters[0].lock() // It kept its place, and waited for what it had asked.
-		t.contender(holder.d, reading).busy()
-	}},
 	{"DowngradeOfAWaiterWhoseTurnItIs", func(t *test) {
 		t.needs(Downgrade, Queue)
 		dead, w := t.contender(t.driver(), lasting(2*short)), t.contender(t.driver(), waiting)
@@ -148,27 +116,97 @@ var writerDowngradeCases = []property{
 		r.lock()
 		w.holds()
 	}},
-	{"DowngradeRevivesNoExpiredLease", func(t *test) {
+}
+
+var permitDowngradeCases = []property{
+	{"DowngradeGivesSomePermitsBack", func(t *test) {
 		t.needs(Downgrade)
-		w := t.contender(t.driver(), lasting(short))
-		w.lock()
-		t.outwait(short)
-		require.ErrorIs(t, w.downgradeOnce(1), driver.ErrNotHeld)
-		w.holdsNothing()
-		next := t.contender(w.d)
-		next.lock()
-		require.ErrorIs(t, w.downgradeOnce(1), driver.ErrNotHeld)
-		t.contender(w.d, reading).busy()
-		next.holds()
+		c := t.permits(5, 5, 4, 3, 1)
+		first := c[0].lock()
+		c[0].downgrade(2)
+		c[1].busy()
+		c[2].lock()
+		c[3].busy()
+		c[0].holds()
+		if t.has(Inspect) {
+			info := t.inspect(c[0])
+			require.Len(t, info.Holders, 2)
+			require.EqualValues(t, 2, info.Holders[0].Weight)
+			require.Equal(t, first.Fence, info.Holders[0].Fence)
+			require.EqualValues(t, 3, info.Holders[1].Weight)
+		}
+		c[0].release() // gives back the two that were left
+		c[3].lock()
+		t.permits(5, 2)[0].busy()
+		t.permits(5, 1)[0].lock()
 	}},
-	{"DowngradeAfterForce", func(t *test) {
-		t.needs(Downgrade, Force)
-		w := t.contender(t.driver())
-		w.lock()
-		require.NoError(t, w.force())
-		require.ErrorIs(t, w.downgradeOnce(1), driver.ErrNotHeld)
-		t.contender(w.d).lock()
+	{"DowngradeIsToAWeightAndNotByOne", func(t *test) {
+		t.needs(Downgrade)
+		c := t.permits(5, 5, 3, 2, 1)
+		c[0].lock()
+		for range 3 {
+			c[0].downgrade(3)
+		}
+		c[1].busy()
+		c[0].downgrade(2)
+		c[0].downgrade(3) // Late ones, and larger ones, give and take nothing.
+		c[0].downgrade(5)
+		c[0].downgrade(driver.MaxLimit)
+		c[1].lock()
+		c[3].busy()
+		c[0].release()
+		c[2].lock()
+		c[3].busy()
 	}},
+	{"DowngradeKeepsTheEndOfAPartOfTheLease", downgradeKeepsTheEnd},
+	{"DowngradeLetsInThoseWhoFit", func(t *test) {
+		t.needs(Downgrade, Queue)
+		t.push = t.has(Push)
+		held, c := t.permits(5, 5)[0], t.permits(5, 1, 2, 3, 1)
+		held.lock()
+		enqueue(c...)
+		held.downgrade(1)
+		served(c[:2]...)
+		remain(c[2:]...)
+		c[1].release()
+		c[2].lock()
+		c[3].queue()
+	}},
+	{"DowngradeToNothingIsRefused", func(t *test) {
+		t.needs(Downgrade)
+		c := t.permits(5, 5, 1)
+		c[0].lock()
+		for _, weight := range []int64{0, -1, -5} {
+			err := c[0].downgradeOnce(weight)
+			require.ErrorIs(t, err, driver.ErrNotExecuted)
+			require.NotErrorIs(t, err, driver.ErrTransient)
+		}
+		c[1].busy()
+		c[0].holds()
+	}},
+	{"DowngradeOfOneLeavesTheOthers", func(t *test) {
+		t.needs(Downgrade)
+		c := t.permits(9, 4, 4, 3, 1, 4)
+		lock(c[0], c[1])
+		c[0].downgrade(2)
+		c[2].lock()
+		c[3].busy()
+		c[1].holds()
+		c[1].release()
+		c[4].lock()
+		c[3].busy()
+	}},
+}
+
+// downgradeKeepsTheEnd is the property that no downgrade makes a lease longer or shorter.
+func downgradeKeepsTheEnd(t *test) {
+	t.needs(Downgrade)
+	c, next := t.pair()
+	c.req.TTL = 10 * short
+	c.lock()
+	pass(t, 7*short) // more than the grace: no other end is near this one
+	c.downgrade(1)
+	next.outlast(c)
 }
 
 // downgradeOnce gives some of the hold up.

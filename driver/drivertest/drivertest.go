@@ -136,7 +136,7 @@ func (c Case) judge(t *testing.T, open Open, must []Ability) (skipped, failed st
 // Cases returns all properties, for callers that want to run each in surroundings of its
 // own.
 func Cases() []Case {
-	alone := slices.Concat(acquireCases, queueCases, pushCases, releaseCases, unsettledCases,
+	alone := slices.Concat(acquireCases, queueCases, pushCases, holdCases, releaseCases, unsettledCases,
 		renewCases, expiryCases, fenceCases, raiseCases, extendCases, noticeCases, nameCases, refusalCases, inspectCases, forceCases,
 		attachCases, contextCases, closeCases, hammerCases)
 	var all []Case
@@ -148,11 +148,11 @@ func Cases() []Case {
 	for _, c := range slices.Concat(ownerCases, attachOwnerCases, stealCases) { // a semaphore has none
 		all = append(all, c.as(forms[0]), c.as(forms[1]))
 	}
-	for _, c := range slices.Concat(ownedWriterCases, attachReaderCases, readerCases, readerExpiryCases, writerCases, writerDowngradeCases,
+	for _, c := range slices.Concat(ownedWriterCases, attachReaderCases, readerCases, readerExpiryCases, writerCases, writerDowngradeCases, needing(downgrading),
 		readerTwinCases, readerCrowdCases, readerRaiseCases, readerNoticeCases, stealAllCases) {
 		all = append(all, c.of(forms[1]))
 	}
-	for _, c := range slices.Concat(semaphoreCases, attachPermitCases, limitCases, permitDowngradeCases, resizeCases,
+	for _, c := range slices.Concat(semaphoreCases, attachPermitCases, limitCases, permitDowngradeCases, needing(downgradingPermits), resizeCases,
 		semaphoreTwinCases, permitCrowdCases) {
 		all = append(all, c.of(forms[2]))
 	}

@@ -10,9 +10,10 @@ import (
 
 var expiryCases = []property{
 	{"SilentHolderIsReplacedAfterItsTTL", func(t *test) {
-		a, b := t.pair(lasting(short))
-		a.lock()
-		b.outlast(a)
+		last, next := t.pair(lasting(short))
+		last.lock()
+		next.outlast(last)
+		t.contender(last.d).outlast(next)
 	}},
 	{"SilentHolderIsReplacedByTheNextWaiter", func(t *test) {
 		t.needs(Queue)
@@ -28,20 +29,8 @@ var expiryCases = []property{
 		t.needs(Queue, Hint)
 		t.push = t.has(Push) // A waiter that does not listen yet polls, and would get there anyway.
 		a := t.contender(t.driver(), lasting(short))
-		b := t.contender(t.driver(), waiting) // whose heartbeat would be far too late
 		a.lock()
-		for asks := 1; ; asks++ {
-			g := b.askOnce()
-			if g.Status == driver.Granted {
-				require.False(t, time.Now().Before(a.trusted), foul+"granted while another holder may still trust its lease")
-				break
-			}
-			require.LessOrEqual(t, asks, 5, "RetryAfter makes the waiter poll")
-			require.Positive(t, g.RetryAfter)
-			require.False(t, time.Now().Add(g.RetryAfter).After(a.overdue),
-				"RetryAfter %v leads beyond the end of the lease", g.RetryAfter)
-			t.sleep(g.RetryAfter)
-		}
+		t.contender(t.driver(), waiting).isLedPast(a, 5)
 	}},
 	{"RepeatRevivesNoExpiredLease", func(t *test) {
 		a := t.contender(t.driver(), lasting(short))
@@ -63,6 +52,7 @@ var expiryCases = []property{
 		a.busy()
 		b.holds()
 		a.releasesNothing()
+		t.contender(t.driver()).busy()
 	}},
 	{"RepeatAfterExpiryQueuesBehindAWaiter", func(t *test) {
 		t.needs(Queue)
@@ -74,14 +64,21 @@ var expiryCases = []property{
 		a.queue()
 		b.lock()
 	}},
-	{"EachHoldExpires", func(t *test) {
-		d := t.driver()
-		last := t.contender(d, lasting(short))
-		last.lock()
-		for range 3 {
-			next := t.contender(d, lasting(short))
-			next.outlast(last)
-			last = next
+}
+
+// isLedPast requires that RetryAfter has a token ask as the lease of the last holder ends, by when its
+// heartbeat would be far too late, and have the lock with so many asks.
+func (c *contender) isLedPast(last *contender, most int) {
+	for asks := 1; ; asks++ {
+		g := c.askOnce()
+		if g.Status == driver.Granted {
+			require.False(c.t, time.Now().Before(last.trusted), foul+"granted while another holder may still trust its lease")
+			return
 		}
-	}},
+		require.LessOrEqual(c.t, asks, most, "RetryAfter makes the waiter poll")
+		require.Positive(c.t, g.RetryAfter)
+		require.False(c.t, time.Now().Add(g.RetryAfter).After(last.overdue),
+			"RetryAfter %v leads beyond the end of the lease", g.RetryAfter)
+		c.t.sleep(g.RetryAfter)
+	}
 }

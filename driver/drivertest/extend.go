@@ -17,32 +17,6 @@ var extendCases = []property{
 		a.extended(1)
 		b.outlast(a)
 	}},
-	{"ExtendRevivesNoExpiredLease", func(t *test) {
-		t.needs(Extend)
-		a, b := t.pair(lasting(short))
-		a.lock()
-		t.outwait(short)
-		_, err := a.extend(1)
-		require.ErrorIs(t, err, driver.ErrNotHeld)
-		b.lock()
-		_, err = a.extend(1)
-		require.ErrorIs(t, err, driver.ErrNotHeld)
-		b.holds()
-	}},
-	{"ExtendNeedsAHold", func(t *test) {
-		t.needs(Extend, Queue)
-		a, b := t.pair(waiting)
-		_, err := a.extend(1)
-		require.ErrorIs(t, err, driver.ErrNotHeld)
-		a.lock()
-		b.queue()
-		_, err = b.extend(1)
-		require.ErrorIs(t, err, driver.ErrNotHeld)
-		a.release()
-		_, err = a.extend(1)
-		require.ErrorIs(t, err, driver.ErrNotHeld)
-		b.lock()
-	}},
 	{"ExtendGivesFencesBeyondAll", func(t *test) {
 		t.needs(Extend, Fences)
 		a, b := t.pair(reserving(block))

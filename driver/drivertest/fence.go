@@ -26,33 +26,15 @@ func (t *test) grows(before, after driver.Grant) {
 }
 
 var fenceCases = []property{
-	{"FencesIncreaseOverReleases", func(t *test) {
-		t.needs(Fences)
-		a, b := t.driver(), t.driver()
-		last := int64(0)
-		for range 10 {
-			a, b = b, a
-			c := t.contender(a)
-			require.Greater(t, c.lock().Fence, last, foul+"a fence does not grow")
-			last = c.grant.Fence
-			c.release()
-		}
-	}},
 	{"FencesIncreaseOverTheQueue", func(t *test) {
 		t.needs(Fences, Queue)
-		holder, waiters := t.line(5)
+		holder, waiters := t.line(5, reserving(block))
 		for _, w := range waiters {
-			last := holder.grant.Fence
+			last := lastFence(t, holder.grant, block)
 			holder.release()
 			require.Greater(t, w.lock().Fence, last, foul+"a fence does not grow")
 			holder = w
 		}
-	}},
-	{"FencesIncreaseOverExpiry", func(t *test) {
-		t.needs(Fences)
-		a, b := t.pair(lasting(short))
-		last := a.lock().Fence
-		require.Greater(t, b.outlast(a).Fence, last, foul+"a fence does not grow")
 	}},
 	{"FencesIncreaseOverWithdrawals", func(t *test) {
 		t.needs(Fences, Queue)
@@ -84,17 +66,6 @@ var fenceCases = []property{
 		again := b.lock()
 		require.Equal(t, g.Fence, again.Fence)
 		require.Equal(t, max(g.Fences, 1), max(again.Fences, 1))
-	}},
-	{"ReservedFencesOfAWaiterAreNotGiven", func(t *test) {
-		t.needs(Fences, Queue)
-		holder, waiters := t.line(2, reserving(block))
-		given := lastFence(t, holder.grant, block)
-		holder.release()
-		second := waiters[0].lock()
-		require.Greater(t, second.Fence, given, foul+"a fence does not grow")
-		given = lastFence(t, second, block)
-		waiters[0].release()
-		require.Greater(t, waiters[1].lock().Fence, given, foul+"a fence does not grow")
 	}},
 	{"ReservedFencesAreNotGivenAfterExpiry", func(t *test) {
 		t.needs(Fences)

@@ -7,13 +7,6 @@ import (
 )
 
 var forceCases = []property{
-	{"ForceFreesTheLock", func(t *test) {
-		t.needs(Force)
-		a, b := t.pair()
-		a.lock()
-		require.NoError(t, b.force())
-		b.lock()
-	}},
 	{"ForceOfAFreeLock", func(t *test) {
 		t.needs(Force)
 		a := t.contender(t.driver())
@@ -21,28 +14,9 @@ var forceCases = []property{
 		a.lock()
 		a.release()
 		require.ErrorIs(t, a.force(), driver.ErrNotHeld)
-	}},
-	{"ForceOfAnExpiredLease", func(t *test) {
-		t.needs(Force)
-		a := t.contender(t.driver(), lasting(short))
-		a.lock()
+		t.contender(a.d, lasting(short)).lock()
 		t.outwait(short)
 		require.ErrorIs(t, a.force(), driver.ErrNotHeld)
-	}},
-	{"ForceEndsTheLeaseForItsHolder", func(t *test) {
-		t.needs(Force)
-		a, b := t.pair()
-		a.lock()
-		require.NoError(t, b.force())
-		a.holdsNothing()
-		a.releasesNothing()
-	}},
-	{"ForceTellsTheHolder", func(t *test) {
-		t.needs(Force, Push)
-		a, b := t.pair()
-		a.lock()
-		require.NoError(t, b.force())
-		a.loses()
 	}},
 	{"ForceTellsAHolderThatWaited", func(t *test) {
 		t.needs(Force, Push)
@@ -55,28 +29,23 @@ var forceCases = []property{
 	}},
 	{"ForceLetsTheNextWaiterHaveIt", func(t *test) {
 		t.needs(Force, Queue)
+		t.push = t.has(Push)
 		holder, waiters := t.line(2)
 		require.NoError(t, waiters[1].force())
-		waiters[1].queue()
-		g := waiters[0].lock()
-		t.grows(holder.grant, g)
+		served(waiters[0])
+		remain(waiters[1])
+		t.grows(holder.grant, waiters[0].grant)
 		holder.releasesNothing()
 		waiters[0].holds()
 	}},
-	{"ForcePushesToTheNextWaiter", func(t *test) {
-		t.needs(Force, Push)
-		holder, waiters := t.line(2)
-		require.NoError(t, holder.force())
-		waiters[0].pushed()
-		waiters[1].unwoken()
-	}},
-	{"ForcedHolderDoesNotGetTheLockBack", func(t *test) {
+	{"ForceFreesTheLock", func(t *test) {
 		t.needs(Force)
 		a, b := t.pair()
 		a.lock()
 		require.NoError(t, b.force())
-		// A repeat that was under way. It must not find the lock free.
-		a.refused()
+		a.holdsNothing()
+		a.releasesNothing()
+		a.refused() // A repeat that was under way. It must not find the lock free.
 		b.lock()
 		a.refused()
 		b.holds()

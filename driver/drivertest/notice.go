@@ -9,16 +9,24 @@ import (
 var noticeCases = []property{
 	{"NoticeTellsTheHolderThatSomebodyWaits", func(t *test) {
 		t.needs(Notice, Push)
-		a, b := t.pair(waiting)
-		a.req.Notice = true
-		a.lock()
-		a.unwoken()
-		b.queue()
-		a.wanted()
-		a.holds()
-		a.wanted()
-		a.release()
-		b.pushed()
+		for _, later := range []bool{false, true} { // when the holder asks for it
+			t.name = t.unique()
+			a, b := t.pair(waiting)
+			a.req.Notice = !later
+			a.lock()
+			for range 2 {
+				require.False(t, later && a.noticed())
+			}
+			a.unwoken()
+			b.queue()
+			a.wanted()
+			a.holds()
+			a.wanted()
+			a.release()
+			b.pushed()
+			b.holds()
+			b.unwanted()
+		}
 	}},
 	{"NoticeIsOnlyForWhoAskedForIt", func(t *test) {
 		t.needs(Notice, Push)
@@ -42,23 +50,6 @@ var noticeCases = []property{
 		c.queue()
 		b.wanted()
 	}},
-	{"NoticeOfOneThatHoldsAlready", func(t *test) {
-		t.needs(Notice, Push)
-		a, b := t.pair(waiting)
-		a.lock()
-		for range 2 {
-			require.False(t, a.noticed())
-		}
-		a.unwoken()
-		b.queue()
-		a.wanted()
-		a.holds()
-		a.wanted()
-		a.release()
-		b.pushed()
-		b.holds()
-		b.unwanted()
-	}},
 	{"NoticeTellsThatSomebodyWaitsAlready", func(t *test) {
 		t.needs(Notice, Push)
 		a, b := t.pair(waiting)
@@ -75,22 +66,6 @@ var noticeCases = []property{
 		}
 		c.queue()
 		a.wanted()
-	}},
-	{"NoticeNeedsAHold", func(t *test) {
-		t.needs(Notice, Queue)
-		a, b := t.pair(lasting(short), waiting)
-		_, err := a.notice()
-		require.ErrorIs(t, err, driver.ErrNotHeld)
-		a.lock()
-		b.req.TTL = long
-		b.queue()
-		_, err = b.notice()
-		require.ErrorIs(t, err, driver.ErrNotHeld)
-		t.outwait(short)
-		_, err = a.notice()
-		require.ErrorIs(t, err, driver.ErrNotHeld)
-		b.lock()
-		require.False(t, b.noticed())
 	}},
 	{"NoticeRenewsNothing", func(t *test) {
 		t.needs(Notice)

@@ -77,19 +77,10 @@ var ownerCases = []property{
 				lock(b, a)
 				b.holds()
 			}
+			a.holds() // which keeps b's lease as it is
 			a.release()
 			next.outlast(b) // which has crashed: nobody renews it
 		}
-	}},
-	{"OwnersRenewalKeepsOnlyItsToken", func(t *test) {
-		t.needs(Owner)
-		a, b := t.contender(t.driver(), owned("A")), t.contender(t.driver(), owned("A"), lasting(2*short))
-		next := t.contender(t.driver())
-		lock(b, a)
-		holds(a, b)
-		a.release()
-		b.holds()
-		next.outlast(b)
 	}},
 	{"OwnerDoesNotWaitBehindThoseWhoWaitForIt", func(t *test) {
 		t.needs(Owner, Queue)

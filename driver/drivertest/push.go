@@ -15,13 +15,8 @@ var pushCases = []property{
 		a.release()
 		g := b.pushed()
 		require.EqualValues(t, 1, g.Ask)
+		require.Equal(t, g.Fence, b.lock().Fence, "a repeat")
 		t.grows(before, g)
-	}},
-	{"RepeatAfterAPushIsTheSameGrant", func(t *test) {
-		t.needs(Push)
-		a, b := t.couple()
-		a.release()
-		require.Equal(t, b.pushed().Fence, b.lock().Fence)
 	}},
 	{"PushNamesTheLastAskThatWasHandled", func(t *test) {
 		t.needs(Push)
@@ -47,26 +42,23 @@ var pushCases = []property{
 	}},
 	{"WaiterThatBecomesNextIsToldToAsk", func(t *test) {
 		t.needs(Push, Hint)
-		a, b := t.pair(lasting(long/2), waiting)
-		c := t.contender(t.driver(), waiting, lasting(10*long/3)) // whose heartbeat is due when a's lease is over
-		a.lock()
-		queue(b, c)
-		b.release()
-		c.toldToAsk()
-		after := c.queue().RetryAfter
-		require.Positive(t, after)
-		require.LessOrEqual(t, after, t.real(long/2)+t.grace())
-	}},
-	{"WaiterThatBecomesNextInAHandOverIsToldToAsk", func(t *test) {
-		t.needs(Push, Hint)
-		a, b := t.pair(lasting(long/2), waiting)
-		c := t.contender(t.driver(), waiting, lasting(10*long/3))
-		a.lock()
-		queue(b, c)
-		a.release()
-		b.pushed()
-		c.toldToAsk()
-		require.Positive(t, c.queue().RetryAfter)
+		for _, handOver := range []bool{false, true} {
+			t.name = t.unique()
+			a, b := t.pair(lasting(long/2), waiting)
+			c := t.contender(t.driver(), waiting, lasting(10*long/3)) // whose heartbeat is due when a's lease is over
+			a.lock()
+			queue(b, c)
+			if handOver {
+				a.release()
+				b.pushed()
+			} else {
+				b.release()
+			}
+			c.hears(driver.Queued, "to ask again")
+			after := c.queue().RetryAfter
+			require.Positive(t, after)
+			require.LessOrEqual(t, after, t.real(long/2)+t.grace())
+		}
 	}},
 	{"PushesComeInOrder", func(t *test) {
 		t.needs(Push)
@@ -77,15 +69,6 @@ var pushCases = []property{
 			unwoken(waiters[i+1:]...)
 			holder = w
 		}
-	}},
-	{"PushToTheSameDriver", func(t *test) {
-		t.needs(Push)
-		d := t.driver()
-		a, b := t.contender(d), t.contender(d, waiting)
-		a.lock()
-		b.queue()
-		a.release()
-		b.pushed()
 	}},
 	{"PushFindsTokenOfAnyPrintableCharacters", func(t *test) {
 		t.needs(Push)
@@ -128,15 +111,6 @@ var pushCases = []property{
 			b.unwoken()
 		}
 	}},
-	{"ReleaseRightAfterAPushPassesOn", func(t *test) {
-		t.needs(Push)
-		a, b := t.pair(waiting)
-		c := t.contender(t.driver(), waiting)
-		a.lock()
-		queue(b, c)
-		release(a, b) // It does not know yet that it was granted the lock.
-		c.pushed()
-	}},
 	{"PushAfterAnotherTokenOfTheDriverExpired", func(t *test) {
 		t.needs(Push)
 		d := t.driver()
@@ -148,9 +122,4 @@ var pushCases = []property{
 		b.release()
 		require.Equal(t, driver.Granted, c.pushed().Status)
 	}},
-}
-
-// toldToAsk waits for the news that the token should ask again.
-func (c *contender) toldToAsk() {
-	c.hears(driver.Queued, "to ask again")
 }

@@ -86,39 +86,16 @@ var queueCases = []property{
 			w.lock()
 			holder = w
 		}
-	}},
-	{"AskingAgainKeepsThePlace", func(t *test) {
-		t.needs(Queue)
-		holder, waiters := t.line(3)
-		for range 3 {
-			waiters[0].queue() // It neither goes to the end nor gets a second place.
-		}
-		for _, w := range waiters {
-			holder.release()
-			w.lock()
-			holder = w
-		}
 		holder.release()
-		t.contender(t.driver()).lock()
+		t.contender(t.driver()).lock() // Nobody had two places.
 	}},
-	{"TryDoesNotOvertakeAWaiter", func(t *test) {
+	{"NobodyOvertakesAWaiter", func(t *test) {
 		t.needs(Queue)
-		a, b := t.pair(waiting)
-		hasty := t.contender(t.driver())
-		a.lock()
-		b.queue()
+		a, b := t.couple()
+		hasty, late := t.contender(t.driver()), t.contender(t.driver(), waiting)
 		hasty.busy()
 		a.release()
 		hasty.busy()
-		b.lock()
-	}},
-	{"NewWaiterDoesNotOvertake", func(t *test) {
-		t.needs(Queue)
-		a, b := t.pair(waiting)
-		late := t.contender(t.driver(), waiting)
-		a.lock()
-		b.queue()
-		a.release()
 		late.queue()
 		b.lock()
 	}},

@@ -3,7 +3,6 @@ package drivertest
 import (
 	"github.com/stretchr/testify/require"
 
-	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/redlock"
 )
 
@@ -35,24 +34,6 @@ var raiseCases = []property{
 		a, b := t.pair(lasting(short))
 		fence := a.raised(a.lock().Fence+block, 1)
 		require.Greater(t, b.outlast(a).Fence, fence, foul+"a fence does not grow")
-	}},
-	{"RaiseNeedsAHold", func(t *test) {
-		t.needs(Raise)
-		a, b := t.pair(lasting(short))
-		_, err := a.raise(1, 1)
-		require.ErrorIs(t, err, driver.ErrNotHeld)
-		a.lock()
-		_, err = b.raise(1, 1)
-		require.ErrorIs(t, err, driver.ErrNotHeld)
-		t.outwait(short)
-		_, err = a.raise(a.grant.Fence+1, 1)
-		require.ErrorIs(t, err, driver.ErrNotHeld)
-	}},
-	{"RaiseOfAWaiter", func(t *test) {
-		t.needs(Raise, Queue)
-		a, b := t.couple()
-		_, err := b.raise(a.grant.Fence+block, 1)
-		require.ErrorIs(t, err, driver.ErrNotHeld)
 	}},
 }
 

@@ -11,30 +11,20 @@ func reading(r *driver.Request) { r.Shared = true }
 
 var readerCases = []property{
 	{"ReadersHoldTogether", func(t *test) {
-		readers := t.several(10, reading)
+		readers := append(t.several(10, reading), t.contender(t.driver(), reading, waiting))
 		lock(readers...)
 		holds(readers...)
 	}},
-	{"ReaderThatWouldWaitIsGrantedBesideAReader", func(t *test) {
-		a, b := t.pair(reading, waiting)
-		lock(a, b)
-	}},
-	{"ReaderKeepsWritersOut", func(t *test) {
+	{"ReadersAndWritersKeepEachOtherOut", func(t *test) {
 		r, w := t.contender(t.driver(), reading), t.contender(t.driver())
-		r.lock()
-		w.busy()
-		w.releasesNothing()
-		r.holds()
-		r.release()
-		w.lock()
-	}},
-	{"WriterKeepsReadersOut", func(t *test) {
-		w, r := t.contender(t.driver()), t.contender(t.driver(), reading)
-		w.lock()
-		r.busy()
-		r.releasesNothing()
-		w.release()
-		r.lock()
+		for _, c := range [][]*contender{{r, w}, {w, t.contender(r.d, reading)}} {
+			in, out := c[0], c[1]
+			in.lock()
+			out.busy()
+			out.releasesNothing()
+			in.holds()
+			in.release()
+		}
 	}},
 	{"ReleaseOfAReaderLeavesTheOthers", func(t *test) {
 		a, b := t.pair(reading)
@@ -70,25 +60,16 @@ var readerCases = []property{
 		t.contender(b.d).lock()
 		a.refused()
 	}},
-	{"EveryReaderHasAFenceOfItsOwn", func(t *test) {
+	{"EveryReaderHasFencesOfItsOwn", func(t *test) {
 		t.needs(Fences)
 		var last int64
-		for _, r := range t.several(6, reading) {
+		for _, r := range t.several(6, reading, reserving(block)) {
 			g := r.lock()
 			require.Greater(t, g.Fence, last, foul+"a fence does not grow")
+			last = lastFence(t, g, block)
 			require.Equal(t, g.Fence, r.lock().Fence)
-			last = g.Fence
+			require.Equal(t, last, lastFence(t, r.grant, block))
 		}
-	}},
-	{"ReservedFencesOfReadersDoNotOverlap", func(t *test) {
-		t.needs(Fences)
-		a, b := t.pair(reading, reserving(block))
-		first := a.lock()
-		second := b.lock()
-		require.Greater(t, second.Fence, lastFence(t, first, block), foul+"a fence does not grow")
-		require.Equal(t, first.Fence, a.lock().Fence)
-		require.Equal(t, lastFence(t, first, block), lastFence(t, a.grant, block))
-		require.Greater(t, t.contender(a.d, reading).lock().Fence, lastFence(t, second, block), foul+"a fence does not grow")
 	}},
 	{"InspectShowsReadersInOrder", func(t *test) {
 		t.needs(Inspect, Queue)
@@ -139,11 +120,15 @@ var readerCases = []property{
 	}},
 	{"ForceEndsAllReaders", func(t *test) {
 		t.needs(Force)
+		t.push = t.has(Push)
 		readers := t.several(5, reading)
 		lock(readers...)
 		w := t.contender(t.driver())
 		require.NoError(t, w.force())
 		for _, r := range readers {
+			if t.push {
+				r.loses()
+			}
 			r.holdsNothing()
 			r.refused()
 		}
@@ -153,13 +138,6 @@ var readerCases = []property{
 			r.refused()
 		}
 		w.holds()
-	}},
-	{"ForceTellsEachReader", func(t *test) {
-		t.needs(Force, Push)
-		readers := t.several(5, reading)
-		lock(readers...)
-		require.NoError(t, readers[0].force())
-		each(readers, func(c *contender) { c.loses() })
 	}},
 	{"ForceLetsTheWriterBehindReadersIn", func(t *test) {
 		t.needs(Force, Queue)

@@ -8,11 +8,6 @@ import (
 
 // The leases of readers end one by one, and each for itself.
 var readerExpiryCases = []property{
-	{"SilentReaderIsReplacedAfterItsTTL", func(t *test) {
-		r, w := t.contender(t.driver(), reading, lasting(short)), t.contender(t.driver())
-		r.lock()
-		w.outlast(r)
-	}},
 	{"SilentWriterIsReplacedByAReader", func(t *test) {
 		w, r := t.contender(t.driver(), lasting(short)), t.contender(t.driver(), reading)
 		w.lock()
@@ -97,15 +92,6 @@ var readerExpiryCases = []property{
 			t.outwait(2 * short)
 			w.busy()
 		}
-	}},
-	{"RenewRevivesNoExpiredReader", func(t *test) {
-		a, b := t.pair(reading)
-		a.req.TTL = short
-		lock(a, b)
-		t.outwait(short)
-		a.holdsNothing()
-		a.holdsNothing()
-		b.holds()
 	}},
 	{"RepeatRevivesNoExpiredReader", func(t *test) {
 		t.needs(Fences)

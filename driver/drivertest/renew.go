@@ -46,32 +46,12 @@ var renewCases = []property{
 		a.holds()
 		require.Equal(t, g.Fence, a.lock().Fence)
 	}},
-	{"RenewOfAnUnknownToken", func(t *test) {
-		a, b := t.pair()
-		a.holdsNothing()
-		b.lock() // It held nothing before, and does not now.
-	}},
 	{"RenewOfAForeignToken", func(t *test) {
 		a := t.contender(t.driver(), lasting(short))
 		b, c := t.pair()
 		a.lock()
 		b.holdsNothing()
 		c.outlast(a) // It lengthened nothing either.
-	}},
-	{"RenewOfAReleasedToken", func(t *test) {
-		a, b := t.pair()
-		a.lock()
-		a.release()
-		a.holdsNothing()
-		b.lock()
-		a.holdsNothing()
-	}},
-	{"RenewOfAWaiter", func(t *test) {
-		t.needs(Queue)
-		a, b := t.couple()
-		b.holdsNothing()
-		a.release()
-		b.lock() // It kept its place.
 	}},
 	{"RenewOfAGrantedWaiter", func(t *test) {
 		t.needs(Queue)
@@ -83,21 +63,6 @@ var renewCases = []property{
 		b.lock()
 		b.holds()
 		t.contender(t.driver()).outlast(b)
-	}},
-	{"RenewRevivesNoExpiredLease", func(t *test) {
-		a := t.contender(t.driver(), lasting(short))
-		a.lock()
-		t.outwait(short)
-		a.holdsNothing()
-		t.contender(t.driver()).lock()
-	}},
-	{"RenewTakesNothingFromTheNextHolder", func(t *test) {
-		a := t.contender(t.driver(), lasting(short))
-		b := t.contender(t.driver())
-		a.lock()
-		b.outlast(a)
-		a.holdsNothing()
-		b.holds()
 	}},
 	{"RenewRevivesNoExpiredLeaseBeforeAWaiter", func(t *test) {
 		t.needs(Queue)

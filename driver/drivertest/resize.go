@@ -22,17 +22,6 @@ var resizeCases = []property{
 		served(c[2:]...)
 		t.permits(5, 1)[0].busy()
 	}},
-	{"ResizeUpMakesRoom", func(t *test) {
-		t.needs(Resize)
-		c := t.permits(5, 5, 3, 2, 1)
-		c[0].lock()
-		c[1].busy()
-		c[0].resize(7)
-		c[1].busy()
-		c[2].lock()
-		c[3].busy()
-		c[0].holds()
-	}},
 	{"RepeatedResizeChangesNothing", func(t *test) {
 		t.needs(Resize)
 		c := t.permits(5, 5, 1, 1, 1)
@@ -175,19 +164,6 @@ var resizeCases = []property{
 		c[1].busy()
 		c[2].lock()
 	}},
-	{"ResizeMayBeRepeatedAndTakenBack", func(t *test) {
-		t.needs(Resize)
-		c := t.permits(5, 3, 4, 2)
-		c[0].lock()
-		for range 3 {
-			c[0].resize(9)
-			c[0].resize(5)
-		}
-		c[1].busy()
-		c[2].lock()
-		c[0].resize(9)
-		c[1].lock()
-	}},
 	{"ResizeToTheLargestLimit", func(t *test) {
 		t.needs(Resize)
 		c := t.permits(5, 5, driver.MaxLimit-5, 1, 1)
@@ -229,15 +205,6 @@ var resizeCases = []property{
 		t.outwait(2 * short)
 		c[1].resize(7)
 		c[2].pushed()
-	}},
-	{"ResizeCountsNoDeadHolder", func(t *test) {
-		t.needs(Resize)
-		c := t.permits(5, 2, 3, 4)
-		c[0].req.TTL = short
-		lock(c[0], c[1])
-		t.outwait(short)
-		c[1].resize(7)
-		c[2].lock()
 		t.permits(5, 1)[0].busy()
 	}},
 }

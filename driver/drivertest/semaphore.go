@@ -136,11 +136,8 @@ var semaphoreCases = []property{
 		t.needs(Queue)
 		const limit = driver.MaxLimit
 		c := t.permits(limit, limit, limit-2, 2, 1)
-		for _, w := range c[1:] {
-			w.req.Wait = true
-		}
 		c[0].lock()
-		queue(c[1], c[2], c[3])
+		enqueue(c[1:]...)
 		if t.has(Inspect) {
 			require.EqualValues(t, limit-2, t.inspect(c[0]).Queue[0].Weight)
 		}

@@ -37,14 +37,6 @@ var stealCases = []property{
 		require.Contains(t, g.Holder, "lost", "and nothing of it is news of its own")
 		b.unwoken()
 	}},
-	{"StealOfAFreeLock", func(t *test) {
-		t.needs(Steal)
-		a, b := t.pair()
-		a.stolen()
-		b.busy()
-		a.release()
-		b.lock()
-	}},
 	{"StealLeavesWaitersTheirPlaces", func(t *test) {
 		t.needs(Steal, Queue)
 		_, waiters := t.line(3)
@@ -140,14 +132,6 @@ var stealCases = []property{
 		require.True(t, c.noticed())
 		c.release()
 		b.pushed()
-	}},
-	{"StolenLeaseEndsInTime", func(t *test) {
-		t.needs(Steal)
-		a, b := t.pair()
-		a.lock()
-		c := t.contender(t.driver(), lasting(short))
-		c.stolen()
-		b.outlast(c)
 	}},
 }
 

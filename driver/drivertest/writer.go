@@ -1,8 +1,6 @@
 package drivertest
 
 import (
-	"time"
-
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -48,61 +46,35 @@ var writerCases = []property{
 	}},
 	{"ReadersBehindAWriterGoInTogether", func(t *test) {
 		t.needs(Queue)
+		t.push = t.has(Push)
 		w, readers, next, late := t.procession()
 		w.release()
-		lock(readers...)
-		queue(next, late)
+		served(readers...)
+		remain(next, late)
 		for _, r := range readers {
-			next.queue()
+			remain(next)
 			r.release()
 		}
-		late.queue()
-		next.lock()
-		late.queue()
+		remain(late)
+		served(next)
+		remain(late)
 		next.release()
-		late.lock()
-	}},
-	{"ReadersBehindAWriterArePushedTogether", func(t *test) {
-		t.needs(Push)
-		w, readers, next, late := t.procession()
-		w.release()
-		pushed(readers...)
-		unwoken(next, late)
-		for _, r := range readers {
-			next.unwoken()
-			r.release()
-		}
-		next.pushed()
-		late.unwoken()
-		next.release()
-		late.pushed()
+		served(late)
 	}},
 	{"FencesIncreaseOverReadersGrantedTogether", func(t *test) {
-		t.needs(Fences, Push)
-		w, readers, next, _ := t.procession()
-		last := w.grant.Fence
-		w.release()
-		for _, r := range readers {
-			g := r.pushed()
-			require.Greater(t, g.Fence, last, foul+"a fence does not grow")
-			require.Equal(t, g.Fence, r.lock().Fence)
-			last = g.Fence
-		}
-		release(readers...)
-		require.Greater(t, next.pushed().Fence, last, foul+"a fence does not grow")
-	}},
-	{"ReservedFencesOfReadersGrantedTogetherDoNotOverlap", func(t *test) {
 		t.needs(Fences, Queue)
-		w := t.contender(t.driver())
-		readers := t.several(3, reading, waiting, reserving(block))
-		last := w.lock().Fence
-		queue(readers...)
+		t.push = t.has(Push)
+		w, readers, next, _ := t.procession(reserving(block))
+		last := lastFence(t, w.grant, block)
 		w.release()
-		for _, r := range readers {
-			require.Greater(t, r.lock().Fence, last, foul+"a fence does not grow")
+		for _, r := range append(readers, next) {
+			if r == next {
+				release(readers...)
+			}
+			served(r)
+			require.Greater(t, r.grant.Fence, last, foul+"a fence does not grow")
 			last = lastFence(t, r.grant, block)
 		}
-		require.Greater(t, t.contender(w.d, reading).lock().Fence, last, foul+"a fence does not grow")
 	}},
 	{"CancelledWriterLetsTheReadersBehindItIn", func(t *test) {
 		t.needs(Queue)
@@ -211,31 +183,21 @@ var writerCases = []property{
 	}},
 	{"RetryAfterLeadsAWriterPastTheReaders", func(t *test) {
 		t.needs(Queue, Hint)
-		t.push = t.has(Push) // A waiter that does not listen yet polls, and would get there anyway.
+		t.push = t.has(Push) // as for the first waiter
 		a, b := t.pair(reading, lasting(short))
 		b.req.TTL = 3 * short
-		w := t.contender(t.driver(), waiting) // whose heartbeat would be far too late
 		lock(a, b)
-		for asks := 1; ; asks++ {
-			g := w.askOnce()
-			if g.Status == driver.Granted {
-				require.False(t, time.Now().Before(b.trusted), foul+"granted while another holder may still trust its lease")
-				break
-			}
-			require.LessOrEqual(t, asks, 6, "RetryAfter makes the waiter poll")
-			require.Positive(t, g.RetryAfter)
-			require.False(t, time.Now().Add(g.RetryAfter).After(b.overdue),
-				"RetryAfter %v leads beyond the end of the lease", g.RetryAfter)
-			t.sleep(g.RetryAfter)
-		}
+		t.contender(t.driver(), waiting).isLedPast(b, 6)
 	}},
 }
 
 // procession returns a writer that holds the lock, and behind it in the queue several
 // readers, a writer, and a reader that came too late to go with the others.
-func (t *test) procession() (holder *contender, readers []*contender, next, late *contender) {
-	holder, next = t.pair(waiting)
-	readers, late = t.several(4, reading, waiting), t.contender(holder.d, reading, waiting)
+func (t *test) procession(mods ...func(*driver.Request)) (holder *contender, readers []*contender, next, late *contender) {
+	mods = append(mods, waiting)
+	holder, next = t.pair(mods...)
+	mods = append(mods, reading)
+	readers, late = t.several(4, mods...), t.contender(holder.d, mods...)
 	holder.lock()
 	queue(readers...)
 	queue(next, late)
