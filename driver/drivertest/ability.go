@@ -256,11 +256,16 @@ func (c *contender) told(within time.Duration) (news driver.Status) {
 
 // woken waits for a Wake with that status.
 func (c *contender) woken(s driver.Status, within time.Duration) (driver.Grant, bool) {
+	return heard(c.wakes, s, within)
+}
+
+// heard waits for news of that status.
+func heard(news <-chan driver.Grant, s driver.Status, within time.Duration) (driver.Grant, bool) {
 	timeout := time.NewTimer(within)
 	defer timeout.Stop()
 	for {
 		select {
-		case g := <-c.wakes:
+		case g := <-news:
 			if g.Status == s {
 				return g, true
 			}

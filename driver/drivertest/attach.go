@@ -8,9 +8,8 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-var attachCases = []property{
+var attachCases = able([]property{
 	{"AttachTakesTheLeaseOver", func(t *test) {
-		t.needs(Attach)
 		old, next := t.pair()
 		first := old.lock()
 		g := next.attach(old)
@@ -25,7 +24,6 @@ var attachCases = []property{
 		t.contender(old.d).lock()
 	}},
 	{"AttachMayBeRepeated", func(t *test) {
-		t.needs(Attach)
 		old, next := t.pair()
 		old.lock()
 		g := next.attach(old)
@@ -37,7 +35,6 @@ var attachCases = []property{
 		t.contender(old.d).lock()
 	}},
 	{"AttachOfOneIsForOne", func(t *test) {
-		t.needs(Attach)
 		old := t.contender(t.driver())
 		old.lock()
 		d := [2]driver.Driver{t.driver(), t.driver()}
@@ -62,14 +59,13 @@ var attachCases = []property{
 		won[0].holds()
 	}},
 	{"AttachLastsItsOwnTTL", func(t *test) {
-		t.needs(Attach)
 		old, next, after := t.contender(t.driver()), t.contender(t.driver(), lasting(2*short)), t.contender(t.driver())
 		old.lock()
 		next.attach(old)
 		after.outlast(next)
 	}},
 	{"AttachLetsNobodyIn", func(t *test) {
-		t.needs(Attach, Queue)
+		t.needs(Queue)
 		old, waiters := t.line(1)
 		next := t.contender(t.driver())
 		next.attach(old)
@@ -79,7 +75,6 @@ var attachCases = []property{
 		waiters[0].lock()
 	}},
 	{"AttachOfWhoWasGivenUp", func(t *test) {
-		t.needs(Attach)
 		old, next := t.pair()
 		old.lock()
 		_ = next.settle() // before its attempt arrives
@@ -88,7 +83,7 @@ var attachCases = []property{
 		old.holds()
 	}},
 	{"AttachShowsTheNewHolder", func(t *test) {
-		t.needs(Attach, Inspect)
+		t.needs(Inspect)
 		old, next := t.contender(t.driver(), heldBy("old")), t.contender(t.driver(), heldBy("new"))
 		old.lock()
 		g := next.attach(old)
@@ -99,7 +94,7 @@ var attachCases = []property{
 		require.Equal(t, g.Weight, info.Holders[0].Weight)
 	}},
 	{"AttachedHolderHearsOfItsLoss", func(t *test) {
-		t.needs(Attach, Force, Push)
+		t.needs(Force, Push)
 		old, next := t.pair()
 		old.lock()
 		next.attach(old)
@@ -108,7 +103,7 @@ var attachCases = []property{
 		old.unwoken()
 	}},
 	{"DetachedHolderHearsNothing", func(t *test) {
-		t.needs(Attach, Force, Push)
+		t.needs(Force, Push)
 		d := t.driver()
 		old, other := t.contender(d), t.contender(d, named(t.unique()))
 		lock(old, other)
@@ -119,7 +114,7 @@ var attachCases = []property{
 		other.loses()
 		old.unwoken()
 	}},
-}
+}, Attach)
 
 // attachOwnerCases are about holds on behalf of an owner.
 var attachOwnerCases = []property{

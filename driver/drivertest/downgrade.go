@@ -6,9 +6,8 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-var writerDowngradeCases = []property{
+var writerDowngradeCases = able([]property{
 	{"DowngradedWriterReads", func(t *test) {
-		t.needs(Downgrade)
 		w, r := t.contender(t.driver()), t.contender(t.driver(), reading)
 		w.lock()
 		r.busy()
@@ -22,7 +21,7 @@ var writerDowngradeCases = []property{
 		t.contender(r.d).lock()
 	}},
 	{"DowngradeKeepsTheFence", func(t *test) {
-		t.needs(Downgrade, Fences, Inspect)
+		t.needs(Fences, Inspect)
 		w := t.contender(t.driver(), heldBy("it"))
 		g := w.lock()
 		before := t.inspect(w).Holders[0]
@@ -37,14 +36,14 @@ var writerDowngradeCases = []property{
 	}},
 	{"DowngradeKeepsTheEndOfTheLease", downgradeKeepsTheEnd},
 	{"DowngradeForgetsNoReservedFence", func(t *test) {
-		t.needs(Downgrade, Fences)
+		t.needs(Fences)
 		w := t.contender(t.driver(), reserving(block))
 		given := lastFence(t, w.lock(), block)
 		w.downgrade(1)
 		require.Greater(t, t.contender(w.d, reading).lock().Fence, given, foul+"a fence does not grow")
 	}},
 	{"DowngradeLetsTheReadersAtTheHeadIn", func(t *test) {
-		t.needs(Downgrade, Queue)
+		t.needs(Queue)
 		t.push = t.has(Push)
 		w, readers, next, late := t.procession()
 		w.downgrade(1)
@@ -59,7 +58,7 @@ var writerDowngradeCases = []property{
 		late.queue()
 	}},
 	{"DowngradeLetsNobodyOvertakeAWriter", func(t *test) {
-		t.needs(Downgrade, Queue)
+		t.needs(Queue)
 		w, next := t.pair(waiting)
 		late, hasty := t.contender(t.driver(), waiting, reading), t.contender(t.driver(), reading)
 		w.lock()
@@ -74,7 +73,6 @@ var writerDowngradeCases = []property{
 		late.queue()
 	}},
 	{"DowngradeMayBeRepeated", func(t *test) {
-		t.needs(Downgrade)
 		w, r := t.contender(t.driver()), t.contender(t.driver(), reading)
 		w.lock()
 		for range 3 {
@@ -90,7 +88,6 @@ var writerDowngradeCases = []property{
 		t.contender(r.d).lock()
 	}},
 	{"DowngradeOfAReader", func(t *test) {
-		t.needs(Downgrade)
 		a, b := t.pair(reading)
 		lock(a, b)
 		a.downgrade(1)
@@ -100,7 +97,7 @@ var writerDowngradeCases = []property{
 		b.holds()
 	}},
 	{"DowngradeOfAWaiterWhoseTurnItIs", func(t *test) {
-		t.needs(Downgrade, Queue)
+		t.needs(Queue)
 		dead, w := t.contender(t.driver(), lasting(2*short)), t.contender(t.driver(), waiting)
 		r := t.contender(dead.d, reading)
 		dead.lock()
@@ -116,11 +113,10 @@ var writerDowngradeCases = []property{
 		r.lock()
 		w.holds()
 	}},
-}
+}, Downgrade)
 
-var permitDowngradeCases = []property{
+var permitDowngradeCases = able([]property{
 	{"DowngradeGivesSomePermitsBack", func(t *test) {
-		t.needs(Downgrade)
 		c := t.permits(5, 5, 4, 3, 1)
 		first := c[0].lock()
 		c[0].downgrade(2)
@@ -141,7 +137,6 @@ var permitDowngradeCases = []property{
 		t.permits(5, 1)[0].lock()
 	}},
 	{"DowngradeIsToAWeightAndNotByOne", func(t *test) {
-		t.needs(Downgrade)
 		c := t.permits(5, 5, 3, 2, 1)
 		c[0].lock()
 		for range 3 {
@@ -160,7 +155,7 @@ var permitDowngradeCases = []property{
 	}},
 	{"DowngradeKeepsTheEndOfAPartOfTheLease", downgradeKeepsTheEnd},
 	{"DowngradeLetsInThoseWhoFit", func(t *test) {
-		t.needs(Downgrade, Queue)
+		t.needs(Queue)
 		t.push = t.has(Push)
 		held, c := t.permits(5, 5)[0], t.permits(5, 1, 2, 3, 1)
 		held.lock()
@@ -173,7 +168,6 @@ var permitDowngradeCases = []property{
 		c[3].queue()
 	}},
 	{"DowngradeToNothingIsRefused", func(t *test) {
-		t.needs(Downgrade)
 		c := t.permits(5, 5, 1)
 		c[0].lock()
 		for _, weight := range []int64{0, -1, -5} {
@@ -185,7 +179,6 @@ var permitDowngradeCases = []property{
 		c[0].holds()
 	}},
 	{"DowngradeOfOneLeavesTheOthers", func(t *test) {
-		t.needs(Downgrade)
 		c := t.permits(9, 4, 4, 3, 1, 4)
 		lock(c[0], c[1])
 		c[0].downgrade(2)
@@ -196,11 +189,10 @@ var permitDowngradeCases = []property{
 		c[4].lock()
 		c[3].busy()
 	}},
-}
+}, Downgrade)
 
 // downgradeKeepsTheEnd is the property that no downgrade makes a lease longer or shorter.
 func downgradeKeepsTheEnd(t *test) {
-	t.needs(Downgrade)
 	c, next := t.pair()
 	c.req.TTL = 10 * short
 	c.lock()

@@ -184,6 +184,17 @@ type property struct {
 	body func(*test)
 }
 
+// able are properties of drivers that have those abilities.
+func able(all []property, abilities ...Ability) (cases []property) {
+	for _, c := range all {
+		cases = append(cases, property{c.name, func(t *test) {
+			t.needs(abilities...)
+			c.body(t)
+		}})
+	}
+	return cases
+}
+
 // as is the same property of another form.
 func (c property) as(f form) Case {
 	return Case{f.prefix + c.name, f.prefix, func(t *test) {

@@ -8,9 +8,8 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-var extendCases = []property{
+var extendCases = able([]property{
 	{"ExtendRenews", func(t *test) {
-		t.needs(Extend)
 		a, b := t.pair(lasting(2 * short))
 		a.lock()
 		pass(t, short/2)
@@ -18,7 +17,7 @@ var extendCases = []property{
 		b.outlast(a)
 	}},
 	{"ExtendGivesFencesBeyondAll", func(t *test) {
-		t.needs(Extend, Fences)
+		t.needs(Fences)
 		a, b := t.pair(reserving(block))
 		first := a.lock()
 		given := lastFence(t, first, block)
@@ -38,14 +37,14 @@ var extendCases = []property{
 		require.Greater(t, b.lock().Fence, given, foul+"a fence does not grow")
 	}},
 	{"ExtendedFencesAreNotGivenAfterExpiry", func(t *test) {
-		t.needs(Extend, Fences)
+		t.needs(Fences)
 		a, b := t.pair(lasting(short))
 		a.lock()
 		given := lastFence(t, a.extended(block), block)
 		require.Greater(t, b.outlast(a).Fence, given, foul+"a fence does not grow")
 	}},
 	{"ExtendTellsThatSomebodyWaits", func(t *test) {
-		t.needs(Extend, Queue)
+		t.needs(Queue)
 		a, b := t.pair(lasting(2*short), waiting)
 		c := t.contender(t.driver())
 		a.lock()
@@ -69,7 +68,7 @@ var extendCases = []property{
 		c.lock()
 	}},
 	{"ExtendForgetsWhoWaitsNoMore", func(t *test) {
-		t.needs(Extend, Queue)
+		t.needs(Queue)
 		a := t.contender(t.driver())
 		b, c := t.pair(waiting)
 		a.lock()
@@ -82,7 +81,7 @@ var extendCases = []property{
 		t.sleep(t.real(short) + t.grace())
 		require.False(t, a.extended(1).Wanted, "it has been silent for too long")
 	}},
-}
+}, Extend)
 
 // extend extends the lease and reserves so many fences.
 func (c *contender) extend(fences int64) (driver.Grant, error) {

@@ -25,9 +25,9 @@ func (t *test) grows(before, after driver.Grant) {
 	}
 }
 
-var fenceCases = []property{
+var fenceCases = able([]property{
 	{"FencesIncreaseOverTheQueue", func(t *test) {
-		t.needs(Fences, Queue)
+		t.needs(Queue)
 		holder, waiters := t.line(5, reserving(block))
 		for _, w := range waiters {
 			last := lastFence(t, holder.grant, block)
@@ -37,13 +37,12 @@ var fenceCases = []property{
 		}
 	}},
 	{"FencesIncreaseOverWithdrawals", func(t *test) {
-		t.needs(Fences, Queue)
+		t.needs(Queue)
 		holder, waiters := t.line(2)
 		release(waiters[0], holder)
 		require.Greater(t, waiters[1].lock().Fence, holder.grant.Fence, foul+"a fence does not grow")
 	}},
 	{"ReservedFencesAreNotGiven", func(t *test) {
-		t.needs(Fences)
 		a, b := t.pair(reserving(block))
 		var given int64
 		for range 5 { // of a lock that was not used before there may be no more than one
@@ -58,7 +57,6 @@ var fenceCases = []property{
 		require.Greater(t, t.contender(a.d).lock().Fence, given, foul+"a fence does not grow")
 	}},
 	{"RepeatHasTheSameFences", func(t *test) {
-		t.needs(Fences)
 		a, b := t.pair(reserving(block))
 		a.lock()
 		a.release()
@@ -68,9 +66,8 @@ var fenceCases = []property{
 		require.Equal(t, max(g.Fences, 1), max(again.Fences, 1))
 	}},
 	{"ReservedFencesAreNotGivenAfterExpiry", func(t *test) {
-		t.needs(Fences)
 		a, b := t.pair(lasting(short), reserving(block))
 		given := lastFence(t, a.lock(), block)
 		require.Greater(t, b.outlast(a).Fence, given, foul+"a fence does not grow")
 	}},
-}
+}, Fences)

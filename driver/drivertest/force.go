@@ -6,9 +6,8 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-var forceCases = []property{
+var forceCases = able([]property{
 	{"ForceOfAFreeLock", func(t *test) {
-		t.needs(Force)
 		a := t.contender(t.driver())
 		require.ErrorIs(t, a.force(), driver.ErrNotHeld)
 		a.lock()
@@ -19,7 +18,7 @@ var forceCases = []property{
 		require.ErrorIs(t, a.force(), driver.ErrNotHeld)
 	}},
 	{"ForceTellsAHolderThatWaited", func(t *test) {
-		t.needs(Force, Push)
+		t.needs(Push)
 		a, b := t.couple()
 		a.release()
 		b.pushed()
@@ -28,7 +27,7 @@ var forceCases = []property{
 		a.unwoken()
 	}},
 	{"ForceLetsTheNextWaiterHaveIt", func(t *test) {
-		t.needs(Force, Queue)
+		t.needs(Queue)
 		t.push = t.has(Push)
 		holder, waiters := t.line(2)
 		require.NoError(t, waiters[1].force())
@@ -39,7 +38,6 @@ var forceCases = []property{
 		waiters[0].holds()
 	}},
 	{"ForceFreesTheLock", func(t *test) {
-		t.needs(Force)
 		a, b := t.pair()
 		a.lock()
 		require.NoError(t, b.force())
@@ -51,7 +49,7 @@ var forceCases = []property{
 		b.holds()
 	}},
 	{"ReleasedHolderHearsOfNoLoss", func(t *test) {
-		t.needs(Force, Push)
+		t.needs(Push)
 		d := t.driver()
 		a, b := t.contender(d), t.contender(d)
 		a.lock()
@@ -61,7 +59,7 @@ var forceCases = []property{
 		b.loses()
 		a.unwoken()
 	}},
-}
+}, Force)
 
 // force takes the lock from whoever holds it.
 func (c *contender) force() error {

@@ -9,34 +9,34 @@ import (
 // call is something that is done with what a token holds.
 type call struct {
 	name  string
-	needs Ability
+	needs []Ability
 	do    func(*contender) error
 }
 
 // A call without a hold is answered with ErrNotHeld, and changes nothing.
 var (
-	renewing  = call{"Renew", "", (*contender).renew}
-	releasing = call{"Release", "", (*contender).releaseOnce}
-	extending = call{"Extend", Extend, func(c *contender) error {
+	renewing  = call{"Renew", nil, (*contender).renew}
+	releasing = call{"Release", nil, (*contender).releaseOnce}
+	extending = call{"Extend", []Ability{Extend}, func(c *contender) error {
 		_, err := c.extend(1)
 		return err
 	}}
-	noticing = call{"Notice", Notice, func(c *contender) error {
+	noticing = call{"Notice", []Ability{Notice}, func(c *contender) error {
 		_, err := c.notice()
 		return err
 	}}
-	raising = call{"Raise", Raise, func(c *contender) error {
+	raising = call{"Raise", []Ability{Raise}, func(c *contender) error {
 		_, err := c.raise(c.grant.Fence+block, 1)
 		return err
 	}}
-	attaching = call{"Attach", Attach, func(c *contender) error {
+	attaching = call{"Attach", []Ability{Attach}, func(c *contender) error {
 		next := c.t.contender(c.d)
 		_, err := next.attachOnce(c)
 		next.holdsNothing()
 		return err
 	}}
-	downgrading        = call{"Downgrade", Downgrade, func(c *contender) error { return c.downgradeOnce(1) }}
-	downgradingPermits = call{"DowngradeOfPermits", Downgrade, downgrading.do}
+	downgrading        = call{"Downgrade", []Ability{Downgrade}, func(c *contender) error { return c.downgradeOnce(1) }}
+	downgradingPermits = call{"DowngradeOfPermits", []Ability{Downgrade}, downgrading.do}
 
 	holdCases = append(releasing.needsAHold(), needing(renewing, extending, noticing, raising, attaching)...)
 )
@@ -45,17 +45,15 @@ var (
 func needing(calls ...call) (cases []property) {
 	for _, k := range calls {
 		cases = append(cases, k.needsAHold()...)
-		cases = append(cases, property{k.name + "OfAWaiter", func(t *test) {
+		cases = append(cases, able([]property{{k.name + "OfAWaiter", func(t *test) {
 			t.needs(Queue)
-			k.able(t)
 			a, b := t.couple()
 			k.isNotHeld(b)
 			a.holds()
 			t.contender(a.d).busy()
 			a.release()
 			b.lock() // It kept its place.
-		}}, property{k.name + "RevivesNoExpiredLease", func(t *test) {
-			k.able(t)
+		}}, {k.name + "RevivesNoExpiredLease", func(t *test) {
 			a, b := t.contender(t.driver(), lasting(short)), t.contender(t.driver())
 			a.lock()
 			t.outwait(short)
@@ -65,14 +63,13 @@ func needing(calls ...call) (cases []property) {
 			k.isNotHeld(a)
 			t.contender(a.d).busy()
 			b.holds()
-		}})
+		}}}, k.needs...)...)
 	}
 	return cases
 }
 
 func (k call) needsAHold() []property {
-	return []property{{k.name + "NeedsAHold", func(t *test) {
-		k.able(t)
+	return able([]property{{k.name + "NeedsAHold", func(t *test) {
 		a, b := t.pair()
 		k.isNotHeld(a) // a token that was never seen
 		a.lock()
@@ -86,13 +83,7 @@ func (k call) needsAHold() []property {
 		k.isNotHeld(a)
 		t.contender(a.d).busy()
 		b.holds()
-	}}}
-}
-
-func (k call) able(t *test) {
-	if k.needs != "" {
-		t.needs(k.needs)
-	}
+	}}}, k.needs...)
 }
 
 func (k call) isNotHeld(c *contender) {

@@ -6,9 +6,9 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-var noticeCases = []property{
+var noticeCases = able([]property{
 	{"NoticeTellsTheHolderThatSomebodyWaits", func(t *test) {
-		t.needs(Notice, Push)
+		t.needs(Push)
 		for _, later := range []bool{false, true} { // when the holder asks for it
 			t.name = t.unique()
 			a, b := t.pair(waiting)
@@ -29,7 +29,7 @@ var noticeCases = []property{
 		}
 	}},
 	{"NoticeIsOnlyForWhoAskedForIt", func(t *test) {
-		t.needs(Notice, Push)
+		t.needs(Push)
 		a, b := t.couple()
 		a.holds()
 		a.release()
@@ -37,7 +37,7 @@ var noticeCases = []property{
 		a.unwoken()
 	}},
 	{"NoticeOfOneWhoHadToWait", func(t *test) {
-		t.needs(Notice, Push)
+		t.needs(Push)
 		a, b := t.pair(waiting)
 		c := t.contender(t.driver(), waiting)
 		b.req.Notice = true
@@ -51,7 +51,7 @@ var noticeCases = []property{
 		b.wanted()
 	}},
 	{"NoticeTellsThatSomebodyWaitsAlready", func(t *test) {
-		t.needs(Notice, Push)
+		t.needs(Push)
 		a, b := t.pair(waiting)
 		c := t.contender(t.driver(), waiting)
 		a.lock()
@@ -68,18 +68,16 @@ var noticeCases = []property{
 		a.wanted()
 	}},
 	{"NoticeRenewsNothing", func(t *test) {
-		t.needs(Notice)
 		a, b := t.pair(lasting(2 * short))
 		a.lock()
 		pass(t, short)
 		a.noticed()
 		b.outlast(a)
 	}},
-}
+}, Notice)
 
-var readerNoticeCases = []property{
+var readerNoticeCases = able([]property{
 	{"NoticeIsNotOfReadersThatComeIn", func(t *test) {
-		t.needs(Notice, Push)
 		a, b := t.pair(reading)
 		a.lock()
 		require.False(t, a.noticed())
@@ -92,7 +90,6 @@ var readerNoticeCases = []property{
 		a.wanted()
 	}},
 	{"NoticeOfAllReaders", func(t *test) {
-		t.needs(Notice, Push)
 		readers := t.several(20, reading)
 		for _, r := range readers {
 			r.lock()
@@ -102,7 +99,7 @@ var readerNoticeCases = []property{
 		w.queue()
 		each(readers, (*contender).wanted)
 	}},
-}
+}, Notice, Push)
 
 // notice asks for notices, and whether somebody waits.
 func (c *contender) notice() (bool, error) {

@@ -11,9 +11,8 @@ import (
 )
 
 // ownerCases are about locks that are held alone: by tokens of one owner.
-var ownerCases = []property{
+var ownerCases = able([]property{
 	{"OwnerEntersAgain", func(t *test) {
-		t.needs(Owner)
 		a, b := t.pair(owned("A"))
 		other, nobody := t.contender(t.driver(), owned("B")), t.contender(t.driver())
 		lock(a, b)
@@ -29,7 +28,7 @@ var ownerCases = []property{
 		a2.lock()
 	}},
 	{"OwnerKeepsItsFence", func(t *test) {
-		t.needs(Owner, Fences)
+		t.needs(Fences)
 		a, b := t.pair(owned("A"), reserving(block))
 		first := a.lock()
 		require.Equal(t, first.Fence, b.lock().Fence)
@@ -41,7 +40,6 @@ var ownerCases = []property{
 		require.Greater(t, t.contender(a.d, owned("A")).lock().Fence, first.Fence, "it is a new hold")
 	}},
 	{"OwnersRepeatIsNoSecondEntry", func(t *test) {
-		t.needs(Owner)
 		a, b := t.pair(owned("A"))
 		next := t.contender(t.driver())
 		for range 3 {
@@ -54,7 +52,6 @@ var ownerCases = []property{
 		next.lock()
 	}},
 	{"OwnersTokensHaveLeasesOfTheirOwn", func(t *test) {
-		t.needs(Owner)
 		a, b := t.contender(t.driver(), owned("A"), lasting(short)), t.contender(t.driver(), owned("A"))
 		next := t.contender(t.driver())
 		lock(a, b)
@@ -66,7 +63,6 @@ var ownerCases = []property{
 		next.lock()
 	}},
 	{"OwnersLastTokenEndsTheHold", func(t *test) {
-		t.needs(Owner)
 		for _, order := range []string{"long first", "short first"} {
 			t.name = t.unique()
 			a, b := t.contender(t.driver(), owned("A")), t.contender(t.driver(), owned("A"), lasting(2*short))
@@ -83,7 +79,7 @@ var ownerCases = []property{
 		}
 	}},
 	{"OwnerDoesNotWaitBehindThoseWhoWaitForIt", func(t *test) {
-		t.needs(Owner, Queue)
+		t.needs(Queue)
 		a, w := t.contender(t.driver(), owned("A")), t.contender(t.driver(), waiting)
 		a.lock()
 		w.queue()
@@ -98,7 +94,7 @@ var ownerCases = []property{
 		try2.busy()
 	}},
 	{"OwnersWaitersComeInTogether", func(t *test) {
-		t.needs(Owner, Queue)
+		t.needs(Queue)
 		t.push = t.has(Push)
 		holder, w := t.contender(t.driver()), t.contender(t.driver(), waiting)
 		a, b := t.pair(owned("A"), waiting)
@@ -121,7 +117,7 @@ var ownerCases = []property{
 		w.lock()
 	}},
 	{"OwnersWaiterMayCancel", func(t *test) {
-		t.needs(Owner, Queue)
+		t.needs(Queue)
 		a, w := t.contender(t.driver(), owned("A")), t.contender(t.driver(), owned("B"), waiting)
 		a.lock()
 		w.queue()
@@ -130,7 +126,6 @@ var ownerCases = []property{
 		t.contender(a.d, owned("B")).busy()
 	}},
 	{"OwnersTokenThatWasGivenUpDoesNotEnter", func(t *test) {
-		t.needs(Owner)
 		a, b := t.pair(owned("A"))
 		lock(a, b)
 		require.NoError(t, b.settle())
@@ -139,7 +134,7 @@ var ownerCases = []property{
 		t.contender(a.d).lock()
 	}},
 	{"ForceEndsAllOfAnOwner", func(t *test) {
-		t.needs(Owner, Force)
+		t.needs(Force)
 		a, b := t.pair(owned("A"))
 		lock(a, b)
 		next := t.contender(t.driver())
@@ -153,7 +148,7 @@ var ownerCases = []property{
 		next.holds()
 	}},
 	{"InspectShowsAllOfAnOwner", func(t *test) {
-		t.needs(Owner, Inspect)
+		t.needs(Inspect)
 		const name = "wörk flow\n7"
 		a, b := t.contender(t.driver(), owned(name), heldBy("a")), t.contender(t.driver(), owned(name), heldBy("b b"))
 		g := a.lock()
@@ -175,7 +170,7 @@ var ownerCases = []property{
 		require.Empty(t, t.inspect(a).Holders)
 	}},
 	{"InspectShowsOwnersThatWait", func(t *test) {
-		t.needs(Owner, Inspect, Queue, Texts)
+		t.needs(Inspect, Queue, Texts)
 		a, w := t.contender(t.driver(), owned("A")), t.contender(t.driver(), owned("B C"), heldBy("w"), waiting)
 		a.lock()
 		w.queue()
@@ -184,7 +179,6 @@ var ownerCases = []property{
 		require.Equal(t, []driver.Waiter{want}, t.inspect(a).Queue)
 	}},
 	{"OwnersOfAnyBytes", func(t *test) {
-		t.needs(Owner)
 		d := t.driver()
 		names := []string{"-", "=", "*", "a b", "a%20b", "a+b", " ", "\n", "\x00\xff", "ö", strings.Repeat("%", driver.MaxOwner)}
 		for i, name := range names {
@@ -203,12 +197,12 @@ var ownerCases = []property{
 		_, err := tooLong.ask(ctx)
 		require.ErrorIs(t, err, driver.ErrNotExecuted)
 	}},
-}
+}, Owner)
 
 // ownedWriterCases are about the owner of a write lock.
-var ownedWriterCases = []property{
+var ownedWriterCases = able([]property{
 	{"OwnedWriterIsNotDowngraded", func(t *test) {
-		t.needs(Owner, Downgrade)
+		t.needs(Downgrade)
 		a, b := t.pair(owned("A"))
 		a.lock()
 		refusesDowngrade(a)
@@ -218,7 +212,6 @@ var ownedWriterCases = []property{
 		release(a, b)
 	}},
 	{"ReadersHaveNoOwner", func(t *test) {
-		t.needs(Owner)
 		a, b := t.pair(owned("A"), reading)
 		w := t.contender(t.driver(), owned("A"))
 		lock(a, b)
@@ -228,7 +221,7 @@ var ownedWriterCases = []property{
 		a2 := t.contender(a.d, owned("A"), reading)
 		a2.busy()
 	}},
-}
+}, Owner)
 
 func refusesDowngrade(c *contender) {
 	require.ErrorIs(c.t, c.downgradeOnce(1), errors.ErrUnsupported)

@@ -6,9 +6,8 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-var pushCases = []property{
+var pushCases = able([]property{
 	{"GrantIsPushed", func(t *test) {
-		t.needs(Push)
 		a, b := t.pair(waiting)
 		before := a.lock()
 		b.queue()
@@ -19,7 +18,6 @@ var pushCases = []property{
 		t.grows(before, g)
 	}},
 	{"PushNamesTheLastAskThatWasHandled", func(t *test) {
-		t.needs(Push)
 		a, b := t.pair(waiting)
 		a.lock()
 		for range 3 {
@@ -29,7 +27,6 @@ var pushCases = []property{
 		require.EqualValues(t, 3, b.pushed().Ask)
 	}},
 	{"PushedGrantLastsFromTheAskItNames", func(t *test) {
-		t.needs(Push)
 		a := t.contender(t.driver())
 		b := t.contender(t.driver(), waiting, lasting(3*short))
 		c := t.contender(t.driver())
@@ -41,7 +38,7 @@ var pushCases = []property{
 		c.outlast(b)
 	}},
 	{"WaiterThatBecomesNextIsToldToAsk", func(t *test) {
-		t.needs(Push, Hint)
+		t.needs(Hint)
 		for _, handOver := range []bool{false, true} {
 			t.name = t.unique()
 			a, b := t.pair(lasting(long/2), waiting)
@@ -61,7 +58,6 @@ var pushCases = []property{
 		}
 	}},
 	{"PushesComeInOrder", func(t *test) {
-		t.needs(Push)
 		holder, waiters := t.line(6)
 		for i, w := range waiters {
 			holder.release()
@@ -71,7 +67,6 @@ var pushCases = []property{
 		}
 	}},
 	{"PushFindsTokenOfAnyPrintableCharacters", func(t *test) {
-		t.needs(Push)
 		a, b := t.pair(waiting)
 		for c := '!'; c <= '~'; c++ {
 			b.req.Token += string(c)
@@ -82,7 +77,6 @@ var pushCases = []property{
 		b.pushed()
 	}},
 	{"ReleasedWaiterIsNotWoken", func(t *test) {
-		t.needs(Push)
 		d := t.driver()
 		a, b, c := t.contender(d), t.contender(d, waiting), t.contender(d, waiting)
 		a.lock()
@@ -92,7 +86,6 @@ var pushCases = []property{
 		b.unwoken()
 	}},
 	{"NewsOfAReleasedTokenStops", func(t *test) {
-		t.needs(Push)
 		a, d := t.driver(), t.driver()
 		for range 30 {
 			t.name = t.unique()
@@ -112,7 +105,6 @@ var pushCases = []property{
 		}
 	}},
 	{"PushAfterAnotherTokenOfTheDriverExpired", func(t *test) {
-		t.needs(Push)
 		d := t.driver()
 		gone := t.contender(d, lasting(short))
 		b, c := t.contender(d, waiting), t.contender(t.driver(), waiting)
@@ -122,4 +114,4 @@ var pushCases = []property{
 		b.release()
 		require.Equal(t, driver.Granted, c.pushed().Status)
 	}},
-}
+}, Push)

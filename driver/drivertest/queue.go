@@ -11,13 +11,11 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-var queueCases = []property{
+var queueCases = able([]property{
 	{"NoMoreWaitThanTheBoundAllows", func(t *test) {
-		t.needs(Queue)
 		t.crowdAtABound(4)
 	}},
 	{"FullQueueLeavesNothingOfTheTokenBehind", func(t *test) {
-		t.needs(Queue)
 		a, b := t.couple()
 		full := t.contender(t.driver(), waiting, bounded(1))
 		for range 2 { // It may try again.
@@ -34,7 +32,6 @@ var queueCases = []property{
 		full.lock()
 	}},
 	{"WaiterIsNotTurnedAwayByABound", func(t *test) {
-		t.needs(Queue)
 		a, b := t.pair(waiting, bounded(1))
 		other := t.contender(t.driver(), waiting)
 		a.lock()
@@ -47,7 +44,6 @@ var queueCases = []property{
 		other.lock()
 	}},
 	{"PlaceOfAWaiterThatLeftIsFree", func(t *test) {
-		t.needs(Queue)
 		a, b := t.pair(waiting, bounded(2))
 		a.lock()
 		b.queue()
@@ -61,7 +57,6 @@ var queueCases = []property{
 		b.lock()
 	}},
 	{"BoundDoesNotConcernWhoDoesNotWait", func(t *test) {
-		t.needs(Queue)
 		a, b := t.pair(bounded(1))
 		a.lock()
 		b.busy()
@@ -69,13 +64,11 @@ var queueCases = []property{
 		b.lock()
 	}},
 	{"WaiterHasTheLockAfterRelease", func(t *test) {
-		t.needs(Queue)
 		a, b := t.couple()
 		a.release()
 		b.lock()
 	}},
 	{"WaitersAreServedInOrder", func(t *test) {
-		t.needs(Queue)
 		holder, waiters := t.line(6)
 		for i, w := range waiters {
 			holder.release()
@@ -90,7 +83,6 @@ var queueCases = []property{
 		t.contender(t.driver()).lock() // Nobody had two places.
 	}},
 	{"NobodyOvertakesAWaiter", func(t *test) {
-		t.needs(Queue)
 		a, b := t.couple()
 		hasty, late := t.contender(t.driver()), t.contender(t.driver(), waiting)
 		hasty.busy()
@@ -100,7 +92,6 @@ var queueCases = []property{
 		b.lock()
 	}},
 	{"TryDoesNotOvertakeAWaiterWhenALeaseExpires", func(t *test) {
-		t.needs(Queue)
 		a := t.contender(t.driver(), lasting(short))
 		b := t.contender(t.driver(), waiting)
 		a.lock()
@@ -110,7 +101,6 @@ var queueCases = []property{
 		b.lock()
 	}},
 	{"WaiterThatAsksInTimeKeepsItsPlace", func(t *test) {
-		t.needs(Queue)
 		const ttl = 9 * short
 		a := t.contender(t.driver())
 		b := t.contender(t.driver(), waiting, lasting(ttl))
@@ -128,7 +118,6 @@ var queueCases = []property{
 		b.lock()
 	}},
 	{"WaiterThatStopsAskingIsSkipped", func(t *test) {
-		t.needs(Queue)
 		a := t.contender(t.driver())
 		gone := t.contender(t.driver(), waiting, lasting(short))
 		b := t.contender(t.driver(), waiting)
@@ -140,7 +129,6 @@ var queueCases = []property{
 		gone.queue()
 	}},
 	{"WaitersThatStopAskingLeaveAFreeLock", func(t *test) {
-		t.needs(Queue)
 		a := t.contender(t.driver())
 		a.lock()
 		for range 3 {
@@ -151,7 +139,6 @@ var queueCases = []property{
 		t.contender(t.driver()).lock()
 	}},
 	{"WaiterThatDiesJustAsItIsGrantedDelaysForItsTTL", func(t *test) {
-		t.needs(Queue)
 		a := t.contender(t.driver())
 		gone := t.contender(t.driver(), waiting, lasting(2*short))
 		b := t.contender(t.driver(), waiting)
@@ -161,7 +148,7 @@ var queueCases = []property{
 		gone.lock()
 		b.outlast(gone)
 	}},
-}
+}, Queue)
 
 // line returns a holder and n waiters of three drivers, in the order in which they
 // came.

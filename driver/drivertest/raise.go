@@ -6,9 +6,8 @@ import (
 	"github.com/holdfast-go/holdfast/driver/redlock"
 )
 
-var raiseCases = []property{
+var raiseCases = able([]property{
 	{"RaisedFenceIsThatOfTheLease", func(t *test) {
-		t.needs(Raise)
 		a, b := t.pair()
 		fence := a.lock().Fence
 		require.Equal(t, fence, a.raised(fence-1, 1), "nothing is lowered")
@@ -22,7 +21,6 @@ var raiseCases = []property{
 		require.Greater(t, b.lock().Fence, raised, foul+"a fence does not grow")
 	}},
 	{"RaisedFenceReservesOthers", func(t *test) {
-		t.needs(Raise)
 		a, b := t.pair(reserving(block))
 		fence := a.lock().Fence
 		require.Less(t, a.raised(fence+1, block), fence+block, "what is reserved is its own")
@@ -30,12 +28,11 @@ var raiseCases = []property{
 		require.Greater(t, b.lock().Fence, fence+block, foul+"a fence does not grow")
 	}},
 	{"RaisedFenceIsNotGivenAfterExpiry", func(t *test) {
-		t.needs(Raise)
 		a, b := t.pair(lasting(short))
 		fence := a.raised(a.lock().Fence+block, 1)
 		require.Greater(t, b.outlast(a).Fence, fence, foul+"a fence does not grow")
 	}},
-}
+}, Raise)
 
 var readerRaiseCases = []property{
 	{"ReadersAreNotRaisedToOneFence", func(t *test) {

@@ -8,9 +8,9 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-var resizeCases = []property{
+var resizeCases = able([]property{
 	{"ResizeUpLetsWaitersIn", func(t *test) {
-		t.needs(Resize, Queue)
+		t.needs(Queue)
 		t.push = t.has(Push)
 		held, c := t.permits(5, 5)[0], t.permits(5, 2, 1, 3, 1)
 		held.lock()
@@ -23,7 +23,6 @@ var resizeCases = []property{
 		t.permits(5, 1)[0].busy()
 	}},
 	{"RepeatedResizeChangesNothing", func(t *test) {
-		t.needs(Resize)
 		c := t.permits(5, 5, 1, 1, 1)
 		c[0].lock()
 		c[0].resizeBy("first", 7)
@@ -36,7 +35,6 @@ var resizeCases = []property{
 		c[3].busy()
 	}},
 	{"ResizeDownTakesNothingAway", func(t *test) {
-		t.needs(Resize)
 		c := t.permits(5, 3, 2)
 		lock(c...)
 		c[0].resize(1)
@@ -54,7 +52,7 @@ var resizeCases = []property{
 		}
 	}},
 	{"ResizeDownLetsNobodyInUntilEnoughLeft", func(t *test) {
-		t.needs(Resize, Queue)
+		t.needs(Queue)
 		held, w := t.permits(5, 2, 2, 1), t.contender(t.driver(), weighing(1, 5), waiting)
 		hasty := t.permits(5, 1)[0]
 		lock(held...)
@@ -73,7 +71,7 @@ var resizeCases = []property{
 		t.permits(5, 1)[0].busy()
 	}},
 	{"ResizeDownRefusesWaitersThatNeedMore", func(t *test) {
-		t.needs(Resize, Queue)
+		t.needs(Queue)
 		t.push = t.has(Push)
 		held, big := t.permits(9, 3)[0], t.permits(9, 7, 9)
 		small, last := t.contender(t.driver(), weighing(2, 9), waiting), t.contender(t.driver(), weighing(1, 9), waiting)
@@ -96,7 +94,7 @@ var resizeCases = []property{
 		unwoken(big...)
 	}},
 	{"ResizeDownRefusesWaitersBehindAFullSemaphore", func(t *test) {
-		t.needs(Resize, Queue)
+		t.needs(Queue)
 		t.push = t.has(Push)
 		held, big := t.permits(9, 5, 3), t.permits(9, 6, 7)
 		small := t.contender(t.driver(), weighing(1, 9), waiting)
@@ -116,7 +114,7 @@ var resizeCases = []property{
 		big[1].denied(driver.ErrLimitExceeded)
 	}},
 	{"RefusedWaiterLetsThoseBehindItIn", func(t *test) {
-		t.needs(Resize, Queue)
+		t.needs(Queue)
 		t.push = t.has(Push)
 		dead, big := t.permits(9, 8)[0], t.contender(t.driver(), weighing(9, 9), waiting)
 		small := t.contender(t.driver(), weighing(1, 9), waiting)
@@ -132,7 +130,6 @@ var resizeCases = []property{
 		small.lock()
 	}},
 	{"RequestsWithAnyLimitAreServedAfterResize", func(t *test) {
-		t.needs(Resize)
 		d := t.driver()
 		held := t.contender(d, weighing(2, 5))
 		held.lock()
@@ -144,7 +141,6 @@ var resizeCases = []property{
 		t.refuses(d, driver.ErrLimitExceeded, weighing(7, 9))
 	}},
 	{"ResizedLimitStaysWhenTheLastLeft", func(t *test) {
-		t.needs(Resize)
 		c := t.permits(5, 5, 2, 2, 1)
 		c[0].lock()
 		c[0].resize(3)
@@ -156,7 +152,6 @@ var resizeCases = []property{
 		t.permits(5, 1)[0].busy()
 	}},
 	{"ResizeOfAnUnusedSemaphore", func(t *test) {
-		t.needs(Resize)
 		c := t.permits(5, 3, 2, 1)
 		c[0].resize(4)
 		t.refuses(c[0].d, driver.ErrLimitExceeded, weighing(5, 5))
@@ -165,7 +160,6 @@ var resizeCases = []property{
 		c[2].lock()
 	}},
 	{"ResizeToTheLargestLimit", func(t *test) {
-		t.needs(Resize)
 		c := t.permits(5, 5, driver.MaxLimit-5, 1, 1)
 		c[0].lock()
 		c[0].resize(driver.MaxLimit)
@@ -176,7 +170,6 @@ var resizeCases = []property{
 		c[3].busy()
 	}},
 	{"ResizeOutOfBoundsIsRefused", func(t *test) {
-		t.needs(Resize)
 		c := t.permits(5, 4, 2, 1)
 		c[0].lock()
 		for _, limit := range []int64{0, -1, driver.MaxLimit + 1} {
@@ -189,7 +182,6 @@ var resizeCases = []property{
 		c[2].lock()
 	}},
 	{"ResizeIsOfOneNameOnly", func(t *test) {
-		t.needs(Resize)
 		c := t.permits(5, 5, 1)
 		c[0].lock()
 		require.NoError(t, t.contender(c[0].d, named(t.unique())).resizeOnce(9))
@@ -197,7 +189,7 @@ var resizeCases = []property{
 		t.refuses(c[0].d, driver.ErrLimitConflict, weighing(1, 9))
 	}},
 	{"ResizeLetsWaitersHaveWhatADeadHolderLeft", func(t *test) {
-		t.needs(Resize, Push)
+		t.needs(Push)
 		c := t.permits(5, 2, 3, 4)
 		c[0].req.TTL, c[2].req.Wait = 2*short, true
 		lock(c[0], c[1])
@@ -207,7 +199,7 @@ var resizeCases = []property{
 		c[2].pushed()
 		t.permits(5, 1)[0].busy()
 	}},
-}
+}, Resize)
 
 // resizeOnce sets the limit of the semaphore that the token is for.
 func (c *contender) resizeOnce(limit int64) error {

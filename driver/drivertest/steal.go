@@ -9,9 +9,8 @@ import (
 )
 
 // stealCases are of a Mutex, and of an RWMutex held for writing.
-var stealCases = []property{
+var stealCases = able([]property{
 	{"StealTakesTheLockFromItsHolder", func(t *test) {
-		t.needs(Steal)
 		a, b := t.pair(heldBy("thief"))
 		first := a.lock()
 		stolen := b.stolen()
@@ -27,7 +26,7 @@ var stealCases = []property{
 		}
 	}},
 	{"StealTellsTheHolderWhoHasIt", func(t *test) {
-		t.needs(Steal, Push)
+		t.needs(Push)
 		a, b := t.pair()
 		a.lock()
 		b.req.Holder = "a thief\nlost " + b.req.Token
@@ -38,7 +37,7 @@ var stealCases = []property{
 		b.unwoken()
 	}},
 	{"StealLeavesWaitersTheirPlaces", func(t *test) {
-		t.needs(Steal, Queue)
+		t.needs(Queue)
 		_, waiters := t.line(3)
 		thief := t.contender(t.driver())
 		thief.stolen()
@@ -50,7 +49,7 @@ var stealCases = []property{
 		}
 	}},
 	{"StealFromAWaiterThatHasNotHeardLeavesItsPlace", func(t *test) {
-		t.needs(Steal, Queue)
+		t.needs(Queue)
 		holder, waiters := t.line(3)
 		holder.release()
 		thief := t.contender(t.driver())
@@ -75,14 +74,13 @@ var stealCases = []property{
 		}
 	}},
 	{"StealByAWaiterEndsItsWait", func(t *test) {
-		t.needs(Steal, Queue)
+		t.needs(Queue)
 		_, waiters := t.line(2)
 		waiters[0].stolen()
 		waiters[0].release()
 		waiters[1].lock()
 	}},
 	{"StealMayBeRepeated", func(t *test) {
-		t.needs(Steal)
 		a, b := t.pair(reserving(block))
 		a.lock()
 		g := b.stolen()
@@ -94,7 +92,6 @@ var stealCases = []property{
 		b.holds()
 	}},
 	{"StealIsNotRepeatedAgainstTheNextThief", func(t *test) {
-		t.needs(Steal)
 		a, b := t.pair()
 		a.stolen()
 		b.stolen()
@@ -105,7 +102,6 @@ var stealCases = []property{
 		t.contender(t.driver()).lock()
 	}},
 	{"StealIsNotRepeatedWhenItsLeaseIsOver", func(t *test) {
-		t.needs(Steal)
 		a, b := t.pair()
 		a.req.TTL = short
 		a.stolen()
@@ -114,7 +110,6 @@ var stealCases = []property{
 		b.holds()
 	}},
 	{"StealThatComesAfterItsReleaseTakesNothing", func(t *test) {
-		t.needs(Steal)
 		a, b := t.pair()
 		b.lock()
 		require.ErrorIs(t, a.settle(), driver.ErrNotHeld)
@@ -122,7 +117,7 @@ var stealCases = []property{
 		b.holds()
 	}},
 	{"StealHearsOfWaiters", func(t *test) {
-		t.needs(Steal, Notice, Push)
+		t.needs(Notice, Push)
 		a, b := t.pair(waiting)
 		c := t.contender(t.driver())
 		a.lock()
@@ -133,12 +128,11 @@ var stealCases = []property{
 		c.release()
 		b.pushed()
 	}},
-}
+}, Steal)
 
 // stealAllCases are of an RWMutex.
-var stealAllCases = []property{
+var stealAllCases = able([]property{
 	{"StealTakesTheLockFromAllReaders", func(t *test) {
-		t.needs(Steal)
 		readers := t.several(6, reading)
 		lock(readers...)
 		w := t.contender(t.driver())
@@ -151,7 +145,6 @@ var stealAllCases = []property{
 		t.contender(t.driver(), reading).busy()
 	}},
 	{"StealOfAPartIsRefused", func(t *test) {
-		t.needs(Steal)
 		a, b := t.pair(reading)
 		a.lock()
 		_, err := b.steal()
@@ -162,7 +155,7 @@ var stealAllCases = []property{
 		require.ErrorIs(t, err, errors.ErrUnsupported)
 		a.holds()
 	}},
-}
+}, Steal)
 
 // steal asks for the lock of whoever has it.
 func (c *contender) steal() (driver.Grant, error) {

@@ -578,7 +578,7 @@ func (w *twin) told(a *actor) error {
 	a.due = nil
 	for _, want := range due {
 		if w.t.push && (want.Status == driver.Granted || want.Status == driver.Lost) {
-			got, ok := a.hear(want.Status, w.t.patience())
+			got, ok := heard(a.news, want.Status, w.t.patience())
 			if !ok {
 				return fmt.Errorf("was not told of %+v", want)
 			}
@@ -614,22 +614,6 @@ func (w *twin) told(a *actor) error {
 // tells reports whether news are of a grant.
 func tells(news []driver.Grant) bool {
 	return slices.ContainsFunc(news, func(g driver.Grant) bool { return g.Status == driver.Granted })
-}
-
-// hear waits for news of that status.
-func (a *actor) hear(s driver.Status, within time.Duration) (driver.Grant, bool) {
-	timeout := time.NewTimer(within)
-	defer timeout.Stop()
-	for {
-		select {
-		case g := <-a.news:
-			if g.Status == s {
-				return g, true
-			}
-		case <-timeout.C:
-			return driver.Grant{}, false
-		}
-	}
 }
 
 // alike compares what is seen of the lock.

@@ -126,7 +126,6 @@ func (p Protocol) ConformanceInVirtualTime(t *testing.T) {
 // Run runs what is not in drivertest, as subtests.
 func (p Protocol) Run(t *testing.T) {
 	t.Parallel()
-	t.Run("BusyTellsTheTimeLeft", p.busyTellsTheTimeLeft)
 	t.Run("HolderOfAnotherProgramIsShown", p.holderOfAnotherProgramIsShown)
 	t.Run("ListNamesLocksAmongManyOtherKeys", p.listNamesLocksAmongManyOtherKeys)
 	t.Run("ListAsksEveryMasterOfACluster", p.listAsksEveryMasterOfACluster)
@@ -207,35 +206,6 @@ func granted(t *testing.T, d driver.Driver, r *driver.Request) {
 	require.Equal(t, driver.Granted, g.Status, "%q", r.Name)
 }
 
-func (p Protocol) busyTellsTheTimeLeft(t *testing.T) {
-	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
-		rdb, d := s.Client(t), p.New(s.Client(t), "")
-		for i, c := range []struct{ left, least, most time.Duration }{
-			{0, 0, 0},
-			{time.Minute, 50 * time.Second, time.Minute + p.Slack},
-			{1000 * time.Hour, driver.MaxTTL, driver.MaxTTL},
-		} {
-			if c.left == 0 && !p.Endless {
-				continue
-			}
-			name := s.Prefix() + string(rune('a'+i))
-			require.NoError(t, p.Hold(t.Context(), rdb, name, c.left))
-			r := request(lease(name, ""))
-			g, err := d.Acquire(t.Context(), r)
-			require.NoError(t, err)
-			require.Equal(t, driver.Busy, g.Status)
-			require.GreaterOrEqual(t, g.RetryAfter, c.least)
-			require.LessOrEqual(t, g.RetryAfter, c.most)
-			if holder := g.Holder; p.Poll > 0 {
-				r.Token, r.Wait = "waiter", true
-				g, err = d.Acquire(t.Context(), r)
-				require.NoError(t, err)
-				require.Equal(t, driver.Grant{Status: driver.Busy, RetryAfter: p.Poll, Holder: holder}, g)
-			}
-		}
-	})
-}
-
 // Late asks and renewals, with the TTL of another time, take nothing away.
 func (p Protocol) leaseIsNeverShortened(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
@@ -288,10 +258,10 @@ func (p Protocol) holderOfAnotherProgramIsShown(t *testing.T) {
 		locks := holdfast.Open(d)
 		defer func() { require.NoError(t, locks.Close()) }()
 		const endless = time.Duration(math.MaxInt64)
-		for i, c := range []struct{ left, least, most time.Duration }{
-			{0, endless, endless},
-			{time.Minute, 50 * time.Second, time.Minute + p.Slack},
-			{1000 * time.Hour, 999 * time.Hour, endless},
+		for i, c := range []struct{ left, least, most, again time.Duration }{ // again is when to ask again at the latest
+			{0, endless, endless, 0},
+			{time.Minute, 50 * time.Second, time.Minute + p.Slack, time.Minute + p.Slack},
+			{1000 * time.Hour, 999 * time.Hour, endless, driver.MaxTTL},
 		} {
 			if c.left == 0 && !p.Endless {
 				continue
@@ -318,7 +288,16 @@ func (p Protocol) holderOfAnotherProgramIsShown(t *testing.T) {
 				r := request(lease(name, owner))
 				g, err := d.Acquire(t.Context(), r)
 				require.NoError(t, err)
+				require.Equal(t, driver.Busy, g.Status)
 				require.Equal(t, h.Holder, g.Holder)
+				require.GreaterOrEqual(t, g.RetryAfter, min(c.least, c.again))
+				require.LessOrEqual(t, g.RetryAfter, c.again)
+				if owner == "" && p.Poll > 0 {
+					r.Token, r.Wait = "waiter", true
+					g, err = d.Acquire(t.Context(), r)
+					require.NoError(t, err)
+					require.Equal(t, driver.Grant{Status: driver.Busy, RetryAfter: p.Poll, Holder: h.Holder}, g)
+				}
 			}
 		}
 	})
