@@ -58,6 +58,12 @@ func (t *test) needs(abilities ...Ability) {
 	}
 }
 
+// queues is needs of a queue, with drivers that hear of grants if they can.
+func (t *test) queues() {
+	t.needs(Queue)
+	t.push = t.has(Push)
+}
+
 // has reports whether the driver has the ability, for a check beside the point of
 // a test; the point itself is a case that needs it.
 func (t *test) has(a Ability) bool {

@@ -329,6 +329,13 @@ func (c *contender) releasesNothing() {
 	require.ErrorIs(c.t, c.releaseOnce(), driver.ErrNotHeld, "Release of what the token does not have%s", c.place)
 }
 
+// repeats asks again, as one whose answers were lost, and must be told of the same grant.
+func (c *contender) repeats() {
+	for first := c.grant.Fence; len(c.sent) < 4; {
+		require.Equal(c.t, first, c.lock().Fence, "a repeat of a holder is the same grant")
+	}
+}
+
 // outlast asks until the lease of another has come to its end by itself, and
 // checks that this end lies where both sides may expect it.
 func (c *contender) outlast(other *contender) driver.Grant {

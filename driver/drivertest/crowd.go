@@ -13,39 +13,22 @@ import (
 // A writer takes up the whole hall, like a token that wants all permits.
 const whole = 12
 
-var hammerCases = []property{
-	{"ManyTokensExcludeEachOther", func(t *test) { t.crowd(waiting) }},
-	{"ManyTokensThatDoNotWaitExcludeEachOther", func(t *test) { t.crowd() }},
-	{"ManyTokensThatGiveUpExcludeEachOther", func(t *test) {
-		t.needs(Queue)
-		t.crowd(waiting, givingUp)
-	}},
-}
+var (
+	hammerCases      = crowds("ManyTokens", "ExcludeEachOther")
+	readerCrowdCases = crowds("ManyReadersAndWriters", "ExcludeEachOther", readingMostly)
+	permitCrowdCases = crowds("ManyWeights", "StayWithinTheLimit", weighingAny)
+)
 
-var readerCrowdCases = []property{
-	{"ManyReadersAndWritersExcludeEachOther", func(t *test) {
-		t.crowd(waiting, readingMostly)
-	}},
-	{"ManyReadersAndWritersThatDoNotWaitExcludeEachOther", func(t *test) {
-		t.crowd(readingMostly)
-	}},
-	{"ManyReadersAndWritersThatGiveUpExcludeEachOther", func(t *test) {
-		t.needs(Queue)
-		t.crowd(waiting, readingMostly, givingUp)
-	}},
-}
-
-var permitCrowdCases = []property{
-	{"ManyWeightsStayWithinTheLimit", func(t *test) {
-		t.crowd(waiting, weighingAny)
-	}},
-	{"ManyWeightsThatDoNotWaitStayWithinTheLimit", func(t *test) {
-		t.crowd(weighingAny)
-	}},
-	{"ManyWeightsThatGiveUpStayWithinTheLimit", func(t *test) {
-		t.needs(Queue)
-		t.crowd(waiting, weighingAny, givingUp)
-	}},
+// crowds are the properties of many tokens that wait, that do not, and of which some give up.
+func crowds(who, what string, mods ...func(*driver.Request)) []property {
+	return []property{
+		{who + what, func(t *test) { t.crowd(append(mods, waiting)...) }},
+		{who + "ThatDoNotWait" + what, func(t *test) { t.crowd(mods...) }},
+		{who + "ThatGiveUp" + what, func(t *test) {
+			t.needs(Queue)
+			t.crowd(append(mods, waiting, givingUp)...)
+		}},
+	}
 }
 
 func readingMostly(r *driver.Request) { r.Shared = rand.IntN(4) > 0 }

@@ -26,8 +26,8 @@ var expiryCases = []property{
 		c.queue()
 	}},
 	{"RetryAfterLeadsTheFirstWaiterToTheLock", func(t *test) {
-		t.needs(Queue, Hint)
-		t.push = t.has(Push) // A waiter that does not listen yet polls, and would get there anyway.
+		t.needs(Hint)
+		t.queues()
 		a := t.contender(t.driver(), lasting(short))
 		a.lock()
 		t.contender(t.driver(), waiting).isLedPast(a, 5)

@@ -27,8 +27,7 @@ var forceCases = able([]property{
 		a.unwoken()
 	}},
 	{"ForceLetsTheNextWaiterHaveIt", func(t *test) {
-		t.needs(Queue)
-		t.push = t.has(Push)
+		t.queues()
 		holder, waiters := t.line(2)
 		require.NoError(t, waiters[1].force())
 		served(waiters[0])

@@ -52,12 +52,7 @@ var limitCases = []property{
 		b := t.contender(d, weighing(3, 5))
 		b.lock() // and so is what is left.
 		t.grows(first, b.grant)
-		if t.has(Inspect) {
-			info := t.inspect(a)
-			require.EqualValues(t, 5, info.Limit)
-			require.Len(t, info.Holders, 2)
-			require.Empty(t, info.Queue)
-		}
+		a.shows(5, 2, 3)
 		a.release()
 		t.refuses(d, driver.ErrLimitConflict, weighing(1, 6)) // The first one to hold has gone; another is there.
 	}},

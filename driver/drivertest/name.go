@@ -1,6 +1,7 @@
 package drivertest
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/stretchr/testify/require"
@@ -33,30 +34,25 @@ func (t *test) longest() string {
 
 var nameCases = []property{
 	{"NamesOfAnyBytes", func(t *test) {
+		queues := t.has(Queue)
+		t.push = queues && t.has(Push)
 		d, other := t.driver(), t.driver()
 		for _, name := range t.names() {
 			a, b := t.contender(d, named(name)), t.contender(other, named(name))
-			require.Equal(t, driver.Granted, a.askOnce().Status, "name %q", name)
-			require.Equal(t, driver.Busy, b.askOnce().Status, "name %q", name)
-			require.NoError(t, a.renew(), "name %q", name)
-			require.NoError(t, a.releaseOnce(), "name %q", name)
-			require.Equal(t, driver.Granted, b.askOnce().Status, "name %q", name)
-		}
-	}},
-	{"WaitingForNamesOfAnyBytes", func(t *test) {
-		t.needs(Queue)
-		t.push = t.has(Push)
-		d, other := t.driver(), t.driver()
-		for _, name := range t.names() {
-			a, b := t.contender(d, named(name)), t.contender(other, named(name), waiting)
-			require.Equal(t, driver.Granted, a.askOnce().Status, "name %q", name)
-			require.Equal(t, driver.Queued, b.askOnce().Status, "name %q", name)
-			require.NoError(t, a.releaseOnce(), "name %q", name)
-			if t.push {
-				_, ok := b.woken(driver.Granted, t.patience())
-				require.True(t, ok, "no push for name %q", name)
+			a.place = fmt.Sprintf(" with name %q", name)
+			b.place = a.place
+			a.lock()
+			b.busy()
+			a.holds()
+			if queues {
+				b.req.Wait = true
+				b.queue()
 			}
-			require.Equal(t, driver.Granted, b.askOnce().Status, "name %q", name)
+			a.release()
+			if t.push {
+				b.pushed()
+			}
+			b.lock()
 		}
 	}},
 	{"SimilarNamesDoNotMeet", func(t *test) {

@@ -94,8 +94,7 @@ var ownerCases = able([]property{
 		try2.busy()
 	}},
 	{"OwnersWaitersComeInTogether", func(t *test) {
-		t.needs(Queue)
-		t.push = t.has(Push)
+		t.queues()
 		holder, w := t.contender(t.driver()), t.contender(t.driver(), waiting)
 		a, b := t.pair(owned("A"), waiting)
 		holder.lock()

@@ -41,11 +41,8 @@ var readerCases = []property{
 	}},
 	{"RepeatOfAReaderIsTheSameGrant", func(t *test) {
 		a, b := t.pair(reading)
-		first := a.lock()
-		b.lock()
-		for range 3 {
-			require.Equal(t, first.Fence, a.lock().Fence)
-		}
+		lock(a, b)
+		a.repeats()
 		a.release() // One release ends it, however often it was granted.
 		b.release()
 		t.contender(a.d).lock()
@@ -140,17 +137,14 @@ var readerCases = []property{
 		w.holds()
 	}},
 	{"ForceLetsTheWriterBehindReadersIn", func(t *test) {
-		t.needs(Force, Queue)
-		t.push = t.has(Push)
+		t.needs(Force)
+		t.queues()
 		readers, w := t.several(3, reading), t.contender(t.driver(), waiting)
 		late := t.contender(w.d, waiting, reading)
 		lock(readers...)
 		queue(w, late)
 		require.NoError(t, late.force())
-		if t.push {
-			w.pushed()
-		}
-		w.lock()
+		served(w)
 		late.queue()
 	}},
 }

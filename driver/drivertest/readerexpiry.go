@@ -1,6 +1,8 @@
 package drivertest
 
 import (
+	"time"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -14,21 +16,20 @@ var readerExpiryCases = []property{
 		r.outlast(w)
 		t.contender(w.d, reading).lock()
 	}},
-	{"WriterOutlastsTheLongestReader", func(t *test) {
-		d := t.driver()
-		first, second := t.contender(d, reading, lasting(3*short)), t.contender(d, reading, lasting(short))
-		w := t.contender(t.driver())
-		lock(first, second)
-		w.outlast(first)
-	}},
-	{"WriterOutlastsAReaderThatCameLater", func(t *test) {
-		d := t.driver()
-		first, second := t.contender(d, reading, lasting(short)), t.contender(d, reading, lasting(short))
-		w := t.contender(t.driver())
-		first.lock()
-		pass(t, short/2)
-		second.lock()
-		w.outlast(second)
+	{"WriterOutlastsTheLastReader", func(t *test) {
+		for _, ttl := range []time.Duration{short, 3 * short} { // of the first, which lasts less long than the other, or longer
+			t.name = t.unique()
+			last, next := t.pair(reading, lasting(ttl))
+			w := t.contender(t.driver())
+			last.lock()
+			pass(t, short/2)
+			next.req.TTL = short
+			next.lock()
+			if ttl == short {
+				last = next
+			}
+			w.outlast(last)
+		}
 	}},
 	{"DeadReaderHoldsNothingWhileOthersRenew", func(t *test) {
 		a, b := t.pair(reading)

@@ -31,15 +31,6 @@ var renewCases = []property{
 		a.holds()
 		b.outlast(a)
 	}},
-	{"RenewMayLengthenTheTTL", func(t *test) {
-		a := t.contender(t.driver(), lasting(2*short))
-		b := t.contender(t.driver())
-		a.lock()
-		a.req.TTL = long
-		a.holds()
-		t.outwait(2 * short)
-		b.busy()
-	}},
 	{"RenewKeepsTheFence", func(t *test) {
 		a := t.contender(t.driver())
 		g := a.lock()

@@ -10,8 +10,7 @@ import (
 
 var resizeCases = able([]property{
 	{"ResizeUpLetsWaitersIn", func(t *test) {
-		t.needs(Queue)
-		t.push = t.has(Push)
+		t.queues()
 		held, c := t.permits(5, 5)[0], t.permits(5, 2, 1, 3, 1)
 		held.lock()
 		enqueue(c...)
@@ -43,13 +42,7 @@ var resizeCases = able([]property{
 			held.holds()
 			held.lock() // A repeat is of the same hold, though it could not be had now.
 		}
-		if t.has(Inspect) {
-			info := t.inspect(c[0])
-			require.EqualValues(t, 1, info.Limit)
-			require.Len(t, info.Holders, 2)
-			require.EqualValues(t, 3, info.Holders[0].Weight)
-			require.EqualValues(t, 2, info.Holders[1].Weight)
-		}
+		c[0].shows(1, 3, 2)
 	}},
 	{"ResizeDownLetsNobodyInUntilEnoughLeft", func(t *test) {
 		t.needs(Queue)
@@ -71,18 +64,14 @@ var resizeCases = able([]property{
 		t.permits(5, 1)[0].busy()
 	}},
 	{"ResizeDownRefusesWaitersThatNeedMore", func(t *test) {
-		t.needs(Queue)
-		t.push = t.has(Push)
+		t.queues()
 		held, big := t.permits(9, 3)[0], t.permits(9, 7, 9)
 		small, last := t.contender(t.driver(), weighing(2, 9), waiting), t.contender(t.driver(), weighing(1, 9), waiting)
 		held.lock()
 		enqueue(big...)
 		queue(small, last)
 		held.resize(5)
-		if t.push { // It must not need another ask of those that will not get it.
-			small.pushed()
-		}
-		small.lock()
+		served(small)
 		for _, w := range big {
 			w.unwoken()
 			w.denied(driver.ErrLimitExceeded)
@@ -94,8 +83,7 @@ var resizeCases = able([]property{
 		unwoken(big...)
 	}},
 	{"ResizeDownRefusesWaitersBehindAFullSemaphore", func(t *test) {
-		t.needs(Queue)
-		t.push = t.has(Push)
+		t.queues()
 		held, big := t.permits(9, 5, 3), t.permits(9, 6, 7)
 		small := t.contender(t.driver(), weighing(1, 9), waiting)
 		lock(held...)
@@ -106,16 +94,12 @@ var resizeCases = able([]property{
 		big[0].releasesNothing()
 		small.queue()
 		held[0].release()
-		if t.push {
-			small.pushed()
-		}
-		small.lock()
+		served(small)
 		big[1].denied(driver.ErrLimitExceeded)
 		big[1].denied(driver.ErrLimitExceeded)
 	}},
 	{"RefusedWaiterLetsThoseBehindItIn", func(t *test) {
-		t.needs(Queue)
-		t.push = t.has(Push)
+		t.queues()
 		dead, big := t.permits(9, 8)[0], t.contender(t.driver(), weighing(9, 9), waiting)
 		small := t.contender(t.driver(), weighing(1, 9), waiting)
 		dead.req.TTL = 3 * short
@@ -124,10 +108,7 @@ var resizeCases = able([]property{
 		dead.resize(5)
 		t.outwait(3 * short)
 		big.denied(driver.ErrLimitExceeded)
-		if t.push {
-			small.pushed()
-		}
-		small.lock()
+		served(small)
 	}},
 	{"RequestsWithAnyLimitAreServedAfterResize", func(t *test) {
 		d := t.driver()

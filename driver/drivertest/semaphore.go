@@ -25,10 +25,8 @@ var semaphoreCases = []property{
 	}},
 	{"RepeatTakesNoMorePermits", func(t *test) {
 		c := t.permits(5, 2, 3, 1)
-		first := c[0].lock()
-		for range 3 {
-			require.Equal(t, first.Fence, c[0].lock().Fence)
-		}
+		c[0].lock()
+		c[0].repeats()
 		c[1].lock()
 		c[2].busy()
 		c[0].release() // One release gives it all back, however often it was granted,
@@ -39,8 +37,7 @@ var semaphoreCases = []property{
 		more[2].busy()
 	}},
 	{"LargeRequestIsNotStarved", func(t *test) {
-		t.needs(Queue)
-		t.push = t.has(Push)
+		t.queues()
 		held, big := t.permits(5, 2, 1), t.contender(t.driver(), weighing(4, 5), waiting)
 		small, hasty := t.contender(t.driver(), weighing(1, 5), waiting), t.permits(5, 1)[0]
 		lock(held[0], held[1])
@@ -60,8 +57,7 @@ var semaphoreCases = []property{
 		hasty.busy()
 	}},
 	{"CancelledLargeRequestLetsAllInThatFit", func(t *test) {
-		t.needs(Queue)
-		t.push = t.has(Push)
+		t.queues()
 		held := t.permits(5, 2)[0]
 		big, small := t.contender(t.driver(), weighing(5, 5), waiting), t.permits(5, 1, 2, 1, 1)
 		held.lock()
@@ -114,13 +110,7 @@ var semaphoreCases = []property{
 		two.busy()
 		one.lock()
 		another.busy()
-		if t.has(Inspect) {
-			info := t.inspect(one)
-			require.EqualValues(t, limit, info.Limit)
-			require.Len(t, info.Holders, 2)
-			require.EqualValues(t, limit-1, info.Holders[0].Weight)
-			require.EqualValues(t, 1, info.Holders[1].Weight)
-		}
+		one.shows(limit, limit-1, 1)
 		one.release()
 		two.busy()
 		another.lock()
@@ -199,8 +189,8 @@ var semaphoreCases = []property{
 		require.Equal(t, []driver.Waiter{{Holder: "big", Weight: 4}, {Holder: "small", Weight: 1}}, info.Queue)
 	}},
 	{"ForceEndsAllHoldersOfPermits", func(t *test) {
-		t.needs(Force, Queue)
-		t.push = t.has(Push)
+		t.needs(Force)
+		t.queues()
 		c := t.permits(5, 2, 3, 1, 4, 1)
 		lock(c[0], c[1])
 		enqueue(c[2:]...)
@@ -227,4 +217,18 @@ func (t *test) permits(limit int64, weights ...int64) []*contender {
 		c.req.Weight, c.req.Limit = weights[i], limit
 	}
 	return all
+}
+
+// shows requires that Inspect, if there is one, shows a limit, nobody that waits, and holders of these weights.
+func (c *contender) shows(limit int64, weights ...int64) {
+	if !c.t.has(Inspect) {
+		return
+	}
+	info := c.t.inspect(c)
+	require.Equal(c.t, limit, info.Limit)
+	require.Empty(c.t, info.Queue)
+	require.Len(c.t, info.Holders, len(weights))
+	for i, h := range info.Holders {
+		require.Equal(c.t, weights[i], h.Weight)
+	}
 }

@@ -45,8 +45,7 @@ var writerCases = []property{
 		t.contender(w.d, reading).busy()
 	}},
 	{"ReadersBehindAWriterGoInTogether", func(t *test) {
-		t.needs(Queue)
-		t.push = t.has(Push)
+		t.queues()
 		w, readers, next, late := t.procession()
 		w.release()
 		served(readers...)
@@ -62,8 +61,8 @@ var writerCases = []property{
 		served(late)
 	}},
 	{"FencesIncreaseOverReadersGrantedTogether", func(t *test) {
-		t.needs(Fences, Queue)
-		t.push = t.has(Push)
+		t.needs(Fences)
+		t.queues()
 		w, readers, next, _ := t.procession(reserving(block))
 		last := lastFence(t, w.grant, block)
 		w.release()
@@ -77,8 +76,7 @@ var writerCases = []property{
 		}
 	}},
 	{"CancelledWriterLetsTheReadersBehindItIn", func(t *test) {
-		t.needs(Queue)
-		t.push = t.has(Push)
+		t.queues()
 		r := t.contender(t.driver(), reading)
 		w, middle, next := t.contender(t.driver(), waiting), t.contender(r.d, waiting), t.contender(t.driver(), waiting)
 		readers, late := t.several(3, reading, waiting), t.contender(r.d, reading, waiting)
@@ -108,8 +106,7 @@ var writerCases = []property{
 		b.lock()
 	}},
 	{"SilentWaitingWriterIsSkipped", func(t *test) {
-		t.needs(Queue)
-		t.push = t.has(Push)
+		t.queues()
 		a, b := t.pair(reading)
 		gone := t.contender(t.driver(), waiting, lasting(4*short))
 		c, e := t.contender(b.d, reading, waiting), t.contender(a.d, reading, waiting)
@@ -182,8 +179,8 @@ var writerCases = []property{
 		w.unwoken()
 	}},
 	{"RetryAfterLeadsAWriterPastTheReaders", func(t *test) {
-		t.needs(Queue, Hint)
-		t.push = t.has(Push) // as for the first waiter
+		t.needs(Hint)
+		t.queues()
 		a, b := t.pair(reading, lasting(short))
 		b.req.TTL = 3 * short
 		lock(a, b)
