@@ -12,25 +12,25 @@ import (
 	"github.com/holdfast-go/holdfast/internal/test/behavior/lab"
 )
 
+// Each waits at the store, or together with the others of its client, whose readers join.
 func TestReadersAndWritersNeverMeet(t *testing.T) {
 	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
-		clients := []*holdfast.Client{l.Near(), l.Near(), l.Near()}
-		for _, readers := range []int{1, 3, 5, 10, 16} {
-			for _, among := range []int{1, 3} {
-				r, n := &lab.Referee{Limit: lab.CrowdOf}, 5
-				var wg sync.WaitGroup
-				handle := func(i int) *holdfast.RWMutex {
-					return clients[i%among].RWMutex(fmt.Sprintf("%d readers of %d clients", readers, among))
+		for together, open := range map[bool]func(...holdfast.Option) *holdfast.Client{false: l.Near, true: l.Mates} {
+			clients := []*holdfast.Client{open(), open(), open()}
+			for readers, n := range map[int]int{1: 5, 5: 5, 18: 15} {
+				for _, among := range []int{1, 3} {
+					r, name := &lab.Referee{Limit: lab.CrowdOf}, fmt.Sprintf("%d readers of %d clients, together %v", readers, among, together)
+					var wg sync.WaitGroup
+					for i := range 3 {
+						wg.Go(func() { lab.Hammer(r, clients[i%among].RWMutex(name), lab.CrowdOf, n) })
+					}
+					for i := range readers {
+						wg.Go(func() { lab.Hammer(r, clients[i%among].RWMutex(name).RLocker(), 1, n) })
+					}
+					lab.Promptly(t, 6*lab.Soon, func() error { wg.Wait(); return nil })
+					r.RequireFair(t, int64(n*(3+readers)))
+					l.IsClean("rwmutex", name)
 				}
-				for i := range 2 {
-					wg.Go(func() { lab.Hammer(r, handle(i), lab.CrowdOf, n) })
-				}
-				for i := range readers {
-					wg.Go(func() { lab.Hammer(r, handle(i).RLocker(), 1, n) })
-				}
-				lab.Promptly(t, 6*lab.Soon, func() error { wg.Wait(); return nil })
-				r.RequireFair(t, int64(n*(2+readers)))
-				l.IsClean("rwmutex", fmt.Sprintf("%d readers of %d clients", readers, among))
 			}
 		}
 	})

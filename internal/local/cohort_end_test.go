@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -88,34 +87,6 @@ func TestLastOneToGiveUpLeavesTheStoresQueue(t *testing.T) {
 		l.Holds(held)
 		require.NoError(t, held.Release(t.Context()))
 		l.Free(other, "x")
-	})
-}
-
-// Either may win, but the lock must go on. With a TTL of 30 s one that is stuck cannot be missed.
-func TestMateIsCancelledAtTheMomentOfThePass(t *testing.T) {
-	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
-		l.Remember()
-		c := l.Mates()
-		granted, cancelled := 0, 0
-		for range 300 {
-			held := l.Lease(c, "x")
-			first, second := l.Wait(c, "x"), l.Wait(c, "x")
-			time.Sleep(rand.N(200 * time.Microsecond))
-			go first.Cancel(nil)
-			require.NoError(t, held.Release(t.Context()))
-			<-first.Done
-			if first.Err == nil {
-				granted++
-				require.NoError(t, first.Lease.Release(t.Context()))
-			} else {
-				cancelled++
-				require.ErrorIs(t, first.Err, context.Canceled)
-			}
-			require.NoError(t, second.Granted(lab.Soon).Release(t.Context()))
-		}
-		t.Logf("%d granted, %d cancelled", granted, cancelled)
-		l.Free(l.Near(), "x")
-		assert.Zero(t, inUse(c))
 	})
 }
 

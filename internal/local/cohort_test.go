@@ -130,17 +130,23 @@ func TestOthersGetTheirTurn(t *testing.T) {
 	for name, c := range map[string]struct {
 		before  int           // passes before the other comes
 		hold    time.Duration // how long each holds
+		linger  time.Duration
 		atLeast int
 		atMost  int
 	}{
-		"after 32 passes":           {0, 0, 16, 32},
-		"when a further turn began": {20, 0, 16, 64},
-		"after a quarter of a TTL":  {0, lab.Ages / 16, 3, 4},
-		"at once after a long hold": {0, lab.Ages / 3, 0, 0},
+		"after 32 passes":           {0, 0, 0, 16, 32},
+		"when a further turn began": {20, 0, 0, 16, 64},
+		"after a quarter of a TTL":  {0, lab.Ages / 16, 0, 3, 4},
+		"at once after a long hold": {0, lab.Ages / 3, 0, 0, 0},
+		"of a lock that may linger": {0, 0, time.Hour, 1, 32},
 	} {
 		t.Run(name, func(t *testing.T) {
 			lab.InBubble(t, func(t *testing.T, l *lab.Lab) {
-				a, b := l.Mates(), l.Near()
+				b, opts := l.Near(), []holdfast.Option(nil)
+				if c.linger > 0 {
+					opts = append(opts, holdfast.WithLinger(c.linger))
+				}
+				a := distant(l, opts...)
 				held := l.Lease(a, "x")
 				ws := l.Queue(100, a.Mutex("x").Lease)
 				for _, w := range ws[:c.before] {
@@ -159,7 +165,12 @@ func TestOthersGetTheirTurn(t *testing.T) {
 				for _, w := range ws[c.before+n:] {
 					require.NoError(t, w.Granted(lab.Soon).Release(t.Context()))
 				}
-				l.Free(b, "x")
+				if c.linger == 0 {
+					l.Free(b, "x")
+					return
+				}
+				l.Settle()
+				require.Len(t, l.Inspect("x").Holders, 1, "it is kept")
 			})
 		})
 	}
@@ -367,24 +378,6 @@ func TestNestedLeasesEndBeforeALeasePasses(t *testing.T) {
 		require.NoError(t, err)
 		l.GiveBack(again, next)
 		l.Free(l.Near(), "x")
-	})
-}
-
-func TestClientForgetsLocksThatNobodyUses(t *testing.T) {
-	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
-		c := l.Mates(holdfast.WithLinger(10 * time.Millisecond))
-		for i := range 20 {
-			name := fmt.Sprint(i)
-			c.Mutex(name).Lock()
-			c.Mutex(name).Unlock()
-			lease := l.Lease(c, "leased "+name)
-			w := l.Wait(c, "leased "+name)
-			w.Cancel(nil)
-			require.Error(t, w.Failed(lab.Soon))
-			require.False(t, c.Mutex("leased "+name).TryLock())
-			require.NoError(t, lease.Release(t.Context()))
-		}
-		l.Until("the client knows of no lock", func() bool { return inUse(c) == 0 })
 	})
 }
 

@@ -83,6 +83,9 @@ func TestWhatLingersIsNotInTheWayOfTheSameProcess(t *testing.T) {
 		require.True(t, other.TryLock())
 		other.Unlock()
 		linger()
+		l.Ends(lab.Begin(other.Lock)) // nor in that of one that would wait
+		other.Unlock()
+		linger()
 		strict := c.RWMutex("x", holdfast.WithStrictFIFO())
 		require.True(t, strict.TryLock())
 		strict.Unlock()
@@ -238,37 +241,6 @@ func TestLockThatLingersIsGivenUpThoughTheNoticeIsLost(t *testing.T) {
 		require.NoError(t, lease.Release(t.Context()))
 		stop.Store(true)
 		l.Ends(done)
-	})
-}
-
-// Those of its own process wait, too: they are served, in their turn.
-func TestOthersGetTheirTurnOfALockThatLingers(t *testing.T) {
-	lab.InBubble(t, func(t *testing.T, l *lab.Lab) {
-		a, b := distant(l, holdfast.WithLinger(time.Hour)), l.Near()
-		held := l.Lease(a, "x")
-		ws := l.Queue(100, a.Mutex("x").Lease)
-		other := l.Wait(b, "x")
-		l.UntilQueue("x", 1)
-		n := turns(l, held, ws, other, 0)
-		assert.Positive(t, n)
-		assert.LessOrEqual(t, n, 32)
-		require.NoError(t, other.Granted(lab.Soon).Release(t.Context()))
-		for _, w := range ws[n:] {
-			require.NoError(t, w.Granted(lab.Soon).Release(t.Context()))
-		}
-		l.Settle()
-		require.Len(t, l.Inspect("x").Holders, 1, "it is kept again")
-	})
-}
-
-func TestNewcomerThatALingeringLockDoesNotSuitGetsIt(t *testing.T) {
-	lab.InBubble(t, func(t *testing.T, l *lab.Lab) {
-		c := l.Mates(holdfast.WithLinger(time.Hour))
-		c.Mutex("x").Lock()
-		c.Mutex("x").Unlock()
-		lease := l.Lease(c, "x", holdfast.WithTTL(2*lab.Ages))
-		l.Holds(lease)
-		require.NoError(t, lease.Release(t.Context()))
 	})
 }
 

@@ -562,24 +562,3 @@ func TestReadersGoOnWithoutOneThatOnlyTried(t *testing.T) {
 		rw.RUnlock()
 	})
 }
-
-func TestReadersWhoJoinedAndWritersNeverMeet(t *testing.T) {
-	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
-		clients := []*holdfast.Client{l.Mates(), l.Mates(), l.Mates()}
-		r := &lab.Referee{Limit: lab.CrowdOf}
-		const n, readers, writers = 30, 18, 4
-		var wg sync.WaitGroup
-		for i := range writers {
-			wg.Go(func() { lab.Hammer(r, clients[i%3].RWMutex("x"), lab.CrowdOf, n) })
-		}
-		for i := range readers {
-			wg.Go(func() { lab.Hammer(r, clients[i%3].RWMutex("x").RLocker(), 1, n) })
-		}
-		lab.Promptly(t, 6*lab.Soon, func() error { wg.Wait(); return nil })
-		r.RequireFair(t, n*(readers+writers))
-		l.IsClean("rwmutex", "x")
-		for _, c := range clients {
-			assert.Zero(t, inUse(c))
-		}
-	})
-}
