@@ -135,17 +135,6 @@ func TestCircleOfReadersAndWritersEnds(t *testing.T) {
 	})
 }
 
-// Two goroutines of one process wait in its own queue.
-func TestCircleWithinAProcessEnds(t *testing.T) {
-	bubble(t, func(tn *town) {
-		c := tn.process()
-		errs, _ := circle(tn, []take{c.Mutex("a").Do, c.Mutex("b").Do}, []take{c.Mutex("b").Do, c.Mutex("a").Do}, time.Millisecond)
-		assert.NoError(t, errs[0])
-		assert.ErrorIs(t, errs[1], holdfast.ErrDeadlock)
-		assert.EqualValues(t, 1, tn.reports.Load())
-	})
-}
-
 // A reader who waits behind a writer waits for the readers before that.
 func TestReaderBehindAWriterIsPartOfACircle(t *testing.T) {
 	bubble(t, func(tn *town) {
@@ -157,25 +146,6 @@ func TestReaderBehindAWriterIsPartOfACircle(t *testing.T) {
 		errs, _ := circle(tn, []take{a.RWMutex("x").RDo, b.Mutex("y").Do}, []take{a.Mutex("y").Do, b.RWMutex("x").RDo}, pause/2)
 		assert.NoError(t, errs[0])
 		assert.ErrorIs(t, errs[1], holdfast.ErrDeadlock)
-	})
-}
-
-func TestHolderThatWaitsForNothingIsNoCircle(t *testing.T) {
-	bubble(t, func(tn *town) {
-		a, b := tn.process(), tn.process()
-		held := make(chan struct{})
-		go func() {
-			_ = a.Mutex("b").Do(tn.Context(), func(context.Context) error {
-				close(held)
-				time.Sleep(time.Minute)
-				return nil
-			})
-		}()
-		<-held
-		assert.NoError(t, b.Mutex("a").Do(tn.Context(), func(ctx context.Context) error {
-			return b.Mutex("b").Do(ctx, func(context.Context) error { return nil })
-		}))
-		assert.Zero(t, tn.reports.Load())
 	})
 }
 

@@ -1,11 +1,9 @@
 package deadlock_test
 
 import (
-	"bufio"
 	"context"
 	"net"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -156,66 +154,4 @@ func TestShortWaitsSendNothing(t *testing.T) {
 	without := sent(false)
 	assert.Greater(t, len(without), 10)
 	assert.Equal(t, without, sent(true))
-}
-
-// monitored returns what a server runs while f does, without what each connection begins with, and
-// what scripts run for themselves: the command, and of a script its hash.
-func monitored(t *testing.T, s *redistest.Server, f func()) (all []string) {
-	t.Helper()
-	conn, err := net.Dial(s.Network(), s.Addr())
-	require.NoError(t, err)
-	defer conn.Close()
-	require.NoError(t, conn.SetDeadline(time.Now().Add(time.Minute)))
-	_, err = conn.Write([]byte("MONITOR\r\n"))
-	require.NoError(t, err)
-	log := bufio.NewScanner(conn)
-	require.True(t, log.Scan(), "+OK")
-	f()
-	require.NoError(t, s.Client(t).Echo(t.Context(), "done").Err())
-	for log.Scan() && !strings.Contains(log.Text(), `"done"`) {
-		_, command, ok := strings.Cut(log.Text(), `] `)
-		words := strings.Fields(strings.ToLower(command))
-		if !ok || strings.Contains(log.Text(), " lua] ") || slices.Contains([]string{`"hello"`, `"client"`, `"ping"`}, words[0]) {
-			continue
-		}
-		if words[0] == `"evalsha"` {
-			words[0] += words[1]
-		}
-		all = append(all, words[0])
-	}
-	require.NoError(t, log.Err())
-	slices.Sort(all)
-	return all
-}
-
-// A nested lock that is free, and one that another process has for a moment.
-func TestServerSeesTheSameCommandsWithAndWithoutTheHook(t *testing.T) {
-	s := redistest.Real(t)
-	cycles := func(hook func(*holdfast.Client) holdfast.Hook) (free, contended []string) {
-		open := func() *holdfast.Client {
-			c := holdfast.New(s.Client(t), holdfast.WithPrefix(s.Prefix()), holdfast.WithTTL(time.Minute))
-			t.Cleanup(func() { _ = c.Close() })
-			return c
-		}
-		c, other := open(), open()
-		c.AddHook(hook(c))
-		for range 2 { // loads scripts
-			contend(t, c, other, 200*time.Millisecond)
-		}
-		free = monitored(t, s, func() { nest(t, c) })
-		contended = monitored(t, s, func() { contend(t, c, other, 200*time.Millisecond) })
-		return free, contended
-	}
-	var free, freeWith, contended, contendedWith []string
-	for range 10 { // On a busy machine a wait may last so long that clients look after it, or repeat a release.
-		free, contended = cycles(func(*holdfast.Client) holdfast.Hook { return passing{} })
-		freeWith, contendedWith = cycles(func(c *holdfast.Client) holdfast.Hook { return deadlock.New(c, deadlock.WithPause(30*time.Second)) })
-		if len(free) == 4 && slices.Equal(free, freeWith) && slices.Equal(contended, contendedWith) {
-			break
-		}
-	}
-	assert.Len(t, free, 4, "acquire and release of two")
-	assert.GreaterOrEqual(t, len(contended), 6, "and those of the other")
-	assert.Equal(t, free, freeWith)
-	assert.Equal(t, contended, contendedWith)
 }

@@ -2,8 +2,6 @@ package deadlock_test
 
 import (
 	"context"
-	"fmt"
-	"sync"
 	"testing"
 	"time"
 
@@ -76,35 +74,6 @@ func TestWaitThatPanicsIsOver(t *testing.T) {
 			assert.Empty(t, deadlock.Waits(tn.look("a")))
 			return nil
 		}))
-	})
-}
-
-// Many goroutines wait with one lease, for more than there is room for in its notes.
-func TestCircleThroughOneOfManyWaitsIsFound(t *testing.T) {
-	bubble(t, func(tn *town) {
-		a, b, others := tn.process(), tn.process(), tn.process()
-		const n = 40
-		for i := range n {
-			l, err := others.Mutex(fmt.Sprint("item", i)).Lease(tn.Context())
-			require.NoError(t, err)
-			defer func() { _ = l.Release(context.Background()) }()
-		}
-		fan := func(ctx context.Context, within func(context.Context) error) error {
-			few, cancel := context.WithTimeout(ctx, 50*time.Minute)
-			defer cancel()
-			var all sync.WaitGroup
-			var err error
-			for i := range n {
-				all.Go(func() { _ = a.Mutex(fmt.Sprint("item", i)).Do(few, within) })
-			}
-			all.Go(func() { err = a.Mutex("b").Do(few, within); cancel() })
-			all.Wait()
-			return err
-		}
-		errs, after := circle(tn, []take{a.Mutex("a").Do, b.Mutex("b").Do}, []take{fan, b.Mutex("a").Do}, time.Millisecond)
-		require.NoError(t, errs[0])
-		require.ErrorIs(t, errs[1], holdfast.ErrDeadlock)
-		t.Log(after[1])
 	})
 }
 

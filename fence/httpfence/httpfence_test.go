@@ -20,6 +20,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver/memdriver"
 	"github.com/holdfast-go/holdfast/fence"
 	"github.com/holdfast-go/holdfast/fence/httpfence"
+	"github.com/holdfast-go/holdfast/internal/test/redistest"
 	"github.com/holdfast-go/holdfast/internal/test/seed"
 )
 
@@ -92,6 +93,8 @@ func TestReadersAreStaleOnlyAfterALaterWriterAndPermitsNever(t *testing.T) {
 	assert.Equal(t, 200, send(driver.Semaphore, 2, true))
 	assert.Equal(t, 200, send(driver.Semaphore, 1, true))
 }
+
+func TestMain(m *testing.M) { redistest.Main(m) }
 
 func init() { seed.Rapid() }
 
