@@ -69,8 +69,7 @@ var attachCases = able([]property{
 		old, waiters := t.line(1)
 		next := t.contender(t.driver())
 		next.attach(old)
-		waiters[0].unwoken()
-		waiters[0].queue()
+		remain(waiters[0])
 		next.release()
 		waiters[0].lock()
 	}},

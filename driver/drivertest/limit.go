@@ -145,7 +145,7 @@ func (c *contender) denied(want error) {
 	ctx, cancel := c.t.bounded()
 	defer cancel()
 	g, err := c.ask(ctx)
-	require.ErrorIs(c.t, err, want, "%d of %d was answered %+v", c.req.Weight, c.req.Limit, g)
+	require.ErrorIs(c.t, err, want, "answered %+v, with weight %d of %d", g, c.req.Weight, c.req.Limit)
 	require.ErrorIs(c.t, err, driver.ErrNotExecuted)
 	require.NotErrorIs(c.t, err, driver.ErrTransient, "it would be tried again for ever")
 }

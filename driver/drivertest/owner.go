@@ -90,8 +90,7 @@ var ownerCases = able([]property{
 			c.release()
 		}
 		w.lock()
-		try2 := t.contender(a.d, owned("A"))
-		try2.busy()
+		t.contender(a.d, owned("A")).busy()
 	}},
 	{"OwnersWaitersComeInTogether", func(t *test) {
 		t.queues()
@@ -190,11 +189,7 @@ var ownerCases = able([]property{
 			b.release()
 			t.contender(d).lock()
 		}
-		tooLong := t.contender(d, owned(strings.Repeat("x", driver.MaxOwner+1)))
-		ctx, cancel := t.bounded()
-		defer cancel()
-		_, err := tooLong.ask(ctx)
-		require.ErrorIs(t, err, driver.ErrNotExecuted)
+		t.contender(d, owned(strings.Repeat("x", driver.MaxOwner+1))).denied(driver.ErrNotExecuted)
 	}},
 }, Owner)
 
@@ -203,10 +198,10 @@ var ownedWriterCases = able([]property{
 	{"OwnedWriterIsNotDowngraded", func(t *test) {
 		t.needs(Downgrade)
 		a, b := t.pair(owned("A"))
-		a.lock()
-		refusesDowngrade(a)
-		b.lock()
-		refusesDowngrade(b)
+		for _, c := range []*contender{a, b} {
+			c.lock()
+			require.ErrorIs(t, c.downgradeOnce(1), errors.ErrUnsupported)
+		}
 		t.contender(t.driver(), reading).busy()
 		release(a, b)
 	}},
@@ -217,14 +212,9 @@ var ownedWriterCases = able([]property{
 		w.busy()
 		release(a, b)
 		w.lock()
-		a2 := t.contender(a.d, owned("A"), reading)
-		a2.busy()
+		t.contender(a.d, owned("A"), reading).busy()
 	}},
 }, Owner)
-
-func refusesDowngrade(c *contender) {
-	require.ErrorIs(c.t, c.downgradeOnce(1), errors.ErrUnsupported)
-}
 
 func owned(owner string) func(*driver.Request) {
 	return func(r *driver.Request) { r.Owner = owner }

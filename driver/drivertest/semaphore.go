@@ -119,8 +119,7 @@ var semaphoreCases = []property{
 		another.release()
 		all.lock()
 		two.busy()
-		another = t.permits(limit, 1)[0]
-		another.busy()
+		t.permits(limit, 1)[0].busy()
 	}},
 	{"LargestLimitInTheQueue", func(t *test) {
 		t.needs(Queue)

@@ -37,8 +37,7 @@ var writerCases = []property{
 		lock(readers...)
 		w.queue()
 		for _, r := range readers {
-			w.unwoken()
-			w.queue()
+			remain(w)
 			r.release()
 		}
 		w.pushed()
@@ -88,10 +87,8 @@ var writerCases = []property{
 		remain(readers...)
 		w.release()
 		served(readers...)
-		next.unwoken()
-		next.queue()
-		late.unwoken()
-		late.queue()
+		remain(next)
+		remain(late)
 		t.contender(w.d, reading).busy()
 	}},
 	{"WriterReleasedAsItIsGrantedLetsReadersIn", func(t *test) {
