@@ -31,8 +31,10 @@ var acquireCases = []property{
 	}},
 	{"RepeatOfHolderIsTheSameGrant", func(t *test) {
 		a, b := t.pair()
-		a.lock()
+		first := a.lock()
 		a.repeats()
+		a.holds()
+		require.Equal(t, first.Fence, a.lock().Fence, "a renewal keeps the fence")
 		b.busy()
 		a.release()
 		b.lock() // One release ends it, however often it was granted.

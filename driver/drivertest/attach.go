@@ -115,62 +115,6 @@ var attachCases = able([]property{
 	}},
 }, Attach)
 
-// attachOwnerCases are about holds on behalf of an owner.
-var attachOwnerCases = []property{
-	{"AttachToATokenOfAnOwner", func(t *test) {
-		t.needs(Attach, Owner)
-		a, b := t.pair(owned("A B"))
-		next := t.contender(t.driver())
-		first := a.lock()
-		b.lock()
-		g := next.attach(a)
-		require.Equal(t, first.Fence, g.Fence, "that of the owner")
-		require.Equal(t, "A B", g.Owner)
-		a.holdsNothing()
-		b.release()
-		t.contender(b.d).busy()
-		last := t.contender(t.driver())
-		g = last.attach(next)
-		t.grows(first, g) // nobody else is there
-		require.Equal(t, "A B", g.Owner)
-		last.holds()
-		kin := t.contender(b.d, owned("A B"))
-		require.Equal(t, g.Fence, kin.lock().Fence)
-		release(kin, last)
-		t.contender(b.d).lock()
-	}},
-}
-
-var attachReaderCases = []property{
-	{"AttachToAReader", func(t *test) {
-		t.needs(Attach)
-		a, b := t.pair(reading)
-		w, next := t.contender(t.driver()), t.contender(t.driver())
-		lock(a, b)
-		require.True(t, next.attach(a).Shared)
-		w.busy()
-		b.release()
-		t.contender(b.d, reading).lock()
-		next.holds()
-	}},
-}
-
-var attachPermitCases = []property{
-	{"AttachToPermits", func(t *test) {
-		t.needs(Attach)
-		weighing := func(n int64) func(*driver.Request) { return func(r *driver.Request) { r.Weight = n } }
-		a, b := t.contender(t.driver(), weighing(3)), t.contender(t.driver(), weighing(1))
-		next := t.contender(t.driver(), lasting(2*short))
-		lock(a, b)
-		require.EqualValues(t, 3, next.attach(a).Weight)
-		t.contender(b.d, weighing(2)).busy()
-		t.contender(b.d, weighing(1)).lock()
-		t.outwait(2 * short)
-		t.contender(b.d, weighing(3)).lock() // whoever crashed
-		t.contender(b.d, weighing(1)).busy()
-	}},
-}
-
 func (c *contender) attachOnce(old *contender) (driver.Grant, error) {
 	a, _ := driver.As[driver.Attacher](c.d)
 	ctx, cancel := c.t.call()

@@ -145,14 +145,14 @@ func Cases() []Case {
 			all = append(all, c.as(f))
 		}
 	}
-	for _, c := range slices.Concat(ownerCases, attachOwnerCases, stealCases) { // a semaphore has none
+	for _, c := range slices.Concat(ownerCases, stealCases) { // a semaphore has none
 		all = append(all, c.as(forms[0]), c.as(forms[1]))
 	}
-	for _, c := range slices.Concat(ownedWriterCases, attachReaderCases, readerCases, readerExpiryCases, writerCases, writerDowngradeCases, needing(downgrading),
-		readerTwinCases, readerCrowdCases, readerRaiseCases, readerNoticeCases, stealAllCases) {
+	for _, c := range slices.Concat(ownedWriterCases, readerCases, readerExpiryCases, writerCases, writerDowngradeCases, needing(downgrading),
+		readerTwinCases, readerCrowdCases, readerNoticeCases, stealAllCases) {
 		all = append(all, c.of(forms[1]))
 	}
-	for _, c := range slices.Concat(semaphoreCases, attachPermitCases, limitCases, permitDowngradeCases, needing(downgradingPermits), resizeCases,
+	for _, c := range slices.Concat(semaphoreCases, limitCases, permitDowngradeCases, needing(downgradingPermits), resizeCases,
 		semaphoreTwinCases, permitCrowdCases) {
 		all = append(all, c.of(forms[2]))
 	}

@@ -191,6 +191,28 @@ var ownerCases = able([]property{
 		}
 		t.contender(d, owned(strings.Repeat("x", driver.MaxOwner+1))).denied(driver.ErrNotExecuted)
 	}},
+	{"AttachToATokenOfAnOwner", func(t *test) {
+		t.needs(Attach)
+		a, b := t.pair(owned("A B"))
+		next := t.contender(t.driver())
+		first := a.lock()
+		b.lock()
+		g := next.attach(a)
+		require.Equal(t, first.Fence, g.Fence, "that of the owner")
+		require.Equal(t, "A B", g.Owner)
+		a.holdsNothing()
+		b.release()
+		t.contender(b.d).busy()
+		last := t.contender(t.driver())
+		g = last.attach(next)
+		t.grows(first, g) // nobody else is there
+		require.Equal(t, "A B", g.Owner)
+		last.holds()
+		kin := t.contender(b.d, owned("A B"))
+		require.Equal(t, g.Fence, kin.lock().Fence)
+		release(kin, last)
+		t.contender(b.d).lock()
+	}},
 }, Owner)
 
 // ownedWriterCases are about the owner of a write lock.

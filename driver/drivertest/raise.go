@@ -34,31 +34,6 @@ var raiseCases = able([]property{
 	}},
 }, Raise)
 
-var readerRaiseCases = []property{
-	{"ReadersAreNotRaisedToOneFence", func(t *test) {
-		t.needs(Raise)
-		readers := t.several(3, reading)
-		given := map[int64]bool{}
-		most := int64(0)
-		for _, r := range readers {
-			r.lock()
-			most = max(most, r.grant.Fence+block)
-		}
-		for _, r := range readers {
-			fence := r.raised(most, 1)
-			require.GreaterOrEqual(t, fence, most)
-			require.False(t, given[fence], foul+"fence %d was given twice", fence)
-			given[fence] = true
-			require.Equal(t, fence, r.lock().Fence)
-		}
-		release(readers...)
-		last := t.contender(t.driver())
-		last.lock()
-		require.NotContains(t, given, last.grant.Fence)
-		require.Greater(t, last.grant.Fence, most, foul+"a fence does not grow")
-	}},
-}
-
 // raise raises the fence of the lease to that, at least.
 func (c *contender) raise(fence, fences int64) (int64, error) {
 	ctx, cancel := c.t.call()

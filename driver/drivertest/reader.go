@@ -147,6 +147,39 @@ var readerCases = []property{
 		served(w)
 		late.queue()
 	}},
+	{"AttachToAReader", func(t *test) {
+		t.needs(Attach)
+		a, b := t.pair(reading)
+		w, next := t.contender(t.driver()), t.contender(t.driver())
+		lock(a, b)
+		require.True(t, next.attach(a).Shared)
+		w.busy()
+		b.release()
+		t.contender(b.d, reading).lock()
+		next.holds()
+	}},
+	{"ReadersAreNotRaisedToOneFence", func(t *test) {
+		t.needs(Raise)
+		readers := t.several(3, reading)
+		given := map[int64]bool{}
+		most := int64(0)
+		for _, r := range readers {
+			r.lock()
+			most = max(most, r.grant.Fence+block)
+		}
+		for _, r := range readers {
+			fence := r.raised(most, 1)
+			require.GreaterOrEqual(t, fence, most)
+			require.False(t, given[fence], foul+"fence %d was given twice", fence)
+			given[fence] = true
+			require.Equal(t, fence, r.lock().Fence)
+		}
+		release(readers...)
+		last := t.contender(t.driver())
+		last.lock()
+		require.NotContains(t, given, last.grant.Fence)
+		require.Greater(t, last.grant.Fence, most, foul+"a fence does not grow")
+	}},
 }
 
 // several returns n tokens of three drivers.

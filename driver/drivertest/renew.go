@@ -31,12 +31,6 @@ var renewCases = []property{
 		a.holds()
 		b.outlast(a)
 	}},
-	{"RenewKeepsTheFence", func(t *test) {
-		a := t.contender(t.driver())
-		g := a.lock()
-		a.holds()
-		require.Equal(t, g.Fence, a.lock().Fence)
-	}},
 	{"RenewOfAForeignToken", func(t *test) {
 		a := t.contender(t.driver(), lasting(short))
 		b, c := t.pair()

@@ -207,6 +207,19 @@ var semaphoreCases = []property{
 		}
 		c[4].queue()
 	}},
+	{"AttachToPermits", func(t *test) {
+		t.needs(Attach)
+		weighing := func(n int64) func(*driver.Request) { return func(r *driver.Request) { r.Weight = n } }
+		a, b := t.contender(t.driver(), weighing(3)), t.contender(t.driver(), weighing(1))
+		next := t.contender(t.driver(), lasting(2*short))
+		lock(a, b)
+		require.EqualValues(t, 3, next.attach(a).Weight)
+		t.contender(b.d, weighing(2)).busy()
+		t.contender(b.d, weighing(1)).lock()
+		t.outwait(2 * short)
+		t.contender(b.d, weighing(3)).lock() // whoever crashed
+		t.contender(b.d, weighing(1)).busy()
+	}},
 }
 
 // permits returns tokens that want that much of a semaphore with that limit, each.
