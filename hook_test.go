@@ -5,7 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -142,4 +147,42 @@ func TestVetoOfAHookIsTheLastWordUnlessItSaysThatItMayPass(t *testing.T) {
 		say(nil)
 		require.NoError(t, lease.Release(t.Context()))
 	})
+}
+
+// Who looks for a span finds what it is in the documentation of NameHook.
+func TestNameHookSaysWhatSpansAreCalled(t *testing.T) {
+	text, err := os.ReadFile("hook.go")
+	require.NoError(t, err)
+	doc := regexp.MustCompile(`(?s)// NameHook returns.*?\nfunc NameHook`).FindString(string(text))
+	files, err := filepath.Glob("driver/*/*.go")
+	require.NoError(t, err)
+	named := map[string]bool{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		for _, call := range regexp.MustCompile(`(?:\.(?:Call|On)|plain\.New)\("(\w+)"`).FindAllStringSubmatch(string(text), -1) {
+			named[call[1]] = true
+			require.Contains(t, doc, `"`+call[1]+`"`, file)
+		}
+	}
+	require.GreaterOrEqual(t, len(named), 5)
+}
+
+// The library itself needs no more than the API of OpenTelemetry.
+func TestLibraryImportsNoSDK(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", ".").Output()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		t.Fatalf("%v: %s", err, exit.Stderr)
+	}
+	require.NoError(t, err)
+	deps := strings.Fields(string(out))
+	assert.Contains(t, deps, "go.opentelemetry.io/otel/trace")
+	for _, d := range deps {
+		for _, no := range []string{"go.opentelemetry.io/otel/sdk", "redisotel", "go.opentelemetry.io/otel/exporters", "miniredis", "testify", "/internal/test/redistest"} {
+			assert.NotContains(t, d, no)
+		}
+	}
 }

@@ -69,7 +69,6 @@ func TestTenThousandLossesAreOneLineAndFewGoroutinesInVirtualTime(t *testing.T) 
 		handler time.Duration
 		lines   int
 	}{
-		"a silent store":                     {(*hushed).hush, 0, 1},
 		"a silent store and a tardy handler": {(*hushed).hush, 5 * time.Millisecond, 1},
 		// Each lease hears of it when it is renewed, within a third of a TTL.
 		"a FLUSHALL": {func(h *hushed) { h.emptied.Store(true) }, 0, 8},

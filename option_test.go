@@ -2,6 +2,7 @@ package holdfast_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/memdriver"
 	"github.com/holdfast-go/holdfast/driver/redisdriver"
 	"github.com/holdfast-go/holdfast/internal/test/behavior/lab"
 	"github.com/holdfast-go/holdfast/internal/test/redistest"
@@ -105,4 +108,31 @@ func TestZeroValuesSayHowTheyAreMade(t *testing.T) {
 			assert.Contains(t, lab.Panics(t, call), want)
 		}
 	}
+}
+
+// granular is a store that keeps no lease of less than two seconds.
+type granular struct{ driver.Driver }
+
+func (g granular) Unwrap() driver.Driver { return g.Driver }
+
+func (granular) Granularity() (time.Duration, time.Duration) { return 2 * time.Second, time.Second }
+
+func TestTTLShorterThanTheStoreCanKeepIsRefused(t *testing.T) {
+	locks := holdfast.Open(granular{memdriver.New()})
+	defer locks.Close()
+	short := holdfast.WithTTL(2*time.Second - 1)
+	mu := locks.Mutex("m", short)
+
+	_, err := mu.Lease(t.Context())
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+	require.EqualError(t, err, `holdfast: acquire mutex "m": a TTL of 1.999999999s: on this store leases last at least 2s: unsupported operation`)
+	require.Panics(t, mu.Lock)
+	require.Panics(t, func() { mu.TryLock() })
+	_, err = locks.RWMutex("m", short).RLease(t.Context())
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+	require.ErrorIs(t, locks.Semaphore("m", 1, short).Acquire(t.Context(), 1), errors.ErrUnsupported)
+
+	l, err := locks.Mutex("m", holdfast.WithTTL(2*time.Second)).Lease(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, l.Release(t.Context()))
 }

@@ -18,7 +18,7 @@ import (
 // Leases that others wait for are renewed in as few trips as those that nobody waits for.
 func TestLeasesThatOthersWaitForOutlastADistance(t *testing.T) {
 	lab.WithPatience(t, func(t *testing.T, l *lab.Lab) {
-		const n, ttl = 256, 4 * time.Second
+		const n, ttl = 100, 4 * time.Second
 		far, near := l.Far(holdfast.WithTTL(ttl)), l.Near(holdfast.WithTTL(ttl))
 		l.Ready(far)
 		ctx, stop := context.WithCancel(t.Context())
@@ -36,7 +36,7 @@ func TestLeasesThatOthersWaitForOutlastADistance(t *testing.T) {
 			l.UntilQueue(fmt.Sprint("jobs:", i), 1)
 		}
 		l.Link.Delay(250 * time.Millisecond)
-		time.Sleep(5 * ttl)
+		time.Sleep(3 * ttl)
 		lost := 0
 		for _, lease := range leases {
 			if lease.Err() != nil {
