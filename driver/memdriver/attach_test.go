@@ -55,22 +55,3 @@ func TestAttachPutsATokenInThePlaceOfAnother(t *testing.T) {
 		t.granted(writer, "waiter", waiting)
 	})
 }
-
-func TestAttachNeedsAHold(t *testing.T) {
-	each(t, func(t *tester, r driver.Request) {
-		_, err := t.attach(r, "never", "new")
-		require.ErrorIs(t, err, driver.ErrNotHeld)
-		t.granted(r, "old")
-		given := lease(r, "given-up")
-		given.Unsettled = true
-		require.ErrorIs(t, t.Release(t.Context(), given), driver.ErrNotHeld)
-		_, err = t.attach(r, "old", "given-up")
-		require.ErrorIs(t, err, driver.ErrNotHeld)
-		time.Sleep(r.TTL)
-		_, err = t.attach(r, "old", "new")
-		require.ErrorIs(t, err, driver.ErrNotHeld)
-		r.Name = ""
-		_, err = t.attach(r, "old", "new")
-		require.ErrorIs(t, err, driver.ErrNotExecuted)
-	})
-}

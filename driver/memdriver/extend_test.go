@@ -35,23 +35,3 @@ func TestExtensionHasFences(t *testing.T) {
 		require.Greater(t, t.granted(alone(r), "waiter", waiting), wanted.Fence)
 	})
 }
-
-func TestHolderIsToldThatSomebodyWaits(t *testing.T) {
-	each(t, func(t *tester, r driver.Request) {
-		var news, others []driver.Grant
-		t.granted(r, "t", heard(&news), func(r *driver.Request) { r.Notice = true })
-		if r.Shared {
-			t.granted(r, "another", heard(&others)) // did not want to know
-		}
-		require.NoError(t, t.Renew(t.Context(), []driver.Lease{lease(r, "t")})[0])
-		require.Equal(t, driver.Busy, t.ask(alone(r), "hasty").Status)
-		require.Empty(t, news, "nobody waits")
-		t.ask(alone(r), "waiter", waiting)
-		require.Equal(t, []driver.Grant{{Status: driver.Wanted}}, news)
-		t.ask(alone(r), "waiter", waiting)
-		require.Len(t, news, 1, "a heartbeat is no news")
-		require.NoError(t, t.Renew(t.Context(), []driver.Lease{lease(r, "t")})[0])
-		require.Len(t, news, 2)
-		require.Empty(t, others)
-	})
-}

@@ -105,10 +105,6 @@ func lease(r driver.Request, token string) driver.Lease {
 
 func waiting(r *driver.Request) { r.Wait = true }
 
-func of(owner string) func(*driver.Request) {
-	return func(r *driver.Request) { r.Owner = owner }
-}
-
 // heard collects what a token is told.
 func heard(news *[]driver.Grant) func(*driver.Request) {
 	return func(r *driver.Request) { r.Wake = func(g driver.Grant) { *news = append(*news, g) } }
