@@ -5,17 +5,12 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/driver/getset"
 	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
@@ -227,71 +222,4 @@ func TestClocksOfOthers(t *testing.T) {
 			them.del()
 		}
 	})
-}
-
-// All who see the expiry at the same time, for real.
-func TestManyRaceForWhatACrashLeftBehind(t *testing.T) {
-	t.Parallel()
-	s := newStage(t, redistest.Shared(t))
-	for range 50 {
-		s.crashed()
-		var winners atomic.Int64
-		var wg sync.WaitGroup
-		start := make(chan struct{})
-		for range 4 {
-			us, them := s.ours(), s.plain()
-			for _, lock := range []func() bool{us.lock, them.lock} {
-				wg.Go(func() {
-					<-start
-					if lock() {
-						winners.Add(1)
-					}
-				})
-			}
-		}
-		close(start)
-		wg.Wait()
-		require.EqualValues(t, 1, winners.Load(), "FOUL: not one has the lock, but so many")
-	}
-}
-
-// Clients and plain programs at one lock that nobody loses.
-func TestClientsAndPlainProgramsExcludeEachOther(t *testing.T) {
-	t.Parallel()
-	const parties, rounds = 3, 30
-	s := newStage(t, redistest.Shared(t))
-	var inside, visits atomic.Int64
-	visit := func() {
-		assert.EqualValues(t, 1, inside.Add(1), "FOUL: two are in the room")
-		time.Sleep(100 * time.Microsecond)
-		inside.Add(-1)
-		visits.Add(1)
-	}
-	var wg sync.WaitGroup
-	for range parties {
-		them := s.plain()
-		them.lease = time.Minute
-		wg.Go(func() {
-			for n := 0; n < rounds; time.Sleep(time.Millisecond) {
-				if them.lock() {
-					visit()
-					them.unlock()
-					n++
-				}
-			}
-		})
-		wg.Go(func() {
-			locks := holdfast.Open(getset.New(s.rdb))
-			defer func() { assert.NoError(t, locks.Close()) }()
-			for n := 0; n < rounds; time.Sleep(time.Millisecond) {
-				if mu := locks.Mutex(s.name); mu.TryLock() {
-					visit()
-					mu.Unlock()
-					n++
-				}
-			}
-		})
-	}
-	wg.Wait()
-	require.EqualValues(t, 2*parties*rounds, visits.Load())
 }
