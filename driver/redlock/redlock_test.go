@@ -158,7 +158,7 @@ func TestLateAskAcquiresNothing(t *testing.T) {
 	for name, k := range map[string]kind{"native": native, "setnx": plain} {
 		t.Run(name, func(t *testing.T) {
 			q := newQuorum(t, k, 3)
-			q.attempt("warm", 7) // the scripts are known
+			q.occupy(0, "warm")() // the scripts are known
 			proxy := redistest.NewProxy(t, q.servers[0])
 			nodes := []driver.Driver{k(proxy.Client(t, fast), "test:"), q.node(1), q.node(2)}
 			d := redlock.New(nodes, options(nil)...)
