@@ -1,7 +1,6 @@
 package redisson_test
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -107,26 +106,6 @@ func TestDeadTokensOfAnOwnerDoNotHoldUpTheNews(t *testing.T) {
 	})
 }
 
-func TestForceEndsAllTokensOfAnOwner(t *testing.T) {
-	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
-		d, name := redisson.New(s.Client(t)), s.Prefix()+"a"
-		var asks []*driver.Request
-		for _, token := range []string{"t1", "t2"} {
-			r, _ := of("o", name, token, long)
-			granted(t, d, r)
-			asks = append(asks, r)
-		}
-		require.NoError(t, d.ForceRelease(t.Context(), driver.Mutex, name))
-		for _, r := range asks {
-			_, err := d.Acquire(t.Context(), r)
-			require.ErrorIs(t, err, driver.ErrNotHeld)
-		}
-		require.Empty(t, s.Keys(t, s.Prefix()))
-		again, _ := of("o", name, "t3", long)
-		granted(t, d, again)
-	})
-}
-
 // The entries beside the lock outlive it when Java takes it by force. They must not count for
 // the owner's next hold.
 func TestHoldsThatJavaEndedAreForgotten(t *testing.T) {
@@ -161,26 +140,6 @@ func TestOwnersAreTheTextAndNothingElse(t *testing.T) {
 		tooLong, _ := of(strings.Repeat("o", driver.MaxOwner+1), name, "t", long)
 		_, err := d.Acquire(t.Context(), tooLong)
 		require.ErrorIs(t, err, driver.ErrNotExecuted)
-	})
-}
-
-// Two processes of a workflow, and Java.
-func TestOwnerEntersFromAnyProcess(t *testing.T) {
-	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
-		name, j := s.Prefix()+"a", newJava(s.Client(t))
-		one, two := holdfast.Open(redisson.New(s.Client(t))), holdfast.Open(redisson.New(s.Client(t)))
-		defer func() { require.NoError(t, errors.Join(one.Close(), two.Close())) }()
-		workflow := holdfast.WithOwner("workflow-7")
-		first, err := one.Mutex(name, workflow).TryLease(t.Context())
-		require.NoError(t, err)
-		second, err := two.Mutex(name, workflow).TryLease(t.Context())
-		require.NoError(t, err)
-		_, err = two.Mutex(name, holdfast.WithOwner("workflow-8")).TryLease(t.Context())
-		require.ErrorIs(t, err, holdfast.ErrLocked)
-		require.NoError(t, first.Release(t.Context()))
-		j.refused(t, name)
-		require.NoError(t, second.Release(t.Context()))
-		j.mustLock(t, name, long)
 	})
 }
 
