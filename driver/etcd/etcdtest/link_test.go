@@ -11,16 +11,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/internal/test/contend"
-	"github.com/holdfast-go/holdfast/internal/test/redistest"
 	"github.com/holdfast-go/holdfast/internal/test/wire"
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/driver"
 	etcddriver "github.com/holdfast-go/holdfast/driver/etcd"
 )
 
@@ -108,58 +105,4 @@ func requireNothingLeft(t *testing.T, endpoint string) {
 	info := contend.Inspector(t, contend.Kinds[0], endpoint)()
 	require.Empty(t, info.Holders)
 	require.Empty(t, info.Queue)
-}
-
-// A leader that has been replaced, and has not heard of it, answers a renewal that its successor
-// does not know of. Here an answer is made to come from an earlier term.
-func TestRenewalByADeposedLeaderDoesNotCount(t *testing.T) {
-	redistest.SoakOnly(t)
-	t.Parallel()
-	e := embedded(t)
-	var deposed atomic.Bool
-	client := connect(t, e, grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, stream grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-		s, err := stream(ctx, desc, cc, method, opts...)
-		return earlier{s, &deposed}, err
-	}))
-	d, other := etcddriver.New(client), etcddriver.New(client)
-	defer d.Close()
-	defer other.Close()
-	r := driver.Request{Kind: driver.Mutex, Name: "m", Token: "t", Ask: 1, TTL: time.Hour}
-	g, err := d.Acquire(t.Context(), &r)
-	require.NoError(t, err)
-	require.Equal(t, driver.Granted, g.Status)
-	lease := []driver.Lease{{Kind: r.Kind, Name: r.Name, Token: r.Token, TTL: r.TTL}}
-
-	deposed.Store(true)
-	for _, d := range []driver.Driver{d, other} { // which know the lease, and have to look
-		err = d.Renew(t.Context(), lease)[0]
-		require.ErrorIs(t, err, driver.ErrTransient)
-		require.NotErrorIs(t, err, driver.ErrNotHeld)
-		r.Ask++
-		_, err = d.Acquire(t.Context(), &r)
-		require.ErrorIs(t, err, driver.ErrTransient)
-	}
-	deposed.Store(false)
-	for _, d := range []driver.Driver{d, other} {
-		require.NoError(t, d.Renew(t.Context(), lease)[0])
-		r.Ask++
-		again, err := d.Acquire(t.Context(), &r)
-		require.NoError(t, err)
-		require.Equal(t, g.Fence, again.Fence)
-		require.Equal(t, r.Ask, again.Ask)
-	}
-}
-
-// earlier is a stream whose renewals are of an earlier term.
-type earlier struct {
-	grpc.ClientStream
-	on *atomic.Bool
-}
-
-func (s earlier) RecvMsg(m any) error {
-	err := s.ClientStream.RecvMsg(m)
-	if resp, ok := m.(*pb.LeaseKeepAliveResponse); ok && err == nil && s.on.Load() {
-		resp.Header.RaftTerm--
-	}
-	return err
 }

@@ -96,6 +96,41 @@ func (r *renewals) hold(t *testing.T, ttl time.Duration) (*etcddriver.Driver, []
 	return d, []driver.Lease{{Kind: req.Kind, Name: req.Name, Token: req.Token, TTL: ttl}}
 }
 
+// A leader that has been replaced, and has not heard of it, answers a renewal that its successor does not
+// know of. Here an answer is made to come from an earlier term.
+func TestRenewalByADeposedLeaderDoesNotCount(t *testing.T) {
+	t.Parallel()
+	var deposed atomic.Bool
+	controlled := &renewals{answer: func(_ context.Context, _ int64, resp *pb.LeaseKeepAliveResponse) {
+		if deposed.Load() {
+			resp.Header.RaftTerm--
+		}
+	}}
+	client := connect(t, embedded(t), controlled.dial())
+	d, other := etcddriver.New(client), etcddriver.New(client)
+	defer d.Close()
+	defer other.Close()
+	lease := []driver.Lease{take(t, d, "m", "t", time.Hour)}
+	r := driver.Request{Kind: driver.Mutex, Name: "m", Token: "t", Ask: 1, TTL: time.Hour}
+	for _, wrong := range []bool{true, false} {
+		deposed.Store(wrong)
+		for _, d := range []driver.Driver{d, other} { // which know the lease, and have to look
+			err := d.Renew(t.Context(), lease)[0]
+			r.Ask++
+			g, again := d.Acquire(t.Context(), &r)
+			if !wrong {
+				require.NoError(t, err)
+				require.NoError(t, again)
+				require.Equal(t, r.Ask, g.Ask)
+				continue
+			}
+			require.ErrorIs(t, err, driver.ErrTransient, "FOUL: it is told to be renewed")
+			require.NotErrorIs(t, err, driver.ErrNotHeld)
+			require.ErrorIs(t, again, driver.ErrTransient, "FOUL: it is told to be held")
+		}
+	}
+}
+
 // A stream on which nothing comes any more is replaced while the leases still last.
 func TestSilentStreamIsReplacedBeforeALeaseIsLost(t *testing.T) {
 	t.Parallel()

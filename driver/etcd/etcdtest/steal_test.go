@@ -12,7 +12,6 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	etcddriver "github.com/holdfast-go/holdfast/driver/etcd"
 )
@@ -29,46 +28,6 @@ func heldBy(r *driver.Request) driver.Lease {
 func renewed(t *testing.T, d *etcddriver.Driver, r *driver.Request) error {
 	t.Helper()
 	return d.Renew(t.Context(), []driver.Lease{heldBy(r)})[0]
-}
-
-// Through the client: the victim hears from whom, and a waiter keeps its place.
-func TestVictimHearsWhoHasStolenTheLock(t *testing.T) {
-	t.Parallel()
-	endpoint := embedded(t)
-	open := func(holder string) *holdfast.Client {
-		c := holdfast.Open(etcddriver.New(connect(t, endpoint)), holdfast.WithHolder(holder), holdfast.WithTTL(time.Minute))
-		t.Cleanup(func() { require.NoError(t, c.Close()) })
-		return c
-	}
-	victim, waiter, thief := open("the victim"), open("the waiter"), open("the thief")
-	lease, err := victim.Mutex("m").Lease(t.Context())
-	require.NoError(t, err)
-	granted := make(chan *holdfast.Lease, 1)
-	go func() {
-		next, err := waiter.Mutex("m").Lease(t.Context())
-		assert.NoError(t, err)
-		granted <- next
-	}()
-	require.Eventually(t, func() bool {
-		info, err := thief.Mutex("m").Inspect(t.Context())
-		return err == nil && len(info.Queue) == 1
-	}, patience, 10*time.Millisecond)
-	stolen, err := thief.Mutex("m").Steal(t.Context())
-	require.NoError(t, err)
-	require.Greater(t, stolen.Fence(), lease.Fence())
-	select {
-	case <-lease.Done():
-	case <-time.After(patience):
-		require.Fail(t, "the victim hears nothing")
-	}
-	require.ErrorIs(t, lease.Err(), holdfast.ErrLost)
-	require.ErrorContains(t, lease.Err(), `stolen by "the thief"`)
-	require.NoError(t, stolen.Err())
-	require.Empty(t, granted)
-	require.NoError(t, stolen.Release(t.Context()))
-	next := <-granted
-	require.Greater(t, next.Fence(), stolen.Fence())
-	require.NoError(t, next.Release(t.Context()))
 }
 
 // etcd takes 128 operations in one transaction, or more in transactions within it.
@@ -190,27 +149,6 @@ func TestThiefLeavesTheLeaseAloneOfAReaderThatHasLeft(t *testing.T) {
 	require.ErrorIs(t, renewed(t, d, last), driver.ErrNotHeld)
 	require.NoError(t, renewed(t, d, other))
 	require.NoError(t, d.Release(t.Context(), heldBy(other)))
-}
-
-// A token that waits may steal, and leaves its place.
-func TestWaiterSteals(t *testing.T) {
-	t.Parallel()
-	d := etcddriver.New(connect(t, embedded(t)))
-	defer func() { require.NoError(t, d.Close()) }()
-	holder, first, r := ask("holder", false), ask("first", false), ask("thief", false)
-	for _, r := range []*driver.Request{holder, first, r} {
-		_, err := d.Acquire(t.Context(), r)
-		require.NoError(t, err)
-	}
-	r.Ask++
-	g, err := d.Steal(t.Context(), r)
-	require.NoError(t, err)
-	require.Equal(t, driver.Granted, g.Status)
-	require.NoError(t, d.Release(t.Context(), heldBy(r)))
-	first.Ask++
-	g, err = d.Acquire(t.Context(), first)
-	require.NoError(t, err)
-	require.Equal(t, driver.Granted, g.Status)
 }
 
 // Thieves that steal from each other, before a waiter, have larger and larger fences, and leave no
