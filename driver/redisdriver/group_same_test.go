@@ -38,6 +38,9 @@ func TestOneLockTwiceInACall(t *testing.T) {
 			require.Regexp(t, `^\[waits .* 1 - .* waits .* 2 - .*\]$`, call(acquire, key, ask("first", "1", "9"), ask("second", "1", "9")), name)
 			require.Equal(t, []any{"w1", "w2"}, rdb.HMGet(t.Context(), key, "t:first", "t:second").Val(), name)
 		}
+		thin := s.Prefix() + "thin"
+		require.Regexp(t, `^\[(\d+ 1) (\d+ 1)\]$`, call(acquire, thin, ask("one", "1", "0"), ask("one", "1", "0")))
+		require.Equal(t, "[1 0]", call(release, thin, []any{"one", "0 -"}, []any{"one", "0 -"}))
 		for name, settled := range map[string]string{"settled": "0 -", "unsettled": "1 -"} {
 			key := s.Prefix() + name
 			require.Regexp(t, `^\[\d+ 1 \d+ 1\]$`, call(acquire, key, ask("one", "9", "0"), ask("other", "9", "0")), name)

@@ -57,6 +57,28 @@ func TestHeartbeatWhereNothingHappensWritesOnlyItsRecord(t *testing.T) {
 	})
 }
 
+// The short way overlooks nothing that does happen.
+func TestHeartbeatSeesWhatHasHappened(t *testing.T) {
+	for what, happens := range map[string]func(*scene, *party){
+		"the lease ended": func(*scene, *party) { time.Sleep(12 * blink) },
+		"the holder left": func(_ *scene, h *party) { h.release() },
+		"the key was deleted": func(c *scene, h *party) {
+			require.NoError(c.t, c.s.Client(c.t).Del(c.t.Context(), c.d.Key(h.req.Kind, h.req.Name)).Err())
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			redistest.Each(t, func(t *testing.T, s *redistest.Server) {
+				c := stage(t, s)
+				ttl := map[bool]time.Duration{true: blink * 6, false: minute}[what == "the lease ended"]
+				holder, waiter := c.comes("holder", ttl), c.comes("waiter", minute)
+				waiter.ask()
+				happens(c, holder)
+				waiter.must(driver.Granted)
+			})
+		})
+	}
+}
+
 // It is not the first of several holders whose lease ends first. A limit that was lowered below what is
 // held is as far as one of them goes: it holds as much as there is.
 func TestHeartbeatOfALockWithSeveralHoldersNamesTheFirstEnd(t *testing.T) {
