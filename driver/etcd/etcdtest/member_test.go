@@ -85,8 +85,8 @@ func (m *member) isReady() bool {
 	return err == nil
 }
 
-// restart starts a member that was killed.
-func (m *member) restart() {
+// Restart starts a member that was killed.
+func (m *member) Restart() {
 	m.tb.Helper()
 	m.Process = crew.Start(m.tb, "member", m.env...)
 	require.True(m.tb, m.isReady(), "the member has ended")
