@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/test/behavior/lab"
+	"github.com/holdfast-go/holdfast/internal/test/referee"
 )
 
 // Each waits at the store, or together with the others of its client, whose readers join.
@@ -19,7 +20,7 @@ func TestReadersAndWritersNeverMeet(t *testing.T) {
 			clients := []*holdfast.Client{open(), open(), open()}
 			for readers, n := range map[int]int{1: 5, 5: 5, 18: 15} {
 				for _, among := range []int{1, 3} {
-					r, name := &lab.Referee{Limit: lab.CrowdOf}, fmt.Sprintf("%d readers of %d clients, together %v", readers, among, together)
+					r, name := &referee.Referee{Limit: lab.CrowdOf}, fmt.Sprintf("%d readers of %d clients, together %v", readers, among, together)
 					var wg sync.WaitGroup
 					for i := range 3 {
 						wg.Go(func() { lab.Hammer(r, clients[i%among].RWMutex(name), lab.CrowdOf, n) })

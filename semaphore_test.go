@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/test/behavior/lab"
+	"github.com/holdfast-go/holdfast/internal/test/referee"
 )
 
 // These are the tests of golang.org/x/sync/semaphore, over several clients.
@@ -22,7 +23,7 @@ func TestSemaphoreNeverGivesMoreThanItsLimit(t *testing.T) {
 	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
 		const limit, loops = 5, 10
 		clients := []*holdfast.Client{l.Near(), l.Near(), l.Near()}
-		r := &lab.Referee{Limit: limit}
+		r := &referee.Referee{Limit: limit}
 		var wg sync.WaitGroup
 		for i := range 3 * limit {
 			s, n := clients[i%3].Semaphore("x", limit), int64(i%limit+1)
@@ -40,7 +41,7 @@ func TestSemaphoreNeverGivesMoreThanItsLimit(t *testing.T) {
 		}
 		lab.Promptly(t, 6*lab.Soon, func() error { wg.Wait(); return nil })
 		r.RequireFair(t, 3*limit*loops)
-		assert.Equal(t, int64(limit), r.Peak, "they never had it all")
+		assert.Equal(t, int64(limit), r.Peak(), "they never had it all")
 		l.IsClean("semaphore", "x")
 	})
 }
@@ -175,7 +176,7 @@ func TestCancelledAcquiresLosePermitsToNobody(t *testing.T) {
 		l.Remember()
 		const limit, loops = 4, 15
 		clients := []*holdfast.Client{l.Near(), l.Near(), l.Near()}
-		r := &lab.Referee{Limit: limit}
+		r := &referee.Referee{Limit: limit}
 		var got, gone atomic.Int64
 		var wg sync.WaitGroup
 		for i := range 12 {

@@ -18,6 +18,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver/memdriver"
 	"github.com/holdfast-go/holdfast/internal/test/behavior/lab"
 	"github.com/holdfast-go/holdfast/internal/test/redistest"
+	"github.com/holdfast-go/holdfast/internal/test/referee"
 )
 
 // waits checks that none of them has returned.
@@ -76,7 +77,7 @@ func TestThrongOfOneClientNeedsFewCommands(t *testing.T) {
 		l.Ready(c)
 		const goroutines, rounds = 16, 100
 		n := l.Count(l.On("mutex", "x"))
-		r := &lab.Referee{Limit: 1}
+		r := &referee.Referee{Limit: 1}
 		var last int64
 		var wg sync.WaitGroup
 		for i := range goroutines {
@@ -91,8 +92,7 @@ func TestThrongOfOneClientNeedsFewCommands(t *testing.T) {
 					if !assert.NoError(t, err) {
 						return
 					}
-					r.Enter(1)
-					assert.Greater(t, lease.Fence(), last, "FOUL: a fence is not beyond the last")
+					r.EnterWith(1, lease.Fence())
 					last = lease.Fence()
 					r.Leave(1)
 					assert.NoError(t, lease.Release(t.Context()))

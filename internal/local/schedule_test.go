@@ -19,6 +19,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/keepalive"
 	"github.com/holdfast-go/holdfast/internal/local"
 	"github.com/holdfast-go/holdfast/internal/session"
+	"github.com/holdfast-go/holdfast/internal/test/behavior/lab"
+	"github.com/holdfast-go/holdfast/internal/test/referee"
 )
 
 var schedules = flag.Int("schedules", 400, "how many random schedules TestEverySchedule tries")
@@ -53,42 +55,8 @@ func (p *process) end() {
 	assert.Zero(p.t, p.InUse(), "locks that somebody uses")
 }
 
-// referee sees who is in.
-type referee struct {
-	mu               sync.Mutex
-	readers, writers int
-	passed           int
-	fence            int64 // of the last writer
-}
-
-func (r *referee) enter(t *testing.T, shared bool, fence int64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.passed++
-	if shared {
-		r.readers++
-	} else {
-		r.writers++
-		if fence > 0 { // of a sync hold nobody sees it
-			assert.Greater(t, fence, r.fence, "FOUL: a fence is not beyond the last")
-			r.fence = fence
-		}
-	}
-	assert.False(t, r.writers > 1 || r.writers == 1 && r.readers > 0, "FOUL: %d writers and %d readers", r.writers, r.readers)
-}
-
-func (r *referee) leave(shared bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if shared {
-		r.readers--
-	} else {
-		r.writers--
-	}
-}
-
 // contend makes calls of all forms, with patience and without, until it has made so many.
-func contend(t *testing.T, rng *rand.Rand, p *process, r *referee, options []*local.Options, calls int) {
+func contend(t *testing.T, rng *rand.Rand, p *process, r *referee.Referee, options []*local.Options, calls int) {
 	for range calls {
 		shared, sync := rng.IntN(3) == 0, rng.IntN(2) == 0
 		id := local.ID{Kind: driver.RWMutex, Name: "x"}
@@ -110,13 +78,16 @@ func contend(t *testing.T, rng *rand.Rand, p *process, r *referee, options []*lo
 			err = lock.Keep(&w, h, err)
 		}
 		if err == nil {
-			fence := int64(0)
-			if held != nil {
+			fence, weight := int64(referee.Unseen), int64(lab.CrowdOf)
+			if held != nil && held.Fence() > 0 { // of a sync hold nobody sees it
 				fence = held.Fence()
 			}
-			r.enter(t, shared, fence)
+			if shared {
+				weight = 1
+			}
+			r.EnterWith(weight, fence)
 			time.Sleep(hold)
-			r.leave(shared)
+			r.Leave(weight)
 			switch {
 			case !sync:
 				assert.NoError(t, held.Release(ctx))
@@ -141,7 +112,7 @@ func TestEverySchedule(t *testing.T) {
 		ok := t.Run("", func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				rng := rand.New(rand.NewPCG(uint64(seed), 1))
-				store, r := memdriver.New(), &referee{}
+				store, r := memdriver.New(), &referee.Referee{Limit: lab.CrowdOf}
 				linger := time.Duration(rng.IntN(2)*rng.IntN(20)) * time.Millisecond
 				options := []*local.Options{
 					{TTL: time.Second, Logger: quiet, Linger: linger},
@@ -167,7 +138,8 @@ func TestEverySchedule(t *testing.T) {
 				require.NoError(t, err)
 				require.Empty(t, info.Holders)
 				require.Empty(t, info.Queue)
-				require.Positive(t, r.passed)
+				require.Positive(t, r.Entries())
+				r.RequireFair(t, r.Entries())
 			})
 		})
 		require.True(t, ok, "seed %d", seed)

@@ -9,9 +9,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/holdfast-go/holdfast/internal/test/contend"
-	"github.com/holdfast-go/holdfast/internal/test/wire"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -19,6 +16,9 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	etcddriver "github.com/holdfast-go/holdfast/driver/etcd"
+	"github.com/holdfast-go/holdfast/internal/test/contend"
+	"github.com/holdfast-go/holdfast/internal/test/referee"
+	"github.com/holdfast-go/holdfast/internal/test/wire"
 )
 
 // If nobody hears that etcd has done something, it is done once nevertheless, and leaves nobody
@@ -67,11 +67,12 @@ func TestCutConnectionsMakeNoSecondHolderAndNoGhost(t *testing.T) {
 // one is alone when it holds the lock, and has a larger fence than all before it.
 func hammer(t *testing.T, open func() *clientv3.Client, enough func() bool) {
 	t.Helper()
-	var inside, fence, cycles atomic.Int64
-	var crew sync.WaitGroup
+	r := referee.Referee{Limit: 1}
+	var cycles atomic.Int64
+	var work sync.WaitGroup
 	for range 4 {
 		locks := holdfast.Open(etcddriver.New(open()), holdfast.WithTTL(30*time.Second))
-		crew.Go(func() {
+		work.Go(func() {
 			ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 			defer cancel()
 			for cycles.Add(1) <= 100 || !enough() {
@@ -80,13 +81,8 @@ func hammer(t *testing.T, open func() *clientv3.Client, enough func() bool) {
 					t.Errorf("lease: %v", err)
 					break
 				}
-				if inside.Add(1) != 1 {
-					t.Error("FOUL: two hold the lock")
-				}
-				if last := fence.Swap(l.Fence()); last >= l.Fence() {
-					t.Errorf("FOUL: fence %d after %d", l.Fence(), last)
-				}
-				inside.Add(-1)
+				r.EnterWith(1, l.Fence())
+				r.Leave(1)
 				if err := l.Release(ctx); err != nil {
 					t.Errorf("release: %v", err)
 				}
@@ -96,7 +92,8 @@ func hammer(t *testing.T, open func() *clientv3.Client, enough func() bool) {
 			}
 		})
 	}
-	crew.Wait()
+	work.Wait()
+	r.RequireFair(t, r.Entries())
 }
 
 // requireNothingLeft requires that nobody holds the lock, or waits.

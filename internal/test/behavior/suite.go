@@ -15,6 +15,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/test/behavior/lab"
+	"github.com/holdfast-go/holdfast/internal/test/referee"
 )
 
 // Open returns a client of a store, as another process would have one. All that it returns
@@ -160,7 +161,7 @@ func (s *suite) untilQueued(k lab.Lock, n int) {
 
 func (s *suite) excludes() {
 	const clients, goroutines, rounds = 3, 4, 10
-	r := &lab.Referee{Limit: 1}
+	r := &referee.Referee{Limit: 1}
 	var fence int64 // guarded by the lock, and by nothing else
 	var wg sync.WaitGroup
 	for range clients {
@@ -309,7 +310,7 @@ func (s *suite) writes() {
 func (s *suite) limits() {
 	const limit, rounds = 5, 8
 	s.needs(lab.Permits(s.client().Semaphore(s.lock, limit), 1))
-	r := &lab.Referee{Limit: limit}
+	r := &referee.Referee{Limit: limit}
 	var wg sync.WaitGroup
 	for _, weight := range []int64{1, 1, 2, 3, limit} {
 		sem := s.client().Semaphore(s.lock, limit)

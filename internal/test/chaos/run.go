@@ -155,8 +155,7 @@ func (p plan) run(h *host) (*outcome, error) {
 	o.feel(told.troubles)
 	unsafe := unsafeWindows(o.events)
 	markRobbed(told.ops)
-	o.judgeBelief(told.ops, unsafe)
-	o.judgeFences(told.ops, told.sentAt, s.ordered, unsafe, stepWindows(o.events))
+	o.judgeHolds(told.ops, told.sentAt, s.ordered, unsafe, stepWindows(o.events))
 	o.judgeHistory(told.ops, s.ordered, unsafe)
 	storms = undisturbed(storms, o.events)
 	o.judgeProgress(told.ops, s.ordered, awake(storms, told.troubles), s.patience, w.killed)
@@ -321,8 +320,6 @@ func (o *outcome) broken() (all []string) {
 }
 
 // err is nil if the run says that the library keeps its promises.
-func (o *outcome) err() error { return o.sum().err() }
-
 func (s *sum) err() error {
 	all := slices.Clone(s.Broken)
 	for _, v := range s.Void {

@@ -33,8 +33,7 @@ func faithful(fence int64, at ...int64) *op {
 // judged is what the judges find who look at every lock.
 func judged(unsafe windows, calms [][2]int64, ops ...*op) (f findings) {
 	markRobbed(ops)
-	f.judgeBelief(ops, unsafe)
-	f.judgeFences(ops, nil, true, unsafe, nil)
+	f.judgeHolds(ops, nil, true, unsafe, nil)
 	f.judgeHistory(ops, true, unsafe)
 	f.judgeThefts(ops, calms, unsafe)
 	return f
@@ -157,8 +156,7 @@ func TestStolenLeaseThatIsPassedOnIsALateHandOver(t *testing.T) {
 	f := func() findings {
 		f := findings{}
 		markRobbed([]*op{robbed, next, thief})
-		f.judgeBelief([]*op{robbed, next, thief}, nil)
-		f.judgeFences([]*op{robbed, next, thief}, map[uint64]int64{robbed.id: 5}, true, nil, nil)
+		f.judgeHolds([]*op{robbed, next, thief}, map[uint64]int64{robbed.id: 5}, true, nil, nil)
 		f.judgeHistory([]*op{robbed, next, thief}, true, nil)
 		return f
 	}

@@ -1,12 +1,12 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/test/referee"
 )
 
 // findings are what was found wrong, from outside of the library: by a clock, by numbers
@@ -134,39 +134,52 @@ func (o *op) counts() int64 {
 	return o.believed
 }
 
-// judgeBelief looks for moments at which more than one believed. A holder believes from the
-// moment at which it heard of the grant to the last one before which it looked and was
-// right: the time was taken before the look.
-func (f *findings) judgeBelief(all []*op, unsafe windows) {
+// belief is the hold as the referee judges it. A holder believes from the moment at which it heard of the
+// grant to the last one before which it looked and was right: the time was taken before the look. Where
+// readers have no order, only readers and writers are compared.
+func (o *op) belief(ordered bool) *referee.Hold {
+	weight, _ := o.room()
+	return &referee.Hold{
+		Weight: weight, Fence: o.fence, Shared: o.shared() && !ordered, By: o,
+		Asked: time.Duration(o.invoked), From: time.Duration(o.returned), To: time.Duration(o.counts()),
+	}
+}
+
+// judgeHolds has the referee look at all grants, and excuses what was not promised.
+func (f *findings) judgeHolds(all []*op, sentAt map[uint64]int64, ordered bool, unsafe, steps windows) {
 	for _, ops := range byLock(all) {
-		held := slices.DeleteFunc(slices.Clone(ops), func(o *op) bool { return !o.granted() || o.counts() <= o.returned })
-		slices.SortFunc(held, func(a, b *op) int { return cmp.Compare(a.returned, b.returned) })
-		var present []*op
-		for _, o := range held {
-			present = slices.DeleteFunc(present, func(p *op) bool { return p.counts() <= o.returned })
-			used, limit := o.room()
-			for _, p := range present {
-				weight, _ := p.room()
-				used += weight
+		stolen := slices.ContainsFunc(ops, (*op).theft)
+		var holds []*referee.Hold
+		var r referee.Referee
+		for _, o := range ops {
+			if o.granted() {
+				holds = append(holds, o.belief(ordered))
+				_, r.Limit = o.room()
 			}
-			present = append(present, o)
+		}
+		for _, breach := range r.Judge(holds) {
+			o := breach.Hold.By.(*op)
 			switch {
-			case used <= limit:
+			case breach.Rule == referee.Different:
+				f.doubles++
+				f.example("fence given twice", "%v", o)
+			case breach.Rule == referee.Order:
+				f.judgeOldFence(o, breach.Others[0].By.(*op), sentAt, unsafe, steps)
 			case unsafe.touch(o.returned, o.returned):
 				f.unsafeOverlaps++
-			case slices.ContainsFunc(ops, (*op).theft):
+			case stolen:
 				f.third++
-				f.example("third holder", "%v while %v", o, present[:len(present)-1])
+				f.example("third holder", "%v while %v", o, breach.Others)
 			default:
 				f.overlaps++
-				f.example("overlap", "%v while %v", o, present[:len(present)-1])
+				f.example("overlap", "%v while %v", o, breach.Others)
 			}
 		}
 	}
 }
 
-// judgeFences looks for grants that were asked for after another one had been heard of, and
-// have no larger fence. Where readers have no order, only readers and writers are compared.
+// judgeOldFence judges a grant that was asked for after the other one had been heard of, and has no
+// larger fence.
 //
 // A process may have been granted a lease before the other grant, and pass it on to a goroutine
 // that asked afterwards. That is no fault if the store has forgotten the lease meanwhile, and
@@ -175,46 +188,14 @@ func (f *findings) judgeBelief(all []*op, unsafe windows) {
 //
 // No order is promised over a loss of data while the clock is behind. A step of the clock by an
 // hour and back loses keys; if another step follows, fences may be smaller than before the first.
-func (f *findings) judgeFences(all []*op, sentAt map[uint64]int64, ordered bool, unsafe, steps windows) {
-	for _, ops := range byLock(all) {
-		granted := slices.DeleteFunc(slices.Clone(ops), func(o *op) bool { return !o.granted() })
-		asked := slices.Clone(granted)
-		slices.SortFunc(granted, func(a, b *op) int { return cmp.Compare(a.returned, b.returned) })
-		slices.SortFunc(asked, func(a, b *op) int { return cmp.Compare(a.invoked, b.invoked) })
-		seen := map[int64]bool{}
-		for _, o := range granted {
-			if seen[o.fence] {
-				f.doubles++
-				f.example("fence given twice", "%v", o)
-			}
-			seen[o.fence] = true
-		}
-		var largest, largestAlone *op // of those that were heard of so far
-		for _, o := range asked {
-			for len(granted) > 0 && granted[0].returned < o.invoked {
-				g := granted[0]
-				granted = granted[1:]
-				if largest == nil || g.fence > largest.fence {
-					largest = g
-				}
-				if !g.shared() && (largestAlone == nil || g.fence > largestAlone.fence) {
-					largestAlone = g
-				}
-			}
-			before := largest
-			if o.shared() && !ordered {
-				before = largestAlone
-			}
-			switch {
-			case before == nil || o.fence > before.fence:
-			case sentAt[o.id] != 0 && sentAt[o.id] < before.returned && o.id != before.id && (unsafe.touch(before.invoked, o.returned) || o.robbed != 0 && o.robbed < o.returned):
-				f.lateHandOvers++
-			case steps.count(before.invoked, o.returned) > 1:
-				f.clockLosses++
-			default:
-				f.inversions++
-				f.example("fences", "%v after %v", o, before)
-			}
-		}
+func (f *findings) judgeOldFence(o, before *op, sentAt map[uint64]int64, unsafe, steps windows) {
+	switch {
+	case sentAt[o.id] != 0 && sentAt[o.id] < before.returned && o.id != before.id && (unsafe.touch(before.invoked, o.returned) || o.robbed != 0 && o.robbed < o.returned):
+		f.lateHandOvers++
+	case steps.count(before.invoked, o.returned) > 1:
+		f.clockLosses++
+	default:
+		f.inversions++
+		f.example("fences", "%v after %v", o, before)
 	}
 }

@@ -34,13 +34,13 @@ func TestHoldersThatExcludeEachOtherMustNotBelieveAtOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var f findings
-			f.judgeBelief(c.ops, nil)
+			f.judgeHolds(c.ops, nil, true, nil, nil)
 			require.Equal(t, c.want, f.overlaps)
 			f.judgeHistory(c.ops, true, nil)
 			require.Equal(t, c.want, f.illegal, "porcupine")
 			require.Equal(t, 1-c.want, f.linear, "porcupine")
 			f = findings{}
-			f.judgeBelief(c.ops, windows{{0, 100}})
+			f.judgeHolds(c.ops, nil, true, windows{{0, 100}}, nil)
 			f.judgeHistory(c.ops, true, windows{{0, 100}})
 			require.Zero(t, f.overlaps, "nothing was promised")
 			require.Equal(t, c.want, f.unsafeOverlaps)
@@ -70,10 +70,10 @@ func TestReadersWithoutAnOrderAreLinearizable(t *testing.T) {
 	}
 	var f findings
 	f.judgeHistory(ops, false, nil)
-	f.judgeFences(ops, nil, false, nil, nil)
+	f.judgeHolds(ops, nil, false, nil, nil)
 	require.Equal(t, findings{linear: 1}, f)
 	f.judgeHistory(ops, true, nil)
-	f.judgeFences(ops, nil, true, nil, nil)
+	f.judgeHolds(ops, nil, true, nil, nil)
 	require.Equal(t, []int{1, 1}, []int{f.illegal, f.inversions}, "where they have an order")
 }
 
@@ -103,7 +103,7 @@ func TestFencesMustIncreaseInRealTime(t *testing.T) {
 				sentAt[c.second.id] = 5
 			}
 			var f findings
-			f.judgeFences([]*op{first, c.second}, sentAt, true, c.unsafe, c.steps)
+			f.judgeHolds([]*op{first, c.second}, sentAt, true, c.unsafe, c.steps)
 			f.examples = nil
 			require.Equal(t, c.want, f)
 		})

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/test/crew"
+	"github.com/holdfast-go/holdfast/internal/test/referee"
 )
 
 // TTL is that of the leases of contenders. Patience bounds the wait for what should happen soon: an
@@ -138,19 +138,18 @@ func (c *contending) believe() {
 }
 
 // Referee hears from contenders, and decides whether two ever believed to hold the lock at the
-// same time.
+// same time, or a later one had a smaller fence.
 type Referee struct {
 	testing.TB
 	Lease  time.Duration // TTL of the contenders that it starts from now on, if not [TTL]
 	mu     sync.Mutex
-	spells map[int64]*spell // by fence
+	spells map[spell]*referee.Hold
 }
 
-// spell is the time for which somebody believed to hold the lock.
+// spell is a time for which a process believed to hold the lock.
 type spell struct {
-	who         int
-	fence       int64
-	first, last time.Duration // of [crew.Clock]
+	pid   int
+	fence int64
 }
 
 // Contender is a process that contends for the lock.
@@ -161,7 +160,7 @@ type Contender struct {
 }
 
 // NewReferee returns one that fails the test.
-func NewReferee(tb testing.TB) *Referee { return &Referee{TB: tb, spells: map[int64]*spell{}} }
+func NewReferee(tb testing.TB) *Referee { return &Referee{TB: tb, spells: map[spell]*referee.Hold{}} }
 
 // Contender starts a process that contends for a lock of that kind.
 func (r *Referee) Contender(kind string, addrs ...string) *Contender {
@@ -194,38 +193,32 @@ func (c *Contender) hear() {
 
 // note reports whether that is news.
 func (r *Referee) note(who int, e said) bool {
+	if e.What != "in" {
+		return true
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := r.spells[e.Fence]
-	switch {
-	case e.What != "in":
-		return true
-	case s == nil:
-		r.spells[e.Fence] = &spell{who, e.Fence, e.At, e.At}
-		return true
-	case s.who != who:
-		r.Errorf("FOUL: fence %d is that of %d and of %d", e.Fence, s.who, who)
+	key := spell{who, e.Fence}
+	if s := r.spells[key]; s != nil {
+		s.From, s.To = min(s.From, e.At), max(s.To, e.At)
+		return false
 	}
-	s.first, s.last = min(s.first, e.At), max(s.last, e.At)
-	return false
+	r.spells[key] = &referee.Hold{Weight: 1, Fence: e.Fence, From: e.At, To: e.At}
+	return true
 }
 
-// Decide fails the test if two believed to hold the lock at the same time, or a later one had a
-// smaller fence. It returns how often the lock was held.
+// Decide fails the test if a rule was broken. It returns how often the lock was held.
 func (r *Referee) Decide() int {
 	r.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var all []*spell
-	for _, s := range r.spells {
-		all = append(all, s)
+	var all []*referee.Hold
+	for key, h := range r.spells {
+		h.Asked, h.By = h.From, fmt.Sprintf("process %d with fence %d, from %v to %v", key.pid, key.fence, h.From, h.To)
+		all = append(all, h)
 	}
-	slices.SortFunc(all, func(a, b *spell) int { return int(a.fence - b.fence) })
-	for i, s := range all {
-		if i > 0 && all[i-1].last > s.first {
-			r.Errorf("FOUL: %d held the lock with fence %d until %v after %d got it with fence %d",
-				all[i-1].who, all[i-1].fence, all[i-1].last-s.first, s.who, s.fence)
-		}
+	for _, breach := range (&referee.Referee{Limit: 1}).Judge(all) {
+		r.Errorf("FOUL: %v", breach)
 	}
 	return len(all)
 }

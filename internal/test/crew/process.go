@@ -84,7 +84,9 @@ func Start(tb testing.TB, role string, env ...string) *Process {
 
 // follow reads the output first and waits afterwards: Wait closes the pipe.
 func (p *Process) follow(stdout io.Reader) {
-	for scanner := bufio.NewScanner(stdout); scanner.Scan(); {
+	scanner := bufio.NewScanner(stdout)
+	scanner.Buffer(nil, 1<<26)
+	for scanner.Scan() {
 		p.deliver(scanner.Text())
 	}
 	_, _ = io.Copy(io.Discard, stdout) // after a line too long for the scanner

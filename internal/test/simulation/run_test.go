@@ -46,7 +46,7 @@ type process struct {
 type world struct {
 	plan    *plan
 	weather *weather
-	referee *referee
+	referee *witness
 	store   store
 	faulty  bool
 
@@ -74,7 +74,7 @@ func play(t *testing.T, p *plan, s *strike, newStore func(*world) store) (o outc
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		w := &world{
-			plan: p, weather: newWeather(p, s), referee: &referee{began: began}, faulty: p.faulty() || s != nil,
+			plan: p, weather: newWeather(p, s), referee: &witness{began: began}, faulty: p.faulty() || s != nil,
 			slots: make([]*process, len(p.Procs)), doing: make([]string, len(p.Actors)), cancels: make([]context.CancelFunc, len(p.Actors)),
 		}
 		w.store = newStore(w)
@@ -269,7 +269,7 @@ func (w *world) caught(p *process, what string) {
 
 // losses is a log that tells the referee of lost locks.
 type losses struct {
-	referee *referee
+	referee *witness
 	process *process
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/redisdriver"
 	"github.com/holdfast-go/holdfast/internal/test/behavior/lab"
+	"github.com/holdfast-go/holdfast/internal/test/referee"
 )
 
 // deployment is a store of several servers, and those who use it.
@@ -41,24 +42,22 @@ func (d *deployment) client(t *testing.T, opts ...holdfast.Option) *holdfast.Cli
 // throng are goroutines of several clients who go in and out of what a lock guards, and a
 // referee beside them who knows nothing of locks.
 type throng struct {
-	lab.Referee
+	*referee.Referee
 	t       *testing.T
 	ctx     context.Context // ends when the test has failed
 	stop    chan struct{}
 	members sync.WaitGroup
 	visits  []*atomic.Int64 // of each member
 
-	// What a lock with one holder guards. Under referee.mu, but not from the reading to the
-	// writing of total.
-	fence, total int64
-	backwards    int
-	lost         int // leases
-	changes      int64
+	mu      sync.Mutex
+	total   int64 // What a lock with one holder guards. It is not under mu from the reading to the writing.
+	lost    int   // leases
+	changes int64
 }
 
 func newThrong(t *testing.T, limit int64) *throng {
 	t.Helper()
-	w := &throng{t: t, Referee: lab.Referee{Limit: limit}, stop: make(chan struct{})}
+	w := &throng{t: t, Referee: &referee.Referee{Limit: limit}, stop: make(chan struct{})}
 	var end context.CancelFunc
 	w.ctx, end = context.WithCancel(t.Context())
 	t.Cleanup(func() { end(); w.members.Wait() })
@@ -98,9 +97,11 @@ func (w *throng) visit(weight int64, lease lab.Leasing) bool {
 		}
 		return false
 	}
-	w.Enter(weight)
+	w.EnterWith(weight, l.Fence())
 	alone := weight == w.Limit
-	total := w.begin(l, alone)
+	w.mu.Lock()
+	total := w.total
+	w.mu.Unlock()
 	select {
 	case <-l.Done():
 	case <-time.After(time.Millisecond):
@@ -115,19 +116,9 @@ func (w *throng) visit(weight int64, lease lab.Leasing) bool {
 	return good
 }
 
-func (w *throng) begin(l *holdfast.Lease, alone bool) (total int64) {
-	w.Mu.Lock()
-	defer w.Mu.Unlock()
-	if alone && l.Fence() <= w.fence {
-		w.backwards++
-	}
-	w.fence = max(w.fence, l.Fence())
-	return w.total
-}
-
 func (w *throng) end(total int64, alone, good bool) {
-	w.Mu.Lock()
-	defer w.Mu.Unlock()
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if !good {
 		w.lost++
 	}
@@ -160,13 +151,9 @@ func (w *throng) disperse() {
 	w.t.Helper()
 	close(w.stop)
 	lab.Promptly(w.t, 2*lab.Ages, func() any { w.members.Wait(); return nil })
-	w.Mu.Lock()
-	entries := w.Entries
-	assert.Zero(w.t, w.backwards, "FOUL: fences that were not larger than the one before")
 	assert.Equal(w.t, w.changes, w.total, "FOUL: updates were lost")
-	w.t.Logf("%d were inside, %d of them lost their lease", entries, w.lost)
-	w.Mu.Unlock()
-	w.RequireFair(w.t, entries)
+	w.t.Logf("%d were inside, %d of them lost their lease", w.Entries(), w.lost)
+	w.RequireFair(w.t, w.Entries())
 }
 
 // requireUnused returns when nobody holds the lock or waits for it. A release of a member may

@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/test/behavior/lab"
 	"github.com/holdfast-go/holdfast/internal/test/redistest"
+	"github.com/holdfast-go/holdfast/internal/test/referee"
 )
 
 // forger hears everything on all channels, and says it again, changed or made up, as fast as it
@@ -150,8 +151,7 @@ func TestForgedNewsMakesNoHolderAndEndsNoLease(t *testing.T) {
 		ttl     = 3 * time.Second
 		clients = 4
 	)
-	referee := lab.Referee{Limit: 1}
-	var entries, last atomic.Int64
+	r := referee.Referee{Limit: 1}
 	ctx, stop := context.WithTimeout(t.Context(), 4*time.Second)
 	defer stop()
 	var work sync.WaitGroup
@@ -175,22 +175,19 @@ func TestForgedNewsMakesNoHolderAndEndsNoLease(t *testing.T) {
 					continue
 				}
 				longest.Store(max(longest.Load(), int64(time.Since(began))))
-				referee.Enter(1)
-				entries.Add(1)
-				before := last.Swap(lease.Fence())
-				assert.Greater(t, lease.Fence(), before, "FOUL: fences went back")
+				r.EnterWith(1, lease.Fence())
 				assert.Less(t, lease.Fence(), time.Now().Add(time.Minute).UnixMicro())
 				time.Sleep(time.Duration(rand.IntN(20)) * time.Millisecond)
 				assert.NoError(t, lease.Err())
-				referee.Leave(1)
+				r.Leave(1)
 				assert.NoError(t, lease.Release(t.Context()))
 			}
 		})
 	}
 	work.Wait()
-	t.Logf("%d entries, the longest wait took %v", entries.Load(), time.Duration(longest.Load()))
-	referee.RequireFair(t, entries.Load())
-	assert.Greater(t, entries.Load(), int64(20))
+	t.Logf("%d entries, the longest wait took %v", r.Entries(), time.Duration(longest.Load()))
+	r.RequireFair(t, r.Entries())
+	assert.Greater(t, r.Entries(), int64(20))
 	assert.Less(t, time.Duration(longest.Load()), lab.Patience)
 }
 

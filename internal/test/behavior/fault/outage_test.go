@@ -68,7 +68,8 @@ func TestWaitersAreServedAfter(t *testing.T) {
 			}
 			held, other := l.Lease(near, "x"), l.Lease(far[0], "other")
 			c := l.Crowd("x", 3, far...)
-			c.Last.Store(held.Fence())
+			c.EnterWith(1, held.Fence())
+			c.Leave(1)
 			l.UntilQueue("x", 9)
 			l.UntilListening(3)
 

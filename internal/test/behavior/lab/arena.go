@@ -18,6 +18,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/test/crew"
 	"github.com/holdfast-go/holdfast/internal/test/redistest"
+	"github.com/holdfast-go/holdfast/internal/test/referee"
 )
 
 // Arena is where the processes of one test compete. The test itself only looks on.
@@ -271,22 +272,30 @@ func (c *Contender) Take(o Order) Report {
 // FleetOf is how many processes a fleet has.
 const FleetOf = 4
 
-// Hammer has every process go in and out in as many goroutines as there are orders, and
-// returns how often they did.
-func (a *Arena) Hammer(cs []*Contender, addr string, orders ...Order) (n int64) {
+// Hammer has every process go in and out in as many goroutines as there are orders, before the
+// referee, and returns how often they did.
+func (a *Arena) Hammer(cs []*Contender, r *referee.Referee, orders ...Order) int64 {
 	a.Helper()
 	for _, c := range cs {
 		for _, o := range orders {
-			o.Do, o.Lock, o.Dir = "hammer", "l", addr
+			o.Do, o.Lock = "hammer", "l"
 			c.Tell(o)
 		}
 	}
+	return a.Hammered(cs, r, len(orders))
+}
+
+// Hammered waits until so many goroutines of every process went in and out for the last time.
+func (a *Arena) Hammered(cs []*Contender, r *referee.Referee, each int) int64 {
+	a.Helper()
+	var all []*referee.Hold
 	for _, c := range cs {
-		for range orders {
-			n += int64(c.Expect("hammered", "l").N)
+		for range each {
+			all = append(all, c.Expect("hammered", "l").Holds...)
 		}
 	}
-	return n
+	r.Judge(all)
+	return int64(len(all))
 }
 
 // NewFleet returns an arena for locks of that kind, with processes in it.

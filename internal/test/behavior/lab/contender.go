@@ -5,12 +5,9 @@ package lab
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -18,6 +15,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/internal/test/crew"
+	"github.com/holdfast-go/holdfast/internal/test/referee"
 )
 
 // Patience bounds every wait for one thing in the process tests.
@@ -31,11 +29,10 @@ type Order struct {
 	Lock string
 	Kind string // mutex if empty, read, write, permits or, to hammer, nothing
 	N    int    // turns
-	Dir  string // turns: where the counter and the journal are; hammer: where the referee is
 
-	Weight int64 // permits; also what the referee counts
-	Limit  int64 // of the semaphore
-	Stay   time.Duration
+	Weight int64         // permits; also what the referee counts
+	Limit  int64         // of the semaphore
+	Stay   time.Duration // in the critical section, of turns and at most of a hammer
 }
 
 // Report is what a contender tells. Times are of [crew.Clock].
@@ -48,8 +45,8 @@ type Report struct {
 	Expires time.Duration // leased, checked: the lease's deadline
 	Fence   int64
 	Err     string
-	Is      []string // the sentinels that the error matches
-	N       int      // hammered: how often
+	Is      []string        // the sentinels that the error matches
+	Holds   []*referee.Hold // hammered
 }
 
 // fail notes err, and which sentinels it matches, in the report.
@@ -139,12 +136,12 @@ func (w *worker) obey(o Order) {
 		w.of(o.Lock).cancel()
 	case "turn":
 		go func() {
-			if turn, ok := w.turn(r, w.form(o), nil); ok {
+			if turn, ok := w.turn(r, w.form(o), o.Stay); ok {
 				say(turn)
 			}
 		}()
 	case "turns":
-		go w.turns(r, w.form(o), o.N, o.Dir)
+		go w.turns(r, w.form(o), o)
 	case "check":
 		r.What, r.At = "checked", crew.Clock()
 		lease := w.of(o.Lock).lease
@@ -205,34 +202,24 @@ func (w *worker) lease(r Report, ask Leasing) {
 	say(r.fail(context.Cause(lease.Context())))
 }
 
-// turn does work in a critical section.
-func (w *worker) turn(r Report, ask Leasing, work func(fence int64)) (Report, bool) {
+// turn has a critical section.
+func (w *worker) turn(r Report, ask Leasing, stay time.Duration) (Report, bool) {
 	lease, ok := w.get(r, ask)
 	if !ok {
 		return r, false
 	}
 	r.What, r.Fence, r.At = "turn", lease.Fence(), crew.Clock()
-	if work != nil {
-		work(r.Fence)
-	}
+	time.Sleep(stay)
 	r.Left = crew.Clock()
 	return r.fail(lease.Release(context.Background())), true
 }
 
 // turns reports its turns only after the last, so as not to fall back in the race.
-func (w *worker) turns(r Report, ask Leasing, n int, dir string) {
-	journal, err := os.OpenFile(filepath.Join(dir, "journal"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
-	if err != nil {
-		panic(err)
-	}
-	defer func() { _ = journal.Close() }()
+func (w *worker) turns(r Report, ask Leasing, o Order) {
 	var done []Report
-	for range n {
+	for range o.N {
 		r.Began = crew.Clock()
-		turn, ok := w.turn(r, ask, func(fence int64) {
-			increment(filepath.Join(dir, "counter"))
-			_, _ = fmt.Fprintln(journal, fence)
-		})
+		turn, ok := w.turn(r, ask, o.Stay)
 		if !ok {
 			return
 		}
@@ -242,15 +229,6 @@ func (w *worker) turns(r Report, ask Leasing, n int, dir string) {
 		say(turn)
 	}
 	say(Report{What: "turned", Lock: r.Lock})
-}
-
-// increment is as wrong as it can be without a lock: it reads, and writes later.
-func increment(counter string) {
-	old, _ := os.ReadFile(counter) // missing at first
-	n, _ := strconv.Atoi(strings.TrimSpace(string(old)))
-	if err := os.WriteFile(counter, []byte(strconv.Itoa(n+1)), 0o600); err != nil {
-		panic(err)
-	}
 }
 
 // form is the form of Lease that the order wants.
@@ -318,18 +296,16 @@ func (w *worker) obeyFleet(o Order, r Report) {
 	}
 }
 
-// hammer goes in and out N times, or until it is told to stop, and calls the referee.
+// hammer goes in and out N times, or until it is told to stop, and reports when it was inside.
 func (w *worker) hammer(o Order, r Report, in, out func()) {
-	p := newPlayer(o.Dir)
-	for !w.stopped() && (o.N == 0 || r.N < o.N) {
+	for !w.stopped() && (o.N == 0 || len(r.Holds) < o.N) {
+		h := &referee.Hold{Weight: o.Weight, Fence: referee.Unseen, Asked: crew.Clock()}
 		in()
-		p.enter(o.Weight)
-		if o.Stay > 0 {
-			time.Sleep(rand.N(o.Stay))
-		}
-		p.leave(o.Weight)
+		h.From = crew.Clock()
+		time.Sleep(rand.N(o.Stay))
+		h.To = crew.Clock()
 		out()
-		r.N++
+		r.Holds = append(r.Holds, h)
 	}
 	r.What = "hammered"
 	say(r)

@@ -7,7 +7,7 @@
 //     [Contender], which carries out an [Order] and answers with a [Report].
 //   - A [Play] is a store whose answers the test gives one by one, a [Puppet] one that
 //     the test moves, and [Instant] one that grants everything.
-//   - A [Referee] counts who is inside of what a lock guards, and knows nothing of locks.
 //
-// The servers and their faults are those of internal/test/redistest.
+// The servers and their faults are those of internal/test/redistest, the processes a crew of
+// internal/test/crew. Package internal/test/referee judges who was inside of what a lock guards.
 package lab

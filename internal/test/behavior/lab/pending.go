@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/internal/test/referee"
 )
 
 // Begin calls f in the background, and returns a channel that has what it panicked
@@ -147,16 +147,14 @@ func Stacks() string {
 // Crowd are waiters of several clients that each take the lock for a moment.
 type Crowd struct {
 	*Lab
-	inside, overlaps atomic.Int64
-	served           sync.WaitGroup
-	Last             atomic.Int64 // the last fence
-	unordered        atomic.Int64
+	*referee.Referee
+	served sync.WaitGroup
 }
 
 // Crowd has that many waiters of each client begin to wait.
 func (l *Lab) Crowd(name string, each int, clients ...*holdfast.Client) *Crowd {
 	l.T.Helper()
-	c := &Crowd{Lab: l}
+	c := &Crowd{Lab: l, Referee: &referee.Referee{Limit: 1}}
 	for _, client := range clients {
 		for range each {
 			c.served.Go(func() {
@@ -164,13 +162,8 @@ func (l *Lab) Crowd(name string, each int, clients ...*holdfast.Client) *Crowd {
 				if !assert.NoError(l.T, err) {
 					return
 				}
-				if c.inside.Add(1) > 1 {
-					c.overlaps.Add(1)
-				}
-				if c.Last.Swap(lease.Fence()) >= lease.Fence() {
-					c.unordered.Add(1)
-				}
-				c.inside.Add(-1)
+				c.EnterWith(1, lease.Fence())
+				c.Leave(1)
 				assert.NoError(l.T, lease.Release(l.T.Context()))
 			})
 		}
@@ -182,8 +175,21 @@ func (l *Lab) Crowd(name string, each int, clients ...*holdfast.Client) *Crowd {
 func (c *Crowd) RequireServed(limit time.Duration) {
 	c.T.Helper()
 	Promptly(c.T, limit, func() error { c.served.Wait(); return nil })
-	assert.Zero(c.T, c.overlaps.Load(), "FOUL: two held the lock")
-	assert.Zero(c.T, c.unordered.Load(), "FOUL: fences went back")
+	c.RequireFair(c.T, c.Entries())
+}
+
+// CrowdOf is so many readers that no test has them.
+const CrowdOf = 10000
+
+// Hammer goes in and out n times.
+func Hammer(r *referee.Referee, lock sync.Locker, weight int64, n int) {
+	for range n {
+		lock.Lock()
+		r.Enter(weight)
+		runtime.Gosched()
+		r.Leave(weight)
+		lock.Unlock()
+	}
 }
 
 // Panics returns what f panics with, as text.

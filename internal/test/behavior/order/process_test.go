@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/test/behavior/lab"
+	"github.com/holdfast-go/holdfast/internal/test/referee"
 )
 
 func TestCancelledHeadWakesThoseBehindItInOtherProcesses(t *testing.T) {
@@ -51,9 +52,9 @@ func TestNobodyStarvesBesideAStreamOfSmallRequests(t *testing.T) {
 	} {
 		t.Run(string(kind), func(t *testing.T) {
 			a, cs := lab.NewFleet(t, kind, 10*time.Second)
-			r := &lab.Referee{Limit: limit}
+			r := &referee.Referee{Limit: limit}
 			stream, large := cs[1:], cs[0]
-			scene.small.Do, scene.small.Lock, scene.small.Dir = "hammer", "l", r.Listen(t)
+			scene.small.Do, scene.small.Lock = "hammer", "l"
 			scene.small.Stay = 5 * time.Millisecond
 			const each = 4
 			for _, c := range stream {
@@ -72,16 +73,10 @@ func TestNobodyStarvesBesideAStreamOfSmallRequests(t *testing.T) {
 				assert.True(t, lab.IsFrom(large, info.Holders[0].Holder))
 				large.Release("l")
 			}
-			var n int64
 			for _, c := range stream {
 				c.Tell(lab.Order{Do: "stop"})
 			}
-			for _, c := range stream {
-				for range each {
-					n += int64(c.Expect("hammered", "l").N)
-				}
-			}
-			r.RequireFair(t, n)
+			r.RequireFair(t, a.Hammered(stream, r, each))
 		})
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/test/behavior/lab"
 	"github.com/holdfast-go/holdfast/internal/test/redistest"
+	"github.com/holdfast-go/holdfast/internal/test/referee"
 )
 
 func TestNestedLeasesAreOneHold(t *testing.T) {
@@ -214,7 +215,7 @@ func TestCloseReleasesNestedLeases(t *testing.T) {
 func TestNestingAtRandom(t *testing.T) {
 	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
 		clients := []*holdfast.Client{l.Near(holdfast.WithReentrancy()), l.Near(holdfast.WithReentrancy())}
-		r := &lab.Referee{Limit: 1}
+		r := &referee.Referee{Limit: 1}
 		var all sync.WaitGroup
 		for i := range 4 {
 			mu := clients[i%2].Mutex("x")
@@ -231,7 +232,7 @@ func TestNestingAtRandom(t *testing.T) {
 
 // family takes a lock, lets others come in beside at the same time, and goes when the
 // last of them has gone.
-func family(l *lab.Lab, mu *holdfast.Mutex, r *lab.Referee) {
+func family(l *lab.Lab, mu *holdfast.Mutex, r *referee.Referee) {
 	outer, err := mu.Lease(l.T.Context())
 	if !assert.NoError(l.T, err) {
 		return

@@ -1,13 +1,13 @@
 package simulation_test
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/test/referee"
 )
 
 // limit is that of all semaphores, until one is resized.
@@ -53,8 +53,8 @@ type span struct {
 	done     bool // surely
 }
 
-// referee writes down who believes what and when, and judges it afterwards.
-type referee struct {
+// witness writes down who believes what and when, and has it judged afterwards.
+type witness struct {
 	began time.Time
 
 	mu      sync.Mutex
@@ -63,10 +63,10 @@ type referee struct {
 	resized []*span
 }
 
-func (r *referee) now() time.Duration { return time.Since(r.began) }
+func (r *witness) now() time.Duration { return time.Since(r.began) }
 
 // begin notes that a call has returned with a hold.
-func (r *referee) begin(h hold) *hold {
+func (r *witness) begin(h hold) *hold {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	h.Began, h.Ended = r.now(), open
@@ -78,7 +78,7 @@ func (r *referee) begin(h hold) *hold {
 }
 
 // end notes that nobody believes in a hold any more, and reports whether that was so before.
-func (r *referee) end(h *hold) (before bool) {
+func (r *witness) end(h *hold) (before bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	before = h.Ended < r.now()
@@ -87,7 +87,7 @@ func (r *referee) end(h *hold) (before bool) {
 }
 
 // goesOn notes that rest is what is left of h, which may have been lost without anybody having said so.
-func (r *referee) goesOn(h, rest *hold) *hold {
+func (r *witness) goesOn(h, rest *hold) *hold {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	h.rest = rest
@@ -95,7 +95,7 @@ func (r *referee) goesOn(h, rest *hold) *hold {
 }
 
 // ended returns when a hold has ended.
-func (r *referee) ended(h *hold) time.Duration {
+func (r *witness) ended(h *hold) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return h.Ended
@@ -103,7 +103,7 @@ func (r *referee) ended(h *hold) time.Duration {
 
 // lost notes what the log says of a lock: it is all that is known of the end of sync holds. The line
 // comes a moment later, for several losses may share one; at level Debug each has its own.
-func (r *referee) lost(p *process, lock string, when time.Time) {
+func (r *witness) lost(p *process, lock string, when time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	at := when.Sub(r.began)
@@ -118,7 +118,7 @@ func (r *referee) lost(p *process, lock string, when time.Time) {
 }
 
 // gone notes that a process believes nothing any more, or nothing that no context ends.
-func (r *referee) gone(p *process, syncOnly bool) {
+func (r *witness) gone(p *process, syncOnly bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, h := range r.holds {
@@ -130,7 +130,7 @@ func (r *referee) gone(p *process, syncOnly bool) {
 
 // change notes that somebody begins to change a lock for all, and returns what to call when
 // that has ended.
-func (r *referee) change(list *[]*span, s span) (end func(done bool)) {
+func (r *witness) change(list *[]*span, s span) (end func(done bool)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s.from, s.to = r.now(), open
@@ -147,25 +147,25 @@ func (r *referee) change(list *[]*span, s span) (end func(done bool)) {
 const afterForce = 30 * time.Second
 
 // tainted reports whether a ForceUnlock may have taken a hold, or let another in beside it.
-func (r *referee) tainted(h *hold) bool {
+func (r *witness) tainted(h *hold) bool {
 	return slices.ContainsFunc(r.forced, func(f *span) bool {
 		return f.lock == h.Lock && h.Began-afterForce <= f.to && h.Ended >= f.from
 	})
 }
 
 // everForced and everResized report whether that was done, or begun, to a lock.
-func (r *referee) everForced(lock string) bool { return r.ever(&r.forced, lock) }
+func (r *witness) everForced(lock string) bool { return r.ever(&r.forced, lock) }
 
-func (r *referee) everResized(lock string) bool { return r.ever(&r.resized, lock) }
+func (r *witness) everResized(lock string) bool { return r.ever(&r.resized, lock) }
 
-func (r *referee) ever(list *[]*span, lock string) bool {
+func (r *witness) ever(list *[]*span, lock string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.ContainsFunc(*list, func(s *span) bool { return s.lock == lock })
 }
 
 // judge looks at all that was written down. Nothing fails from the time calm on.
-func (r *referee) judge(faulty bool, calm time.Duration) error {
+func (r *witness) judge(faulty bool, calm time.Duration) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	locks := map[string][]*hold{}
@@ -175,9 +175,9 @@ func (r *referee) judge(faulty bool, calm time.Duration) error {
 		}
 	}
 	for lock, holds := range locks {
-		checks := []func([]*hold) error{r.exclusion, r.fences, r.order}
-		if faulty {
-			checks = checks[:2]
+		checks := []func([]*hold) error{r.rules}
+		if !faulty {
+			checks = append(checks, r.order)
 		}
 		for _, check := range checks {
 			if err := check(holds); err != nil {
@@ -191,58 +191,30 @@ func (r *referee) judge(faulty bool, calm time.Duration) error {
 	return nil
 }
 
-// exclusion: all who believe at a time have no more than there is.
-func (r *referee) exclusion(holds []*hold) error {
-	type event struct {
-		at    time.Duration
-		begin bool
-		hold  *hold
-	}
-	var events []event
+// rules: all who believe at a time have no more than there is, and fences increase from one holder to the
+// next. No two leases share one.
+func (r *witness) rules(holds []*hold) error {
+	var all []*referee.Hold
 	for _, h := range holds {
-		if h.Ended > h.Began {
-			events = append(events, event{h.Began, true, h}, event{h.Ended, false, h})
+		seen := &referee.Hold{Weight: h.Weight, Group: h.Group, Fence: h.Fence, Asked: h.Invoked, From: h.Began, To: h.Ended, By: h}
+		if h.Fence == 0 {
+			seen.Fence = referee.Unseen
 		}
+		all = append(all, seen)
 	}
-	slices.SortStableFunc(events, func(a, b event) int {
-		if c := cmp.Compare(a.at, b.at); c != 0 || a.begin == b.begin {
-			return c
-		}
-		if b.begin {
-			return -1 // a holder leaves before another comes
-		}
-		return 1
-	})
-	var inside []*hold
-	for _, e := range events {
-		if !e.begin {
-			inside = slices.DeleteFunc(inside, func(h *hold) bool { return h == e.hold })
-			continue
-		}
-		inside = append(inside, e.hold)
-		var sum int64
-		first := e.at
-		groups := map[string]bool{}
-		for _, h := range inside {
-			first = min(first, h.Since)
-			if h.Group == "" || !groups[h.Group] {
-				sum += h.Weight
-				groups[h.Group] = true
-			}
-		}
-		if most := r.limit(e.hold, first, e.at); sum > most {
-			text := fmt.Sprintf("together they have %d of %d:", sum, most)
-			for _, h := range inside {
-				text += "\n    " + h.String()
-			}
-			return fmt.Errorf("two holders: %s", text)
-		}
+	if breaches := (&referee.Referee{LimitOf: r.limit}).Judge(all); len(breaches) > 0 {
+		return breaches[0]
 	}
 	return nil
 }
 
-// limit is the largest that may have been in force at a time between the two.
-func (r *referee) limit(h *hold, from, to time.Duration) int64 {
+// limit is the largest that may have been in force since one of those inside asked.
+func (r *witness) limit(inside []*referee.Hold) int64 {
+	h := inside[len(inside)-1].By.(*hold)
+	from, to := h.Began, h.Began
+	for _, other := range inside {
+		from = min(from, other.By.(*hold).Since)
+	}
 	if kindOf(h.Lock) != driver.Semaphore {
 		return writer
 	}
@@ -270,40 +242,8 @@ func (r *referee) limit(h *hold, from, to time.Duration) int64 {
 	return most
 }
 
-// fences: they increase from one holder to the next, and no two leases share one.
-func (r *referee) fences(holds []*hold) error {
-	byReturn := slices.DeleteFunc(slices.Clone(holds), func(h *hold) bool { return h.Fence == 0 })
-	byInvoke := slices.Clone(byReturn)
-	slices.SortFunc(byReturn, func(a, b *hold) int { return cmp.Compare(a.Began, b.Began) })
-	slices.SortFunc(byInvoke, func(a, b *hold) int { return cmp.Compare(a.Invoked, b.Invoked) })
-	var largest *hold
-	i := 0
-	for _, h := range byInvoke {
-		for ; i < len(byReturn) && byReturn[i].Began < h.Invoked; i++ {
-			if largest == nil || byReturn[i].Fence > largest.Fence {
-				largest = byReturn[i]
-			}
-		}
-		if largest == nil || largest == h {
-			continue
-		}
-		together := h.Group != "" && h.Group == largest.Group
-		if h.Fence < largest.Fence || h.Fence == largest.Fence && !together {
-			return fmt.Errorf("fences went back:\n    %v\n    %v", largest, h)
-		}
-	}
-	seen := map[int64]*hold{}
-	for _, h := range byInvoke {
-		if other := seen[h.Fence]; other != nil && (h.Group == "" || h.Group != other.Group) {
-			return fmt.Errorf("a fence was given twice:\n    %v\n    %v", other, h)
-		}
-		seen[h.Fence] = h
-	}
-	return nil
-}
-
 // order: a caller that queues by itself is served in the order of arrival while nothing fails.
-func (r *referee) order(holds []*hold) error {
+func (r *witness) order(holds []*hold) error {
 	queued := slices.DeleteFunc(slices.Clone(holds), func(h *hold) bool { return !h.Queued })
 	for _, a := range queued {
 		for _, b := range queued {
@@ -324,7 +264,7 @@ const promptly = 90 * millisecond
 const attentive = 5 * time.Second
 
 // prompt: nobody who queues by itself waits for a mutex that is free.
-func (r *referee) prompt(holds []*hold, calm time.Duration) error {
+func (r *witness) prompt(holds []*hold, calm time.Duration) error {
 	for _, h := range holds {
 		if !h.Queued || h.Invoked < calm || h.Began-h.Invoked < attentive {
 			continue
