@@ -2,6 +2,7 @@ package holdfast_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -194,6 +195,30 @@ func TestAllHoldsNothingBehindALockThatIsTaken(t *testing.T) {
 		require.NoError(t, (<-taken).Release(t.Context()))
 		require.NoError(t, c.Close())
 		require.NoError(t, others.Close())
+	})
+}
+
+// A lock that is granted when another has been refused already is given back, and the end of the context
+// is told though it was not what the other was refused for.
+func TestAllGivesBackWhatComesAfterARefusal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memdriver.New()
+		late, refused, others := holdfast.Open(store), holdfast.Open(store), holdfast.Open(store)
+		ctx, cancel := context.WithCancel(t.Context())
+		late.AddHook(lab.Meddler{Acquire: func(next holdfast.AcquireFunc, ctx context.Context, op *holdfast.AcquireOp) (*holdfast.Lease, error) {
+			defer time.Sleep(time.Second)
+			return next(ctx, op)
+		}})
+		refused.AddHook(lab.Meddler{Acquire: func(holdfast.AcquireFunc, context.Context, *holdfast.AcquireOp) (*holdfast.Lease, error) {
+			synctest.Wait() // the other is granted
+			cancel()
+			return nil, errors.New("not today")
+		}})
+		_, err := holdfast.All(ctx, late.Mutex("x"), refused.Mutex("y"))
+		require.ErrorIs(t, err, context.Canceled)
+		time.Sleep(2 * time.Second)
+		require.True(t, others.Mutex("x").TryLock(), "FOUL: it stays locked")
+		require.NoError(t, errors.Join(late.Close(), refused.Close(), others.Close()))
 	})
 }
 
