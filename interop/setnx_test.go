@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver/setnx"
 	"github.com/holdfast-go/holdfast/internal/test/redistest"
+	"github.com/holdfast-go/holdfast/internal/test/referee"
 )
 
 const (
@@ -177,12 +178,11 @@ func TestAllPeersExcludeEachOther(t *testing.T) {
 	t.Parallel()
 	const rounds = 30
 	s := newShop(t, peer{})
-	var inside, visits atomic.Int64
+	r := referee.Referee{Limit: 1}
 	visit := func() {
-		assert.EqualValues(t, 1, inside.Add(1), "FOUL: two are in the room")
+		r.Enter(1)
 		time.Sleep(100 * time.Microsecond)
-		inside.Add(-1)
-		visits.Add(1)
+		r.Leave(1)
 	}
 	var wg sync.WaitGroup
 	for _, p := range peers {
@@ -212,5 +212,5 @@ func TestAllPeersExcludeEachOther(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	require.EqualValues(t, 2*len(peers)*rounds, visits.Load())
+	r.RequireFair(t, int64(2*len(peers)*rounds))
 }

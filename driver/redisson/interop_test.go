@@ -3,7 +3,6 @@ package redisson_test
 import (
 	"errors"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver/redisson"
 	"github.com/holdfast-go/holdfast/internal/test/redistest"
+	"github.com/holdfast-go/holdfast/internal/test/referee"
 )
 
 const (
@@ -260,12 +260,11 @@ func TestWeAreKeptOutWhileJavaRenews(t *testing.T) {
 func TestAllExcludeEachOther(t *testing.T) {
 	eachShop(t, func(s *shop) {
 		const rounds = 20
-		var inside, visits atomic.Int64
+		r := referee.Referee{Limit: 1}
 		visit := func() {
-			assert.EqualValues(t, 1, inside.Add(1), "FOUL: two are in the room")
+			r.Enter(1)
 			time.Sleep(100 * time.Microsecond)
-			inside.Add(-1)
-			visits.Add(1)
+			r.Leave(1)
 		}
 		var wg sync.WaitGroup
 		for range 2 {
@@ -299,6 +298,6 @@ func TestAllExcludeEachOther(t *testing.T) {
 			}
 		}
 		wg.Wait()
-		require.EqualValues(t, 12*rounds, visits.Load())
+		r.RequireFair(t, int64(12*rounds))
 	})
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver/redlock"
 	"github.com/holdfast-go/holdfast/internal/test/redistest"
+	"github.com/holdfast-go/holdfast/internal/test/referee"
 )
 
 // Contenders that come at the same time split the votes. None of them waits for ever: if none gave
@@ -24,9 +25,7 @@ func TestManyContendersAllFinish(t *testing.T) {
 			q := newQuorum(t, native, n)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			var mu sync.Mutex
-			var inside, visits int
-			var fence int64
+			r := referee.Referee{Limit: 1}
 			waited := make([]time.Duration, clients)
 			start := time.Now()
 			var wg sync.WaitGroup
@@ -40,23 +39,15 @@ func TestManyContendersAllFinish(t *testing.T) {
 							return
 						}
 						waited[i] += time.Since(asked)
-						mu.Lock()
-						inside++
-						assert.Equal(t, 1, inside, "FOUL: two are in the room")
-						assert.Greater(t, lease.Fence(), fence, "FOUL: a fence that does not grow")
-						fence = lease.Fence()
-						mu.Unlock()
-						mu.Lock()
-						inside--
-						visits++
-						mu.Unlock()
+						r.EnterWith(1, lease.Fence())
+						r.Leave(1)
 						assert.NoError(t, lease.Release(ctx))
 					}
 				})
 			}
 			wg.Wait()
-			require.Equal(t, clients*rounds, visits)
-			t.Logf("%d hand-overs in %v, Jain index of the waits %.3f", visits, time.Since(start), jain(waited))
+			r.RequireFair(t, int64(clients*rounds))
+			t.Logf("%d hand-overs in %v, Jain index of the waits %.3f", clients*rounds, time.Since(start), jain(waited))
 			for i := range q.servers {
 				q.requireFree(i)
 			}
