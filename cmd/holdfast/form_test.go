@@ -120,6 +120,9 @@ func TestWhatAnOldFormDoesNotHaveIsAWrongCommandLine(t *testing.T) {
 	}
 	for form, take := range takenByOthers {
 		t.Run(form, func(t *testing.T) {
+			if form == "getset" && !redistest.Again() {
+				t.Skip("it has what setnx has; HOLDFAST_SOAK=1 runs it")
+			}
 			t.Parallel()
 			s := redistest.Real(t)
 			rdb := s.Client(t)

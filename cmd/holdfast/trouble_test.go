@@ -33,10 +33,13 @@ func TestEveryCommandSaysInOneLineWhatKeepsItFromItsStore(t *testing.T) {
 		"no Cluster":     {"redis+cluster://:secret@" + s.Addr(), "this is a Redis without Cluster: use redis://"},
 		"no Sentinel":    {"redis+sentinel://" + open.Addr() + "?master_name=m", "this is no Sentinel: use redis://"},
 	} {
-		for _, args := range [][]string{
-			{"run", "--lock", "a", "--", "true"}, {"ls"}, {"ls", "--watch"}, {"inspect", "a"}, {"inspect", "a", "--watch"},
-			{"unlock", "a", "--force", "--yes"}, {"doctor"}, {"demo"},
+		for i, args := range [][]string{
+			{"run", "--lock", "a", "--", "true"}, {"doctor"}, {"demo"}, {"ls"}, {"ls", "--watch"}, {"inspect", "a"}, {"inspect", "a", "--watch"},
+			{"unlock", "a", "--force", "--yes"},
 		} {
+			if name != "no Redis" && i > 2 && !redistest.Again() {
+				continue // These open their store as run does, and have been seen to tell what comes of it.
+			}
 			t.Run(name+"/"+strings.Join(args, " "), func(t *testing.T) {
 				t.Parallel()
 				p := clitest.Command(t, nil, args...)

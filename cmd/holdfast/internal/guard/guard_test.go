@@ -57,8 +57,8 @@ func TestCommandSeesItsLockAndLargerFenceEachTime(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
 		var fences []int64
-		for range 3 {
-			p := under(t, s, "my lock", "--", "sh", "-c", `echo "$HOLDFAST_LOCK=$HOLDFAST_FENCE"`)
+		for _, kind := range []string{"-x", "-s", "-x", "-s"} {
+			p := under(t, s, "my lock", kind, "--", "sh", "-c", `echo "$HOLDFAST_LOCK=$HOLDFAST_FENCE"`)
 			require.Equal(t, 0, p.Run())
 			fence, ok := strings.CutPrefix(strings.TrimSpace(p.Stdout.String()), "my lock=")
 			require.True(t, ok)
@@ -177,16 +177,6 @@ func TestSignalsReachTheCommandThoughNobodyReadsStandardError(t *testing.T) {
 	assert.Equal(t, exit.Lost, p.Wait())
 }
 
-func TestCommandThatDiesOfASignalPassedOn(t *testing.T) {
-	t.Parallel()
-	s := redistest.Mini(t)
-	p := under(t, s, "dies", "--", "sh", "-c", `echo ready; exec sleep 100`).Start()
-	p.AwaitOutput("ready")
-	p.Signal(syscall.SIGTERM)
-	assert.Equal(t, exit.Signal+15, p.Wait())
-	assert.Empty(t, clitest.Inspected(t, clitest.LocksOf(t, s).RWMutex("dies")).Holders)
-}
-
 // lose takes the lease of a command away behind its back.
 func lose(t *testing.T, s *redistest.Server, lock string) {
 	t.Helper()
@@ -272,13 +262,6 @@ func TestLossThatTheReleaseFindsIsALossToo(t *testing.T) {
 	require.NoError(t, stdin.Close()) // long before the next renewal
 	assert.Equal(t, exit.Lost, p.Wait())
 	assert.Contains(t, p.Stderr.String(), "before the command ended")
-}
-
-func TestRunWithoutRedisEndsWith69(t *testing.T) {
-	t.Parallel()
-	p := under(t, nil, "any", "--redis", clitest.Nowhere(t), "--", "echo", "ran")
-	assert.Equal(t, exit.Unavailable, p.Run())
-	assert.Empty(t, p.Stdout.String())
 }
 
 func TestExitCodeDoesNotWaitForARedisThatIsGone(t *testing.T) {

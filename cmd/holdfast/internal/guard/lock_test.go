@@ -100,20 +100,6 @@ func TestAsManyCommandsRunAsThereArePermits(t *testing.T) {
 	})
 }
 
-func TestEachHolderHasItsOwnFence(t *testing.T) {
-	t.Parallel()
-	s := redistest.Mini(t)
-	var fences []string
-	for range 2 {
-		for _, args := range [][]string{{"-s"}, {"-x"}} {
-			p := under(t, s, "fences", append(args, "--", "sh", "-c", `echo $HOLDFAST_FENCE`)...)
-			require.Equal(t, 0, p.Run())
-			fences = append(fences, p.Stdout.String())
-		}
-	}
-	assert.IsIncreasing(t, fences, "FOUL") // all have as many digits
-}
-
 // The mutex of a name, the rwmutex and the semaphore do not meet.
 func TestCommandTakesTheKindOfLockThatAProgramHolds(t *testing.T) {
 	t.Parallel()

@@ -99,15 +99,6 @@ func TestAcquireTellsProgramsOfTheLease(t *testing.T) {
 	require.NoError(t, lease.Release(t.Context()))
 }
 
-func TestAcquireSaysIfTheStoreCannotHandLeasesOver(t *testing.T) {
-	t.Parallel()
-	s := redistest.Mini(t)
-	p := clitest.Command(t, nil, "acquire", "x", "--store", "setnx+"+clitest.URL(s))
-	assert.Equal(t, exit.Usage, p.Run())
-	assert.Contains(t, p.Stderr.String(), "it cannot hand a lease from one process to another")
-	assert.Empty(t, s.Keys(t, "x"))
-}
-
 // The script of the documentation.
 const script = `#!/usr/bin/env bash
 set -euo pipefail
