@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/driver/redlock"
 	"github.com/holdfast-go/holdfast/internal/test/redistest"
