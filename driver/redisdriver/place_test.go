@@ -65,6 +65,7 @@ func TestWaiterThatSeemsGoneComesBackToItsPlace(t *testing.T) {
 		proxy.Refuse(true)
 		proxy.Cut()
 		subscribed(t, direct, s, 1)
+		require.Eventually(t, func() bool { return !d.Hears() }, 10*time.Second, time.Millisecond, "it would name what the server knows is gone")
 	}
 
 	lose()
