@@ -60,10 +60,14 @@ func (s scale) patience() time.Duration {
 // paces has the pace of each store.
 var paces sync.Map
 
-// store is the name of the store: that of the test whose subtests are its cases.
+// store is the name of the store: that of the test whose subtests are its cases. A case that is no subtest has
+// a store of its own.
 func (t *test) store() string {
 	name := t.Name()
-	return name[:max(0, strings.LastIndexByte(name, '/'))]
+	if i := strings.LastIndexByte(name, '/'); i >= 0 {
+		return name[:i]
+	}
+	return name
 }
 
 // pace is how many times slower than a quick one a store was when it was last measured.

@@ -64,7 +64,7 @@ func (a asker) busy(r *driver.Request) driver.Grant {
 	return g
 }
 
-// waits has a token wait for the lock, and returns how it asks again. What it hears comes to news.
+// waits has a token wait for the lock, and returns how it asks again. The news of the token comes to news.
 func (a asker) waits(token string, ttl time.Duration, news ...chan<- driver.Grant) *driver.Request {
 	a.Helper()
 	r := request(token, ttl)

@@ -193,7 +193,7 @@ func (w *wire) crowd(t *testing.T, d *redisdriver.Driver, prefix string, n int) 
 	return errs
 }
 
-// everywhere runs body on a real Redis, and in a bubble. What depends on how soon callers come after
+// everywhere runs body on a real Redis, and in a bubble. Numbers that depend on how soon callers come after
 // each other, and on how soon they are answered, can be counted in the bubble alone: a caller that waits for
 // 100 ms goes alone.
 func everywhere(t *testing.T, body func(t *testing.T, s *redistest.Server, virtual bool)) {

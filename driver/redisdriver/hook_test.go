@@ -6,8 +6,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// through is a hook that lets all through. What stands for a network, a server or a user's own hook
-// is one that does something else in one place.
+// through is a hook that lets all through. A hook of a test, for a network, a server or a user's own hook,
+// embeds it and does something else in one place.
 type through struct{}
 
 func (through) DialHook(next redis.DialHook) redis.DialHook          { return next }

@@ -43,7 +43,7 @@ var unordered = []string{
 	"FencesIncreaseOverReadersGrantedTogether", "ReadersAndWritersAreServedInOrderWhateverHappens",
 }
 
-// called is the test of a case. What has no fences is another store, whose cases are subtests of another test.
+// called is the test of a case. A store without fences is another store, whose cases are subtests of another test.
 func called(c drivertest.Case) string {
 	if slices.Contains(unordered, c.Name) {
 		return "without fences/" + c.Name
