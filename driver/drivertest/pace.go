@@ -44,7 +44,8 @@ func (s scale) real(d time.Duration) time.Duration {
 	case d <= driver.MinTTL: // It is at the border of what is allowed, or how often to look.
 		return time.Duration(float64(d) * max(1, coarse))
 	}
-	return time.Duration(float64(d) * max(1, coarse, s.pace))
+	// Stores count in whole milliseconds: of a lease that has a part of one they keep the whole.
+	return time.Duration(float64(d) * max(1, coarse, s.pace)).Truncate(time.Millisecond)
 }
 
 // grace is how much longer than its TTL this store may keep a lease. One that ends leases by itself
