@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/local"
 	"github.com/holdfast-go/holdfast/internal/session"
 )
@@ -44,7 +43,7 @@ func (p part) get(ctx context.Context, wait bool) (*Lease, error) {
 
 // store is a text about the store of the lock, empty if there is none.
 func (p part) store() string {
-	if d, known := driver.As[fmt.Stringer](p.c.session.Driver); known {
+	if d := p.c.session.Stringer; d != nil {
 		return d.String()
 	}
 	return ""

@@ -34,8 +34,6 @@ type Client struct {
 	session  *session.Session
 	locks    *local.Registry
 	config   config
-	notices  bool                  // the store tells a holder that it is wanted
-	least    time.Duration         // the shortest TTL that the store can keep
 	hooks    atomic.Pointer[hooks] // nil if there are none
 	adding   sync.Mutex            // held while a hook is added
 	mute     atomic.Int32          // stores of which no news comes in, which the log says
@@ -80,22 +78,16 @@ func configure(opts []Option) config {
 
 func open(d driver.Driver, cfg config) *Client {
 	c := &Client{session: session.New(d), config: cfg}
-	if n, able := driver.As[driver.Notifier](d); able {
-		c.notices = n.Notices()
-	}
-	if g, able := driver.As[driver.Granular](d); able {
-		c.least, _ = g.Granularity()
-	}
 	c.config.hold = c.options(cfg)
 	c.session.Traced = cfg.traced
-	if b, able := driver.As[driver.Batcher](d); able && cfg.batch != nil {
+	if b := c.session.Batcher; b != nil && cfg.batch != nil {
 		b.Batch(*cfg.batch)
 	}
 	c.locks = local.NewRegistry(c.session, keepalive.New(d, c.renewDue), func(op string, id local.ID, err error) error {
 		return &LockError{Op: op + " " + string(id.Kind), Name: id.Name, Err: err}
 	})
 	c.locks.Client = c
-	if r, able := driver.As[driver.Reporter](d); able {
+	if r := c.session.Reporter; r != nil {
 		r.OnReconnect(c.reconnected)
 	}
 	return c
@@ -112,7 +104,7 @@ func (c *Client) made() {
 // the client, so that not every lease needs its own copy.
 func (c *Client) options(cfg config) *local.Options {
 	o := cfg.options
-	if !c.notices {
+	if c.session.Notifier == nil {
 		o.Linger = 0 // nobody would tell us to stop
 	}
 	if own := c.config.hold; own != nil && o == *own {
@@ -147,7 +139,7 @@ func (c *Client) Close() error {
 		return nil
 	}
 	defer c.locks.TellLosses()
-	if b, able := driver.As[driver.Batcher](c.session.Driver); able && c.config.batch == nil {
+	if b := c.session.Batcher; b != nil && c.config.batch == nil {
 		// Also beside a [SpanHook]: ten thousand releases at once need not each have a trip of their own.
 		b.Batch(true)
 	}
@@ -205,7 +197,7 @@ func (c *Client) Attach(ctx context.Context, token string, opts ...LockOption) (
 	if err != nil {
 		return fail(fmt.Errorf("%w: %w", ErrNotHeld, err))
 	}
-	if _, able := driver.As[driver.Attacher](c.session.Driver); !able {
+	if c.session.Attacher == nil {
 		return fail(fmt.Errorf("the store cannot do this: %w", errors.ErrUnsupported))
 	}
 	h := c.handle(from.Kind, from.Name, opts)
@@ -231,25 +223,24 @@ const lookers, crowd = 16, 256
 // its locks, the error matches [errors.ErrUnsupported]. Transient errors are retried until ctx ends.
 func (c *Client) List(ctx context.Context, prefix string) ([]Info, error) {
 	c.made()
-	lister, lists := driver.As[driver.Lister](c.session.Driver)
-	inspector, inspects := driver.As[driver.Inspector](c.session.Driver)
+	s := c.session
 	type listed struct {
 		all     []Info
 		refused error
 	}
 	atOnce := lookers
-	if _, able := driver.As[driver.Batcher](c.session.Driver); able {
+	if s.Batcher != nil {
 		atOnce = crowd
 	}
 	found := make(chan listed, 1) // which may come when nobody waits any more
-	var answers atomic.Int64
-	err := c.session.Await(ctx, session.Errand{Op: "list", Able: lists && inspects, Endure: c.config.hold.Endure, Answers: &answers, Do: func() error {
-		all, refused, err := list(leasectx.Exempt(ctx), lister, inspector, prefix, atOnce, &answers)
+	said := s.Complaint("list", "", prefix, c.config.hold)
+	err := s.Await(ctx, session.Errand{Able: s.Lister != nil && s.Inspector != nil, Endure: c.config.hold.Endure, Do: func() error {
+		all, refused, err := list(leasectx.Exempt(ctx), s.Lister, s.Inspector, prefix, atOnce, said.AskedAgain)
 		if err == nil {
 			found <- listed{all, refused}
 		}
 		return err
-	}}, session.Complaint{Op: "list", Name: prefix, Log: c.config.hold}, local.EndOf)
+	}}, said, local.EndOf)
 	if err != nil {
 		return nil, &LockError{Op: "list", Name: prefix, Err: err}
 	}
@@ -257,14 +248,14 @@ func (c *Client) List(ctx context.Context, prefix string) ([]Info, error) {
 	return l.all, l.refused
 }
 
-// list also returns why some locks are not shown, or why it has failed. It counts answers.
-func list(ctx context.Context, l driver.Lister, i driver.Inspector, prefix string, atOnce int, answers *atomic.Int64) (all []Info, refused, failed error) {
+// list also returns why some locks are not shown, or why it has failed. It tells of each answer.
+func list(ctx context.Context, l driver.Lister, i driver.Inspector, prefix string, atOnce int, answered func()) (all []Info, refused, failed error) {
 	var mu sync.Mutex
 	look := func(k driver.Kind, name string) {
 		info, err := i.Inspect(ctx, k, name)
 		err = trouble.Of(err)
 		if !errors.Is(err, driver.ErrTransient) {
-			answers.Add(1)
+			answered()
 		}
 		mu.Lock()
 		defer mu.Unlock()
@@ -281,7 +272,7 @@ func list(ctx context.Context, l driver.Lister, i driver.Inspector, prefix strin
 	var looking sync.WaitGroup
 	room := make(chan struct{}, atOnce)
 	err := l.List(ctx, prefix, func(k driver.Kind, name string) error {
-		answers.Add(1)
+		answered()
 		room <- struct{}{}
 		looking.Go(func() {
 			look(k, name)
@@ -317,15 +308,15 @@ func (c *Client) renewDue(ctx context.Context, entries []*keepalive.Entry, renew
 	return c.renew(c.session.Unasked(leasectx.Detached(ctx, values)), op, grants, renewed)
 }
 
-// await runs an errand for a lock with these options.
-func (c *Client) await(ctx context.Context, o *local.Options, id local.ID, e session.Errand) error {
+// await runs an errand for a lock with these options. op names it.
+func (c *Client) await(ctx context.Context, o *local.Options, id local.ID, op string, e session.Errand) error {
 	var err error = ErrInvalidName
 	if validName(id.Name) {
 		e.Endure = o.Endure
-		err = c.session.Await(ctx, e, session.Complaint{Op: e.Op, Kind: id.Kind, Name: id.Name, Log: o}, local.EndOf)
+		err = c.session.Await(ctx, e, c.session.Complaint(op, id.Kind, id.Name, o), local.EndOf)
 	}
 	if err != nil {
-		return &LockError{Op: e.Op + " " + string(id.Kind), Name: id.Name, Err: err}
+		return &LockError{Op: op + " " + string(id.Kind), Name: id.Name, Err: err}
 	}
 	return nil
 }

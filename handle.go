@@ -91,7 +91,8 @@ func (h *handle) lock(shared, wait bool) bool {
 	if !wait {
 		w.Patience = h.config.wait
 	}
-	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+	defer func() { w.Said.Leave() }()
+	for pause := session.Pause(0); ; {
 		hooks := h.c.hooks.Load()
 		lock := h.c.locks.Enter(h.id(shared), &h.kept, &w, hooks != nil)
 		if lock == nil {
@@ -110,19 +111,21 @@ func (h *handle) lock(shared, wait bool) bool {
 		}
 		switch {
 		case errors.Is(err, ErrClosed) && wait:
+			w.Said.Leave()
 			h.strand()
 		case h.fatal(err):
 			h.misuse(err)
 		case !wait:
 			return false
 		case w.Said == nil:
-			w.Said = &session.Complaint{Op: "acquire", Kind: h.kind, Name: h.name, Log: w.Options}
+			w.Said = h.c.session.Complaint("acquire", h.kind, h.name, w.Options)
 		}
 		w.Said.Persist(err)
 		select {
 		case <-h.c.session.Closing():
+			w.Said.Leave()
 			h.strand()
-		case <-time.After(min(pause, w.Said.Tell(h.c.session))):
+		case <-time.After(pause.Next(time.Second)):
 		}
 	}
 }
@@ -147,8 +150,8 @@ func (h *handle) invalid() error {
 	if !validName(h.name) {
 		return ErrInvalidName
 	}
-	if ttl := h.config.hold.TTL; ttl < c.least {
-		return fmt.Errorf("a TTL of %v: on this store leases last at least %v: %w", ttl, c.least, errors.ErrUnsupported)
+	if ttl := h.config.hold.TTL; ttl < c.session.LeastTTL {
+		return fmt.Errorf("a TTL of %v: on this store leases last at least %v: %w", ttl, c.session.LeastTTL, errors.ErrUnsupported)
 	}
 	return nil
 }
@@ -201,7 +204,7 @@ func (h *handle) misuse(err error) {
 }
 
 func (h *handle) steal(ctx context.Context) (*Lease, error) {
-	if _, able := driver.As[driver.Stealer](h.client().session.Driver); !able {
+	if h.client().session.Stealer == nil {
 		return nil, h.fail("steal", fmt.Errorf("the store cannot do this: %w", errors.ErrUnsupported))
 	}
 	return h.lease(ctx, local.Want{Wait: true, Steal: true}, "steal")
@@ -210,9 +213,9 @@ func (h *handle) steal(ctx context.Context) (*Lease, error) {
 // inspect and force serve the methods of all primitives.
 
 func (h *handle) inspect(ctx context.Context) (Info, error) {
-	i, ok := driver.As[driver.Inspector](h.client().session.Driver)
+	i := h.client().session.Inspector
 	found := make(chan Info, 1) // which may come when nobody waits any more
-	err := h.c.await(ctx, h.config.hold, h.base(), session.Errand{Op: "inspect", Able: ok, Do: func() error {
+	err := h.c.await(ctx, h.config.hold, h.base(), "inspect", session.Errand{Able: i != nil, Do: func() error {
 		info, err := i.Inspect(leasectx.Exempt(ctx), h.kind, h.name)
 		if err == nil {
 			info.Kind = h.kind
@@ -227,8 +230,8 @@ func (h *handle) inspect(ctx context.Context) (Info, error) {
 }
 
 func (h *handle) force(ctx context.Context) error {
-	f, ok := driver.As[driver.Forcer](h.client().session.Driver)
-	return h.c.await(ctx, h.config.hold, h.base(), session.Errand{Op: "force unlock", Able: ok, Once: true, Do: func() error {
+	f := h.client().session.Forcer
+	return h.c.await(ctx, h.config.hold, h.base(), "force unlock", session.Errand{Able: f != nil, Once: true, Do: func() error {
 		err := f.ForceRelease(leasectx.Exempt(ctx), h.kind, h.name)
 		if errors.Is(err, driver.ErrNotHeld) {
 			err = ErrNotHeld

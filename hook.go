@@ -228,16 +228,15 @@ func (c *Client) AddHook(hook Hook) {
 	c.made()
 	c.chain(hook)
 	// Not under the client's lock: the driver may be about to tell of a loss, which needs it.
-	d, able := driver.As[driver.Reporter](c.session.Driver)
-	if h, ok := hook.(ReconnectHook); ok && able {
-		d.OnReconnect(func(reason string) {
+	if h, ok := hook.(ReconnectHook); ok && c.session.Reporter != nil {
+		c.session.Reporter.OnReconnect(func(reason string) {
 			if reason != "heard" { // then nothing was lost
 				h.Reconnected(reason)
 			}
 		})
 	}
 	_, spans := hook.(SpanHook)
-	if b, able := driver.As[driver.Batcher](c.session.Driver); able && spans && c.config.batch == nil {
+	if b := c.session.Batcher; b != nil && spans && c.config.batch == nil {
 		b.Batch(false)
 	}
 }

@@ -92,7 +92,7 @@ func (l *Lease) Deadline() time.Time { return l.hold().Deadline() }
 // not know who waits, such as driver/setnx, getset and redisson, Wanted hears of goroutines of
 // this client alone, and the log says so once; see [driver.Notifier].
 func (l *Lease) Wanted() <-chan struct{} {
-	if c := l.client(); !c.notices && !c.unheard.Swap(true) {
+	if c := l.client(); c.session.Notifier == nil && !c.unheard.Swap(true) {
 		c.config.options.Log().Warn("holdfast: the store does not tell who waits, so Lease.Wanted hears of this client alone",
 			"kind", string(l.hold().ID().Kind), "lock", l.Name())
 	}
@@ -131,7 +131,7 @@ func (l *Lease) Renew(ctx context.Context) error {
 		return l.error(op, err)
 	}
 	c, g := l.client(), l.hold().Grant()
-	return c.await(ctx, l.hold().Options(), l.hold().ID(), session.Errand{Op: op, Able: true, Do: func() error {
+	return c.await(ctx, l.hold().Options(), l.hold().ID(), op, session.Errand{Able: true, Do: func() error {
 		if err := l.Err(); err != nil { // since the last attempt
 			return err
 		}
@@ -169,9 +169,9 @@ func (l *Lease) Downgrade(ctx context.Context) error {
 	if h.ID().Kind != driver.RWMutex {
 		return l.error(op, fmt.Errorf("only an RWMutex has a weaker hold than this: %w", errors.ErrUnsupported))
 	}
-	d, able := driver.As[driver.Downgrader](c.session.Driver)
+	d := c.session.Downgrader
 	undone := true // surely, whatever was sent
-	return c.await(ctx, h.Options(), h.ID(), session.Errand{Op: op, Able: able, First: h.Lower, Do: func() error {
+	return c.await(ctx, h.Options(), h.ID(), op, session.Errand{Able: d != nil, First: h.Lower, Do: func() error {
 		err := trouble.Of(d.Downgrade(c.session.Under(ctx), h.Grant().Leased(), 0))
 		undone = undone && errors.Is(err, driver.ErrNotExecuted)
 		switch {
@@ -205,8 +205,8 @@ func (l *Lease) Downgrade(ctx context.Context) error {
 // Anybody that knows the token can take the lock over, or let it expire. It is a secret.
 func (l *Lease) Detach(ctx context.Context) (token string, err error) {
 	const op = "detach"
-	d, able := driver.As[driver.Attacher](l.client().session.Driver)
-	if !able {
+	d := l.client().session.Attacher
+	if d == nil {
 		return "", l.error(op, fmt.Errorf("the store cannot do this: %w", errors.ErrUnsupported))
 	}
 	if ctx.Err() != nil {

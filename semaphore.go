@@ -97,9 +97,9 @@ func (s *Semaphore) TryDo(ctx context.Context, n int64, f func(ctx context.Conte
 // is below 1 or above 2^53 - 1.
 func (s *Semaphore) Resize(ctx context.Context, limit int64) error {
 	checkLimit(limit)
-	r, able := driver.As[driver.Resizer](s.client().session.Driver)
+	r := s.client().session.Resizer
 	token := s.c.session.NewToken() // by which the store knows a repeat
-	return s.c.await(ctx, s.config.hold, s.base(), session.Errand{Op: "resize", Able: able, Do: func() error {
+	return s.c.await(ctx, s.config.hold, s.base(), "resize", session.Errand{Able: r != nil, Do: func() error {
 		return trouble.Of(r.Resize(s.c.session.Under(ctx), s.name, token, limit))
 	}})
 }

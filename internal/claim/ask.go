@@ -61,7 +61,9 @@ func (c *Claim) number() *driver.Request {
 		a.first++
 	}
 	a.due = c.heartbeat(now)
-	a.said.Asked()
+	if a.wait {
+		a.said.Asked()
+	}
 	if a.unanswered.IsZero() {
 		c.owed(now)
 	}
@@ -96,11 +98,9 @@ func (c *Claim) send(ctx context.Context, r *driver.Request, v verb) (_ reply, l
 	var err error
 	switch {
 	case v.steal:
-		d, _ := driver.As[driver.Stealer](c.s.Driver)
-		g, err = d.Steal(ctx, r)
+		g, err = c.s.Stealer.Steal(ctx, r)
 	case v.from != nil:
-		d, _ := driver.As[driver.Attacher](c.s.Driver)
-		g, err = d.Attach(ctx, *v.from, r)
+		g, err = c.s.Attacher.Attach(ctx, *v.from, r)
 	default:
 		g, err = c.s.Driver.Acquire(ctx, r)
 	}
@@ -144,7 +144,7 @@ func (c *Claim) answer(r reply) (driver.Grant, error) {
 	}
 	c.s.Answered()
 	a.pause = 0
-	a.said.Answered(c.s)
+	a.said.Answered()
 	if a.err != nil {
 		c.listener.Trouble(nil)
 	}
@@ -187,7 +187,7 @@ func (c *Claim) answer(r reply) (driver.Grant, error) {
 func (c *Claim) busy(r reply) {
 	g := r.grant
 	if trust, ok := c.trust(r.ask); ok && trust.Left() > c.TTL/2 {
-		c.asking.said.Over(errTooSlow, c.s)
+		c.asking.said.Over(errTooSlow)
 	}
 	c.asking.err = ErrLocked
 	switch {
@@ -237,14 +237,15 @@ func (c *Claim) failed(err error, cut bool) error {
 		return err
 	}
 	if !cut {
-		a.said.Failed(err)
+		if a.wait {
+			a.said.Failed(err)
+		}
 		if !errors.Is(err, driver.ErrTransient) {
 			err = trouble.Passing(err)
 		}
 		c.trouble(err)
 	}
-	a.pause = min(max(2*a.pause, 5*time.Millisecond), time.Second, c.TTL/6)
-	a.askIn(a.pause)
+	a.due = time.Now().Add(a.pause.Next(c.TTL / 6))
 	return nil
 }
 

@@ -131,13 +131,14 @@ func (c *Claim) Init(s *session.Session, w *Want, listener Listener) {
 	a := &asking{wait: w.Wait, notice: w.Notice, room: w.MaxWaiters, fences: w.Fences, limit: w.Limit, holder: w.Holder, from: w.From, steal: w.Steal,
 		place: w.Place, first: 1}
 	a.sent = a.firstSent[:0]
-	a.own = session.Complaint{Op: "acquire", Kind: w.ID.Kind, Name: w.ID.Name, Log: listener}
-	if w.From != nil {
-		a.own.Op = "attach"
+	op := "acquire"
+	switch {
+	case w.From != nil:
+		op = "attach"
+	case w.Steal:
+		op = "steal"
 	}
-	if w.Steal {
-		a.own.Op = "steal"
-	}
+	a.own.Init(s, op, w.ID.Kind, w.ID.Name, listener)
 	a.said = &a.own
 	c.asking = a
 }

@@ -25,12 +25,10 @@ func (c *Claim) Confirm(ctx context.Context, want driver.Confirmation) (keepaliv
 		err   error
 	}
 	done := make(chan result, 1)
-	c.s.Grow()
-	go func() {
-		defer c.s.Done()
+	c.s.Go(func() {
 		trust, err := c.confirm(ctx, want)
 		done <- result{trust, err}
-	}()
+	})
 	var r result
 	select {
 	case r = <-done:
@@ -48,18 +46,17 @@ func (c *Claim) Confirm(ctx context.Context, want driver.Confirmation) (keepaliv
 
 // confirm asks for the confirmation, and again if anything but replicas or disks is in the way.
 func (c *Claim) confirm(ctx context.Context, want driver.Confirmation) (keepalive.Trust, error) {
-	by, _ := driver.As[driver.Confirmer](c.s.Driver)
 	deadline := time.Now().Add(want.Timeout)
 	var err error
-	for pause := 5 * time.Millisecond; ; pause *= 2 {
+	for pause := session.Pause(0); ; {
 		sent := time.Now()
 		want.Timeout = deadline.Sub(sent) // less than meant, if the process was paused meanwhile
 		if want.Timeout < time.Millisecond || err != nil && ctx.Err() != nil {
 			return keepalive.Trust{}, fmt.Errorf("%w: %w", driver.ErrNotConfirmed, err)
 		}
-		if err = trouble.Of(by.Confirm(ctx, c.Lease(""), want)); !errors.Is(err, driver.ErrTransient) {
+		if err = trouble.Of(c.s.Confirmer.Confirm(ctx, c.Lease(""), want)); !errors.Is(err, driver.ErrTransient) {
 			return keepalive.NewTrust(sent, c.TTL), err
 		}
-		time.Sleep(min(pause, time.Until(deadline)))
+		time.Sleep(min(pause.Next(time.Second), time.Until(deadline)))
 	}
 }

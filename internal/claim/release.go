@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -32,7 +32,7 @@ type Releaser struct {
 	last     LastHolder                                // nil if nobody held it
 	lasting  time.Duration                             // for how long it is worth while to try
 	deadline time.Time                                 // set when the first attempt fails
-	pause    time.Duration
+	pause    session.Pause
 	underWay int  // attempts that are not answered
 	maybe    bool // a release may have been carried out without our hearing of it
 	late     bool // see Late
@@ -40,6 +40,7 @@ type Releaser struct {
 
 	gone time.Time // when the caller is told that the store has ended the lease; zero: never
 
+	opening sync.Once  // of those who go on beside the first attempt
 	answers chan error // to attempts on other goroutines; has room for all
 	told    chan error // what the caller is told, once; nil as long as nothing goes on in the background
 }
@@ -129,9 +130,10 @@ func (r *Releaser) attempt() (err error, over bool) {
 	r.c.s.Grow()
 	defer r.c.s.Done()
 	r.underWay = 1
-	watch := r.c.s.Watch(r, r.hang())
+	hangs := r.c.s.Alarm(r.hang(), r)
 	answer := r.call()(r.ctx, r.now())
-	if watch.End() {
+	if !hangs.Stop() {
+		r.open()
 		r.answers <- answer
 		return nil, false
 	}
@@ -145,19 +147,20 @@ func (r *Releaser) attempt() (err error, over bool) {
 	return nil, false
 }
 
-// Hangs implements [session.Hanging]. It goes on beside the first attempt.
-func (r *Releaser) Hangs(v *session.Vigil) {
+// Ring implements [session.Bell]. It goes on beside the first attempt, which hangs.
+func (r *Releaser) Ring(*session.Alarm) {
 	r.open()
-	v.Met <- struct{}{}
 	r.finish(nil)
 }
 
 // open makes the channels for those who go on in the background.
 func (r *Releaser) open() {
-	r.answers = make(chan error, maxAsking)
-	if r.told == nil {
-		r.told = make(chan error, 1)
-	}
+	r.opening.Do(func() {
+		r.answers = make(chan error, maxAsking)
+		if r.told == nil {
+			r.told = make(chan error, 1)
+		}
+	})
 }
 
 // Forget has the driver forget a token that was lost, which nobody may ever release. It
@@ -278,11 +281,7 @@ func (r *Releaser) run(failed error) error {
 			r.maybe = r.maybe || r.underWay > 0
 			if r.underWay < maxAsking {
 				r.underWay++
-				r.c.s.Grow()
-				go func() {
-					defer r.c.s.Done()
-					r.answers <- r.send()
-				}()
+				r.c.s.Go(func() { r.answers <- r.send() })
 			}
 			next.Reset(r.hang())
 		case <-gone:
@@ -301,8 +300,7 @@ func (r *Releaser) failed(err error) time.Duration {
 	if !errors.Is(err, driver.ErrTransient) {
 		r.tell(err)
 	}
-	r.pause = min(max(2*r.pause, 5*time.Millisecond), time.Second, r.lease.TTL/3)
-	return r.pause/2 + rand.N(r.pause)
+	return r.pause.Next(r.lease.TTL / 3)
 }
 
 // explained is an error of this release as callers are told it.

@@ -50,7 +50,7 @@ type asking struct {
 	post       *post         // nil as long as nothing is to come in; guarded by the claim's mu
 	in         *post         // the same, for Wait to use; nil as long as it has not looked
 	due        time.Time     // when to ask again
-	pause      time.Duration // before that, if asks fail
+	pause      session.Pause // before that, if asks fail
 
 	err   error // why it takes so long: ErrLocked or an error of the store
 	said  *session.Complaint
@@ -179,18 +179,19 @@ func (p *post) wait(d time.Duration) {
 // may go on with the claim. An error that comes from interrupt is such a reason.
 func (c *Claim) Wait(ctx context.Context, interrupt <-chan error) (keepalive.Trust, driver.Grant, error) {
 	a := c.asking
-	defer a.own.Leave(c.s)
+	defer a.own.Leave()
 	var g driver.Grant
 	var err error
 	switch {
-	case a.last > 0:
+	case a.last > 0: // another began
+		if a.wait && !a.unanswered.IsZero() {
+			a.said.Asked()
+		}
 	case ctx.Done() == nil && a.endure == 0 && c.s.Brisk():
 		// Nobody can call this off, so this goroutine can wait for the answer itself.
 		// Another goroutine would double the time that a free lock takes.
 		r := c.number()
-		watch := c.s.Watch(c, a.said.Tell(c.s))
 		answer, late := c.send(ctx, r, a.verb())
-		watch.End()
 		if late {
 			c.releaseAgain(ctx)
 		}
@@ -223,29 +224,13 @@ func (c *Claim) Wait(ctx context.Context, interrupt <-chan error) (keepalive.Tru
 				return keepalive.Trust{}, driver.Grant{}, errTooSlow
 			}
 			c.trouble(errTooSlow)
-			a.said.Persist(errTooSlow)
+			if a.wait {
+				a.said.Persist(errTooSlow)
+			}
 			a.askIn(min(c.TTL<<min(a.late, 8), max(c.TTL, time.Second)))
 		}
 	}
 	return keepalive.Trust{}, driver.Grant{}, err
-}
-
-// Hangs implements [session.Hanging]. It complains for a waiter that waits for the store
-// itself.
-func (c *Claim) Hangs(v *session.Vigil) {
-	a := c.asking
-	for over := false; !over; {
-		var again <-chan time.Time
-		if a.wait {
-			again = time.After(a.said.Tell(c.s))
-		}
-		select {
-		case <-v.Over:
-			over = true
-		case <-again:
-		}
-	}
-	v.Met <- struct{}{} // from here on what is asked is for Wait to use
 }
 
 // event waits for the next thing to happen and returns its result: a grant, a reason to
@@ -258,9 +243,6 @@ func (c *Claim) event(ctx context.Context, interrupt <-chan error) (driver.Grant
 	default:
 	}
 	next := time.Until(a.due)
-	if a.wait {
-		next = min(next, a.said.Tell(c.s))
-	}
 	if left, bounded := a.outage(); bounded {
 		if left <= 0 {
 			over := &session.Outage{For: a.endure}
@@ -288,7 +270,7 @@ func (c *Claim) event(ctx context.Context, interrupt <-chan error) (driver.Grant
 		}
 		return g, nil
 	case <-in.timer.C:
-		if !time.Now().Before(a.due) { // else it was to complain
+		if !time.Now().Before(a.due) { // else it was to give up
 			a.stats.Poll++
 			c.ask(ctx)
 		}

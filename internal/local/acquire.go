@@ -113,11 +113,14 @@ func (l *Lock) Acquire(ctx context.Context, w *Want) (*Hold, error) {
 	if h, err := l.nested(ctx, w); h != nil || err != nil {
 		return h, err
 	}
-	if _, able := driver.As[driver.Confirmer](s.Driver); w.Options.confirmed() && !able {
+	if w.Options.confirmed() && s.Confirmer == nil {
 		return nil, fmt.Errorf("the store does not know of replicas and disks: %w", errors.ErrUnsupported)
 	}
-	if _, able := driver.As[driver.Attacher](s.Driver); w.Options.MinHold > 0 && !able {
+	if w.Options.MinHold > 0 && s.Attacher == nil {
 		return nil, fmt.Errorf("the store cannot keep a lock that was released: %w", errors.ErrUnsupported)
+	}
+	if w.Said == nil { // else the caller tries again
+		defer func() { w.Said.Leave() }()
 	}
 	wait := ctx
 	if w.Patience > 0 {
@@ -186,9 +189,6 @@ func (l *Lock) Acquire(ctx context.Context, w *Want) (*Hold, error) {
 				}
 			}
 		}
-		if err != nil && w.Said != nil && !w.Sync { // Lock tries again
-			w.Said.Leave(s)
-		}
 		switch {
 		case wait.Err() != nil && errors.Is(err, wait.Err()):
 			if w.From != nil && ofAnother(err) {
@@ -202,9 +202,6 @@ func (l *Lock) Acquire(ctx context.Context, w *Want) (*Hold, error) {
 		}
 		// A hold of Lock may have been lost while we waited: then its Unlock comes first.
 		if freed = l.blockedBy(w, false); freed == nil {
-			if w.Said != nil {
-				w.Said.Leave(s)
-			}
 			return h, nil
 		}
 		_ = h.ReleaseBriefly(h.values)
@@ -227,10 +224,9 @@ func (l *Lock) startsOver(wait context.Context, w *Want, failure error) bool {
 	if unconfirmed {
 		w.unconfirmed = failure
 		if w.Said == nil {
-			w.Said = &session.Complaint{Op: "acquire", Kind: l.id.Kind, Name: l.id.Name, Log: w.Options}
+			w.Said = l.r.Session.Complaint("acquire", l.id.Kind, l.id.Name, w.Options)
 		}
 		w.Said.Persist(failure)
-		w.Said.Tell(l.r.Session)
 	}
 	return (unconfirmed || errors.Is(failure, driver.ErrNotHeld)) && w.Wait && w.From == nil && !w.Steal && wait.Err() == nil
 }

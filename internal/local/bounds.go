@@ -46,11 +46,7 @@ func (g *Grant) rest() time.Duration { return g.opts.MinHold - time.Duration(now
 // agreed, however, the lease is renewed: else the lock is free after a TTL.
 func (g *Grant) stay() func(context.Context, driver.Lease) error {
 	s := g.lock.r.Session
-	d, _ := driver.As[driver.Attacher](s.Driver)
-	least := driver.MinTTL
-	if coarse, ok := driver.As[driver.Granular](s.Driver); ok {
-		least, _ = coarse.Granularity()
-	}
+	d := s.Attacher
 	token := s.NewToken()
 	var asks atomic.Uint64
 	return func(ctx context.Context, old driver.Lease) error {
@@ -64,7 +60,7 @@ func (g *Grant) stay() func(context.Context, driver.Lease) error {
 		}
 		r := driver.Request{
 			Kind: g.ID.Kind, Name: g.ID.Name, Token: token, Holder: g.lock.holder(g.opts), Ask: asks.Add(1),
-			TTL: min(max(rest.Truncate(time.Millisecond)+time.Millisecond, least), driver.MaxTTL),
+			TTL: min(max(rest.Truncate(time.Millisecond)+time.Millisecond, s.LeastTTL, driver.MinTTL), driver.MaxTTL),
 		}
 		_, err := d.Attach(ctx, old, &r)
 		switch {

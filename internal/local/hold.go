@@ -244,11 +244,11 @@ func (h *Hold) leave(ctx context.Context) (r *claim.Releaser, due bool, err erro
 // ReleasePart gives up all of the hold but left permits, for callers that cannot be told of
 // an error.
 func (h *Hold) ReleasePart(ctx context.Context, left int64) error {
-	d, able := driver.As[driver.Downgrader](h.grant.lock.r.Session.Driver)
-	if !able || h.Ended() != nil || !h.grant.lock.r.Session.Begin() {
+	s := h.grant.lock.r.Session
+	if s.Downgrader == nil || h.Ended() != nil || !s.Begin() {
 		return nil // it all goes when the rest does
 	}
-	r := h.grant.PartReleaser(ctx, func(ctx context.Context, to driver.Lease) error { return d.Downgrade(ctx, to, left) })
+	r := h.grant.PartReleaser(ctx, func(ctx context.Context, to driver.Lease) error { return s.Downgrader.Downgrade(ctx, to, left) })
 	return lossOf(r.Brief())
 }
 

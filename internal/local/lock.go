@@ -84,8 +84,6 @@ type Registry struct {
 	Client  any                                     // whose locks they are, for the root
 	Wrap    func(op string, id ID, err error) error // what the user is told
 
-	extender driver.Extender // nil if the driver has no such ability
-	notifier driver.Notifier // the same
 
 	mu    sync.Mutex
 	locks map[string]map[string]*Lock // by kind and name, see keyOf
@@ -102,10 +100,6 @@ type Registry struct {
 // NewRegistry returns a Registry without any locks.
 func NewRegistry(s *session.Session, k *keepalive.Keeper, wrap func(string, ID, error) error) *Registry {
 	r := &Registry{Session: s, Keeper: k, Wrap: wrap, locks: map[string]map[string]*Lock{}, sweep: spare}
-	r.extender, _ = driver.As[driver.Extender](s.Driver)
-	if n, able := driver.As[driver.Notifier](s.Driver); able && n.Notices() {
-		r.notifier = n
-	}
 	r.waiters.New = func() any { return &waiter{news: make(chan news, 1)} }
 	return r
 }

@@ -259,7 +259,7 @@ func (l *Lock) failed() {
 // the grant gets another turn with more fences. The caller holds Lock.mu.
 func (g *Grant) extend() {
 	s := g.lock.r.Session
-	if g.lock.r.extender == nil || !s.Begin() {
+	if s.Extender == nil || !s.Begin() {
 		g.turn.extended(g.TTL, driver.Grant{}, errors.ErrUnsupported)
 		return
 	}
@@ -288,7 +288,7 @@ func (g *Grant) prolong(values context.Context) (driver.Grant, error) {
 	ctx, cancel := context.WithTimeout(s.Unasked(s.Under(values)), g.TTL)
 	defer cancel()
 	sent := time.Now()
-	granted, err := g.lock.r.extender.Extend(ctx, g.Leased(), maxUnanswered)
+	granted, err := s.Extender.Extend(ctx, g.Leased(), maxUnanswered)
 	switch {
 	case err == nil:
 		s.Answered()

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/session"
 	"github.com/holdfast-go/holdfast/internal/trouble"
 )
 
@@ -26,7 +27,7 @@ func (h *Hold) Wanted() <-chan struct{} {
 	}
 	asks := first && h.end == nil && !h.sought
 	l.mu.Unlock()
-	if asks && l.r.notifier != nil && l.r.Session.Begin() {
+	if asks && l.r.Session.Notifier != nil && l.r.Session.Begin() {
 		go h.askForNotice()
 	}
 	return h.wanted
@@ -39,8 +40,8 @@ func (h *Hold) askForNotice() {
 	g, s := h.grant, h.grant.lock.r.Session
 	defer s.Done()
 	ctx := s.While(h.values)
-	for pause := 5 * time.Millisecond; ; pause = min(2*pause, time.Second, max(g.TTL/6, 5*time.Millisecond)) {
-		wanted, err := g.lock.r.notifier.Notice(ctx, g.Leased())
+	for pause := session.Pause(0); ; {
+		wanted, err := s.Notifier.Notice(ctx, g.Leased())
 		err = trouble.Of(err)
 		switch {
 		case err == nil:
@@ -60,7 +61,7 @@ func (h *Hold) askForNotice() {
 			return
 		case <-s.Closing():
 			return
-		case <-time.After(pause):
+		case <-time.After(pause.Next(g.TTL / 6)):
 		}
 	}
 }

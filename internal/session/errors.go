@@ -48,10 +48,10 @@ func (s *Session) Silent() error { return cmp.Or(s.Explain(), ErrSilent) }
 
 // Explain returns what a driver knows of why the store does not answer, or nil.
 func (s *Session) Explain() error {
-	if e, able := driver.As[driver.Explainer](s.Driver); able {
-		return trouble.Of(e.Explain())
+	if s.Explainer == nil {
+		return nil
 	}
-	return nil
+	return trouble.Of(s.Explainer.Explain())
 }
 
 // Outage ends a wait, since the store has not answered for so long.

@@ -21,6 +21,7 @@ import (
 // Session is a driver in use by a client.
 type Session struct {
 	Driver driver.Driver
+	Abilities
 	Holder string // what Inspect shows to others
 	Traced bool   // commands that nobody asked for are in the trace of what they are for
 
@@ -34,7 +35,7 @@ type Session struct {
 	heard    atomic.Int64 // when the store last gave a sign of life, after began; 0 if never
 
 	// Not for all clients: in a test each may have a time of its own.
-	vigils sync.Pool
+	alarms sync.Pool
 	Posts  sync.Pool // of package claim
 
 	outages outages
@@ -55,11 +56,12 @@ func New(d driver.Driver) *Session {
 		host = "unknown"
 	}
 	s := &Session{
-		Driver:  d,
-		Holder:  host + ":" + strconv.Itoa(os.Getpid()),
-		id:      string(appendRandom(nil)),
-		began:   time.Now(),
-		drained: make(chan struct{}),
+		Driver:    d,
+		Abilities: abilitiesOf(d),
+		Holder:    host + ":" + strconv.Itoa(os.Getpid()),
+		id:        string(appendRandom(nil)),
+		began:     time.Now(),
+		drained:   make(chan struct{}),
 	}
 	s.life, s.end = context.WithCancel(context.Background())
 	s.closing, s.shut = context.WithCancel(s.life)
@@ -84,6 +86,15 @@ func (s *Session) Begin() bool {
 
 // Grow starts another operation within one that has begun and not ended, or within Close.
 func (s *Session) Grow() { s.underWay.Add(2) }
+
+// Go runs f on another goroutine, as an operation within one that has begun and not ended.
+func (s *Session) Go(f func()) {
+	s.Grow()
+	go func() {
+		defer s.Done()
+		f()
+	}()
+}
 
 // Done ends an operation.
 func (s *Session) Done() {

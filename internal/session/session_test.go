@@ -58,30 +58,25 @@ func TestStoreIsBriskForAMomentAfterASignOfLife(t *testing.T) {
 	}
 }
 
-// hanging notes what a vigil does.
-type hanging struct{ hung int }
+// bell counts how often it is rung.
+type bell struct{ rung int }
 
-func (h *hanging) Hangs(v *session.Vigil) {
-	h.hung++
-	<-v.Over
-	h.hung++
-	v.Met <- struct{}{}
-}
+func (b *bell) Ring(*session.Alarm) { b.rung++ }
 
-// A vigil that is used again watches over the new call only.
-func TestVigilWatchesOverOneCallAtATime(t *testing.T) {
+// An alarm that is used again rings the new bell only.
+func TestAlarmRingsTheBellThatItWasLastGiven(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := session.New(memdriver.New())
-		var prompt, slow hanging
+		var first, second bell
 		for range 3 {
-			v := s.Watch(&prompt, time.Second)
+			a := s.Alarm(time.Second, &first)
 			time.Sleep(time.Second - 1)
-			require.False(t, v.End())
+			require.True(t, a.Stop())
 		}
-		v := s.Watch(&slow, time.Second)
+		a := s.Alarm(time.Second, &second)
 		time.Sleep(time.Minute)
-		require.True(t, v.End())
-		require.Zero(t, prompt.hung)
-		require.Equal(t, 2, slow.hung, "End has waited for it")
+		require.False(t, a.Stop())
+		require.Zero(t, first.rung)
+		require.Equal(t, 1, second.rung)
 	})
 }
