@@ -30,7 +30,7 @@ func TestMinHoldIsForTheGoroutinesOfOneClientToo(t *testing.T) {
 			Unlock()
 		}{
 			"mutex":  l.Mates(holdfast.WithMinHold(hold)).Mutex("x"),
-			"linger": l.Mates(holdfast.WithMinHold(hold), holdfast.WithLinger(time.Hour)).Mutex("y"),
+			"linger": l.Mates(holdfast.WithLinger(time.Hour)).Mutex("y", holdfast.WithMinHold(hold)),
 			"writer": l.Mates(holdfast.WithMinHold(hold)).RWMutex("x"),
 		} {
 			began := time.Now()

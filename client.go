@@ -73,6 +73,7 @@ func configure(opts []Option) config {
 	for _, o := range opts {
 		o.apply(&c)
 	}
+	c.lingers(&c)
 	return c
 }
 
@@ -84,7 +85,7 @@ func open(d driver.Driver, cfg config) *Client {
 		b.Batch(*cfg.batch)
 	}
 	c.locks = local.NewRegistry(c.session, keepalive.New(d, c.renewDue), func(op string, id local.ID, err error) error {
-		return &LockError{Op: op + " " + string(id.Kind), Name: id.Name, Err: err}
+		return &LockError{Op: op + " " + string(id.Kind), Kind: id.Kind, Name: id.Name, Err: err}
 	})
 	c.locks.Client = c
 	if r := c.session.Reporter; r != nil {
@@ -193,7 +194,9 @@ func (c *Client) Close() error {
 func (c *Client) Attach(ctx context.Context, token string, opts ...LockOption) (*Lease, error) {
 	c.made()
 	from, err := claim.Parse(token)
-	fail := func(err error) (*Lease, error) { return nil, &LockError{Op: "attach", Name: from.Name, Err: err} }
+	fail := func(err error) (*Lease, error) {
+		return nil, &LockError{Op: "attach", Kind: from.Kind, Name: from.Name, Err: err}
+	}
 	if err != nil {
 		return fail(fmt.Errorf("%w: %w", ErrNotHeld, err))
 	}
@@ -263,7 +266,7 @@ func list(ctx context.Context, l driver.Lister, i driver.Inspector, prefix strin
 		case errors.Is(err, driver.ErrTransient), errors.Is(err, driver.ErrDenied), err != nil && ctx.Err() != nil:
 			failed = err
 		case err != nil:
-			refused = errors.Join(refused, &LockError{Op: "inspect " + string(k), Name: name, Err: err})
+			refused = errors.Join(refused, &LockError{Op: "inspect " + string(k), Kind: k, Name: name, Err: err})
 		case len(info.Holders) > 0 || len(info.Queue) > 0:
 			info.Kind = k
 			all = append(all, info)
@@ -316,7 +319,7 @@ func (c *Client) await(ctx context.Context, o *local.Options, id local.ID, op st
 		err = c.session.Await(ctx, e, c.session.Complaint(op, id.Kind, id.Name, o), local.EndOf)
 	}
 	if err != nil {
-		return &LockError{Op: op + " " + string(id.Kind), Name: id.Name, Err: err}
+		return &LockError{Op: op + " " + string(id.Kind), Kind: id.Kind, Name: id.Name, Err: err}
 	}
 	return nil
 }

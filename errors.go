@@ -56,8 +56,9 @@ var (
 // LockError says which operation failed on which lock. It contains no token, except as Holder
 // of a store that keeps nothing else.
 type LockError struct {
-	Op   string // such as "acquire mutex"
-	Name string // of the lock
+	Op   string      // such as "acquire mutex"
+	Kind driver.Kind // of the lock; empty if it is not known, as of a token that is none, and for List
+	Name string      // of the lock
 	Err  error
 
 	// Of an error that matches ErrLocked: a holder's text, see [WithHolder], and for how

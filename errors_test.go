@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/memdriver"
 	"github.com/holdfast-go/holdfast/internal/test/behavior/lab"
 )
 
@@ -32,6 +33,25 @@ func TestErrorTypeNamesTheCause(t *testing.T) {
 		"store":        errors.New("NOPERM"),
 	} {
 		require.Equal(t, want, (&holdfast.LockError{Err: err}).ErrorType())
+	}
+}
+
+func TestErrorSaysOfWhichKindTheLockIs(t *testing.T) {
+	c := holdfast.Open(memdriver.New())
+	defer c.Close()
+	l, err := c.RWMutex("x").RLease(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, l.Release(t.Context()))
+	_, locked := c.Semaphore("x", 1).TryLease(t.Context(), 2)
+	_, ended := c.Mutex("").Inspect(t.Context())
+	_, attached := c.Attach(t.Context(), "mutex:t:x")
+	_, nothing := c.Attach(t.Context(), "x")
+	for err, want := range map[error]driver.Kind{
+		l.Release(t.Context()): driver.RWMutex, locked: driver.Semaphore, ended: driver.Mutex, attached: driver.Mutex, nothing: "",
+	} {
+		e, is := errors.AsType[*holdfast.LockError](err)
+		require.True(t, is, err)
+		require.Equal(t, want, e.Kind, err)
 	}
 }
 

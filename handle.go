@@ -32,10 +32,12 @@ func (c *Client) handle(k driver.Kind, name string, opts []LockOption) handle {
 	c.made()
 	cfg := &c.config // which most have in common
 	if len(opts) > 0 {
-		own := c.config
+		own, given := c.config, config{}
 		for _, o := range opts {
 			o.apply(&own)
+			o.apply(&given)
 		}
+		own.lingers(&given)
 		own.hold = c.options(own)
 		cfg = &own
 	}
@@ -63,7 +65,7 @@ func (h *handle) id(shared bool) local.ID {
 }
 
 func (h *handle) fail(op string, err error) error {
-	e := &LockError{Op: op + " " + string(h.kind), Name: h.name, Err: err}
+	e := &LockError{Op: op + " " + string(h.kind), Kind: h.kind, Name: h.name, Err: err}
 	var held *claim.Held
 	if errors.As(err, &held) {
 		e.Holder, e.HeldFor = held.Holder, held.For
@@ -200,7 +202,7 @@ func (h *handle) strand() {
 }
 
 func (h *handle) misuse(err error) {
-	panic(&LockError{Op: "lock " + string(h.kind), Name: h.name, Err: err})
+	panic(&LockError{Op: "lock " + string(h.kind), Kind: h.kind, Name: h.name, Err: err})
 }
 
 func (h *handle) steal(ctx context.Context) (*Lease, error) {

@@ -280,5 +280,5 @@ func (l *Lease) error(op string, err error) error {
 		return nil
 	}
 	id := l.hold().ID()
-	return &LockError{Op: op + " " + string(id.Kind), Name: id.Name, Err: err}
+	return &LockError{Op: op + " " + string(id.Kind), Kind: id.Kind, Name: id.Name, Err: err}
 }

@@ -15,7 +15,9 @@ import (
 // Option changes a [Client] and the locks made from it.
 type Option interface{ apply(*config) }
 
-// LockOption changes one lock. Given to [New] or [Open], it is the default for all locks.
+// LockOption changes one lock. Given to [New] or [Open], it is the default for all locks, and of no
+// account for those that cannot have it, such as an owner for permits. Given to a lock that cannot
+// have it, it panics.
 type LockOption interface {
 	Option
 	lockOption()
@@ -35,6 +37,23 @@ type config struct {
 
 var defaults = config{
 	options: local.Options{TTL: 10 * time.Second},
+}
+
+// lingers panics if one of the options that were given is WithLinger, and others that apply leave it nothing
+// to do.
+func (c *config) lingers(given *config) {
+	o := &c.options
+	if given.options.Linger > 0 && (o.Fixed || o.Strict || o.MinHold > 0 || o.Owner != "") {
+		panic("holdfast: WithLinger does nothing beside WithoutRenewal, WithStrictFIFO, WithMinHold or WithOwner")
+	}
+}
+
+// ofPermits panics if one of the options that were given to a Semaphore is not for permits.
+func (c *config) ofPermits() {
+	o := &c.options
+	if o.Linger > 0 || o.Owner != "" || o.Nested {
+		panic("holdfast: a Semaphore has no WithLinger, WithOwner or WithReentrancy")
+	}
 }
 
 type option func(*config)
@@ -148,21 +167,22 @@ func WithMinHold(d time.Duration) LockOption {
 // wait for too long can be turned away while there is still time.
 //
 // The store counts all waiters, also of other clients and without a bound, in the step in
-// which a caller joins them. So of a crowd that comes at one moment n wait. All
-// callers wait in the store's queue, as with [WithStrictFIFO]. Two kinds of waiter may make
+// which a caller joins them. So of a crowd that comes at one moment n wait. Each
+// caller waits in the store's queue, as with [WithStrictFIFO]. Two kinds of waiter may make
 // a difference. One that was let in and then taken for dead comes back to the queue, even if
 // that is full. One that crashed counts until the store finds it dead, within 2/3 of its TTL
 // while the queue is short. On Redis a place counts as part of the queue until those before
 // it are gone; of a queue of more than 8 places only 8 are searched for each caller.
 //
 // With driver/redlock the first server that answers decides. The option does not apply to
-// [Mutex.Lock], which cannot fail. A store without a queue turns nobody away. WithMaxWaiters
+// [Mutex.Lock], which cannot fail: goroutines that wait in Lock do so together, and count as one
+// waiter. A store without a queue turns nobody away. WithMaxWaiters
 // panics if n is below 1. The default is no bound.
 func WithMaxWaiters(n int) LockOption {
 	if n < 1 {
 		panic(fmt.Sprintf("holdfast: at most %d waiters, must be at least 1", n))
 	}
-	return lockOption(func(c *config) { c.maxWaiters, c.options.Strict = int64(n), true })
+	return lockOption(func(c *config) { c.maxWaiters = int64(n) })
 }
 
 // WithReentrancy lets a lock be acquired again with a context that comes from a lease on
@@ -184,7 +204,8 @@ func WithMaxWaiters(n int) LockOption {
 // The context is reentrant, never a goroutine. Code that runs without that context, or with
 // that of another request, has to wait, on whatever goroutine it runs. So Lock and its
 // like, which have no context, are not reentrant. A [Semaphore] does not need this option:
-// it gives out more permits while there are any. The default is [ErrDeadlock].
+// it gives out more permits while there are any, and [Client.Semaphore] panics if it is given the
+// option. The default is [ErrDeadlock].
 func WithReentrancy() LockOption {
 	return lockOption(func(c *config) { c.options.Nested = true })
 }
@@ -207,7 +228,8 @@ func WithReentrancy() LockOption {
 // Lock and TryLock also let the same owner in again; each needs an Unlock, by a handle with
 // that owner. Only a [Mutex], and an [RWMutex] held for writing, have an owner. Such a
 // write lock cannot be downgraded. If the store knows no owners, the error matches
-// [errors.ErrUnsupported]. WithOwner panics if the id is empty or longer than 256 bytes.
+// [errors.ErrUnsupported]. WithOwner panics if the id is empty or longer than 256 bytes, and
+// [Client.Semaphore] if it is given the option.
 // The default is no owner: nobody enters a held lock.
 func WithOwner(id string) LockOption {
 	if id == "" || len(id) > driver.MaxOwner {
@@ -254,10 +276,12 @@ func WithStrictFIFO() LockOption {
 // if it had been held. Meanwhile Inspect shows this process as the holder, and TryLock in other
 // processes fails.
 //
-// WithLinger applies to [Mutex], and to [RWMutex] for writing. It does nothing for locks
-// with [WithoutRenewal] or [WithStrictFIFO]. Nor does it on a store that does not tell when
-// somebody waits ([driver.Notifier]), such as that of Redisson. WithLinger panics if d is
-// not positive. The default is to release the lock at once.
+// WithLinger applies to [Mutex], and to [RWMutex] for writing. It does nothing on a store that does
+// not tell when somebody waits ([driver.Notifier]), such as that of Redisson: the lock is released
+// at once. WithLinger panics if d is not positive. Whoever is given it panics if it can do nothing:
+// [Client.Semaphore], and any beside [WithoutRenewal], [WithStrictFIFO], [WithMinHold] or
+// [WithOwner]. A lock may have one of these where WithLinger is the default of its client. The
+// default is to release the lock at once.
 func WithLinger(d time.Duration) LockOption {
 	if d <= 0 {
 		panic(fmt.Sprintf("holdfast: linger of %v, must be positive", d))

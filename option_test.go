@@ -57,6 +57,30 @@ func TestOptionsThatMakeNoSensePanic(t *testing.T) {
 	})
 }
 
+// An option that a lock was given and cannot have is a mistake of who wrote it. A default of the
+// client is for those that can have it.
+func TestOptionsThatCanDoNothingPanic(t *testing.T) {
+	linger, owner, nested := holdfast.WithLinger(time.Hour), holdfast.WithOwner("o"), holdfast.WithReentrancy()
+	c := holdfast.Open(memdriver.New(), linger, nested)
+	defer c.Close()
+	for what, f := range map[string]func(){
+		"permits that linger":   func() { c.Semaphore("x", 1, linger) },
+		"permits of an owner":   func() { c.Semaphore("x", 1, owner) },
+		"permits that nest":     func() { c.Semaphore("x", 1, nested) },
+		"a strict lock lingers": func() { c.Mutex("x", linger, holdfast.WithStrictFIFO()) },
+		"a fixed one":           func() { c.RWMutex("x", holdfast.WithoutRenewal(), linger) },
+		"one with a least hold": func() { c.Mutex("x", holdfast.WithMinHold(time.Second), linger) },
+		"an owner's":            func() { c.Mutex("x", owner, linger) },
+		"all of a client":       func() { holdfast.Open(memdriver.New(), linger, holdfast.WithStrictFIFO()) },
+	} {
+		t.Run(what, func(t *testing.T) { lab.Panics(t, f) })
+	}
+	for _, opt := range []holdfast.LockOption{holdfast.WithStrictFIFO(), holdfast.WithoutRenewal(), holdfast.WithMinHold(time.Second), owner} {
+		c.Mutex("x", opt)
+		c.Semaphore("x", 1)
+	}
+}
+
 func TestLongestAndShortestTTLWork(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, s *redistest.Server) {
 		l := lab.New(t, s)

@@ -37,9 +37,15 @@ type Semaphore struct {
 
 // Semaphore returns the semaphore with that name and limit. If the name is empty or longer
 // than 512 bytes, TryAcquire and Release panic, and the other methods return
-// [ErrInvalidName]. Semaphore panics if limit is below 1 or above 2^53 - 1.
+// [ErrInvalidName]. Semaphore panics if limit is below 1 or above 2^53 - 1, and if opts have
+// [WithLinger], [WithOwner] or [WithReentrancy], which are for locks.
 func (c *Client) Semaphore(name string, limit int64, opts ...LockOption) *Semaphore {
 	checkLimit(limit)
+	var given config
+	for _, o := range opts {
+		o.apply(&given)
+	}
+	given.ofPermits()
 	return &Semaphore{c.handle(driver.Semaphore, name, opts), limit}
 }
 

@@ -86,7 +86,7 @@ func (r *Report) add(g *Grant) {
 // caller that attaches wants one certain lease, and a thief does not wait for others. With MinHold nobody may have the lock next.
 func (l *Lock) passable(w *Want) bool {
 	return l.id.Kind != driver.Semaphore && !w.Shared && !w.Options.Strict && !w.Options.Fixed && l.id.Owner == "" && w.From == nil && !w.Steal &&
-		w.Options.MinHold == 0
+		w.MaxWaiters == 0 && w.Options.MinHold == 0
 }
 
 // anonymous reports whether nobody will see the hold, so that another hold will do.

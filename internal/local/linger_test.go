@@ -112,7 +112,10 @@ func TestLockThatLingersCostsNoCommand(t *testing.T) {
 		c, other := l.FarMates(holdfast.WithLinger(time.Hour)), l.Near()
 		known(l, other.Mutex("x").Lease)
 		known(l, other.RWMutex("x").Lease)
-		for what, in := range map[string]sync.Locker{"mutex": c.Mutex("x"), "rwmutex": c.RWMutex("x")} {
+		known(l, other.Mutex("y").Lease)
+		for what, in := range map[string]sync.Locker{
+			"mutex": c.Mutex("x"), "rwmutex": c.RWMutex("x"), "the queue of which is bounded for others": c.Mutex("y", holdfast.WithMaxWaiters(1)),
+		} {
 			in.Lock()
 			in.Unlock()
 			l.Settle()

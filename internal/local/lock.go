@@ -84,7 +84,6 @@ type Registry struct {
 	Client  any                                     // whose locks they are, for the root
 	Wrap    func(op string, id ID, err error) error // what the user is told
 
-
 	mu    sync.Mutex
 	locks map[string]map[string]*Lock // by kind and name, see keyOf
 	kept  int                         // how many these are

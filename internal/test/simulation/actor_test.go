@@ -119,10 +119,13 @@ func (p *player) perform() {
 func (p *player) form(more ...holdfast.LockOption) lease {
 	f := lease{lock: p.name, weight: writer, try: p.Do == doTry || p.Do == doTryR, fixed: p.Do == doFixed}
 	f.queued = p.Strict && !f.try && p.Do != doOwner && p.Do != doNest
+	if kindOf(p.name) == driver.Semaphore {
+		more = nil // no context, and no owner, counts for permits
+	}
 	if f.fixed {
 		more = append(more, holdfast.WithoutRenewal())
 	}
-	if p.Do == doOwner {
+	if p.Do == doOwner && kindOf(p.name) != driver.Semaphore {
 		more = append(more, holdfast.WithOwner("o"))
 		f.group = "owner"
 	}
@@ -148,7 +151,7 @@ func (p *player) form(more ...holdfast.LockOption) lease {
 		}
 	case driver.Semaphore:
 		sem := p.locks.Semaphore(p.name, limit, more...)
-		f.weight, f.group = p.N, "" // permits have no owner
+		f.weight = p.N
 		f.get = func(ctx context.Context) (*holdfast.Lease, error) { return sem.Lease(ctx, p.N) }
 		if f.try {
 			f.get = func(ctx context.Context) (*holdfast.Lease, error) { return sem.TryLease(ctx, p.N) }

@@ -117,10 +117,10 @@ func (w *world) start(slot int) *process {
 	options := []holdfast.Option{
 		holdfast.WithTTL(p.TTL), holdfast.WithLogger(slog.New(&losses{w.referee, p})),
 	}
-	if p.Strict {
+	switch {
+	case p.Strict:
 		options = append(options, holdfast.WithStrictFIFO())
-	}
-	if p.Linger > 0 {
+	case p.Linger > 0:
 		options = append(options, holdfast.WithLinger(p.Linger))
 	}
 	p.locks, p.closed = w.store.open(p, options)
