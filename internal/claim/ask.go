@@ -61,21 +61,21 @@ func (c *Claim) number() *driver.Request {
 		a.first++
 	}
 	a.due = c.heartbeat(now)
-	if a.wait {
+	if a.request.Wait {
 		a.said.Asked()
 	}
 	if a.unanswered.IsZero() {
 		c.owed(now)
 	}
 	c.uncertain.Add(1)
-	r := &a.firstAsk
+	r := &a.request
 	if a.last > 1 { // nobody knows how long the driver looks at the first one
-		r = new(driver.Request)
+		again := a.request
+		r = &again
 	}
-	*r = driver.Request{
-		Kind: c.ID.Kind, Name: c.ID.Name, Token: c.Token, Ask: a.last, TTL: c.TTL, Owner: c.Owner,
-		Shared: c.Shared, Wait: a.wait, MaxWaiters: a.room, Notice: a.notice, Weight: c.Weight, Limit: a.limit, Fences: a.fences,
-		Holder: a.holder, Place: a.place, Wake: c.wake,
+	r.Ask = a.last
+	if a.letIn {
+		r.MaxWaiters = 0 // should it have to come back, it was there before
 	}
 	return r
 }
@@ -145,13 +145,13 @@ func (c *Claim) answer(r reply) (driver.Grant, error) {
 	c.s.Answered()
 	a.pause = 0
 	a.said.Answered()
-	if a.err != nil {
-		c.listener.Trouble(nil)
-	}
 	a.heard = true
-	c.behind(r.grant.HolderTag)
+	a.behind(r.grant.HolderTag)
 	switch r.grant.Status {
 	case driver.Granted:
+		if a.troubled() {
+			c.listener.InTheWay(Obstacle{})
+		}
 		if a.from != nil {
 			c.Shared, c.Weight, c.Owner = r.grant.Shared, r.grant.Weight, r.grant.Owner
 		}
@@ -159,7 +159,7 @@ func (c *Claim) answer(r reply) (driver.Grant, error) {
 	case driver.Busy:
 		c.owed(time.Time{})
 		c.busy(r)
-		if !a.wait {
+		if !a.request.Wait {
 			return driver.Grant{}, a.err
 		}
 		// The driver has no queue. Jitter keeps the waiters from coming in step.
@@ -173,7 +173,7 @@ func (c *Claim) answer(r reply) (driver.Grant, error) {
 		return driver.Grant{}, fmt.Errorf("%w: %w", ErrQueueFull, a.err)
 	case driver.Queued:
 		c.owed(time.Time{})
-		a.room = 0 // should it have to come back, it was there before
+		a.letIn = true
 		c.busy(r)
 		if r.grant.RetryAfter > 0 && r.grant.RetryAfter < c.TTL/3 {
 			a.due = time.Now().Add(r.grant.RetryAfter)
@@ -193,16 +193,14 @@ func (c *Claim) busy(r reply) {
 	switch {
 	case g.Behind:
 		c.asking.err = behind{}
-		c.listener.HeldBy(nil)
 	case g.Holder != "":
-		held := &Held{g.Holder, g.HolderFence, g.HeldFor, time.Now()}
 		c.asking.stats.Holder, c.asking.stats.HolderFence = g.Holder, g.HolderFence
-		c.asking.err = held
-		c.listener.HeldBy(held)
+		c.asking.err = &Held{g.Holder, g.HolderFence, g.HeldFor, time.Now()}
 	}
+	c.listener.InTheWay(c.asking.obstacle())
 	if !c.asking.stats.Contended {
 		c.asking.stats.Contended = true
-		if c.asking.wait {
+		if c.asking.request.Wait {
 			c.listener.Busy()
 		}
 	}
@@ -210,12 +208,23 @@ func (c *Claim) busy(r reply) {
 
 // behind notes the tag of a holder that is in the way. Of a long wait the first ones are
 // remembered, and the last.
-func (c *Claim) behind(said string) {
+func (a *asking) behind(said string) {
 	tag := tag.Own(said)
-	if tags := c.asking.stats.Tags; tag != "" && (len(tags) == 0 || tags[len(tags)-1] != tag) {
-		c.asking.stats.Tags = append(tags[:min(len(tags), MaxTags)], tag)
-		c.listener.Behind(tag)
+	if tags := a.stats.Tags; tag != "" && (len(tags) == 0 || tags[len(tags)-1] != tag) {
+		a.stats.Tags = append(tags[:min(len(tags), MaxTags)], tag)
 	}
+}
+
+// obstacle is what is in the way now.
+func (a *asking) obstacle() (o Obstacle) {
+	if n := len(a.stats.Tags); n > 0 {
+		o.Tag = a.stats.Tags[n-1]
+	}
+	if a.troubled() {
+		o.Trouble = a.err
+	}
+	o.Held, _ = a.err.(*Held)
+	return o
 }
 
 // owed notes since when the store owes an answer. A grant that is of no use is none.
@@ -232,12 +241,12 @@ func (c *Claim) failed(err error, cut bool) error {
 	}
 	// A user whom the store has let in before is let in again, once somebody has mended the password
 	// or the rights. To give up for that would end a fleet.
-	passes := errors.Is(err, driver.ErrTransient) || a.wait && c.s.Accepted() && errors.Is(err, driver.ErrDenied)
-	if !passes || !cut && !a.wait && a.last >= maxTries {
+	passes := errors.Is(err, driver.ErrTransient) || a.request.Wait && c.s.Accepted() && errors.Is(err, driver.ErrDenied)
+	if !passes || !cut && !a.request.Wait && a.last >= maxTries {
 		return err
 	}
 	if !cut {
-		if a.wait {
+		if a.request.Wait {
 			a.said.Failed(err)
 		}
 		if !errors.Is(err, driver.ErrTransient) {
@@ -252,7 +261,7 @@ func (c *Claim) failed(err error, cut bool) error {
 // trouble notes why the store is of no help.
 func (c *Claim) trouble(err error) {
 	c.asking.err = err
-	c.listener.Trouble(err)
+	c.listener.InTheWay(c.asking.obstacle())
 }
 
 // askIn sets the next ask to a random time around d from now.

@@ -29,20 +29,12 @@ type ID struct {
 	Owner string
 }
 
-// Want is a request for a token.
+// Want is what a claim is for.
 type Want struct {
-	ID            *ID
-	Shared        bool
-	Wait          bool // for others to leave
-	Notice        bool // to hear when somebody else wants it
-	Weight, Limit int64
-	MaxWaiters    int64 // 0: as many as there are
-	Fences        int64
-	TTL           time.Duration
-	Holder        string        // for people
-	From          *driver.Lease // to take over; nil to acquire
-	Steal         bool          // from whoever has it
-	Place         driver.Place  // of a token before it, see there
+	ID      *ID
+	Request driver.Request // as the store is asked; the claim adds the lock, the token, and the number of the ask
+	From    *driver.Lease  // to take over; nil to acquire
+	Steal   bool           // from whoever has it
 }
 
 // Listener hears what a claim is told between two asks. Its methods must not block.
@@ -53,17 +45,20 @@ type Listener interface {
 	Wanted()
 	// Busy says, once, that somebody has the lock or is before us.
 	Busy()
-	// Behind gives the tag of a holder that is in the way.
-	Behind(tag string)
-	// HeldBy says who holds the lock; nil if waiters are in the way, and no holder.
-	HeldBy(*Held)
-	// Trouble says what keeps the store from answering. nil says that it answers.
-	Trouble(err error)
+	// InTheWay says what is in the way now.
+	InTheWay(Obstacle)
 	// Unanswered says since when the store owes an answer: from the first ask without one. Zero
 	// says that it has answered.
 	Unanswered(since time.Time)
 	// Log returns the log for what is returned to nobody.
 	Log() *slog.Logger
+}
+
+// Obstacle is what a claim waits for, as far as it is known.
+type Obstacle struct {
+	Tag     string // of the last holder that had one
+	Held    *Held  // by whom; nil if waiters are in the way, and no holder
+	Trouble error  // what keeps the store from answering; nil if it answers
 }
 
 // ErrTakenAway is what the store tells a holder whose lock is taken by force.
@@ -126,10 +121,11 @@ const (
 // Init makes a claim that the store does not know yet.
 func (c *Claim) Init(s *session.Session, w *Want, listener Listener) {
 	c.ID, c.Token, c.Owner = w.ID, s.NewToken(), w.ID.Owner
-	c.Shared, c.Weight, c.TTL = w.Shared, w.Weight, w.TTL
+	c.Shared, c.Weight, c.TTL = w.Request.Shared, w.Request.Weight, w.Request.TTL
 	c.s, c.listener = s, listener
-	a := &asking{wait: w.Wait, notice: w.Notice, room: w.MaxWaiters, fences: w.Fences, limit: w.Limit, holder: w.Holder, from: w.From, steal: w.Steal,
-		place: w.Place, first: 1}
+	a := &asking{request: w.Request, from: w.From, steal: w.Steal, first: 1}
+	r := &a.request
+	r.Kind, r.Name, r.Owner, r.Token, r.Wake = w.ID.Kind, w.ID.Name, w.ID.Owner, c.Token, c.wake
 	a.sent = a.firstSent[:0]
 	op := "acquire"
 	switch {

@@ -1,6 +1,7 @@
 package claim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -28,16 +29,14 @@ const (
 
 // asking is what a claim needs until the lock is held. It belongs to the goroutine in Wait.
 type asking struct {
-	wait, notice  bool   // as in the request
-	heard         bool   // there were answers
-	room          int64  // how many may wait, until the store has let it in; 0: as many as there are
-	late          int32  // grants that came too late to be of use
-	brief         uint64 // the ask whose grant will do though little is left; 0: none was such yet
-	fences, limit int64
-	holder        string
-	from          *driver.Lease
-	steal         bool
-	place         driver.Place
+	request driver.Request // the first ask, and what the others are copied from
+	from    *driver.Lease  // to take over; nil to acquire
+	steal   bool
+
+	heard bool   // there were answers
+	letIn bool   // to the queue
+	late  int32  // grants that came too late to be of use
+	brief uint64 // the ask whose grant will do though little is left; 0: none was such yet
 
 	sent []time.Time // when the asks were sent; sent[0] is ask number first
 	first,
@@ -57,9 +56,7 @@ type asking struct {
 	own   session.Complaint
 	stats Stats
 
-	// Room for what is sent first, which mostly is enough.
-	firstAsk  driver.Request
-	firstSent [1]time.Time
+	firstSent [1]time.Time // room for sent, mostly enough
 }
 
 type reply struct {
@@ -87,15 +84,13 @@ func (c *Claim) Stats() Stats {
 	return r
 }
 
-// Explain sets the reason for waiting from the beginning, and where to log it. nil leaves
-// either as it is.
+// Explain sets the reason for waiting from the beginning, which stays as it is if err is nil, and the
+// complaint of the caller; nil for one of the claim's own. That of a caller that has left must not go on.
 func (c *Claim) Explain(err error, said *session.Complaint) {
 	if err != nil {
 		c.asking.err = err
 	}
-	if said != nil {
-		c.asking.said = said
-	}
+	c.asking.said = cmp.Or(said, &c.asking.own)
 }
 
 // Endure has the next Wait give up when the store has owed an answer for d, but not earlier than d
@@ -184,7 +179,7 @@ func (c *Claim) Wait(ctx context.Context, interrupt <-chan error) (keepalive.Tru
 	var err error
 	switch {
 	case a.last > 0: // another began
-		if a.wait && !a.unanswered.IsZero() {
+		if a.request.Wait && !a.unanswered.IsZero() {
 			a.said.Asked()
 		}
 	case ctx.Done() == nil && a.endure == 0 && c.s.Brisk():
@@ -220,11 +215,11 @@ func (c *Claim) Wait(ctx context.Context, interrupt <-chan error) (keepalive.Tru
 			// The news came so late that the lease it tells of is over, and somebody
 			// else may hold the lock. Whether we do, a new ask will tell. But such a
 			// grant keeps the lock from the others for a TTL, so they get their turn first.
-			if a.late++; !a.wait && a.late == maxTries {
+			if a.late++; !a.request.Wait && a.late == maxTries {
 				return keepalive.Trust{}, driver.Grant{}, errTooSlow
 			}
 			c.trouble(errTooSlow)
-			if a.wait {
+			if a.request.Wait {
 				a.said.Persist(errTooSlow)
 			}
 			a.askIn(min(c.TTL<<min(a.late, 8), max(c.TTL, time.Second)))
@@ -259,13 +254,14 @@ func (c *Claim) event(ctx context.Context, interrupt <-chan error) (driver.Grant
 	case r := <-in.replies:
 		return c.answer(r)
 	case g := <-in.news:
-		c.behind(g.HolderTag)
+		a.behind(g.HolderTag)
 		if g.Reconnect {
 			a.stats.Reconnect++
 		} else {
 			a.stats.Notify++
 		}
 		if g.Status != driver.Granted {
+			c.listener.InTheWay(a.obstacle())
 			c.ask(ctx)
 		}
 		return g, nil

@@ -41,12 +41,12 @@ func (c *claimant) note(f func()) {
 	f()
 }
 
-func (c *claimant) Lost(cause error)     { c.note(func() { c.lost = append(c.lost, cause) }) }
-func (c *claimant) Wanted()              { c.note(func() { c.wanted++ }) }
-func (c *claimant) Busy()                { c.note(func() { c.busy++ }) }
-func (c *claimant) Behind(string)        {}
-func (c *claimant) HeldBy(*claim.Held)   {}
-func (c *claimant) Trouble(err error)    { c.note(func() { c.troubles = append(c.troubles, err) }) }
+func (c *claimant) Lost(cause error) { c.note(func() { c.lost = append(c.lost, cause) }) }
+func (c *claimant) Wanted()          { c.note(func() { c.wanted++ }) }
+func (c *claimant) Busy()            { c.note(func() { c.busy++ }) }
+func (c *claimant) InTheWay(o claim.Obstacle) {
+	c.note(func() { c.troubles = append(c.troubles, o.Trouble) })
+}
 func (c *claimant) Unanswered(time.Time) {}
 func (c *claimant) Log() *slog.Logger    { return slog.New(slog.NewTextHandler(&c.log, nil)) }
 
@@ -75,7 +75,7 @@ func alone(t *testing.T, wait bool, body func(t *testing.T, s *store, c *claiman
 		s := &store{Play: lab.NewPlay()}
 		c := &claimant{t: t, s: session.New(s)}
 		require.True(t, c.s.Begin())
-		c.Init(c.s, &claim.Want{ID: &claim.ID{Kind: driver.Mutex, Name: "x"}, Wait: wait, TTL: ttl}, c)
+		c.Init(c.s, &claim.Want{ID: &claim.ID{Kind: driver.Mutex, Name: "x"}, Request: driver.Request{Wait: wait, TTL: ttl}}, c)
 		body(t, s, c)
 		require.True(t, c.s.Close(func() {}), "returns when all operations have ended")
 		c.s.End()
@@ -279,6 +279,36 @@ func TestErrorsThatEndTheWait(t *testing.T) {
 	}
 }
 
+// A claim with which another goroutine goes on complains for that one. The caller that has left is
+// heard of no more.
+func TestComplaintOfACallerThatHasLeftIsOver(t *testing.T) {
+	alone(t, true, func(t *testing.T, s *store, c *claimant) {
+		gone := new(claimant)
+		said := c.s.Complaint("acquire", driver.Mutex, "x", gone)
+		said.Persist(driver.ErrNotConfirmed)
+		c.Explain(nil, said)
+		c.s.Grow() // for the heir
+		ctx, cancel := context.WithCancel(t.Context())
+		first := c.wait(ctx)
+		ask := <-s.Asks
+		cancel()
+		require.True(t, first.returned())
+		said.Leave()
+
+		c.Explain(nil, nil)
+		heir := c.wait(t.Context())
+		time.Sleep(5 * time.Second)
+		require.Empty(t, gone.log.String())
+		require.Contains(t, c.log.String(), "still waiting")
+		ask.Granted(1)
+		require.True(t, heir.returned())
+		require.NoError(t, heir.err)
+		said.AskedAgain() // as by what goes on for a caller that has left
+		time.Sleep(time.Minute)
+		require.Empty(t, gone.log.String())
+	})
+}
+
 // A store without a queue is asked as often as it says, every 50 ms if it says nothing, and never
 // twice at the same time.
 func TestBusyStoreIsAskedWhenItSays(t *testing.T) {
@@ -394,7 +424,7 @@ func TestHeartbeatsOfAClientKeepStep(t *testing.T) {
 			for i := range waiters {
 				c := &claimant{t: t, s: session}
 				require.True(t, session.Begin())
-				c.Init(session, &claim.Want{ID: &claim.ID{Kind: driver.Mutex, Name: "x"}, Wait: true, TTL: ttl}, c)
+				c.Init(session, &claim.Want{ID: &claim.ID{Kind: driver.Mutex, Name: "x"}, Request: driver.Request{Wait: true, TTL: ttl}}, c)
 				c.wait(t.Context())
 				time.Sleep(time.Duration(i+1) * 7 * time.Millisecond)
 			}

@@ -75,14 +75,15 @@ type Grant struct {
 func (l *Lock) newGrant(w *Want, passable bool) *Grant {
 	g := &Grant{lock: l, opts: w.Options, passable: passable, grouped: w.group != nil}
 	want := claim.Want{
-		ID: &l.id, Shared: w.Shared, Wait: w.Wait, Weight: w.Weight, Limit: w.Limit, MaxWaiters: w.MaxWaiters,
-		TTL: w.Options.TTL, Holder: l.holder(w.Options), From: w.From, Steal: w.Steal,
-		Place: w.place,
+		ID: &l.id, From: w.From, Steal: w.Steal,
+		Request: driver.Request{
+			Shared: w.Shared, Wait: w.Wait, Weight: w.Weight, Limit: w.Limit, MaxWaiters: w.MaxWaiters, TTL: w.Options.TTL,
+			Holder: l.holder(w.Options), Place: w.place, Notice: g.passable && w.Options.Linger > 0,
+		},
 	}
 	if g.passable || g.grouped {
-		want.Fences = maxPasses
+		want.Request.Fences = maxPasses
 	}
-	want.Notice = g.passable && w.Options.Linger > 0
 	g.Init(l.r.Session, &want, g)
 	g.Explain(w.unconfirmed, w.Said)
 	return g
@@ -327,25 +328,11 @@ func (g *Grant) Busy() {
 	}
 }
 
-// Behind implements [claim.Listener].
-func (g *Grant) Behind(tag string) {
+// InTheWay implements [claim.Listener]. It is for the goroutines that wait in this process, too.
+func (g *Grant) InTheWay(o claim.Obstacle) {
 	if g.passable {
 		g.lock.mu.Lock()
-		g.lock.ahead = &ahead{tag: tag}
-		g.lock.mu.Unlock()
-	}
-}
-
-// HeldBy implements [claim.Listener].
-func (g *Grant) HeldBy(held *claim.Held) {
-	if g.passable {
-		g.lock.mu.Lock()
-		now := ahead{}
-		if g.lock.ahead != nil {
-			now = *g.lock.ahead
-		}
-		now.held = held
-		g.lock.ahead = &now
+		g.lock.ahead = o
 		g.lock.mu.Unlock()
 	}
 }
@@ -362,18 +349,5 @@ func (g *Grant) Unanswered(since time.Time) {
 		g.lock.unanswered.Store(0)
 	} else {
 		g.lock.unanswered.Store(int64(since.Sub(start)))
-	}
-}
-
-// Trouble implements [claim.Listener].
-func (g *Grant) Trouble(err error) {
-	if g.passable {
-		g.lock.mu.Lock()
-		if a := g.lock.ahead; err != nil {
-			g.lock.ahead = &ahead{trouble: err}
-		} else if a != nil && a.trouble != nil {
-			g.lock.ahead = nil
-		}
-		g.lock.mu.Unlock()
 	}
 }

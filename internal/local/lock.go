@@ -26,6 +26,7 @@
 // mutexes is
 //
 //	driver's own -> Lock.mu -> Claim's, Keeper's, Registry.mu, those of the contexts
+//	a Complaint's -> that of the session's outages
 //
 // No call of a driver, of a hook or of the user's is made under any of ours.
 package local
@@ -134,22 +135,15 @@ type Lock struct {
 	atStore *Options // of the one of them that is at the store; nil if none is
 	grant   *Grant   // the present one, which passes among them: held, or idle; nil for none
 	alarm   *time.Timer
-	ahead   *ahead     // what is in the way of the waiter at the store; nil if not known
-	readers *readGroup // which others may join; nil if there is none
-	sync    *syncHolds // nil before the first
+	ahead   claim.Obstacle // what is in the way of the waiter at the store; zero if not known
+	readers *readGroup     // which others may join; nil if there is none
+	sync    *syncHolds     // nil before the first
 
 	// unanswered is since when the store owes an answer to the one that is there, in nanoseconds
 	// after the start; 0 if it does not.
 	unanswered atomic.Int64
 
 	deposited atomic.Int32 // how many sync holds there are; changed under mu
-}
-
-// ahead is what is in the way of the goroutines that wait in this process.
-type ahead struct {
-	tag     string      // of a holder elsewhere, empty if not known
-	held    *claim.Held // by whom; nil if not known
-	trouble error       // what the store says instead of answering; nil if it answers
 }
 
 // gone is the refs of a lock that the Registry has thrown away: nobody uses it any more, and its

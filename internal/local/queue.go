@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/claim"
 )
 
 // waiter is a goroutine that wants the lock exclusively, in the queue of its process.
@@ -251,7 +252,7 @@ func (l *Lock) abandon(ctx context.Context, g *Grant) {
 func (l *Lock) failed() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.atStore, l.ahead = nil, nil
+	l.atStore, l.ahead = nil, claim.Obstacle{}
 	l.advance()
 }
 
