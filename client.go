@@ -84,7 +84,7 @@ func open(d driver.Driver, cfg config) *Client {
 	if b := c.session.Batcher; b != nil && cfg.batch != nil {
 		b.Batch(*cfg.batch)
 	}
-	c.locks = local.NewRegistry(c.session, keepalive.New(d, c.renewDue), func(op string, id local.ID, err error) error {
+	c.locks = local.NewRegistry(c.session, keepalive.New(c.session.Router, c.renewDue), func(op string, id local.ID, err error) error {
 		return &LockError{Op: op + " " + string(id.Kind), Kind: id.Kind, Name: id.Name, Err: err}
 	})
 	c.locks.Client = c

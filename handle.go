@@ -93,7 +93,6 @@ func (h *handle) lock(shared, wait bool) bool {
 	if !wait {
 		w.Patience = h.config.wait
 	}
-	defer func() { w.Said.Leave() }()
 	for pause := session.Pause(0); ; {
 		hooks := h.c.hooks.Load()
 		lock := h.c.locks.Enter(h.id(shared), &h.kept, &w, hooks != nil)
@@ -113,7 +112,6 @@ func (h *handle) lock(shared, wait bool) bool {
 		}
 		switch {
 		case errors.Is(err, ErrClosed) && wait:
-			w.Said.Leave()
 			h.strand()
 		case h.fatal(err):
 			h.misuse(err)
@@ -128,6 +126,7 @@ func (h *handle) lock(shared, wait bool) bool {
 			w.Said.Leave()
 			h.strand()
 		case <-time.After(pause.Next(time.Second)):
+			w.Said.Leave() // until the store is asked again
 		}
 	}
 }

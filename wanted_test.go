@@ -48,7 +48,11 @@ func TestHolderHearsThatAnotherProcessWaits(t *testing.T) {
 		} {
 			for _, before := range []bool{true, false} {
 				name := fmt.Sprint(what, before)
-				holder, other := l.Near(opts...), l.Near()
+				client := l.Near
+				if what == "linger" {
+					client = l.Mates
+				}
+				holder, other := client(opts...), l.Near()
 				lease := l.Lease(holder, name)
 				deadline := lease.Deadline()
 				if before {

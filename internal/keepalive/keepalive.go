@@ -59,10 +59,9 @@ type Keeper struct {
 // place of one that the store has renewed, before it knows of the others.
 type Send func(ctx context.Context, entries []*Entry, renewed func(i int)) []error
 
-// New returns a keeper of leases that live in d.
-func New(d driver.Driver, send Send) *Keeper {
-	k := &Keeper{send: send, nodes: map[string]*node{}}
-	k.route, _ = driver.As[driver.Router](d)
+// New returns a keeper of leases. route tells on which node each lives; nil if all are on one.
+func New(route driver.Router, send Send) *Keeper {
+	k := &Keeper{send: send, route: route, nodes: map[string]*node{}}
 	k.done, k.stop = context.WithCancel(context.Background())
 	return k
 }

@@ -119,9 +119,7 @@ func (l *Lock) Acquire(ctx context.Context, w *Want) (*Hold, error) {
 	if w.Options.MinHold > 0 && s.Attacher == nil {
 		return nil, fmt.Errorf("the store cannot keep a lock that was released: %w", errors.ErrUnsupported)
 	}
-	if w.Said == nil { // else the caller tries again
-		defer func() { w.Said.Leave() }()
-	}
+	defer func() { w.Said.Leave() }()
 	wait := ctx
 	if w.Patience > 0 {
 		var cancel context.CancelFunc
@@ -138,6 +136,7 @@ func (l *Lock) Acquire(ctx context.Context, w *Want) (*Hold, error) {
 	passable := l.passable(w)
 	freed := l.blockedBy(w, w.Wait)
 	for {
+		w.Said.Leave() // from here on a holder is in the way, if anything
 		if err := l.waitFreed(w, freed); err != nil {
 			return nil, err
 		}
@@ -221,14 +220,15 @@ func (l *Lock) startsOver(wait context.Context, w *Want, failure error) bool {
 	unheard, _ := errors.AsType[driver.Unheard](failure)
 	w.place = unheard.Place
 	unconfirmed := errors.Is(failure, driver.ErrNotConfirmed)
-	if unconfirmed {
+	again := (unconfirmed || errors.Is(failure, driver.ErrNotHeld)) && w.Wait && w.From == nil && !w.Steal && wait.Err() == nil
+	if again && unconfirmed {
 		w.unconfirmed = failure
 		if w.Said == nil {
 			w.Said = l.r.Session.Complaint("acquire", l.id.Kind, l.id.Name, w.Options)
 		}
 		w.Said.Persist(failure)
 	}
-	return (unconfirmed || errors.Is(failure, driver.ErrNotHeld)) && w.Wait && w.From == nil && !w.Steal && wait.Err() == nil
+	return again
 }
 
 // firstHold makes a hold of what the store has granted.
@@ -249,7 +249,7 @@ func (l *Lock) firstHold(ctx context.Context, w *Want, g *Grant, trust keepalive
 	g.adopt(h, trust)
 	if g.passable {
 		l.drop()
-		l.atStore, l.ahead = nil, nil
+		l.atStore, l.ahead = nil, claim.Obstacle{}
 		if g.state == held {
 			l.grant = g
 		}
@@ -445,10 +445,10 @@ func (l *Lock) blame(r *Report) {
 	case l.grant != nil:
 		r.block(l.grant.oldest().tag())
 		r.Holder, r.HolderFence = l.holder(l.grant.opts), l.grant.oldest().fence
-	case l.ahead != nil:
-		r.block(l.ahead.tag)
-		if l.ahead.held != nil {
-			r.Holder, r.HolderFence = l.ahead.held.Holder, l.ahead.held.Fence
+	default:
+		r.block(l.ahead.Tag)
+		if held := l.ahead.Held; held != nil {
+			r.Holder, r.HolderFence = held.Holder, held.Fence
 		}
 	}
 }
@@ -459,8 +459,8 @@ func (l *Lock) obstacle(began moment) error {
 	defer l.mu.Unlock()
 	since := moment(l.unanswered.Load())
 	switch {
-	case l.ahead != nil && l.ahead.trouble != nil:
-		return l.ahead.trouble
+	case l.ahead.Trouble != nil:
+		return l.ahead.Trouble
 	case l.grant == nil && since != 0 && now()-since >= min(moment(claim.SilentAfter), (now()-began)/2):
 		return l.r.Session.Silent()
 	}
@@ -472,8 +472,8 @@ func (l *Lock) busy() error {
 	switch {
 	case l.grant != nil:
 		return &claim.Held{Holder: l.holder(l.grant.opts), For: max(time.Duration(now()-l.grant.since), 1), At: time.Now()}
-	case l.ahead != nil && l.ahead.held != nil:
-		return l.ahead.held.Now()
+	case l.ahead.Held != nil:
+		return l.ahead.Held.Now()
 	}
 	return claim.ErrLocked
 }

@@ -40,7 +40,7 @@ func newProcess(t *testing.T, store driver.Driver) *process {
 		return store.Renew(ctx, leases)
 	}
 	wrap := func(op string, _ local.ID, err error) error { return fmt.Errorf("%s: %w", op, err) }
-	return &process{local.NewRegistry(session.New(store), keepalive.New(store, renew), wrap), t}
+	return &process{local.NewRegistry(session.New(store), keepalive.New(nil, renew), wrap), t}
 }
 
 // end closes the process, which must have nothing left.

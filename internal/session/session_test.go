@@ -2,6 +2,7 @@ package session_test
 
 import (
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -59,9 +60,9 @@ func TestStoreIsBriskForAMomentAfterASignOfLife(t *testing.T) {
 }
 
 // bell counts how often it is rung.
-type bell struct{ rung int }
+type bell struct{ rung atomic.Int32 }
 
-func (b *bell) Ring(*session.Alarm) { b.rung++ }
+func (b *bell) Ring(*session.Alarm) { b.rung.Add(1) }
 
 // An alarm that is used again rings the new bell only.
 func TestAlarmRingsTheBellThatItWasLastGiven(t *testing.T) {
@@ -76,7 +77,7 @@ func TestAlarmRingsTheBellThatItWasLastGiven(t *testing.T) {
 		a := s.Alarm(time.Second, &second)
 		time.Sleep(time.Minute)
 		require.False(t, a.Stop())
-		require.Zero(t, first.rung)
-		require.Equal(t, 1, second.rung)
+		require.Zero(t, first.rung.Load())
+		require.EqualValues(t, 1, second.rung.Load())
 	})
 }

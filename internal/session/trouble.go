@@ -99,7 +99,7 @@ func (c *Complaint) Answered() {
 func (c *Complaint) AskedAgain() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.reason == nil {
+	if c.reason == nil && c.alarm != nil { // else the caller has left
 		c.over()
 		c.waits()
 	}
@@ -168,7 +168,13 @@ func (c *Complaint) leave() {
 
 // Ring implements [Bell]: it complains.
 func (c *Complaint) Ring(a *Alarm) {
-	silent := cmp.Or(c.s.Explain(), errSilent)
+	c.mu.Lock()
+	reason := c.reason
+	c.mu.Unlock()
+	if reason == nil {
+		reason = cmp.Or(c.s.Explain(), errSilent)
+	}
+	log, cause := c.log.Log(), CauseOf(reason)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.alarm != a { // it was stopped just now
@@ -176,7 +182,7 @@ func (c *Complaint) Ring(a *Alarm) {
 	}
 	waited := time.Since(c.since)
 	c.up = true
-	c.s.complain(c, cmp.Or(c.reason, silent))
+	c.s.complain(c, log, cause, reason)
 	c.after = 2 * waited
 	c.alarm = c.s.Alarm(waited, c)
 }
@@ -209,7 +215,7 @@ func (o *outages) leave(c *Complaint) {
 }
 
 // complain has the log tell of a complaint. The caller holds its mu.
-func (s *Session) complain(c *Complaint, reason error) {
+func (s *Session) complain(c *Complaint, log *slog.Logger, cause string, reason error) {
 	now := time.Now()
 	s.outages.leave(c) // It may have had another cause.
 	s.outages.mu.Lock()
@@ -217,7 +223,6 @@ func (s *Session) complain(c *Complaint, reason error) {
 	if s.outages.all == nil {
 		s.outages.all = map[string]*outage{}
 	}
-	cause := CauseOf(reason)
 	o := s.outages.all[cause]
 	if o == nil {
 		o = &outage{began: c.since, next: now.Add(gathering), waiting: map[*Complaint]struct{}{}}
@@ -229,7 +234,7 @@ func (s *Session) complain(c *Complaint, reason error) {
 	}
 	if !o.due {
 		o.due = true
-		log, attrs := c.log.Log(), []any{"op", c.op, "kind", string(c.kind), "lock", c.name}
+		attrs := []any{"op", c.op, "kind", string(c.kind), "lock", c.name}
 		time.AfterFunc(o.next.Sub(now), func() { s.tell(o, log, attrs, reason) })
 	}
 }

@@ -64,7 +64,7 @@ func (s *Session) Await(ctx context.Context, e Errand, said *Complaint, end func
 		defer s.Done()
 		defer said.Leave() // if the caller has left, and an answer came after that
 		var pause Pause
-		for {
+		for first := true; first || awaited.Err() == nil; first = false {
 			err := e.Do()
 			if ctx.Err() != nil && errors.Is(err, ctx.Err()) { // which says nothing of the store
 				return
