@@ -307,8 +307,11 @@ func (c *Client) renewDue(ctx context.Context, entries []*keepalive.Entry, renew
 	for i, e := range entries {
 		grants[i] = e.Owner.(*local.Grant)
 	}
-	op := &RenewOp{due: true, late: c.locks.Keeper.Late()}
-	return c.renew(c.session.Unasked(leasectx.Detached(ctx, values)), op, grants, renewed)
+	ctx = c.session.Unasked(leasectx.Detached(ctx, values))
+	if c.hooks.Load() == nil {
+		return c.renewNow(ctx, grants, renewed)
+	}
+	return c.renew(ctx, &RenewOp{due: true, late: c.locks.Keeper.Late()}, grants, renewed)
 }
 
 // await runs an errand for a lock with these options. op names it.

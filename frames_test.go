@@ -5,6 +5,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -17,7 +19,7 @@ import (
 // witness notes by which functions of ours the store was called.
 type witness struct {
 	lab.Instant
-	acquire, release []string
+	acquire, release, renew []string
 }
 
 func (w *witness) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, error) {
@@ -28,6 +30,11 @@ func (w *witness) Acquire(ctx context.Context, r *driver.Request) (driver.Grant,
 func (w *witness) Release(context.Context, driver.Lease) error {
 	w.release = frames()
 	return nil
+}
+
+func (w *witness) Renew(_ context.Context, leases []driver.Lease) []error {
+	w.renew = frames()
+	return make([]error, len(leases))
 }
 
 // frames are the functions of the library that are being called, the innermost first.
@@ -72,4 +79,18 @@ func TestStoreIsFewFramesAway(t *testing.T) {
 		assert.NotEmpty(t, w.release)
 	}
 	require.NoError(t, c.Close())
+}
+
+func TestRenewalIsFewFramesFromTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &witness{}
+		c := holdfast.Open(w)
+		_, err := c.Mutex("x").Lease(t.Context())
+		require.NoError(t, err)
+		time.Sleep(5 * time.Second) // half of its TTL
+		require.NoError(t, c.Close())
+		t.Log(w.renew)
+		assert.NotEmpty(t, w.renew)
+		assert.LessOrEqual(t, len(w.renew), 4)
+	})
 }

@@ -292,35 +292,37 @@ func (h *hooks) surely(l *Lease, ctx context.Context, keep int64, run func(*loca
 // renew renews leases, through the hooks. renewed is called with those of which the store has said
 // that they go on, perhaps before it has said anything of others, whatever the hooks make of that.
 func (c *Client) renew(ctx context.Context, op *RenewOp, grants []*local.Grant, renewed func(i int)) []error {
-	run := func(ctx context.Context, _ *RenewOp) []error {
-		leases := make([]driver.Lease, len(grants))
-		for i, g := range grants {
-			leases[i] = g.Leased()
-		}
-		var errs []error
-		if d, able := c.session.Driver.(driver.Prompter); able {
-			errs = d.RenewEach(ctx, leases, renewed)
-		} else {
-			errs = c.session.Driver.Renew(ctx, leases)
-		}
-		for i, err := range errs {
-			if errs[i] = trouble.Of(err); errors.Is(err, driver.ErrNotHeld) {
-				errs[i] = ErrNotHeld
-			}
-		}
-		return errs
-	}
 	h := c.hooks.Load()
 	if h == nil {
-		return run(ctx, nil)
+		return c.renewNow(ctx, grants, renewed)
 	}
-	op.run = run
+	op.run = func(ctx context.Context, _ *RenewOp) []error { return c.renewNow(ctx, grants, renewed) }
 	for _, g := range grants {
 		op.Leases = append(op.Leases, (*Lease)(g.Oldest()))
 	}
 	errs := h.renew(ctx, op)
 	if len(errs) != len(grants) { // nobody knows which were renewed
 		errs = slices.Repeat([]error{errRenewHook}, len(grants))
+	}
+	return errs
+}
+
+// renewNow has the store renew leases.
+func (c *Client) renewNow(ctx context.Context, grants []*local.Grant, renewed func(i int)) []error {
+	leases := make([]driver.Lease, len(grants))
+	for i, g := range grants {
+		leases[i] = g.Leased()
+	}
+	var errs []error
+	if d := c.session.Prompter; d != nil {
+		errs = d.RenewEach(ctx, leases, renewed)
+	} else {
+		errs = c.session.Driver.Renew(ctx, leases)
+	}
+	for i, err := range errs {
+		if errs[i] = trouble.Of(err); errors.Is(err, driver.ErrNotHeld) {
+			errs[i] = ErrNotHeld
+		}
 	}
 	return errs
 }

@@ -24,34 +24,44 @@ const (
 // store has answered, or the lease would have ended by itself. An attempt that hangs is
 // repeated beside, as an ask is: the next holder waits for it.
 type Releaser struct {
-	c        *Claim
-	ctx      context.Context
-	lease    driver.Lease
-	part     func(context.Context, driver.Lease) error // gives up a part; nil for all of it
-	instead  func(context.Context, driver.Lease) error // gives it up later; nil for a release
-	last     LastHolder                                // nil if nobody held it
-	lasting  time.Duration                             // for how long it is worth while to try
-	deadline time.Time                                 // set when the first attempt fails
+	Ending
+	c     *Claim
+	ctx   context.Context
+	lease driver.Lease
+
+	gone     time.Time // when the caller is told that the store has ended the lease; zero: never
+	deadline time.Time // when it is no use to go on; set when the first attempt fails
 	pause    session.Pause
 	underWay int  // attempts that are not answered
 	maybe    bool // a release may have been carried out without our hearing of it
-	late     bool // see Late
-	unused   bool // nobody was given the lock by the token, see Withdraw
-
-	gone time.Time // when the caller is told that the store has ended the lease; zero: never
 
 	opening sync.Once  // of those who go on beside the first attempt
 	answers chan error // to attempts on other goroutines; has room for all
 	told    chan error // what the caller is told, once; nil as long as nothing goes on in the background
 }
 
-// Releaser returns what releases the token, with which nobody asks any more. It is an
-// operation of the session, and ends that. tag is what the next holder is told of this one.
-// last is nil if nobody held the lock by the token.
-func (c *Claim) Releaser(ctx context.Context, tag string, last LastHolder) *Releaser {
-	c.Cease()
-	return &Releaser{c: c, ctx: c.s.Under(ctx), lease: c.Lease(tag), last: last, lasting: c.TTL}
+// Ending is how a token is given up.
+type Ending struct {
+	Tag  string     // what the next holder is told of this one
+	Last LastHolder // who held the lock by the token; nil if nobody did
+
+	// Part gives up a part, and the token goes on; nil for all of it.
+	Part Send
+	// Later gives the token up, after which the store keeps the lock for Keeps; nil for a release.
+	// If it returns driver.ErrNotHeld, the lock is free, or another has it.
+	Later Send
+	Keeps time.Duration
+
+	// Lost: the store has ended the lease, or is about to. A release may save the next holder a
+	// moment. It is not worth a line in the log, nor that Close waits.
+	Lost bool
+	// Unused: nobody was given the lock by the token. The log says nothing, see Withdraw.
+	Unused bool
 }
+
+// Send is a call of the driver about a lease. It may be called again, also while another call of it
+// hangs.
+type Send func(context.Context, driver.Lease) error
 
 // LastHolder held the lock by a token that is released.
 type LastHolder interface {
@@ -59,21 +69,18 @@ type LastHolder interface {
 	Trusted() bool
 }
 
-// PartReleaser returns what releases a part. part is the call of the driver for it.
-func (c *Claim) PartReleaser(ctx context.Context, part func(context.Context, driver.Lease) error) *Releaser {
-	return &Releaser{c: c, ctx: c.s.Under(ctx), lease: c.Lease(""), part: part, lasting: c.TTL}
+// Releaser returns what gives the token up, with which nobody asks any more unless it gives up a part. It is an
+// operation of the session, and ends that.
+func (c *Claim) Releaser(ctx context.Context, e Ending) *Releaser {
+	if e.Part == nil {
+		c.Cease()
+	}
+	under := c.s.Under
+	if e.Lost {
+		under = c.s.While
+	}
+	return &Releaser{Ending: e, c: c, ctx: under(ctx), lease: c.Lease(e.Tag)}
 }
-
-// Instead has the token given up by send, after which the store keeps the lock for so long.
-// send may be called again, also while another call of it hangs. If it returns
-// driver.ErrNotHeld, the lock is free, or another has it.
-func (r *Releaser) Instead(keeps time.Duration, send func(context.Context, driver.Lease) error) {
-	r.instead, r.lasting = send, max(r.lasting, keeps)
-}
-
-// Late says that the lease was lost: the store has ended it, or is about to. A release may
-// save the next holder a moment. It is not worth a line in the log, nor that Close waits.
-func (r *Releaser) Late() { r.late, r.ctx = true, r.c.s.While(r.ctx) }
 
 // Cease notes that nobody wants the lock by this token any more, although it is not
 // released: another token takes the lock over.
@@ -96,9 +103,7 @@ func (c *Claim) GiveBack(ctx context.Context) { _ = c.withdrawal(ctx).Brief() }
 
 func (c *Claim) withdrawal(ctx context.Context) *Releaser {
 	c.s.Grow()
-	r := c.Releaser(ctx, "", nil)
-	r.unused = true
-	return r
+	return c.Releaser(ctx, Ending{Unused: true})
 }
 
 // absent reports whether the store surely knows nothing of a token: no ask has left anything
@@ -228,14 +233,14 @@ func (r *Releaser) end(err error) error {
 	defer r.c.s.Done()
 	switch {
 	case err == nil:
-	case r.instead != nil:
+	case r.Later != nil:
 		r.c.listener.Log().Warn("holdfast: not kept for as long as it was to be, another may have it", r.about(err)...)
 	case errors.Is(err, driver.ErrNotHeld):
-		if r.last == nil || !r.last.Trusted() {
+		if r.Last == nil || !r.Last.Trusted() {
 			return nil // its time has run out since, but it was given up before
 		}
 		return driver.ErrNotHeld
-	case !r.late && !r.unused:
+	case !r.Lost && !r.Unused:
 		r.c.listener.Log().Warn("holdfast: not released, the store keeps it until its TTL is over", r.about(err)...)
 	}
 	return err
@@ -314,7 +319,7 @@ func (r *Releaser) explained(err error) error {
 // givenUp returns a channel that is closed when it is not worth while to go on: when the
 // client is being closed, after a refusal or if there is no hurry.
 func (r *Releaser) givenUp(err error) <-chan struct{} {
-	if r.late || !errors.Is(err, driver.ErrTransient) {
+	if r.Lost || !errors.Is(err, driver.ErrTransient) {
 		return r.c.s.Closing()
 	}
 	return nil
@@ -324,12 +329,12 @@ func (r *Releaser) givenUp(err error) <-chan struct{} {
 func (r *Releaser) send() error { return r.call()(r.ctx, r.now()) }
 
 // call is the call of the driver for an attempt.
-func (r *Releaser) call() func(context.Context, driver.Lease) error {
+func (r *Releaser) call() Send {
 	switch {
-	case r.part != nil:
-		return r.part
-	case r.instead != nil:
-		return r.instead
+	case r.Part != nil:
+		return r.Part
+	case r.Later != nil:
+		return r.Later
 	}
 	return r.c.s.Driver.Release
 }
@@ -347,7 +352,7 @@ func (r *Releaser) now() driver.Lease {
 func (r *Releaser) judge(answer error) (err error, final bool) {
 	err = trouble.Of(answer)
 	switch {
-	case err == nil, errors.Is(err, driver.ErrNotHeld) && r.maybe && r.instead == nil:
+	case err == nil, errors.Is(err, driver.ErrNotHeld) && r.maybe && r.Later == nil:
 		err, final = nil, true
 	case errors.Is(err, driver.ErrNotHeld), errors.Is(err, driver.ErrClosed), errors.Is(err, errors.ErrUnsupported):
 		final = true
@@ -369,14 +374,14 @@ func (r *Releaser) judge(answer error) (err error, final bool) {
 // tooLate reports whether the lease has ended by itself since the first attempt failed.
 func (r *Releaser) tooLate() bool {
 	if r.deadline.IsZero() {
-		r.deadline = time.Now().Add(r.lasting + time.Second)
+		r.deadline = time.Now().Add(max(r.lease.TTL, r.Keeps) + time.Second)
 	}
 	return time.Now().After(r.deadline)
 }
 
 // settle notes that the release is done.
 func (r *Releaser) settle() {
-	if r.part == nil && r.c.phase.Swap(settled) == straggled {
+	if r.Part == nil && r.c.phase.Swap(settled) == straggled {
 		_ = r.c.s.Driver.Release(r.ctx, r.now())
 	}
 }
@@ -387,7 +392,7 @@ func (c *Claim) releaseAgain(ctx context.Context) {
 	if c.phase.CompareAndSwap(ceased, straggled) || c.phase.Load() != settled {
 		return // the release that is under way will be repeated
 	}
-	r := c.Releaser(ctx, "", nil)
+	r := c.Releaser(ctx, Ending{})
 	r.open()
 	_ = r.run(nil)
 }

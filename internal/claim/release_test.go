@@ -23,7 +23,7 @@ func (h holder) Trusted() bool { return bool(h) }
 // release is an operation of its own.
 func (c *claimant) release(h claim.LastHolder) *claim.Releaser {
 	require.True(c.t, c.s.Begin())
-	return c.Releaser(context.Background(), "", h)
+	return c.Releaser(context.Background(), claim.Ending{Last: h})
 }
 
 // granted has the claim granted.

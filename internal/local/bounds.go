@@ -26,11 +26,11 @@ func (h *Hold) limit() {
 // releaser is Releaser of a grant that was held. If it was held for less than
 // Options.MinHold, the store keeps the lock for the rest of that.
 func (g *Grant) releaser(ctx context.Context, tag string) *claim.Releaser {
-	r := g.Releaser(ctx, tag, g)
+	e := claim.Ending{Tag: tag, Last: g}
 	if rest := g.rest(); rest > 0 {
-		r.Instead(rest, g.stay())
+		e.Later, e.Keeps = g.stay(), rest
 	}
-	return r
+	return g.Releaser(ctx, e)
 }
 
 // rest is how much is left of Options.MinHold. It is never too little, since the grant is
@@ -44,7 +44,7 @@ func (g *Grant) rest() time.Duration { return g.opts.MinHold - time.Duration(now
 // The wrong version renews the lease for the rest. A renewal never shortens a lease, so
 // the lock would stay taken for a TTL even if less than that is left. Until the store has
 // agreed, however, the lease is renewed: else the lock is free after a TTL.
-func (g *Grant) stay() func(context.Context, driver.Lease) error {
+func (g *Grant) stay() claim.Send {
 	s := g.lock.r.Session
 	d := s.Attacher
 	token := s.NewToken()

@@ -202,11 +202,7 @@ func (g *Grant) lostReleaser(values context.Context, tag string) (r *claim.Relea
 	kept = g.cause != nil && *g.cause == ErrHeldTooLong
 	g.lock.mu.Unlock()
 	kept = kept && g.Trusted()
-	r = g.Releaser(values, tag, nil)
-	if !kept {
-		r.Late()
-	}
-	return r, kept
+	return g.Releaser(values, claim.Ending{Tag: tag, Lost: !kept}), kept
 }
 
 // Trusted reports whether the lease would still be held by the clock.

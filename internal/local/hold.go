@@ -248,8 +248,8 @@ func (h *Hold) ReleasePart(ctx context.Context, left int64) error {
 	if s.Downgrader == nil || h.Ended() != nil || !s.Begin() {
 		return nil // it all goes when the rest does
 	}
-	r := h.grant.PartReleaser(ctx, func(ctx context.Context, to driver.Lease) error { return s.Downgrader.Downgrade(ctx, to, left) })
-	return lossOf(r.Brief())
+	part := func(ctx context.Context, to driver.Lease) error { return s.Downgrader.Downgrade(ctx, to, left) }
+	return lossOf(h.grant.Releaser(ctx, claim.Ending{Part: part}).Brief())
 }
 
 // Lower notes, before the store is told, that a writer will only read from now on. From

@@ -26,6 +26,9 @@ type Abilities struct {
 	Stealer    driver.Stealer
 	Stringer   fmt.Stringer
 
+	// Prompter is that of the driver itself: one around another has a Renew of its own.
+	Prompter driver.Prompter
+
 	LeastTTL time.Duration // of a lease in the store; 0 if any will do
 }
 
@@ -47,6 +50,7 @@ func abilitiesOf(d driver.Driver) Abilities {
 		Stealer:    as[driver.Stealer](d),
 		Stringer:   as[fmt.Stringer](d),
 	}
+	a.Prompter, _ = d.(driver.Prompter)
 	if a.Notifier != nil && !a.Notifier.Notices() {
 		a.Notifier = nil
 	}
