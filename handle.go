@@ -80,9 +80,6 @@ func (h *handle) lock(shared, wait bool) bool {
 	if err := h.invalid(); err != nil {
 		h.misuse(err)
 	}
-	if !shared && h.c.hooks.Load() == nil && h.kept.Again(h.config.hold) {
-		return true
-	}
 	ctx := context.Background()
 	if !wait {
 		var cancel context.CancelFunc

@@ -269,8 +269,7 @@ func WithStrictFIFO() LockOption {
 }
 
 // WithLinger keeps the lock for this process for up to d after it was unlocked, unless another
-// process waits for it. To lock it again then takes no command. After a Lock that took none, d
-// counts from that Lock, so a long hold takes from it. If another process asks, it gets the
+// process waits for it. To lock it again then takes no command. If another process asks, it gets the
 // lock after two trips to Redis. If the message that tells of it is lost, it gets the lock at
 // the next renewal at the latest. If this process crashes, the lock is free after its TTL, as
 // if it had been held. Meanwhile Inspect shows this process as the holder, and TryLock in other

@@ -364,7 +364,6 @@ func (l *Lock) enqueue(wait context.Context, w *Want, me *waiter) (n news, waits
 		mayPass := l.mayPass(w.Options)
 		if mayPass && g.enough(me.anonymous) {
 			g.state = held
-			g.turn.unstamp()
 			g.countPass()
 			l.mu.Unlock()
 			return news{yours: true, grant: g}, false, nil

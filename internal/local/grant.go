@@ -182,7 +182,7 @@ func (g *Grant) lose(cause error, on *Hold) {
 	switch {
 	case g.state == pending:
 		g.state = lost // firstHold finds it so
-	case g.state == idle && !g.unseen():
+	case g.state == idle:
 		g.endHolds(ErrNotHeld) // nobody holds it, so nobody loses it
 	case g.endHolds(g.loss()):
 		g.tellLoss(g.oldest())

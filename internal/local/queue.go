@@ -126,7 +126,6 @@ func (l *Lock) pass() {
 	w := l.waiting.pop()
 	next := l.waiting.first != nil && !l.waiting.first.opts.compatible(w.opts)
 	l.grant.state = held
-	l.grant.turn.unstamp()
 	l.grant.countPass()
 	w.news <- news{yours: true, grant: l.grant} // from here on w is for its goroutine to use
 	if next {
@@ -144,7 +143,7 @@ func (g *Grant) countPass() {
 // lingered releases a grant that nobody has wanted for a while.
 func (g *Grant) lingered() {
 	g.lock.mu.Lock()
-	over := g.turn.lingering != nil && g.turn.lingered(g.opts.Linger, g.state == idle) && g.state == idle
+	over := g.turn.lingering != nil && g.turn.lingered(g.opts.Linger) && g.state == idle
 	g.lock.mu.Unlock()
 	if over {
 		g.releaseIdle()

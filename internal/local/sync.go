@@ -165,7 +165,7 @@ func (l *Lock) handOnAnonymous(g *Grant) bool {
 		l.pass()
 		return true
 	}
-	if g.opts.Linger == 0 || g.lowered || !g.turn.mayIdle() || !g.turn.stamped() && !g.intact() {
+	if g.opts.Linger == 0 || g.lowered || !g.turn.mayIdle() || !g.intact() {
 		return false
 	}
 	g.state = idle

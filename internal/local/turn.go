@@ -45,14 +45,9 @@ type turn struct {
 }
 
 type lingering struct {
-	since time.Time // when the grant became idle, or a little before
-	again bool      // since is when the present hold began, or the last one, by Kept.Again
+	since time.Time // when the grant became idle
 	timer *time.Timer
 }
-
-// stamped reports whether the present hold needs no look at the clock when it ends, nor did the
-// last one if there is none.
-func (t *turn) stamped() bool { return t.lingering != nil && t.lingering.again }
 
 // numbers are integers that the store has given for use as fences.
 type numbers struct{ next, left int64 }
@@ -97,14 +92,9 @@ func (t *turn) goesOn(ttl time.Duration) bool {
 	return t.extending && t.passes < maxUnanswered && left > ttl/turnShare-shortTurn
 }
 
-// pass counts another hold.
-func (t *turn) pass() {
-	t.passes = min(t.passes+1, maxUnanswered) // anonymous holds need no numbers, and can be many
-}
-
 // count counts another hold, and reports whether to ask for another turn.
 func (t *turn) count() bool {
-	t.pass()
+	t.passes = min(t.passes+1, maxUnanswered) // anonymous holds need no numbers, and can be many
 	return t.extend(t.passes >= maxPasses/2 && !t.notice || t.few())
 }
 
@@ -157,15 +147,12 @@ func (t *turn) until() time.Time {
 }
 
 // linger has the grant released when it has been idle for long enough. The timer is not
-// reset each time, which would take longer than the rest. Nor is the clock read again if it was
-// when the hold began: then the grant is kept for less long, by as much as the hold has lasted.
+// reset each time, which would take longer than the rest.
 func (t *turn) linger(g *Grant) {
 	if t.lingering == nil {
 		t.lingering = &lingering{timer: time.AfterFunc(g.opts.Linger, g.lingered)}
 	}
-	if !t.lingering.again {
-		t.lingering.since = time.Now()
-	}
+	t.lingering.since = time.Now()
 }
 
 // stop stops the timer, which would keep the ended grant in memory.
@@ -175,11 +162,8 @@ func (t *turn) stop() {
 	}
 }
 
-// lingered reports whether the grant has been idle for d. If not, it sets the timer again.
-func (t *turn) lingered(d time.Duration, idle bool) bool {
-	if !idle && t.lingering.again {
-		t.lingering.since = time.Now() // it is held until now at least
-	}
+// lingered reports whether the grant was idle for the last time d ago. If not, it sets the timer again.
+func (t *turn) lingered(d time.Duration) bool {
 	if rest := d - time.Since(t.lingering.since); rest > 0 {
 		t.lingering.timer.Reset(rest)
 		return false
