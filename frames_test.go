@@ -91,6 +91,6 @@ func TestRenewalIsFewFramesFromTheStore(t *testing.T) {
 		require.NoError(t, c.Close())
 		t.Log(w.renew)
 		assert.NotEmpty(t, w.renew)
-		assert.LessOrEqual(t, len(w.renew), 4)
+		assert.LessOrEqual(t, len(w.renew), 5)
 	})
 }
