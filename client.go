@@ -5,22 +5,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"go.opentelemetry.io/otel/trace"
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/redisdriver"
-	"github.com/holdfast-go/holdfast/internal/claim"
 	"github.com/holdfast-go/holdfast/internal/keepalive"
-	"github.com/holdfast-go/holdfast/internal/leasectx"
 	"github.com/holdfast-go/holdfast/internal/local"
 	"github.com/holdfast-go/holdfast/internal/session"
-	"github.com/holdfast-go/holdfast/internal/trouble"
 )
 
 // closeTimeout bounds how long Close waits for commands that Redis does not answer.
@@ -175,143 +170,6 @@ func (c *Client) Close() error {
 		c.session.End()
 		return fmt.Errorf("holdfast: close: %w", why)
 	}
-}
-
-// Attach takes over the lock of a lease that [Lease.Detach] ended, in this or another
-// process, for reading or writing, or its permits. The new lease has its
-// own token and fence. It lasts the TTL of this client or of opts, from now on. Beside
-// other leases of one owner, see [WithOwner], it has their fence. Waiters do not get the
-// lock in between.
-//
-// If several callers attach to one token, exactly one succeeds. The others get an error
-// that matches [ErrNotHeld], as does a caller that comes too late, or whose text is not a
-// token. Transient errors, such as a broken connection, are retried until ctx ends. If ctx
-// ends while the answer is under way, nobody knows who holds the lock, and it is released.
-// Attach can also take over a lease that was not detached, from a holder that is believed
-// dead. If that holder is alive, its next renewal fails, and its fence is smaller.
-//
-// For hooks Attach is a way to acquire, see [AcquireOp].
-func (c *Client) Attach(ctx context.Context, token string, opts ...LockOption) (*Lease, error) {
-	c.made()
-	from, err := claim.Parse(token)
-	fail := func(err error) (*Lease, error) {
-		return nil, &LockError{Op: "attach", Kind: from.Kind, Name: from.Name, Err: err}
-	}
-	if err != nil {
-		return fail(fmt.Errorf("%w: %w", ErrNotHeld, err))
-	}
-	if c.session.Attacher == nil {
-		return fail(fmt.Errorf("the store cannot do this: %w", errors.ErrUnsupported))
-	}
-	h := c.handle(from.Kind, from.Name, opts)
-	l, err := h.lease(ctx, local.Want{Wait: true, From: &from}, "attach")
-	if errors.Is(err, driver.ErrNotHeld) && !errors.Is(err, ErrNotHeld) {
-		return fail(ErrNotHeld)
-	}
-	return l, err
-}
-
-// lookers is how many locks List looks at at a time, and crowd where they go many in one call.
-const lookers, crowd = 16, 256
-
-// List returns the locks that somebody holds or waits for, if their names begin with prefix: by
-// name, then by kind. Locks that are taken or released meanwhile may be missing. So is a fair lock of
-// driver/redisson that nobody holds, although some wait for it.
-//
-// List looks at all keys of the store, and at each lock whose name begins with prefix. On Redis that
-// takes about a second for a million keys, and some seconds for a hundred thousand locks that are
-// held, holds up nobody, and needs the right +scan. Up to 64 locks go in one call, but one each where
-// calls are not shared, see [WithPipelining]. If the store shows some locks only, because a key holds
-// something else, List returns those, and an error for each of the others. If the store cannot list
-// its locks, the error matches [errors.ErrUnsupported]. Transient errors are retried until ctx ends.
-func (c *Client) List(ctx context.Context, prefix string) ([]Info, error) {
-	c.made()
-	s := c.session
-	type listed struct {
-		all     []Info
-		refused error
-	}
-	atOnce := lookers
-	if s.Batcher != nil {
-		atOnce = crowd
-	}
-	found := make(chan listed, 1) // which may come when nobody waits any more
-	said := s.Complaint("list", "", prefix, c.config.hold)
-	err := s.Await(ctx, session.Errand{Able: s.Lister != nil && s.Inspector != nil, Endure: c.config.hold.Endure, Do: func() error {
-		all, refused, err := list(leasectx.Exempt(ctx), s.Lister, s.Inspector, prefix, atOnce, said.AskedAgain)
-		if err == nil {
-			found <- listed{all, refused}
-		}
-		return err
-	}}, said, local.EndOf)
-	if err != nil {
-		return nil, &LockError{Op: "list", Name: prefix, Err: err}
-	}
-	l := <-found
-	return l.all, l.refused
-}
-
-// list also returns why some locks are not shown, or why it has failed. It tells of each answer.
-func list(ctx context.Context, l driver.Lister, i driver.Inspector, prefix string, atOnce int, answered func()) (all []Info, refused, failed error) {
-	var mu sync.Mutex
-	look := func(k driver.Kind, name string) {
-		info, err := i.Inspect(ctx, k, name)
-		err = trouble.Of(err)
-		if !errors.Is(err, driver.ErrTransient) {
-			answered()
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		switch {
-		case errors.Is(err, driver.ErrTransient), errors.Is(err, driver.ErrDenied), err != nil && ctx.Err() != nil:
-			failed = err
-		case err != nil:
-			refused = errors.Join(refused, &LockError{Op: "inspect " + string(k), Kind: k, Name: name, Err: err})
-		case len(info.Holders) > 0 || len(info.Queue) > 0:
-			info.Kind = k
-			all = append(all, info)
-		}
-	}
-	var looking sync.WaitGroup
-	room := make(chan struct{}, atOnce)
-	err := l.List(ctx, prefix, func(k driver.Kind, name string) error {
-		answered()
-		room <- struct{}{}
-		looking.Go(func() {
-			look(k, name)
-			<-room
-		})
-		mu.Lock()
-		defer mu.Unlock()
-		return failed
-	})
-	err = trouble.Of(err)
-	looking.Wait()
-	slices.SortFunc(all, func(a, b Info) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Kind, b.Kind)) })
-	return all, refused, cmp.Or(failed, err)
-}
-
-// renewDue renews leases for the keeper, with the values of one of them: if renewals are to be in
-// traces, of one that has a span. Otherwise nobody looks, as a context is code of the program. One that
-// looked something up would hold up the renewals of all others.
-func (c *Client) renewDue(ctx context.Context, entries []*keepalive.Entry, renewed func(i int)) []error {
-	values := context.Background()
-	for _, e := range entries {
-		h := e.Owner.(*local.Grant).Oldest()
-		if h != nil && (!c.session.Traced || trace.SpanContextFromContext(h.Values()).IsValid()) {
-			values = h.Values()
-			break
-		}
-	}
-	grants := make([]*local.Grant, len(entries))
-	for i, e := range entries {
-		grants[i] = e.Owner.(*local.Grant)
-	}
-	ctx = c.session.Unasked(leasectx.Detached(ctx, values))
-	if c.hooks.Load() == nil {
-		return c.renewNow(ctx, grants, renewed)
-	}
-	return c.renew(ctx, &RenewOp{due: true, late: c.locks.Keeper.Late()}, grants, renewed)
 }
 
 // await runs an errand for a lock with these options. op names it.

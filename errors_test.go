@@ -46,6 +46,13 @@ func TestErrorSaysOfWhichKindTheLockIs(t *testing.T) {
 	_, ended := c.Mutex("").Inspect(t.Context())
 	_, attached := c.Attach(t.Context(), "mutex:t:x")
 	_, nothing := c.Attach(t.Context(), "x")
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, stolen := c.Mutex("x").Steal(over)
+	c.AddHook(holdfast.HookBase{})
+	_, hooked := c.Mutex("x").Steal(over)
+	require.Equal(t, stolen, hooked)
+	require.ErrorContains(t, hooked, "steal mutex")
 	for err, want := range map[error]driver.Kind{
 		l.Release(t.Context()): driver.RWMutex, locked: driver.Semaphore, ended: driver.Mutex, attached: driver.Mutex, nothing: "",
 	} {

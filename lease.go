@@ -185,48 +185,6 @@ func (l *Lease) Downgrade(ctx context.Context) error {
 	}})
 }
 
-// Detach ends the lease in this process, without a release, and returns its token. The
-// store keeps the lock until a process takes it over with [Client.Attach], or until the TTL
-// has passed. So one request can take a lock and another one release it.
-//
-//	token, err := lease.Detach(ctx)    // in the request that begins
-//	lease, err := locks.Attach(ctx, token)
-//	defer lease.Release(ctx)           // in the one that ends it
-//
-// Detach first renews the lease, so that a whole TTL is left, unless the lease was made
-// [WithoutRenewal]. Transient errors are retried until ctx ends. If the lease cannot be
-// renewed, Detach returns an error, and the lease stays held.
-//
-// After Detach the lease is over: its context ends, and Err and Release return
-// [ErrNotHeld]. While other leases are nested with this one, see [WithReentrancy], the
-// error matches [ErrLocked]. If the store cannot hand leases over, it matches
-// [errors.ErrUnsupported].
-//
-// Anybody that knows the token can take the lock over, or let it expire. It is a secret.
-func (l *Lease) Detach(ctx context.Context) (token string, err error) {
-	const op = "detach"
-	d := l.client().session.Attacher
-	if d == nil {
-		return "", l.error(op, fmt.Errorf("the store cannot do this: %w", errors.ErrUnsupported))
-	}
-	if ctx.Err() != nil {
-		return "", l.error(op, local.EndOf(ctx))
-	}
-	if !l.hold().Fixed() {
-		if err := l.Renew(ctx); err != nil {
-			return "", l.error(op, err)
-		}
-	}
-	if err := l.Err(); err != nil {
-		return "", l.error(op, err)
-	}
-	if err := l.hold().Detach(); err != nil {
-		return "", l.error(op, err)
-	}
-	d.Detach(l.hold().Grant().Leased())
-	return l.Token(), nil
-}
-
 // do is Do of every primitive.
 func (h *handle) do(ctx context.Context, w local.Want, f func(context.Context) error) (err error) {
 	l, err := h.lease(ctx, w, "acquire")

@@ -1,0 +1,218 @@
+package holdfast
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/keepalive"
+	"github.com/holdfast-go/holdfast/internal/leasectx"
+	"github.com/holdfast-go/holdfast/internal/local"
+	"github.com/holdfast-go/holdfast/internal/trouble"
+)
+
+// hooks is the chain, from the outermost to the function that does the work.
+type hooks struct {
+	all     []Hook
+	acquire AcquireFunc
+	release ReleaseFunc
+	renew   RenewFunc
+}
+
+// chain makes the chain anew, with one more hook.
+func (c *Client) chain(hook Hook) {
+	c.adding.Lock()
+	defer c.adding.Unlock()
+	next := &hooks{
+		acquire: func(ctx context.Context, op *AcquireOp) (*Lease, error) { return op.run(ctx, op) },
+		release: func(ctx context.Context, op *ReleaseOp) error { return op.run(ctx, op.Lease) },
+		renew:   func(ctx context.Context, op *RenewOp) []error { return op.run(ctx, op) },
+	}
+	if now := c.hooks.Load(); now != nil {
+		next.all = append(next.all, now.all...)
+	}
+	next.all = append(next.all, hook)
+	for i := len(next.all) - 1; i >= 0; i-- {
+		next.wrap(next.all[i])
+	}
+	c.hooks.Store(next)
+}
+
+func (h *hooks) wrap(hook Hook) {
+	if f := hook.AcquireHook(h.acquire); f != nil {
+		h.acquire = f
+	}
+	if f := hook.ReleaseHook(h.release); f != nil {
+		h.release = f
+	}
+	if f := hook.RenewHook(h.renew); f != nil {
+		h.renew = f
+	}
+}
+
+// hooked gets a hold through the hooks.
+func (h *handle) hooked(ctx context.Context, hooks *hooks, lock *local.Lock, w local.Want) (*local.Hold, error) {
+	c := &call{handle: h, lock: lock, want: w}
+	c.op = AcquireOp{
+		Kind: h.kind, Name: h.name, Shared: w.Shared, Weight: w.Weight, Wait: w.Wait, TTL: w.Options.TTL,
+		Attach: w.From != nil, Steal: w.Steal, WithoutRenewal: w.Options.Fixed, run: c.acquire,
+	}
+	l, err := hooks.acquire(ctx, &c.op)
+	if l == nil && err == nil {
+		err = h.fail(verb(&c.op), errAcquireHook)
+	}
+	return (*local.Hold)(l), err
+}
+
+// call is an acquisition on its way through the hooks.
+type call struct {
+	op     AcquireOp
+	handle *handle
+	lock   *local.Lock
+	want   local.Want
+	report local.Report
+}
+
+// acquire is called by the innermost hook, perhaps several times.
+func (c *call) acquire(ctx context.Context, op *AcquireOp) (*Lease, error) {
+	w := c.want
+	c.report = local.Report{}
+	w.Report, w.Interrupt = &c.report, op.Interrupt
+	if op.Holding != nil {
+		w.Holding = func(lease context.Context, fence int64) (context.Context, string) {
+			op.note(w.Report)
+			lease = op.Holding(lease, fence)
+			tag, _ := lease.Value(holderTagKey{}).(string)
+			return lease, tag
+		}
+	}
+	held, err := c.lock.Acquire(ctx, &w)
+	op.note(w.Report)
+	op.count(w.Report)
+	if err != nil {
+		return nil, c.handle.fail(verb(op), err)
+	}
+	return (*Lease)(held), nil
+}
+
+func verb(op *AcquireOp) string {
+	switch {
+	case op.Attach:
+		return "attach"
+	case op.Steal:
+		return "steal"
+	}
+	return "acquire"
+}
+
+// note adds what was granted, as far as the request did not say.
+func (op *AcquireOp) note(r *local.Report) {
+	op.Reentrant = r.Reentrant
+	if op.Attach {
+		op.Shared, op.Weight = r.Shared, r.Weight
+	}
+}
+
+// count adds what happened in an acquisition.
+func (op *AcquireOp) count(r *local.Report) {
+	op.Contended = op.Contended || r.Contended
+	op.Asked += r.Asked
+	if r.Holder != "" {
+		op.BlockedBy, op.BlockedByFence = r.Holder, r.HolderFence
+	}
+	op.Wakeups.Local += r.Local
+	op.Wakeups.Notify += r.Notify
+	op.Wakeups.Poll += r.Poll
+	op.Wakeups.Reconnect += r.Reconnect
+	for _, tag := range r.Tags {
+		if len(op.Blockers) < 8 && !slices.Contains(op.Blockers, tag) {
+			op.Blockers = append(op.Blockers, tag)
+		}
+	}
+}
+
+// surely carries out a release that hooks cannot refuse, because nobody has the lease to try
+// again.
+func (h *hooks) surely(l *Lease, ctx context.Context, keep int64, run func(*local.Hold, context.Context) error) error {
+	refused := true
+	err := h.release(ctx, &ReleaseOp{Lease: l, Keep: keep, run: func(ctx context.Context, l *Lease) error {
+		refused = false
+		return l.error("release", run(l.hold(), ctx))
+	}})
+	if refused {
+		id := l.hold().ID()
+		l.hold().Options().Log().Warn("holdfast: a hook refused a release that cannot be refused",
+			"kind", id.Kind, "lock", id.Name, "error", err)
+		err = errors.Join(err, run(l.hold(), ctx))
+	}
+	return err
+}
+
+// renewDue renews leases for the keeper, with the values of one of them: if renewals are to be in
+// traces, of one that has a span. Otherwise nobody looks, as a context is code of the program. One that
+// looked something up would hold up the renewals of all others.
+func (c *Client) renewDue(ctx context.Context, entries []*keepalive.Entry, renewed func(i int)) []error {
+	values := context.Background()
+	for _, e := range entries {
+		h := e.Owner.(*local.Grant).Oldest()
+		if h != nil && (!c.session.Traced || trace.SpanContextFromContext(h.Values()).IsValid()) {
+			values = h.Values()
+			break
+		}
+	}
+	grants := make([]*local.Grant, len(entries))
+	for i, e := range entries {
+		grants[i] = e.Owner.(*local.Grant)
+	}
+	ctx = c.session.Unasked(leasectx.Detached(ctx, values))
+	if c.hooks.Load() == nil {
+		return c.renewNow(ctx, grants, renewed)
+	}
+	return c.renew(ctx, &RenewOp{due: true, late: c.locks.Keeper.Late()}, grants, renewed)
+}
+
+// renew renews leases, through the hooks. renewed is called with those of which the store has said
+// that they go on, perhaps before it has said anything of others, whatever the hooks make of that.
+func (c *Client) renew(ctx context.Context, op *RenewOp, grants []*local.Grant, renewed func(i int)) []error {
+	h := c.hooks.Load()
+	if h == nil {
+		return c.renewNow(ctx, grants, renewed)
+	}
+	op.run = func(ctx context.Context, _ *RenewOp) []error { return c.renewNow(ctx, grants, renewed) }
+	for _, g := range grants {
+		op.Leases = append(op.Leases, (*Lease)(g.Oldest()))
+	}
+	errs := h.renew(ctx, op)
+	if len(errs) != len(grants) { // nobody knows which were renewed
+		errs = slices.Repeat([]error{errRenewHook}, len(grants))
+	}
+	return errs
+}
+
+// renewNow has the store renew leases.
+func (c *Client) renewNow(ctx context.Context, grants []*local.Grant, renewed func(i int)) []error {
+	leases := make([]driver.Lease, len(grants))
+	for i, g := range grants {
+		leases[i] = g.Leased()
+	}
+	var errs []error
+	if d := c.session.Prompter; d != nil {
+		errs = d.RenewEach(ctx, leases, renewed)
+	} else {
+		errs = c.session.Driver.Renew(ctx, leases)
+	}
+	for i, err := range errs {
+		if errs[i] = trouble.Of(err); errors.Is(err, driver.ErrNotHeld) {
+			errs[i] = ErrNotHeld
+		}
+	}
+	return errs
+}
+
+var (
+	errRenewHook   = errors.New("holdfast: a RenewHook does not return an error or nil for each lease")
+	errAcquireHook = errors.New("holdfast: an AcquireHook returns neither a lease nor an error")
+)
