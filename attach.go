@@ -27,9 +27,7 @@ import (
 func (c *Client) Attach(ctx context.Context, token string, opts ...LockOption) (*Lease, error) {
 	c.made()
 	from, err := claim.Parse(token)
-	fail := func(err error) (*Lease, error) {
-		return nil, &LockError{Op: "attach", Kind: from.Kind, Name: from.Name, Err: err}
-	}
+	fail := func(err error) (*Lease, error) { return nil, lockError("attach", from.Kind, from.Name, err) }
 	if err != nil {
 		return fail(fmt.Errorf("%w: %w", ErrNotHeld, err))
 	}

@@ -3,6 +3,7 @@ package holdfast_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -447,6 +448,84 @@ func TestMaxHoldCountsAlthoughTheContextOfDoHasEnded(t *testing.T) {
 		})
 		require.ErrorIs(t, err, holdfast.ErrLost)
 		require.ErrorIs(t, err, holdfast.ErrHeldTooLong)
+		require.NoError(t, c.Close())
+	})
+}
+
+// loading is a store that has just been started, and confirms nothing.
+type loading struct{ *memdriver.Driver }
+
+var errLoading = fmt.Errorf("LOADING: %w", driver.ErrTransient)
+
+func (loading) Release(context.Context, driver.Lease) error { return errLoading }
+
+func (loading) Confirm(_ context.Context, _ driver.Lease, c driver.Confirmation) error {
+	time.Sleep(c.Timeout)
+	return driver.ErrNotConfirmed
+}
+
+func TestReleaseThatIsCalledOffSaysWhyTheStoreWasNotTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := holdfast.Open(loading{memdriver.New()}, holdfast.WithTTL(time.Minute))
+		for _, m := range []*holdfast.Mutex{c.Mutex("x"), c.Mutex("y", holdfast.WithOutageWait(2*time.Second))} {
+			lease, err := m.Lease(t.Context())
+			require.NoError(t, err)
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+			err = lease.Release(ctx)
+			require.ErrorContains(t, err, "LOADING")
+			require.ErrorIs(t, err, holdfast.ErrUnavailable)
+			require.Equal(t, ctx.Err() != nil, errors.Is(err, context.DeadlineExceeded))
+			cancel()
+		}
+		require.ErrorContains(t, c.Close(), "close")
+	})
+}
+
+// A lock that was not confirmed is given back within the time that TryLock has.
+func TestTryLockThatGivesBackTakesNoLonger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := holdfast.Open(loading{memdriver.New()}, holdfast.WithReplicas(1, 900*time.Millisecond))
+		began := time.Now()
+		require.False(t, c.Mutex("x").TryLock())
+		require.LessOrEqual(t, time.Since(began), time.Second)
+		_ = c.Close()
+	})
+}
+
+// impatient is a hook that lets nobody wait for more than a second at a time.
+type impatient struct {
+	holdfast.HookBase
+	ended atomic.Int32
+}
+
+func (i *impatient) AcquireHook(next holdfast.AcquireFunc) holdfast.AcquireFunc {
+	return func(ctx context.Context, op *holdfast.AcquireOp) (*holdfast.Lease, error) {
+		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		l, err := next(ctx, op)
+		if errors.Is(err, context.DeadlineExceeded) {
+			i.ended.Add(1)
+		}
+		return l, err
+	}
+}
+
+// Also the wait for the Unlock of a lock that was lost ends with the context that a hook has given it.
+func TestWaitForTheUnlockOfALostLockEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := holdfast.Open(memdriver.New(), holdfast.WithMaxHold(time.Second))
+		var hook impatient
+		c.AddHook(&hook)
+		mu := c.Mutex("x")
+		mu.Lock()
+		time.Sleep(5 * time.Second) // it is lost
+		locked := make(chan struct{})
+		go func() { mu.Lock(); close(locked) }()
+		time.Sleep(10 * time.Second)
+		require.Positive(t, hook.ended.Load())
+		mu.Unlock()
+		<-locked
+		mu.Unlock()
 		require.NoError(t, c.Close())
 	})
 }

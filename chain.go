@@ -62,7 +62,7 @@ func (h *handle) hooked(ctx context.Context, hooks *hooks, lock *local.Lock, w l
 	}
 	l, err := hooks.acquire(ctx, &c.op)
 	if l == nil && err == nil {
-		err = h.fail(verb(&c.op), errAcquireHook)
+		err = h.fail(c.op.verb(), errAcquireHook)
 	}
 	return (*local.Hold)(l), err
 }
@@ -93,12 +93,12 @@ func (c *call) acquire(ctx context.Context, op *AcquireOp) (*Lease, error) {
 	op.note(w.Report)
 	op.count(w.Report)
 	if err != nil {
-		return nil, c.handle.fail(verb(op), err)
+		return nil, c.handle.fail(op.verb(), err)
 	}
 	return (*Lease)(held), nil
 }
 
-func verb(op *AcquireOp) string {
+func (op *AcquireOp) verb() string {
 	switch {
 	case op.Attach:
 		return "attach"

@@ -32,8 +32,8 @@ type Client struct {
 	hooks    atomic.Pointer[hooks] // nil if there are none
 	adding   sync.Mutex            // held while a hook is added
 	mute     atomic.Int32          // stores of which no news comes in, which the log says
-	stranded atomic.Bool           // the same of a Lock that never returns
-	unheard  atomic.Bool           // the same of a Wanted that the store does not serve
+	stranded atomic.Bool           // the log has said that a Lock never returns
+	unheard  atomic.Bool           // it has said that the store does not tell who waits
 }
 
 // New returns a client that keeps its locks on the Redis behind rdb: a [redis.Client], a
@@ -80,7 +80,7 @@ func open(d driver.Driver, cfg config) *Client {
 		b.Batch(*cfg.batch)
 	}
 	c.locks = local.NewRegistry(c.session, keepalive.New(c.session.Router, c.renewDue), func(op string, id local.ID, err error) error {
-		return &LockError{Op: op + " " + string(id.Kind), Kind: id.Kind, Name: id.Name, Err: err}
+		return lockError(op, id.Kind, id.Name, err)
 	})
 	c.locks.Client = c
 	if r := c.session.Reporter; r != nil {
@@ -180,7 +180,7 @@ func (c *Client) await(ctx context.Context, o *local.Options, id local.ID, op st
 		err = c.session.Await(ctx, e, c.session.Complaint(op, id.Kind, id.Name, o), local.EndOf)
 	}
 	if err != nil {
-		return &LockError{Op: op + " " + string(id.Kind), Kind: id.Kind, Name: id.Name, Err: err}
+		return lockError(op, id.Kind, id.Name, err)
 	}
 	return nil
 }

@@ -81,7 +81,7 @@
 //     was set back. The clock may be set back by up to a minute, but not just when data
 //     are lost. After a [Mutex.ForceUnlock], a [Mutex.Steal] or a failover, the process that
 //     lost the lock may use smaller fences until it hears of the loss.
-//  6. After [Client.Close] no goroutine is left. One minute after its last use a lock
+//  6. After [Client.Close] no goroutine is left, but those that the program has in Lock. One minute after its last use a lock
 //     leaves nothing in Redis. A holder that crashes uses the lock until its lease ends. A
 //     waiter that crashes uses it until 2/3 of its TTL after it last asked. If the last
 //     users of an RWMutex or Semaphore all crash, the longest lease or wait counts that

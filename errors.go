@@ -72,6 +72,19 @@ type LockError struct {
 	HeldFor time.Duration
 }
 
+// lockError returns the error of an operation on a lock. The kind may be empty.
+func lockError(op string, k driver.Kind, name string, err error) *LockError {
+	if k != "" {
+		op += " " + string(k)
+	}
+	e := &LockError{Op: op, Kind: k, Name: name, Err: err}
+	var held *claim.Held
+	if errors.As(err, &held) {
+		e.Holder, e.HeldFor = held.Holder, held.For
+	}
+	return e
+}
+
 // Error returns "holdfast: <op> <name>: <cause>". It shows only the beginning of a name
 // longer than 64 bytes.
 func (e *LockError) Error() string {

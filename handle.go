@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/claim"
 	"github.com/holdfast-go/holdfast/internal/leasectx"
 	"github.com/holdfast-go/holdfast/internal/local"
 	"github.com/holdfast-go/holdfast/internal/session"
@@ -64,14 +63,7 @@ func (h *handle) id(shared bool) local.ID {
 	return id
 }
 
-func (h *handle) fail(op string, err error) error {
-	e := &LockError{Op: op + " " + string(h.kind), Kind: h.kind, Name: h.name, Err: err}
-	var held *claim.Held
-	if errors.As(err, &held) {
-		e.Holder, e.HeldFor = held.Holder, held.For
-	}
-	return e
-}
+func (h *handle) fail(op string, err error) error { return lockError(op, h.kind, h.name, err) }
 
 // lock gets a hold and leaves it with the lock, where unlock finds it. With wait it waits
 // for others, and for outages of the store to pass; without, it reports false if others
@@ -198,7 +190,7 @@ func (h *handle) strand() {
 }
 
 func (h *handle) misuse(err error) {
-	panic(&LockError{Op: "lock " + string(h.kind), Kind: h.kind, Name: h.name, Err: err})
+	panic(h.fail("lock", err))
 }
 
 func (h *handle) steal(ctx context.Context) (*Lease, error) {

@@ -33,8 +33,8 @@ import (
 // one of the store, see [Mutex.Lock]; one that matches [driver.ErrTransient] they wait out. Unlock and its
 // like cannot be refused. While a hook waits, its caller waits too, whatever bounds are
 // promised elsewhere, so a hook should return when its context ends. A hook must not panic,
-// nor call Close. Hooks are called from many goroutines at once. Detach, Downgrade, Resize,
-// Inspect and ForceUnlock have no hooks.
+// nor call Close. Hooks are called from many goroutines at once. Downgrade, Resize,
+// Inspect and ForceUnlock have no hooks, and Detach has those of the renewal that it begins with.
 //
 // There is no hook for the end of a lease. The context of [Lease.Context] ends when the
 // lease is released or lost, and [context.AfterFunc] can call a function then.
@@ -59,8 +59,8 @@ func (HookBase) ReleaseHook(ReleaseFunc) ReleaseFunc { return nil }
 // RenewHook returns nil.
 func (HookBase) RenewHook(RenewFunc) RenewFunc { return nil }
 
-// AcquireFunc acquires a lock. It lasts from the call of Lock, Lease, TryLease and their
-// like until they return, including the waiting. A hook that drops a lease which next
+// AcquireFunc acquires a lock. It lasts from the call of Lease, TryLease and their like until they
+// return, including the waiting. Lock calls it again after an error that it waits out. A hook that drops a lease which next
 // returned must release it.
 type AcquireFunc func(ctx context.Context, op *AcquireOp) (*Lease, error)
 

@@ -90,7 +90,7 @@ func (l *Lease) Deadline() time.Time { return l.hold().Deadline() }
 // The first call asks the store once, in the background; a lease for which nobody calls Wanted
 // costs nothing. Callers that only try, such as [Mutex.TryLease], do not wait. If the store does
 // not know who waits, such as driver/setnx, getset and redisson, Wanted hears of goroutines of
-// this client alone, and the log says so once; see [driver.Notifier].
+// this client alone, and only of a lock that passes among them, see [WithStrictFIFO]; the log says so once. See [driver.Notifier].
 func (l *Lease) Wanted() <-chan struct{} {
 	if c := l.client(); c.session.Notifier == nil && !c.unheard.Swap(true) {
 		c.config.options.Log().Warn("holdfast: the store does not tell who waits, so Lease.Wanted hears of this client alone",
@@ -238,5 +238,5 @@ func (l *Lease) error(op string, err error) error {
 		return nil
 	}
 	id := l.hold().ID()
-	return &LockError{Op: op + " " + string(id.Kind), Kind: id.Kind, Name: id.Name, Err: err}
+	return lockError(op, id.Kind, id.Name, err)
 }

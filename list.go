@@ -41,14 +41,14 @@ func (c *Client) List(ctx context.Context, prefix string) ([]Info, error) {
 	found := make(chan listed, 1) // which may come when nobody waits any more
 	said := s.Complaint("list", "", prefix, c.config.hold)
 	err := s.Await(ctx, session.Errand{Able: s.Lister != nil && s.Inspector != nil, Endure: c.config.hold.Endure, Do: func() error {
-		all, refused, err := list(leasectx.Exempt(ctx), s.Lister, s.Inspector, prefix, atOnce, said.AskedAgain)
+		all, refused, err := list(leasectx.Exempt(ctx), s.Lister, s.Inspector, prefix, atOnce, said.AnsweredInPart)
 		if err == nil {
 			found <- listed{all, refused}
 		}
 		return err
 	}}, said, local.EndOf)
 	if err != nil {
-		return nil, &LockError{Op: "list", Name: prefix, Err: err}
+		return nil, lockError("list", "", prefix, err)
 	}
 	l := <-found
 	return l.all, l.refused
@@ -69,7 +69,7 @@ func list(ctx context.Context, l driver.Lister, i driver.Inspector, prefix strin
 		case errors.Is(err, driver.ErrTransient), errors.Is(err, driver.ErrDenied), err != nil && ctx.Err() != nil:
 			failed = err
 		case err != nil:
-			refused = errors.Join(refused, &LockError{Op: "inspect " + string(k), Kind: k, Name: name, Err: err})
+			refused = errors.Join(refused, lockError("inspect", k, name, err))
 		case len(info.Holders) > 0 || len(info.Queue) > 0:
 			info.Kind = k
 			all = append(all, info)

@@ -95,7 +95,7 @@ func (m *Mutex) Inspect(ctx context.Context) (Info, error) {
 
 // ForceUnlock takes the lock from its holder, whoever that is, and lets the next waiter
 // have it. If the holder listens to the store, it loses its lease at once; a client listens
-// once it has had to wait for a lock. Otherwise the holder loses the lease when it tries to
+// once it has had to wait for a lock, or wants to hear of waiters. Otherwise the holder loses the lease when it tries to
 // renew it. Until then two holders exist. The old holder's process may pass the lock on to
 // its other goroutines, with fences smaller than that of the new holder.
 //
@@ -141,8 +141,8 @@ func (m *Mutex) Steal(ctx context.Context) (*Lease, error) { return m.steal(ctx)
 // crash a fleet.
 //
 // Lock has no context, so package deadlock does not see it wait, nor what it holds: where locks are
-// taken within each other, use Do. Lock has no way to tell that the lock was lost; the loss is logged. In this process the
-// lock nevertheless stays locked until Unlock. So the Unlock of one goroutine never undoes a
+// taken within each other, use Do. Lock has no way to tell that the lock was lost; the loss is logged. For Lock and its like the
+// lock nevertheless stays locked in this process until Unlock. So the Unlock of one goroutine never undoes a
 // later Lock of another.
 func (m *Mutex) Lock() { m.lock(false, true) }
 
@@ -156,7 +156,7 @@ func (m *Mutex) TryLock() bool { return m.lock(false, false) }
 //
 // Unlock waits for the store at most 1 s, and then finishes in the background. There is one
 // exception: if the store has answered in the last 50 ms, and is silent from then on, Unlock
-// may wait for as long as the Redis client's ReadTimeout. If Redis cannot be told at all, the
+// may wait for as long as the Redis client's ReadTimeout, and 1 s. If Redis cannot be told at all, the
 // log says so, and the lock stays taken until its TTL has passed.
 func (m *Mutex) Unlock() {
 	if !m.unlock(false) {

@@ -25,7 +25,7 @@ type LockOption interface {
 
 type config struct {
 	options local.Options
-	hold    *local.Options // the same, as all locks with these options have it
+	hold    *local.Options // what locks use: options without what the store cannot do, one for all that are equal
 	wait    time.Duration  // 0: as long as the context allows
 	prefix  string         // of New; empty for the default
 
@@ -89,7 +89,8 @@ func WithoutRenewal() LockOption {
 }
 
 // WithWait bounds how long a lock is waited for, as a deadline of the context would. It
-// does not apply to [Mutex.Lock], which cannot fail. WithWait panics if d is not positive.
+// does not apply to [Mutex.Lock], which cannot fail; TryLock waits for the store no longer than
+// this, too. WithWait panics if d is not positive.
 // The default is no bound.
 func WithWait(d time.Duration) LockOption {
 	if d <= 0 {
@@ -124,8 +125,8 @@ func WithOutageWait(d time.Duration) LockOption {
 // takes. A lease that is nested in another, see [WithReentrancy], is counted from its
 // own beginning; if it is lost, so are all that it is nested in.
 //
-// [Mutex.Lock] and its like cannot tell of a loss: other processes get the lock, but in this
-// process it stays locked until Unlock. WithMaxHold panics if d is below 10 ms. The default
+// [Mutex.Lock] and its like cannot tell of a loss: other processes get the lock, but for Lock
+// and its like it stays locked in this process until Unlock. WithMaxHold panics if d is below 10 ms. The default
 // is that a lease lasts for as long as it is renewed.
 func WithMaxHold(d time.Duration) LockOption {
 	if d < driver.MinTTL {

@@ -212,3 +212,18 @@ func TestTryLockOfANewClientIsNotAPanicWhenTheLockIsTakenAway(t *testing.T) {
 		require.NoError(t, b.Close())
 	})
 }
+
+// Whoever steals a lock that it holds on behalf of an owner comes in beside itself, as with Lease.
+func TestOwnerDoesNotStealFromItself(t *testing.T) {
+	c := holdfast.Open(memdriver.New())
+	mu := c.Mutex("x", holdfast.WithOwner("o"))
+	outer, err := mu.Lease(t.Context())
+	require.NoError(t, err)
+	inner, err := mu.Steal(outer.Context())
+	require.NoError(t, err)
+	require.NoError(t, outer.Err())
+	require.Equal(t, outer.Fence(), inner.Fence())
+	require.NoError(t, inner.Release(t.Context()))
+	require.NoError(t, outer.Release(t.Context()))
+	require.NoError(t, c.Close())
+}

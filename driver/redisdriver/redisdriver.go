@@ -161,8 +161,6 @@ var (
 	_ driver.Reporter   = (*Driver)(nil)
 	_ driver.Attacher   = (*Driver)(nil)
 	_ driver.Explainer  = (*Driver)(nil)
-
-	// What a driver over several of this kind needs of each.
 )
 
 // Option changes a Driver.

@@ -144,9 +144,9 @@ func (c *Claim) Lease(tag string) driver.Lease {
 	return driver.Lease{Kind: c.ID.Kind, Name: c.ID.Name, Token: c.Token, TTL: c.TTL, Owner: c.Owner, HolderTag: tag}
 }
 
-// Held frees what a holder does not need. An ask that is still under way keeps its own
+// Granted frees what a holder does not need. An ask that is still under way keeps its own
 // reference to the channel for its reply, so nobody else may have that.
-func (c *Claim) Held() {
+func (c *Claim) Granted() {
 	c.mu.Lock()
 	a := c.asking
 	c.asking = nil

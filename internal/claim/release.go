@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -32,8 +33,9 @@ type Releaser struct {
 	gone     time.Time // when the caller is told that the store has ended the lease; zero: never
 	deadline time.Time // when it is no use to go on; set when the first attempt fails
 	pause    session.Pause
-	underWay int  // attempts that are not answered
-	maybe    bool // a release may have been carried out without our hearing of it
+	trouble  atomic.Pointer[error] // why the last attempt failed; nil if none has
+	underWay int                   // attempts that are not answered
+	maybe    bool                  // a release may have been carried out without our hearing of it
 
 	opening sync.Once  // of those who go on beside the first attempt
 	answers chan error // to attempts on other goroutines; has room for all
@@ -97,9 +99,17 @@ func (c *Claim) Withdraw(ctx context.Context) {
 	c.withdrawal(ctx).Background()
 }
 
-// GiveBack is Withdraw for a grant, and returns when that is done, after 1 s at the latest: a program may
+// GiveBack is Withdraw for a grant, and returns when that is done, with wait or after 1 s at the latest: a program may
 // end, or try again, as soon as it is told why it does not have the lock.
-func (c *Claim) GiveBack(ctx context.Context) { _ = c.withdrawal(ctx).Brief() }
+func (c *Claim) GiveBack(ctx, wait context.Context) {
+	timer := time.NewTimer(releaseWait)
+	defer timer.Stop()
+	select {
+	case <-c.withdrawal(ctx).Background():
+	case <-wait.Done():
+	case <-timer.C:
+	}
+}
 
 func (c *Claim) withdrawal(ctx context.Context) *Releaser {
 	c.s.Grow()
@@ -125,7 +135,7 @@ func (r *Releaser) Brief() error {
 	case err := <-r.told:
 		return err
 	case <-timer.C:
-		return fmt.Errorf("%w: it goes on in the background", r.c.s.Silent())
+		return fmt.Errorf("%w: it goes on in the background", r.Trouble())
 	}
 }
 
@@ -135,9 +145,9 @@ func (r *Releaser) attempt() (err error, over bool) {
 	r.c.s.Grow()
 	defer r.c.s.Done()
 	r.underWay = 1
-	hangs := r.c.s.Alarm(r.hang(), r)
+	alarm := r.c.s.Alarm(r.hang(), r)
 	answer := r.call()(r.ctx, r.now())
-	if !hangs.Stop() {
+	if !alarm.Stop() {
 		r.open()
 		r.answers <- answer
 		return nil, false
@@ -302,10 +312,19 @@ func (r *Releaser) run(failed error) error {
 // failed tells of a refusal, and returns for how long to wait before the next attempt. A
 // refusal may be transient, too, such as while a password is changed.
 func (r *Releaser) failed(err error) time.Duration {
+	r.trouble.Store(&err)
 	if !errors.Is(err, driver.ErrTransient) {
 		r.tell(err)
 	}
 	return r.pause.Next(r.lease.TTL / 3)
+}
+
+// Trouble is why the store was not told yet.
+func (r *Releaser) Trouble() error {
+	if err := r.trouble.Load(); err != nil {
+		return *err
+	}
+	return r.c.s.Silent()
 }
 
 // explained is an error of this release as callers are told it.

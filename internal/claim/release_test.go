@@ -33,7 +33,7 @@ func (c *claimant) granted(s *store) {
 	(<-s.Asks).Granted(1)
 	require.True(c.t, w.returned())
 	require.NoError(c.t, w.err)
-	c.Held()
+	c.Granted()
 }
 
 // after returns the answers in turn, and the last one from then on.
@@ -129,7 +129,7 @@ func TestStragglingAskHasTheReleaseRepeated(t *testing.T) {
 		heartbeat := <-s.Asks
 		first.Wake(driver.Grant{Status: driver.Granted, Ask: 1, Fence: 1})
 		require.True(t, w.returned())
-		c.Held()
+		c.Granted()
 		r := c.release(holder(true))
 		require.NoError(t, <-r.Background())
 		require.Len(t, s.Released(), 1)
@@ -173,7 +173,7 @@ func TestHolderHearsOfItsLossAndOfOthers(t *testing.T) {
 		ask := <-s.Asks
 		ask.Granted(1)
 		require.True(t, w.returned())
-		c.Held()
+		c.Granted()
 		ask.Wake(driver.Grant{Status: driver.Wanted})
 		ask.Wake(driver.Grant{Status: driver.Granted, Ask: 1}) // late, and in nobody's way
 		ask.Wake(driver.Grant{Status: driver.Lost})

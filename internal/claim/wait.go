@@ -41,6 +41,7 @@ type asking struct {
 	sent []time.Time // when the asks were sent; sent[0] is ask number first
 	first,
 	last uint64 // numbers of the oldest ask that is remembered, and of the newest
+	counted uint64 // the newest for another goroutine, which has left
 
 	underWay   int           // asks that are not answered
 	unanswered time.Time     // when the first ask after the last answer was sent; zero if there is none
@@ -76,10 +77,10 @@ type Stats struct {
 	HolderFence             int64    // of its grant; 0 if not known
 }
 
-// Stats returns what has happened so far.
+// Stats returns what has happened so far, to the goroutine that called Wait last.
 func (c *Claim) Stats() Stats {
 	r := c.asking.stats
-	r.Asked = int(c.asking.last)
+	r.Asked = int(c.asking.last - c.asking.counted)
 	r.Contended = r.Contended || r.Notify > 0 // which can overtake the answer
 	return r
 }
@@ -179,6 +180,7 @@ func (c *Claim) Wait(ctx context.Context, interrupt <-chan error) (keepalive.Tru
 	var err error
 	switch {
 	case a.last > 0: // another began
+		a.counted, a.stats.Notify, a.stats.Poll, a.stats.Reconnect = a.last, 0, 0, 0
 		if a.request.Wait && !a.unanswered.IsZero() {
 			a.said.Asked()
 		}

@@ -302,7 +302,8 @@ func TestComplaintOfACallerThatHasLeftIsOver(t *testing.T) {
 		require.Contains(t, c.log.String(), "still waiting")
 		cancel()
 		require.True(t, heir.returned())
-		for more := true; more; {
+		asked := 0
+		for more := true; more; asked++ {
 			ask.Answer <- lab.Result{Grant: driver.Grant{Status: driver.Busy}}
 			select {
 			case ask = <-s.Asks:
@@ -310,7 +311,8 @@ func TestComplaintOfACallerThatHasLeftIsOver(t *testing.T) {
 				more = false
 			}
 		}
-		said.AskedAgain() // as by what goes on for a caller that has left
+		require.Equal(t, asked-1, c.Stats().Asked, "without that of the caller that has left")
+		said.AnsweredInPart() // as by what goes on for a caller that has left
 		time.Sleep(time.Minute)
 		require.Empty(t, gone.log.String())
 	})

@@ -137,7 +137,7 @@ func (l *Lock) Acquire(ctx context.Context, w *Want) (*Hold, error) {
 	freed := l.blockedBy(w, w.Wait)
 	for {
 		w.Said.Leave() // from here on a holder is in the way, if anything
-		if err := l.waitFreed(w, freed); err != nil {
+		if err := l.waitFreed(wait, w, freed); err != nil {
 			return nil, err
 		}
 		var h *Hold
@@ -179,7 +179,7 @@ func (l *Lock) Acquire(ctx context.Context, w *Want) (*Hold, error) {
 			default:
 				err = failure
 				if ours && wait.Err() == nil && s.Open() {
-					g.GiveBack(ctx)
+					g.GiveBack(ctx, wait)
 				} else {
 					g.Withdraw(ctx)
 				}
@@ -256,7 +256,7 @@ func (l *Lock) firstHold(ctx context.Context, w *Want, g *Grant, trust keepalive
 		l.advance()
 	}
 	l.mu.Unlock()
-	g.Held()
+	g.Granted()
 	s := l.r.Session
 	switch {
 	case before == lost:

@@ -143,9 +143,9 @@ func (h *Hold) Release(ctx context.Context) error {
 	case err := <-done:
 		return lossOf(err)
 	case <-outage:
-		err = &session.Outage{For: endures}
+		err = &session.Outage{For: endures, Err: r.Trouble()}
 	case <-ctx.Done():
-		err = session.WithTrouble(EndOf(ctx), driver.ErrTransient)
+		err = session.WithTrouble(EndOf(ctx), r.Trouble())
 	}
 	select {
 	case err := <-done:

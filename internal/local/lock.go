@@ -8,8 +8,8 @@
 //
 // # From Lock to the store and back
 //
-// Mutex.Lock finds the Lock by its name (Ref) and calls [Lock.Acquire], the one visible
-// loop. In it a goroutine first waits in the queue of this process (waitTurn). Then it either
+// Mutex.Lock finds the Lock by its name (Enter) and calls [Lock.Acquire], the one visible
+// loop. It leaves the Hold with the Lock (Keep), where Unlock finds it. In it a goroutine first waits in the queue of this process (waitTurn). Then it either
 // has a grant that has passed to it, or it must go to the store with a new [Grant]. Grant
 // embeds [claim.Claim], whose Wait calls [driver.Driver.Acquire]. When the store has granted
 // the lock, firstHold makes a [Hold] and gives the Grant to the Keeper, which renews it.
@@ -22,7 +22,7 @@
 //
 // # Locking
 //
-// All that is known of one lock name stands in one Lock, under one mutex. The order of all
+// All that is known of one lock name, and one owner, stands in one Lock, under one mutex. The order of all
 // mutexes is
 //
 //	driver's own -> Lock.mu -> Claim's, Keeper's, Registry.mu, those of the contexts

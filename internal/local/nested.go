@@ -32,6 +32,7 @@ func (l *Lock) nested(ctx context.Context, w *Want) (*Hold, error) {
 		nested := w.Options.Nested
 		switch {
 		case l.id.Owner != "" && l.id.Owner == outer.grant.Owner && !nested:
+			w.Steal = false // it would rob itself
 			return nil, nil // the store lets it in
 		case !nested || !outer.grant.covers(w, l.id.Owner):
 			return nil, ErrDeadlock
@@ -49,7 +50,9 @@ func (l *Lock) nested(ctx context.Context, w *Want) (*Hold, error) {
 		if w.Report != nil {
 			w.Report.Reentrant = false
 		}
+		l.mu.Lock()
 		h.endContext(ErrNotHeld)
+		l.mu.Unlock()
 		// The outer one has just ended, or become less. There may be another further out.
 	}
 	return nil, nil

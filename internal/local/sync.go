@@ -1,6 +1,7 @@
 package local
 
 import (
+	"context"
 	"slices"
 
 	"github.com/holdfast-go/holdfast/internal/claim"
@@ -47,7 +48,7 @@ func (l *Lock) blockedBy(w *Want, lostOnly bool) <-chan struct{} {
 }
 
 // waitFreed waits until the sync hold in the way is undone. If freed is nil, none is.
-func (l *Lock) waitFreed(w *Want, freed <-chan struct{}) error {
+func (l *Lock) waitFreed(wait context.Context, w *Want, freed <-chan struct{}) error {
 	if freed == nil {
 		return nil
 	}
@@ -60,6 +61,10 @@ func (l *Lock) waitFreed(w *Want, freed <-chan struct{}) error {
 	select {
 	case <-freed:
 		return nil
+	case <-wait.Done(): // of a hook
+		return session.WithTrouble(w.endOf(wait), claim.ErrLocked)
+	case why := <-w.Interrupt:
+		return claim.Interrupt(why)
 	case <-l.r.Session.Closing():
 		return session.ErrClosed
 	}

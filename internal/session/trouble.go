@@ -94,9 +94,9 @@ func (c *Complaint) Answered() {
 	}
 }
 
-// AskedAgain notes that the store has answered a caller who asks it for more. It changes nothing if an
+// AnsweredInPart notes that the store has answered a caller who asks it for more. It changes nothing if an
 // answer was an error: then it may fail again and again for one thing of many.
-func (c *Complaint) AskedAgain() {
+func (c *Complaint) AnsweredInPart() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.reason == nil && c.alarm != nil { // else the caller has left

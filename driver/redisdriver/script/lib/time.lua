@@ -4,7 +4,7 @@
 -- of the server's clock. The Go side replaces n by 1 where a script is for one lock, since
 -- some proxies want to see literally which key a command is for.
 --
--- A lock that nobody waits for is a string, "thin", see record.lua. As soon as there is more to
+-- A lock that one holds and nobody waits for is a string, "thin", see record.lua. As soon as there is more to
 -- remember it is a hash, "fat", see lock.lua.
 --
 -- Most calls end in short/, which is one straight line: to define a function costs as much as to

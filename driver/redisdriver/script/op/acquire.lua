@@ -1,6 +1,6 @@
 -- op/acquire.lua: take locks that others use, or wait for them, or say that one still waits.
 --
--- The short way, short/acquire.lua and short/wait.lua, does the same for most calls. Those who ask
+-- The short way, short/acquire.lua, does the same for most calls. Those who ask
 -- together mostly ask for the same: there is one text for all that several have in common.
 --
 -- KEYS[n]  lock
