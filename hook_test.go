@@ -151,7 +151,7 @@ func TestVetoOfAHookIsTheLastWordUnlessItSaysThatItMayPass(t *testing.T) {
 
 // Who looks for a span finds what it is in the documentation of NameHook.
 func TestNameHookSaysWhatSpansAreCalled(t *testing.T) {
-	text, err := os.ReadFile("hook.go")
+	text, err := os.ReadFile("redishook.go")
 	require.NoError(t, err)
 	doc := regexp.MustCompile(`(?s)// NameHook returns.*?\nfunc NameHook`).FindString(string(text))
 	files, err := filepath.Glob("driver/*/*.go")
