@@ -2,13 +2,10 @@ package holdfast
 
 import (
 	"context"
-	"errors"
-	"fmt"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/leasectx"
-	"github.com/holdfast-go/holdfast/internal/local"
 	"github.com/holdfast-go/holdfast/internal/redishook"
 )
 
@@ -36,12 +33,7 @@ func GuardHook() redis.Hook { return redishook.Guard(over) }
 // over returns why a lease that ctx comes from is over.
 func over(ctx context.Context) error {
 	for c := leasectx.Of(ctx); c != nil; c = c.Outer {
-		switch err := c.Lease.Err(); {
-		case err == nil:
-		case errors.Is(err, ErrNotHeld):
-			l := (*Lease)(c.Lease.(*local.Hold))
-			return l.error("guard", fmt.Errorf("%w: the lease was released", ErrLost))
-		default:
+		if err := c.Lease.Over(); err != nil {
 			return err
 		}
 	}

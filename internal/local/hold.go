@@ -77,7 +77,7 @@ func (h *Hold) Ended() error {
 func (h *Hold) Over() error {
 	err := h.Err()
 	if errors.Is(err, ErrNotHeld) {
-		return fmt.Errorf("%w: the lease on %s %q was released", ErrLost, h.Kind(), h.Name())
+		return h.grant.lock.r.Wrap("guard", h.ID(), fmt.Errorf("%w: the lease was released", ErrLost))
 	}
 	return err
 }

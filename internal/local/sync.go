@@ -84,7 +84,7 @@ func (r *Registry) Enter(id ID, k *Kept, w *Want, seen bool) *Lock {
 // Keep leaves the hold that was acquired with the lock, where TakeBack finds it. If that cannot
 // be or there is none, since err says why, the lock is given back.
 func (l *Lock) Keep(w *Want, h *Hold, err error) error {
-	if err == nil && !l.leave(h) {
+	if err == nil && !l.deposit(h) {
 		h, err = nil, session.ErrClosed // which has released it
 	}
 	if w.group != nil {
@@ -100,33 +100,28 @@ func (l *Lock) Keep(w *Want, h *Hold, err error) error {
 // released the hold.
 func (r *Registry) Deposit(id ID, k *Kept, h *Hold) bool {
 	l := r.Ref(id, k)
-	if !l.leave(h) {
+	if !l.deposit(h) {
 		l.Unref()
 		return false
 	}
 	return true
 }
 
-// leave leaves a hold with the lock, which is in use from then on. It reports false if Close has
+// deposit leaves a hold with the lock, which is in use from then on. It reports false if Close has
 // released the hold.
-func (l *Lock) leave(h *Hold) bool {
+func (l *Lock) deposit(h *Hold) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.r.Session.Open() {
 		return false
 	}
-	l.deposit(h)
-	return true
-}
-
-// deposit is leave, unless the client is closed. The caller holds mu.
-func (l *Lock) deposit(h *Hold) {
 	if l.sync == nil {
 		l.sync = &syncHolds{}
 		l.sync.all = l.sync.room[:0]
 	}
 	l.sync.all = append(l.sync.all, syncHold{h, max(1, h.grant.Weight)})
 	l.deposited.Add(1)
+	return true
 }
 
 // TakeBack undoes one sync hold, shared or not, and reports whether there is one. If it
