@@ -145,7 +145,7 @@ func (s *Leases) atOnce(ctx context.Context, parts []part) (failed error) {
 		}()
 	}
 	var back sync.WaitGroup
-	giveBack := func(l *Lease) { back.Go(func() { caught(panics, func() { _ = l.Release(ctx) }) }) }
+	giveBack := func(l *Lease) { back.Go(func() { caught(panics, func() { _ = l.releaseSurely(ctx) }) }) }
 	giveUp := func(err error) {
 		if failed != nil {
 			return
@@ -196,10 +196,15 @@ func (s *Leases) inOrder(ctx context.Context, parts []part, order []int) error {
 	for _, i := range order {
 		lease, err := parts[i].get(ctx, true)
 		if err != nil {
-			if ctx.Err() != nil { // nobody waits for what is undone, as in Lease
-				go s.Release(ctx)
-			} else {
-				_ = s.Release(ctx)
+			undone := together(len(s.all), func(n int) {
+				if s.all[n] != nil {
+					_ = s.all[n].releaseSurely(ctx)
+				}
+			})
+			if ctx.Err() == nil { // else nobody waits for what is undone, as in Lease
+				if v := <-undone; v != nil {
+					panic(v) // of a hook
+				}
 			}
 			return err
 		}
@@ -227,7 +232,7 @@ func (s *Leases) Context() context.Context {
 }
 
 // Each returns the leases in the order in which All was given their locks, such as for
-// their fences.
+// their fences. For work under all of them use Context: that of one lease may come from others.
 func (s *Leases) Each() []*Lease { return slices.Clone(s.all) }
 
 // Err returns nil while all leases are held. Otherwise it returns the [Lease.Err] of one

@@ -247,3 +247,24 @@ func TestAllHoldsNothingWhileAStoreIsSilent(t *testing.T) {
 		}
 	})
 }
+
+// A hook that refuses a release is not asked when All gives back what nobody has.
+func TestAllGivesBackWhatAHookWouldKeep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memdriver.New()
+		here, there := holdfast.Open(store), holdfast.Open(store)
+		here.AddHook(lab.Meddler{Release: func(next holdfast.ReleaseFunc, ctx context.Context, op *holdfast.ReleaseOp) error {
+			return errors.New("not now")
+		}})
+		held, err := there.Mutex("b").Lease(t.Context())
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err = holdfast.All(ctx, here.Mutex("a"), here.Mutex("b"))
+		require.ErrorIs(t, err, holdfast.ErrLocked)
+		synctest.Wait()
+		l, err := there.Mutex("a").TryLease(t.Context())
+		require.NoError(t, err, "it was given back")
+		require.NoError(t, errors.Join(l.Release(t.Context()), held.Release(t.Context()), here.Close(), there.Close()))
+	})
+}

@@ -3,13 +3,20 @@ package holdfast_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/memdriver"
+	"github.com/holdfast-go/holdfast/internal/test/behavior/lab"
 )
 
 // The context of Do is made when somebody looks, and tells the same in whatever way they do.
@@ -134,5 +141,64 @@ func TestTryDoRunsIfFreeElseSkips(t *testing.T) {
 func TestOpenWithPrefixPanics(t *testing.T) {
 	require.PanicsWithValue(t, "holdfast: Open with WithPrefix: give the prefix to the driver", func() {
 		holdfast.Open(memdriver.New(), holdfast.WithPrefix("shop"))
+	})
+}
+
+// cut is a store that no renewal reaches.
+type cut struct{ *memdriver.Driver }
+
+func (cut) Renew(context.Context, []driver.Lease) []error {
+	return []error{fmt.Errorf("%w: %w", driver.ErrTransient, io.EOF)}
+}
+
+// The work may fail for the reason for which the lock was lost.
+func TestDoTellsOfALossThoughItsFunctionFailsForTheSameReason(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := holdfast.Open(cut{memdriver.New()})
+		err := c.Mutex("x").Do(t.Context(), func(ctx context.Context) error {
+			<-ctx.Done()
+			return io.EOF
+		})
+		require.ErrorIs(t, err, holdfast.ErrLost)
+		require.ErrorIs(t, err, io.EOF)
+		require.NoError(t, c.Close())
+	})
+}
+
+// unheard is a store that tells nobody of anything.
+type unheard struct{ *memdriver.Driver }
+
+func (u unheard) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, error) {
+	quiet := *r
+	quiet.Wake = nil
+	return u.Driver.Acquire(ctx, &quiet)
+}
+
+// Unlock returns nothing. So a loss that it finds is in the log, like any other.
+func TestLossThatUnlockFindsIsLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := new(lab.Log)
+		store := memdriver.New()
+		here := holdfast.Open(unheard{store}, holdfast.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
+		there := holdfast.Open(store)
+		for what, mu := range map[string]sync.Locker{"x": here.Mutex("x"), "y": here.RWMutex("y"), "z": here.RWMutex("z").RLocker()} {
+			mu.Lock()
+			if what == "x" {
+				require.NoError(t, there.Mutex(what).ForceUnlock(t.Context()))
+			} else {
+				require.NoError(t, there.RWMutex(what).ForceUnlock(t.Context()))
+			}
+			mu.Unlock()
+			time.Sleep(time.Second)
+			require.Contains(t, log.String(), "lock lost")
+			require.Contains(t, log.String(), "lock="+what)
+		}
+		permits := here.Semaphore("s", 1)
+		require.NoError(t, permits.Acquire(t.Context(), 1))
+		require.NoError(t, there.Semaphore("s", 1).ForceUnlock(t.Context()))
+		permits.Release(1)
+		time.Sleep(time.Second)
+		require.Contains(t, log.String(), "lock=s")
+		require.NoError(t, errors.Join(here.Close(), there.Close()))
 	})
 }

@@ -197,15 +197,15 @@ func (h *handle) do(ctx context.Context, w local.Want, f func(context.Context) e
 		if err != nil && within.Err() != nil {
 			end = l.Err()
 		}
-		if hooks := l.client().hooks.Load(); hooks != nil {
-			released = hooks.surely(l, ctx, 0, (*local.Hold).Release)
-		} else {
-			released = l.error("release", l.hold().Release(ctx))
+		released = l.releaseSurely(ctx)
+		told := errors.Is(err, end) || errors.Is(end, err) // f has told of the end, or of what has led to it
+		if errors.Is(released, ErrLost) {
+			told = told && errors.Is(err, ErrLost)
 		}
 		switch {
 		case err == nil:
 			err = released
-		case released != nil && !errors.Is(err, end) && !errors.Is(end, err): // else f has told of the end
+		case released != nil && !told:
 			err = fmt.Errorf("%w; %w", err, released)
 		}
 	}()
@@ -214,6 +214,14 @@ func (h *handle) do(ctx context.Context, w local.Want, f func(context.Context) e
 		return err
 	}
 	return f(within)
+}
+
+// releaseSurely is Release of a lease that nobody has who could try again if a hook refuses.
+func (l *Lease) releaseSurely(ctx context.Context) error {
+	if hooks := l.client().hooks.Load(); hooks != nil {
+		return hooks.surely(l, ctx, 0, (*local.Hold).Release)
+	}
+	return l.error("release", l.hold().Release(ctx))
 }
 
 // labels tell in a profile who holds what.

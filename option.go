@@ -16,8 +16,8 @@ import (
 type Option interface{ apply(*config) }
 
 // LockOption changes one lock. Given to [New] or [Open], it is the default for all locks, and of no
-// account for those that cannot have it, such as an owner for permits. Given to a lock that cannot
-// have it, it panics.
+// account for those that cannot have it, such as an owner for permits. A method that makes a lock panics if
+// it is given one that the lock cannot have.
 type LockOption interface {
 	Option
 	lockOption()

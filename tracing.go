@@ -158,15 +158,25 @@ const (
 // AcquireHook implements [Hook].
 func (t *tracing) AcquireHook(next AcquireFunc) AcquireFunc {
 	return func(ctx context.Context, op *AcquireOp) (*Lease, error) {
+		outer := op.Holding
+		defer func() { op.Holding = outer }() // a hook around this one may use op again
 		if t.filter != nil && !t.filter(ctx, op) {
+			if ctx.Value(holdSpanKey{t}) != nil { // which is not that of this lock
+				op.Holding = func(lease context.Context, fence int64) context.Context {
+					if outer != nil {
+						lease = outer(lease, fence)
+					}
+					return context.WithValue(lease, holdSpanKey{t}, (*holdSpan)(nil))
+				}
+			}
 			return next(ctx, op)
 		}
+		asked, wakeups := op.Asked, op.Wakeups // so far, if a hook around this one tries again
 		began, on := time.Now(), t.subject(op)
 		waiting := on.only
 		t.meters.Waiting.Add(ctx, 1, waiting)
 		within, span := t.start(ctx, "acquire", on)
 		var held *holdSpan
-		outer := op.Holding
 		op.Holding = func(lease context.Context, fence int64) context.Context {
 			// To acquire and to hold are siblings. Another hook may have a span for it, too.
 			lease = trace.ContextWithSpan(lease, trace.SpanFromContext(ctx))
@@ -192,9 +202,10 @@ func (t *tracing) AcquireHook(next AcquireFunc) AcquireFunc {
 			ended = append(ended, semconv.ErrorTypeKey.String(failure))
 			span.SetStatus(codes.Error, err.Error())
 		}
-		span.SetAttributes(append(ended, attrAttempts.Int(op.Asked),
-			attrLocal.Int(op.Wakeups.Local), attrNotify.Int(op.Wakeups.Notify), attrPoll.Int(op.Wakeups.Poll))...)
-		if err == nil {
+		span.SetAttributes(append(ended, attrAttempts.Int(op.Asked-asked),
+			attrLocal.Int(op.Wakeups.Local-wakeups.Local), attrNotify.Int(op.Wakeups.Notify-wakeups.Notify),
+			attrPoll.Int(op.Wakeups.Poll-wakeups.Poll))...)
+		if err == nil && l != nil {
 			span.SetAttributes(attrFence.Int64(l.Fence()))
 		}
 		if op.BlockedBy != "" {
@@ -205,13 +216,16 @@ func (t *tracing) AcquireHook(next AcquireFunc) AcquireFunc {
 		}
 		switch {
 		case held == nil:
-		case err == nil:
+		case err == nil && l != nil:
 			held.follow(l)
 		default: // an inner hook gave the lease back, or the client was closed
 			held.end(nil, time.Now())
 		}
 		t.meters.Acquire.Record(within, time.Since(began).Seconds(), metric.WithAttributes(ended...))
-		for source, n := range map[string]int{"local": op.Wakeups.Local, "notify": op.Wakeups.Notify, "poll": op.Wakeups.Poll, "reconnect": op.Wakeups.Reconnect} {
+		for source, n := range map[string]int{
+			"local": op.Wakeups.Local - wakeups.Local, "notify": op.Wakeups.Notify - wakeups.Notify,
+			"poll": op.Wakeups.Poll - wakeups.Poll, "reconnect": op.Wakeups.Reconnect - wakeups.Reconnect,
+		} {
 			if n > 0 {
 				attrs := append(t.attrs[:len(t.attrs):len(t.attrs)], attrSource.String(source))
 				t.meters.Wakeups.Add(within, int64(n), metric.WithAttributes(attrs...))
@@ -237,7 +251,11 @@ func (t *tracing) ReleaseHook(next ReleaseFunc) ReleaseFunc {
 			ctx = trace.ContextWithSpan(ctx, trace.SpanFromContext(op.Lease.Context()))
 		}
 		within, span := t.start(ctx, "release", h.on)
+		known := errors.Is(op.Lease.Err(), ErrLost)
 		err := next(within, op)
+		if errors.Is(err, ErrLost) && !known && errors.Is(op.Lease.Err(), ErrNotHeld) { // the release has found it
+			t.meters.Lost.Add(within, 1, h.on.only)
+		}
 		outcome, attrs := "released", h.on.only
 		if err != nil {
 			failure := semconv.ErrorType(err)
@@ -264,6 +282,9 @@ func (t *tracing) RenewHook(next RenewFunc) RenewFunc {
 			ends[i] = l.Deadline()
 		}
 		errs := next(ctx, op)
+		if len(errs) != len(op.Leases) { // of a hook that says nothing of some
+			return errs
+		}
 		now := time.Now()
 		if op.due {
 			t.meters.Delay.Record(ctx, op.late.Seconds(), metric.WithAttributes(t.attrs...))

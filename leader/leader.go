@@ -49,7 +49,8 @@ type Election struct {
 }
 
 // New returns the election with that name, any 1 to 512 bytes. The mutex of that name stands
-// for it, and has opts; others see the text of [holdfast.WithHolder] for this candidate.
+// for it, and has opts; others see the text of [holdfast.WithHolder] for this candidate. The mutex has
+// [holdfast.WithStrictFIFO], so New panics if opts have [holdfast.WithLinger].
 func New(locks *holdfast.Client, name string, opts ...holdfast.LockOption) *Election {
 	// A process must not pass the office on to a goroutine of its own before others.
 	return &Election{locks.Mutex(name, append(opts[:len(opts):len(opts)], holdfast.WithStrictFIFO())...), -1}
@@ -173,8 +174,8 @@ func (e *Election) Observe(ctx context.Context, every time.Duration) iter.Seq2[L
 			if ctx.Err() != nil {
 				return
 			}
-			changed := first || now.Fence != before.Fence || !now.Since.Equal(before.Since) ||
-				errors.Is(err, ErrNoLeader) != errors.Is(failed, ErrNoLeader)
+			changed := first || now.Fence != before.Fence || !now.Since.Equal(before.Since) || now.Name != before.Name ||
+				errors.Is(err, ErrNoLeader) != errors.Is(failed, ErrNoLeader) || (err == nil) != (failed == nil)
 			before, failed = now, err
 			if changed && !yield(now, err) {
 				return

@@ -126,75 +126,86 @@ func TestRunStandsAgainWhenItsTermIsLost(t *testing.T) {
 }
 
 func TestObserveTellsOfEachChangeAndOfTrouble(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &moody{Driver: memdriver.New()}
-		c := holdfast.Open(store)
-		defer c.Close()
-		a, b := leader.New(c, "x", holdfast.WithHolder("a")), leader.New(c, "x", holdfast.WithHolder("b"))
-		ctx, cancel := context.WithCancel(t.Context())
-		type seen struct {
-			name string
-			err  error
-		}
-		news, over := make(chan seen), make(chan struct{})
-		go func() {
-			defer close(over)
-			for now, err := range a.Observe(ctx, time.Second) {
-				news <- seen{now.Name, err}
-			}
-		}()
-		next := func() seen {
-			select {
-			case s := <-news:
-				return s
-			case <-time.After(5 * time.Second):
-				t.Fatal("nothing is seen")
-				return seen{}
-			}
-		}
-		quiet := func() {
-			select {
-			case s := <-news:
-				t.Fatalf("seen again: %v", s)
-			case <-time.After(time.Minute):
-			}
-		}
-		require.ErrorIs(t, next().err, leader.ErrNoLeader)
-		quiet()
-		term, err := a.Campaign(t.Context())
-		require.NoError(t, err)
-		require.Equal(t, seen{"a", nil}, next())
-		quiet()
-		store.down.Store(true)
-		require.ErrorIs(t, next().err, driver.ErrTransient)
-		quiet()
-		store.down.Store(false)
-		require.Equal(t, seen{"a", nil}, next())
-		require.NoError(t, term.Resign(t.Context()))
-		term, err = b.Campaign(t.Context())
-		require.NoError(t, err)
-		require.Equal(t, seen{"b", nil}, next())
-		require.NoError(t, term.Resign(t.Context()))
-		require.ErrorIs(t, next().err, leader.ErrNoLeader)
-		cancel()
-		<-over
-
-		for range a.Observe(t.Context(), time.Second) {
-			break
-		}
-		require.Panics(t, func() { a.Observe(t.Context(), 0) })
-	})
+	for _, curt := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) { observe(t, curt) })
+	}
 }
 
-// moody is a store that sometimes does not tell who holds a lock.
+func observe(t *testing.T, curt bool) {
+	store := &moody{Driver: memdriver.New()}
+	store.curt.Store(curt)
+	c := holdfast.Open(store)
+	defer c.Close()
+	a, b := leader.New(c, "x", holdfast.WithHolder("a")), leader.New(c, "x", holdfast.WithHolder("b"))
+	ctx, cancel := context.WithCancel(t.Context())
+	type seen struct {
+		name string
+		err  error
+	}
+	news, over := make(chan seen), make(chan struct{})
+	go func() {
+		defer close(over)
+		for now, err := range a.Observe(ctx, time.Second) {
+			news <- seen{now.Name, err}
+		}
+	}()
+	next := func() seen {
+		select {
+		case s := <-news:
+			return s
+		case <-time.After(5 * time.Second):
+			t.Fatal("nothing is seen")
+			return seen{}
+		}
+	}
+	quiet := func() {
+		select {
+		case s := <-news:
+			t.Fatalf("seen again: %v", s)
+		case <-time.After(time.Minute):
+		}
+	}
+	require.ErrorIs(t, next().err, leader.ErrNoLeader)
+	quiet()
+	term, err := a.Campaign(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, seen{"a", nil}, next())
+	quiet()
+	store.down.Store(true)
+	require.ErrorIs(t, next().err, driver.ErrTransient)
+	quiet()
+	store.down.Store(false)
+	require.Equal(t, seen{"a", nil}, next())
+	require.NoError(t, term.Resign(t.Context()))
+	term, err = b.Campaign(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, seen{"b", nil}, next())
+	require.NoError(t, term.Resign(t.Context()))
+	require.ErrorIs(t, next().err, leader.ErrNoLeader)
+	cancel()
+	<-over
+
+	for range a.Observe(t.Context(), time.Second) {
+		break
+	}
+	require.Panics(t, func() { a.Observe(t.Context(), 0) })
+}
+
+// moody is a store that sometimes does not tell who holds a lock, or nothing but the name.
 type moody struct {
 	*memdriver.Driver
-	down atomic.Bool
+	down, curt atomic.Bool
 }
 
 func (d *moody) Inspect(ctx context.Context, k driver.Kind, name string) (driver.Info, error) {
 	if d.down.Load() {
 		return driver.Info{}, driver.ErrTransient
 	}
-	return d.Driver.Inspect(ctx, k, name)
+	info, err := d.Driver.Inspect(ctx, k, name)
+	if d.curt.Load() {
+		for i := range info.Holders {
+			info.Holders[i] = driver.Holder{Holder: info.Holders[i].Holder}
+		}
+	}
+	return info, err
 }

@@ -37,9 +37,11 @@ import (
 // A short job is done before a scheduler with a slower clock comes to it. So the mutex is kept for
 // minHold at least, see [holdfast.WithMinHold]: longer than clocks can differ, and shorter than the
 // time between two runs of any job. gocron does not say when a job is due again, so there is no
-// default.
+// default. NewLocker panics if opts have [holdfast.WithLinger], which does nothing beside that.
 func NewLocker(locks *holdfast.Client, minHold time.Duration, opts ...holdfast.LockOption) gocron.Locker {
-	return &locker{locks, append(opts[:len(opts):len(opts)], holdfast.WithMinHold(minHold))}
+	opts = append(opts[:len(opts):len(opts)], holdfast.WithMinHold(minHold))
+	locks.Mutex("job", opts...) // panics now, rather than at the first job
+	return &locker{locks, opts}
 }
 
 type locker struct {

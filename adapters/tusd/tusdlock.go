@@ -39,9 +39,12 @@ type Locker struct {
 var _ handler.Locker = (*Locker)(nil)
 
 // New returns a locker that has a mutex for each upload, with the id of the upload as its name.
-// Requests to one server queue in the store as those to several do, see [holdfast.WithStrictFIFO].
+// Requests to one server queue in the store as those to several do, see [holdfast.WithStrictFIFO]; so New
+// panics if opts have [holdfast.WithLinger].
 func New(locks *holdfast.Client, opts ...holdfast.LockOption) *Locker {
-	return &Locker{locks, append(opts[:len(opts):len(opts)], holdfast.WithStrictFIFO())}
+	opts = append(opts[:len(opts):len(opts)], holdfast.WithStrictFIFO())
+	locks.Mutex("upload", opts...) // panics now, rather than at the first upload
+	return &Locker{locks, opts}
 }
 
 // UseIn adds the locker to a composer.
@@ -61,7 +64,7 @@ type lock struct {
 // handler.ErrLockTimeout. If the store is unavailable, the error says so.
 func (l *lock) Lock(ctx context.Context, requestRelease func()) error {
 	lease, err := l.mu.Lease(ctx)
-	if ctx.Err() != nil && err != nil && !errors.Is(err, holdfast.ErrUnavailable) {
+	if errors.Is(err, holdfast.ErrLocked) {
 		return handler.ErrLockTimeout
 	}
 	if err != nil {

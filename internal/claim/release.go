@@ -69,6 +69,8 @@ type Send func(context.Context, driver.Lease) error
 type LastHolder interface {
 	// Trusted reports whether the lease would still be held by the clock.
 	Trusted() bool
+	// Robbed says that it was, and that the store held it no more when it was released.
+	Robbed()
 }
 
 // Releaser returns what gives the token up, with which nobody asks any more unless it gives up a part. It is an
@@ -249,6 +251,7 @@ func (r *Releaser) end(err error) error {
 		if r.Last == nil || !r.Last.Trusted() {
 			return nil // its time has run out since, but it was given up before
 		}
+		r.Last.Robbed()
 		return driver.ErrNotHeld
 	case !r.Lost && !r.Unused:
 		r.c.listener.Log().Warn("holdfast: not released, the store keeps it until its TTL is over", r.about(err)...)

@@ -19,6 +19,7 @@ import (
 type holder bool
 
 func (h holder) Trusted() bool { return bool(h) }
+func (h holder) Robbed()       {}
 
 // release is an operation of its own.
 func (c *claimant) release(h claim.LastHolder) *claim.Releaser {

@@ -205,6 +205,15 @@ func (g *Grant) lostReleaser(values context.Context, tag string) (r *claim.Relea
 	return g.Releaser(values, claim.Ending{Tag: tag, Lost: !kept}), kept
 }
 
+// Robbed implements [claim.LastHolder]. The last hold has ended by its release, so only the log tells.
+func (g *Grant) Robbed() {
+	g.lock.mu.Lock()
+	defer g.lock.mu.Unlock()
+	cause := driver.ErrNotHeld
+	g.cause = &cause
+	g.tellLoss(g.oldest())
+}
+
 // Trusted reports whether the lease would still be held by the clock.
 func (g *Grant) Trusted() bool { return g.trust().Left() > 0 }
 

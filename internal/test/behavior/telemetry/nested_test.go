@@ -189,3 +189,70 @@ func TestAddHookDoesNotWaitForALoss(t *testing.T) {
 	c.AddHook(newTelemetry(t).hook)
 	require.ErrorIs(t, l.Err(), holdfast.ErrLost)
 }
+
+// What happens in two calls of a hook around it is told of each by itself.
+func TestAttemptsOfAHookAroundItAreToldOneByOne(t *testing.T) {
+	e := newTelemetry(t, holdfast.WithHoldSpans(holdfast.HoldSpansAlways))
+	c := lab.WithPuppet(t, lab.Puppet{}, lab.Meddler{
+		Acquire: func(next holdfast.AcquireFunc, ctx context.Context, op *holdfast.AcquireOp) (*holdfast.Lease, error) {
+			first, err := next(ctx, op)
+			require.NoError(t, err)
+			require.NoError(t, first.Release(ctx))
+			return next(ctx, op)
+		}}, e.hook)
+	l, err := c.Mutex("x").Lease(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, l.Release(t.Context()))
+	acquired := "acquire mutex exclusive: attempts=1 contended=false fencing_token=N outcome=acquired wakeups.local=0 wakeups.notify=0 wakeups.poll=0"
+	assert.ElementsMatch(t, []string{acquired, acquired, held, released, held, released}, e.told())
+	assert.Equal(t, map[string]int64{acquiredFree: 2, heldTillEnd: 2}, e.counted())
+}
+
+// A lock that is filtered out has no part in what is told of the one within which it is taken.
+func TestFilteredLockWithinAnotherEndsNothing(t *testing.T) {
+	e := newTelemetry(t, holdfast.WithHoldSpans(holdfast.HoldSpansAlways),
+		holdfast.WithFilter(func(_ context.Context, op *holdfast.AcquireOp) bool { return op.Name == "x" }))
+	c := lab.WithPuppet(t, lab.Puppet{}, e.hook)
+	outer, err := c.Mutex("x").Lease(t.Context())
+	require.NoError(t, err)
+	inner, err := c.Mutex("y").Lease(outer.Context())
+	require.NoError(t, err)
+	require.NoError(t, inner.Release(t.Context()))
+	require.Len(t, e.told(), 1, "x is held")
+	require.NoError(t, outer.Release(t.Context()))
+	require.Len(t, e.told(), 3)
+	assert.Equal(t, map[string]int64{acquiredFree: 1, heldTillEnd: 1}, e.counted())
+}
+
+func TestLossThatTheReleaseFindsIsCounted(t *testing.T) {
+	e := newTelemetry(t)
+	c := lab.WithPuppet(t, lab.Puppet{OnRelease: func(driver.Lease) error { return driver.ErrNotHeld }}, e.hook)
+	l, err := c.Mutex("x").Lease(t.Context())
+	require.NoError(t, err)
+	require.ErrorIs(t, l.Release(t.Context()), holdfast.ErrLost)
+	assert.EqualValues(t, 1, e.counted()["lease.lost mode=exclusive primitive=mutex"])
+}
+
+// Hooks that break their contract, within it, end no program.
+func TestHooksThatReturnNothingAreTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newTelemetry(t)
+		var nothing bool
+		c := lab.WithPuppet(t, lab.Puppet{}, e.hook, lab.Meddler{
+			Acquire: func(next holdfast.AcquireFunc, ctx context.Context, op *holdfast.AcquireOp) (*holdfast.Lease, error) {
+				if nothing {
+					return nil, nil
+				}
+				return next(ctx, op)
+			},
+			Renew: func(holdfast.RenewFunc, context.Context, *holdfast.RenewOp) []error { return nil },
+		})
+		l, err := c.Mutex("x").Lease(t.Context())
+		require.NoError(t, err)
+		time.Sleep(lab.Ages)
+		require.ErrorIs(t, l.Err(), holdfast.ErrLost)
+		nothing = true
+		_, err = c.Mutex("y").Lease(t.Context())
+		require.ErrorContains(t, err, "neither a lease nor an error")
+	})
+}
