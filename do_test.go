@@ -165,13 +165,13 @@ func TestDoTellsOfALossThoughItsFunctionFailsForTheSameReason(t *testing.T) {
 	})
 }
 
-// unheard is a store that tells nobody of anything.
-type unheard struct{ *memdriver.Driver }
+// mum is a store that tells nobody of anything.
+type mum struct{ *memdriver.Driver }
 
-func (u unheard) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, error) {
+func (m mum) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, error) {
 	quiet := *r
 	quiet.Wake = nil
-	return u.Driver.Acquire(ctx, &quiet)
+	return m.Driver.Acquire(ctx, &quiet)
 }
 
 // Unlock returns nothing. So a loss that it finds is in the log, like any other.
@@ -179,7 +179,7 @@ func TestLossThatUnlockFindsIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := new(lab.Log)
 		store := memdriver.New()
-		here := holdfast.Open(unheard{store}, holdfast.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
+		here := holdfast.Open(mum{store}, holdfast.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
 		there := holdfast.Open(store)
 		for what, mu := range map[string]sync.Locker{"x": here.Mutex("x"), "y": here.RWMutex("y"), "z": here.RWMutex("z").RLocker()} {
 			mu.Lock()

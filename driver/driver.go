@@ -401,7 +401,7 @@ type Stealer interface {
 	// keep their places. The holders are told (Wake with Lost), with r.Holder as the Holder.
 	//
 	// A token steals once. If it still holds the lock, a repeat is answered with the same
-	// fence. If it was granted the lock before and has it no more, or was released, Steal
+	// fence. If it was granted the lock by Steal before and has it no more, or was released, Steal
 	// returns ErrNotHeld and takes nothing from anybody; see Lease.Unsettled for how long a
 	// driver must know that. Wait and MaxWaiters of r do not count. Another kind and a shared
 	// request are refused; the error matches errors.ErrUnsupported.

@@ -19,6 +19,9 @@ func (d *Driver) Attach(ctx context.Context, old driver.Lease, r *driver.Request
 	if err := want.Check(); err != nil {
 		return driver.Grant{}, err
 	}
+	if r.Notice && !d.news.Tried() {
+		d.news.Prepare(ctx) // as in Acquire
+	}
 	t := d.news.Expect(r)
 	lock := d.lockOf(t, r.Kind, r.Name)
 	a, err := d.only(ctx, attachScript, lock, t.Beside.said,

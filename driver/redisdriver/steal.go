@@ -18,6 +18,9 @@ func (d *Driver) Steal(ctx context.Context, r *driver.Request) (driver.Grant, er
 	if err := r.Check(); err != nil {
 		return driver.Grant{}, err
 	}
+	if r.Notice && !d.news.Tried() {
+		d.news.Prepare(ctx) // as in Acquire
+	}
 	t := d.news.Expect(r)
 	lock := d.lockOf(t, r.Kind, r.Name)
 	weight, _ := r.Share()

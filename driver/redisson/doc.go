@@ -41,8 +41,8 @@
 //
 // They do not begin with the name of the lock. So an ACL must also allow the pattern
 // holdfast:redisson:*, and the channels redisson_lock__channel:*. Waiters need PING, by which the
-// connection for news shows that it lives. An acquisition names the
-// holder in the way if the user has HLEN and HKEYS. Inspect and ForceUnlock need HLEN, HGETALL and ZRANGE.
+// connection for news shows that it lives. A script does not undo what it has written if
+// a later command is refused, so the user needs all rights that docs/operations.md lists.
 //
 // # Readers and writers
 //

@@ -383,3 +383,22 @@ func TestPlaceOfAGrantThatWasHeardTooLate(t *testing.T) {
 		require.Equal(t, driver.Unheard{}, p.Buried(p.Expect(&driver.Request{Token: "new"})))
 	})
 }
+
+// News of a grant that is over must not take a token out of the queue in which it waits again.
+func TestGrantOfAnAskBeforeTheLastThatWasQueuedIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := tune(t, &radio{}, true)
+		var heard []uint64
+		token := p.Expect(&driver.Request{Token: "late", Wake: func(g driver.Grant) { heard = append(heard, g.Ask) }})
+		p.Queued(token, 1, 0, driver.Place{Number: 1}, 0)
+		p.Expect(&driver.Request{Token: "late"})
+		p.Queued(token, 2, 0, driver.Place{Number: 7}, 0) // its lease is over by then
+		p.Hear("granted late 1 5 1")
+		require.Empty(t, heard)
+		at, _, _ := p.Seat(token)
+		require.EqualValues(t, 7, at.Number)
+		p.Hear("granted late 2 9 1")
+		require.Equal(t, []uint64{2}, heard)
+		p.Forget("late")
+	})
+}

@@ -25,6 +25,7 @@ type Token[X any] struct {
 	queued  bool          // last answered Queued
 	asking  int32         // asks under way
 	granted uint64        // the ask that the last grant rests on, 0 for none
+	seated  uint64        // the last ask that was answered Queued: grants of earlier ones are over
 	place   *driver.Place // where it waits, or did last; nil if nowhere: there may be very many of those
 }
 
@@ -136,6 +137,7 @@ func (h *Hub[X]) Queued(t *Token[X], ask uint64, changes int, at driver.Place, a
 	if ask > t.granted && h.tokens[t.Name] == t {
 		t.place = &at
 		t.waited = true
+		t.seated = max(t.seated, ask)
 		h.wait(t, true)
 	}
 	if poll := 50*time.Millisecond + rand.N(200*time.Millisecond); !h.counts() && (after == 0 || poll < after) {
@@ -174,7 +176,8 @@ func tell(c chan<- struct{}) {
 //
 // News that is heard twice does no harm, as a stranger may be able to repeat it: a token that
 // was lost stays lost, to ask once more costs a call, and a grant that rests on no later ask
-// than the last one is known.
+// than the last one is known. One that rests on an earlier ask than one that was answered with a
+// place in the queue is over.
 func (h *Hub[X]) Hear(line string) {
 	if line == "ping" {
 		h.pong()
@@ -193,7 +196,7 @@ func (h *Hub[X]) Hear(line string) {
 		ask, err1 := strconv.ParseUint(word[2], 10, 64)
 		fence, err2 := strconv.ParseInt(word[3], 10, 64)
 		fences, err3 := strconv.ParseInt(word[4], 10, 64)
-		if errors.Join(err1, err2, err3) == nil && ask > t.granted {
+		if errors.Join(err1, err2, err3) == nil && ask > t.granted && ask >= t.seated {
 			h.served(t, ask)
 			t.wake(driver.Grant{Status: driver.Granted, Ask: ask, Fence: fence, Fences: fences, HolderTag: tag(word[5:])})
 		}
