@@ -29,7 +29,7 @@ func (d *Driver) Steal(ctx context.Context, r *driver.Request) (driver.Grant, er
 	_, session, _ := d.news.Seat(t)
 	var fence, fences *int64
 	weight, _ := share(r)
-	err := d.call(ctx, r.TTL, []any{&fence, &fences}, `
+	err := d.callFor(ctx, r.Kind, r.Name, r.TTL, []any{&fence, &fences}, `
 		SELECT fence, fences FROM holdfast.steal($1::text, $2::bytea, $3::text, $4::bigint, $5::interval, $6::bigint,
 			$7::bigint, $8::bytea, $9::text, $10::text, $11::integer)`,
 		r.Kind, []byte(r.Name), r.Token, int64(r.Ask), r.TTL, useful(r.Fences), weight, owner(r), printable(r.Holder),
@@ -62,7 +62,7 @@ func (d *Driver) Downgrade(ctx context.Context, l driver.Lease, weight int64) er
 		return refusal("a weight of %d", weight)
 	}
 	var status string
-	err := d.call(ctx, l.TTL, []any{&status}, `SELECT holdfast.downgrade($1::text, $2::bytea, $3::text, $4::boolean, $5::bigint)`,
+	err := d.callFor(ctx, l.Kind, l.Name, l.TTL, []any{&status}, `SELECT holdfast.downgrade($1::text, $2::bytea, $3::text, $4::boolean, $5::bigint)`,
 		l.Kind, []byte(l.Name), l.Token, l.Kind == driver.RWMutex, weight)
 	switch {
 	case err != nil:
@@ -81,7 +81,7 @@ func (d *Driver) Resize(ctx context.Context, name, token string, limit int64) er
 		return refusal("a limit of %d", limit)
 	}
 	var done any
-	return d.call(ctx, 0, []any{&done}, `SELECT holdfast.resize($1::bytea, $2::text, $3::bigint)::text`, []byte(name), token, limit)
+	return d.callFor(ctx, driver.Semaphore, name, 0, []any{&done}, `SELECT holdfast.resize($1::bytea, $2::text, $3::bigint)::text`, []byte(name), token, limit)
 }
 
 // Notices implements [driver.Notifier].
@@ -91,7 +91,7 @@ func (d *Driver) Notices() bool { return true }
 func (d *Driver) Notice(ctx context.Context, l driver.Lease) (bool, error) {
 	d.news.Heed(ctx, l.Token)
 	var wanted *bool
-	err := d.call(ctx, l.TTL, []any{&wanted}, `SELECT holdfast.notice($1::text, $2::bytea, $3::text)`, l.Kind, []byte(l.Name), l.Token)
+	err := d.callFor(ctx, l.Kind, l.Name, l.TTL, []any{&wanted}, `SELECT holdfast.notice($1::text, $2::bytea, $3::text)`, l.Kind, []byte(l.Name), l.Token)
 	if err == nil && wanted == nil {
 		err = driver.ErrNotHeld
 	}
@@ -102,7 +102,7 @@ func (d *Driver) Notice(ctx context.Context, l driver.Lease) (bool, error) {
 func (d *Driver) Extend(ctx context.Context, l driver.Lease, fences int64) (driver.Grant, error) {
 	var wanted *bool
 	var fence, given *int64
-	err := d.call(ctx, l.TTL, []any{&wanted, &fence, &given}, `
+	err := d.callFor(ctx, l.Kind, l.Name, l.TTL, []any{&wanted, &fence, &given}, `
 		SELECT wanted, fence, fences FROM holdfast.extend($1::text, $2::bytea, $3::text, $4::interval, $5::bigint)`,
 		l.Kind, []byte(l.Name), l.Token, l.TTL, useful(fences))
 	if err != nil {
@@ -126,7 +126,7 @@ func (d *Driver) Attach(ctx context.Context, old driver.Lease, r *driver.Request
 	var fence, fences, weight *int64
 	var shared *bool
 	var owner *string
-	err := d.call(ctx, r.TTL, []any{&fence, &fences, &shared, &weight, &owner}, `
+	err := d.callFor(ctx, r.Kind, r.Name, r.TTL, []any{&fence, &fences, &shared, &weight, &owner}, `
 		SELECT fence, fences, shared, weight, encode(owner, 'hex') FROM holdfast.attach($1::text, $2::bytea, $3::text, $4::text, $5::bigint,
 			$6::interval, $7::bigint, $8::boolean, $9::text, $10::text, $11::integer)`,
 		r.Kind, []byte(r.Name), old.Token, r.Token, int64(r.Ask), r.TTL, useful(r.Fences), r.Notice, printable(r.Holder),
@@ -148,7 +148,7 @@ func (d *Driver) Detach(l driver.Lease) { d.news.Forget(l.Token) }
 // RaiseFence implements [github.com/holdfast-go/holdfast/driver/redlock.FenceRaiser].
 func (d *Driver) RaiseFence(ctx context.Context, l driver.Lease, fence, fences int64) (int64, error) {
 	var raised *int64
-	err := d.call(ctx, l.TTL, []any{&raised}, `SELECT holdfast.raise($1::text, $2::bytea, $3::text, $4::bigint, $5::bigint)`,
+	err := d.callFor(ctx, l.Kind, l.Name, l.TTL, []any{&raised}, `SELECT holdfast.raise($1::text, $2::bytea, $3::text, $4::bigint, $5::bigint)`,
 		l.Kind, []byte(l.Name), l.Token, fence, max(fences, 1))
 	if err == nil && raised == nil {
 		err = driver.ErrNotHeld

@@ -90,7 +90,14 @@ func (d *Driver) connect(ctx context.Context) (*pgx.Conn, error) {
 			return nil, err
 		}
 	}
-	return pgx.ConnectConfig(ctx, c.ConnConfig)
+	conn, err := pgx.ConnectConfig(ctx, c.ConnConfig)
+	if err == nil && c.AfterConnect != nil {
+		if err = c.AfterConnect(ctx, conn); err != nil {
+			_ = conn.Close(context.WithoutCancel(ctx))
+			return nil, err
+		}
+	}
+	return conn, err
 }
 
 // Acquire implements [driver.Driver].

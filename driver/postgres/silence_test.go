@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -178,9 +179,10 @@ func TestLockThatIsStuckCostsNoLeaseOnAnother(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	var wg sync.WaitGroup
-	for range 2 {
+	stuck := locks.Mutex("l", holdfast.WithStrictFIFO(), holdfast.WithTTL(time.Second))
+	for _, get := range []func(context.Context) (*holdfast.Lease, error){stuck.Lease, stuck.Lease, stuck.Steal, stuck.Steal} {
 		wg.Go(func() {
-			_, err := locks.Mutex("l", holdfast.WithStrictFIFO(), holdfast.WithTTL(time.Second)).Lease(ctx)
+			_, err := get(ctx)
 			assert.ErrorIs(t, err, context.DeadlineExceeded)
 		})
 	}
@@ -229,5 +231,28 @@ func TestPoolerOfTransactionsNeedsNoModeOfQueries(t *testing.T) {
 				assert.NoError(t, c.Close())
 			}
 		})
+	}
+}
+
+// What a pool does with each new connection, such as to take a role, is done for that of news, too.
+func TestListenerConnectsAsThePoolDoes(t *testing.T) {
+	s := begin(t)
+	var prepared sync.Map
+	s.Pool = s.pool(t, func(c *pgxpool.Config) {
+		c.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
+			prepared.Store(conn.PgConn().PID(), true)
+			return nil
+		}
+	})
+	a := s.asker(t)
+	a.granted(request("holder", long))
+	a.listens(a.waits("waiter", long))
+	var pids []uint32
+	require.NoError(t, s.QueryRow(t.Context(), `SELECT array_agg(pid::oid) FROM pg_stat_activity
+		WHERE datname = current_database() AND query = 'SELECT holdfast.hear()'`).Scan(&pids))
+	require.NotEmpty(t, pids)
+	for _, pid := range pids {
+		_, ok := prepared.Load(pid)
+		require.True(t, ok, "the listener is a connection like the others")
 	}
 }
