@@ -109,10 +109,9 @@ func (d *Driver) ForceRelease(ctx context.Context, k driver.Kind, name string) e
 	var last error
 	for try := range attempts(ctx) {
 		err := d.force(ctx, l)
-		if again(err, &last, try) {
-			continue
+		if errors.As(err, &perhaps{}) || !again(err, &last, try) {
+			return failure(unsent(err, try))
 		}
-		return failure(unsent(err, try))
 	}
 	return failure(cmp.Or(last, errCrowded))
 }
@@ -144,8 +143,16 @@ func (d *Driver) force(ctx context.Context, l lock) error {
 		})
 	}
 	_, err = d.multi(ctx, s, ops...)
-	return err // If one has left meanwhile, again.
+	if err == nil || errors.Is(err, zk.ErrNoNode) || errors.Is(err, zk.ErrNodeExists) || errors.As(err, &unreachable{}) {
+		return err // If one has left meanwhile, again.
+	}
+	return perhaps{err} // A repeat could hit the next holder.
 }
+
+// perhaps is an error of a step that may have been carried out.
+type perhaps struct{ error }
+
+func (p perhaps) Unwrap() error { return p.error }
 
 // Downgrade implements [driver.Downgrader].
 func (d *Driver) Downgrade(ctx context.Context, lease driver.Lease, weight int64) error {

@@ -242,6 +242,33 @@ func TestLostAnswerMakesNoSecondClaim(t *testing.T) {
 	}
 }
 
+// Nobody knows whether force was carried out if its answer was lost. A repeat would hit the next holder.
+func TestForceWhoseAnswerIsLostIsNotRepeated(t *testing.T) {
+	t.Parallel()
+	const long = 30 * time.Second
+	w := &link{}
+	d, other := open(t, w), open(t, &link{})
+	acquire(t, d, request("before"))
+	require.NoError(t, d.Release(t.Context(), lease("before")))
+	for _, token := range []string{"first", "next"} {
+		r := request(token)
+		r.TTL, r.Wait = long, true
+		acquire(t, other, r)
+	}
+	w.fail(opMulti, answerLost)
+	err := d.ForceRelease(t.Context(), driver.Mutex, "trust")
+	require.True(t, w.failed(), "no answer was lost")
+	require.ErrorIs(t, err, driver.ErrTransient)
+	require.NotErrorIs(t, err, driver.ErrNotExecuted)
+	info, err := other.Inspect(t.Context(), driver.Mutex, "trust")
+	require.NoError(t, err)
+	require.Len(t, info.Holders, 1, "the next one has it, and keeps it")
+	require.Empty(t, info.Queue)
+	l := lease("next")
+	l.TTL = long
+	require.NoError(t, other.Release(t.Context(), l))
+}
+
 // The driver itself ends its connection, once a second, so that a session goes on. A request that is
 // under way then is made again, and its caller hears nothing of it.
 func TestLostConnectionFailsNoCall(t *testing.T) {
