@@ -33,7 +33,7 @@ func (d *Driver) failure(err error) error {
 		return err
 	}
 	if d.client.Ctx().Err() != nil {
-		return fmt.Errorf("etcddriver: %w: %w", driver.ErrClosed, err) // it may have been under way
+		return refusal("%w: %w", driver.ErrClosed, err)
 	}
 	code := status.Code(err)
 	if e := (rpctypes.EtcdError{}); errors.As(err, &e) {
