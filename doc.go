@@ -69,9 +69,10 @@
 //     overtakes the first one, be it a writer among readers or a large request among small
 //     ones. Goroutines of one client that want a lock exclusively take turns: the lock
 //     passes from one to the next before other clients get it. A turn lasts for 32 holds,
-//     or for 1 ms if those take less, and for TTL/4 at most. Readers may join an existing
-//     read lease within the same bounds. [WithStrictFIFO] switches both off. After a
-//     failure every waiter that lives is served.
+//     or for 1 ms if those take less, and for TTL/4 at most; for longer only while nobody
+//     else waits. If the message is lost that somebody does, that shows at the next renewal
+//     or after 4,096 holds. Readers may join an existing read lease within the same bounds.
+//     [WithStrictFIFO] switches both off. After a failure every waiter that lives is served.
 //  4. If a lease is lost, its context ends, with cause [ErrLost], before another lease on
 //     the lock can be granted.
 //  5. Fences of one name strictly increase, including over restarts of Redis and failovers

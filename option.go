@@ -276,7 +276,8 @@ func WithStrictFIFO() LockOption {
 // if it had been held. Meanwhile Inspect shows this process as the holder, and TryLock in other
 // processes fails.
 //
-// WithLinger applies to [Mutex], and to [RWMutex] for writing. It does nothing on a store that does
+// WithLinger applies to [Mutex], and to [RWMutex] for writing. A Lease needs a fence of its own, and a
+// lock that Redis did not know before has but one: it does not linger. WithLinger does nothing on a store that does
 // not tell when somebody waits ([driver.Notifier]), such as that of Redisson: the lock is released
 // at once. WithLinger panics if d is not positive. Whoever is given it panics if it can do nothing:
 // [Client.Semaphore], and any beside [WithoutRenewal], [WithStrictFIFO], [WithMinHold] or

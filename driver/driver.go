@@ -231,8 +231,7 @@ type Grant struct {
 	// Fences is how many numbers a Granted may use as fences, from Fence on. It is at
 	// least one, and at most as many as were asked for. 0 means 1. The next grant's fence
 	// lies beyond them. A repeat of an ask is answered with the same Fence and the same
-	// numbers. They may include those of an extension. All holds of one Owner share one
-	// number.
+	// numbers. All holds of one Owner share one number.
 	Fences int64
 
 	// HolderTag is the Lease.HolderTag of a holder, if it has one. In a Queued, Busy or Full
@@ -253,9 +252,6 @@ type Grant struct {
 	// others wait, and are served first. Holder is empty then. A driver that does not tell the
 	// Holder need not tell this.
 	Behind bool
-
-	// Wanted is set in the answer to Extend if somebody waits for the lock.
-	Wanted bool
 
 	// Shared, Weight and Owner say what the token holds, in a Granted from Attach.
 	Shared bool
@@ -430,15 +426,6 @@ type Notifier interface {
 	// Request had asked for that. It reports whether somebody waits already. It renews nothing
 	// and can be repeated. If the token does not hold the lock, it returns ErrNotHeld.
 	Notice(ctx context.Context, l Lease) (wanted bool, err error)
-}
-
-// Extender is the ability to let a holder use its lease for more than one hold.
-type Extender interface {
-	// Extend renews the lease, as Renew does, and tells whether anybody waits for the
-	// lock. It gives the lease up to fences more numbers: Grant.Fences of them, from
-	// Grant.Fence on. They lie beyond all that were given before, and the next grant's
-	// fence lies beyond them.
-	Extend(ctx context.Context, l Lease, fences int64) (Grant, error)
 }
 
 // Attacher is the ability to hand a lease to another token, such as one of another

@@ -20,7 +20,6 @@ func TestAbilitiesAreReachableThroughTwoWrappers(t *testing.T) {
 	reachable[driver.Downgrader](t, d, store)
 	reachable[driver.Resizer](t, d, store)
 	reachable[driver.Attacher](t, d, store)
-	reachable[driver.Extender](t, d, store)
 	reachable[redlock.FenceRaiser](t, d, store)
 	_, ok := driver.As[driver.Router](d)
 	require.False(t, ok, "nobody in there has it")

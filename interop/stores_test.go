@@ -99,7 +99,7 @@ func TestAbilitiesInTheDocumentOfStoresAreThoseOfTheDrivers(t *testing.T) {
 		able, known := map[string]bool{
 			"Inspector": as[driver.Inspector](d), "Lister": as[driver.Lister](d), "Forcer": as[driver.Forcer](d), "Stealer": as[driver.Stealer](d),
 			"Downgrader": as[driver.Downgrader](d), "Attacher": as[driver.Attacher](d), "Resizer": as[driver.Resizer](d),
-			"Confirmer": as[driver.Confirmer](d), "Batcher": as[driver.Batcher](d), "Extender": as[driver.Extender](d),
+			"Confirmer": as[driver.Confirmer](d), "Batcher": as[driver.Batcher](d),
 			"Router": as[driver.Router](d), "Reporter": as[driver.Reporter](d), "Uptimer": as[redlock.Uptimer](d),
 			"FenceRaiser": as[redlock.FenceRaiser](d), "Granular": as[driver.Granular](d),
 			"Prompter": as[driver.Prompter](d), "Explainer": as[driver.Explainer](d),

@@ -28,7 +28,6 @@ const (
 	Force   Ability = "force"   // driver.Forcer
 	Steal   Ability = "steal"   // driver.Stealer
 	Raise   Ability = "raise"   // redlock.FenceRaiser
-	Extend  Ability = "extend"  // driver.Extender
 	Notice  Ability = "notice"  // driver.Notifier, and Request.Notice
 	Whose   Ability = "whose"   // Queued and Busy answers say who holds the lock
 	Texts   Ability = "texts"   // the store keeps Request.Holder, and since when a token holds; else it shows the token
@@ -161,8 +160,7 @@ var probes = map[Ability]func(*test) string{
 		}
 		return ""
 	},
-	Raise:  is[redlock.FenceRaiser],
-	Extend: is[driver.Extender],
+	Raise: is[redlock.FenceRaiser],
 	Notice: func(t *test) string {
 		if n, ok := driver.As[driver.Notifier](t.driver()); !ok || !n.Notices() {
 			return "it is no driver.Notifier"

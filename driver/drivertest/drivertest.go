@@ -137,7 +137,7 @@ func (c Case) judge(t *testing.T, open Open, must []Ability) (skipped, failed st
 // own.
 func Cases() []Case {
 	alone := slices.Concat(acquireCases, queueCases, pushCases, holdCases, releaseCases, unsettledCases,
-		renewCases, expiryCases, fenceCases, raiseCases, extendCases, noticeCases, nameCases, refusalCases, inspectCases, forceCases,
+		renewCases, expiryCases, fenceCases, raiseCases, noticeCases, nameCases, refusalCases, inspectCases, forceCases,
 		attachCases, contextCases, closeCases, hammerCases)
 	var all []Case
 	for _, f := range forms {

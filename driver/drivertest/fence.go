@@ -10,7 +10,7 @@ import (
 // microseconds has fewer to give.
 const block = 2_000_000
 
-// lastFence is the last fence of a grant, or extension, for which so many were asked.
+// lastFence is the last fence of a grant for which so many were asked.
 func lastFence(t *test, g driver.Grant, asked int64) int64 {
 	require.Equal(t, driver.Granted, g.Status)
 	require.Positive(t, g.Fence)

@@ -17,11 +17,7 @@ type call struct {
 var (
 	renewing  = call{"Renew", nil, (*contender).renew}
 	releasing = call{"Release", nil, (*contender).releaseOnce}
-	extending = call{"Extend", []Ability{Extend}, func(c *contender) error {
-		_, err := c.extend(1)
-		return err
-	}}
-	noticing = call{"Notice", []Ability{Notice}, func(c *contender) error {
+	noticing  = call{"Notice", []Ability{Notice}, func(c *contender) error {
 		_, err := c.notice()
 		return err
 	}}
@@ -38,7 +34,7 @@ var (
 	downgrading        = call{"Downgrade", []Ability{Downgrade}, func(c *contender) error { return c.downgradeOnce(1) }}
 	downgradingPermits = call{"DowngradeOfPermits", []Ability{Downgrade}, downgrading.do}
 
-	holdCases = append(releasing.needsAHold(), needing(renewing, extending, noticing, raising, attaching)...)
+	holdCases = append(releasing.needsAHold(), needing(renewing, noticing, raising, attaching)...)
 )
 
 // needing are the cases of calls that only who holds the lock may make.

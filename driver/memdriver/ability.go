@@ -18,7 +18,6 @@ var (
 	_ driver.Downgrader = (*Driver)(nil)
 	_ driver.Resizer    = (*Driver)(nil)
 	_ driver.Attacher   = (*Driver)(nil)
-	_ driver.Extender   = (*Driver)(nil)
 	_ driver.Notifier   = (*Driver)(nil)
 )
 
@@ -199,18 +198,6 @@ func (d *Driver) Detach(lease driver.Lease) {
 		h.Wake = nil
 		return nil
 	})
-}
-
-// Extend implements [driver.Extender].
-func (d *Driver) Extend(_ context.Context, lease driver.Lease, fences int64) (g driver.Grant, err error) {
-	err = d.hold(lease, func(l *lock, h *claim, now time.Time) error {
-		h.extend(now, lease.TTL)
-		g = driver.Grant{Status: driver.Granted, Wanted: len(l.queue) > 0}
-		g.Fence, h.last = d.reserve(1, fences)
-		g.Fences = h.last - g.Fence + 1
-		return nil
-	})
-	return g, err
 }
 
 // RaiseFence implements [github.com/holdfast-go/holdfast/driver/redlock.FenceRaiser].

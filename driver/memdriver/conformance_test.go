@@ -12,7 +12,7 @@ import (
 // abilities are what the suite must not skip.
 var abilities = []drivertest.Ability{
 	drivertest.Queue, drivertest.Push, drivertest.Hint, drivertest.Fences, drivertest.Inspect, drivertest.List, drivertest.Texts, drivertest.Tags, drivertest.Whose, drivertest.Force,
-	drivertest.Raise, drivertest.Extend, drivertest.Notice, drivertest.Steal, drivertest.RWMutex, drivertest.Semaphore, drivertest.Downgrade, drivertest.Resize,
+	drivertest.Raise, drivertest.Notice, drivertest.Steal, drivertest.RWMutex, drivertest.Semaphore, drivertest.Downgrade, drivertest.Resize,
 	drivertest.Owner, drivertest.Attach,
 }
 

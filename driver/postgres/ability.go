@@ -98,22 +98,6 @@ func (d *Driver) Notice(ctx context.Context, l driver.Lease) (bool, error) {
 	return value(wanted), err
 }
 
-// Extend implements [driver.Extender].
-func (d *Driver) Extend(ctx context.Context, l driver.Lease, fences int64) (driver.Grant, error) {
-	var wanted *bool
-	var fence, given *int64
-	err := d.callFor(ctx, l.Kind, l.Name, l.TTL, []any{&wanted, &fence, &given}, `
-		SELECT wanted, fence, fences FROM holdfast.extend($1::text, $2::bytea, $3::text, $4::interval, $5::bigint)`,
-		l.Kind, []byte(l.Name), l.Token, l.TTL, useful(fences))
-	if err != nil {
-		return driver.Grant{}, err
-	}
-	if wanted == nil {
-		return driver.Grant{}, driver.ErrNotHeld
-	}
-	return driver.Grant{Status: driver.Granted, Fence: value(fence), Fences: value(given), Wanted: *wanted}, nil
-}
-
 // Attach implements [driver.Attacher].
 func (d *Driver) Attach(ctx context.Context, old driver.Lease, r *driver.Request) (driver.Grant, error) {
 	want := *r

@@ -144,7 +144,7 @@ func TestBackendsOfCallsThatAreGivenUpDoNotPileUp(t *testing.T) {
 				calls.Go(func() {
 					for range rounds {
 						_ = d.Renew(context.Background(), []driver.Lease{{Kind: r.Kind, Name: r.Name, Token: r.Token, TTL: time.Second}})
-						_, err := d.Extend(context.Background(), driver.Lease{Kind: r.Kind, Name: r.Name, Token: r.Token, TTL: time.Second}, 1)
+						_, err := d.Notice(context.Background(), driver.Lease{Kind: r.Kind, Name: r.Name, Token: r.Token, TTL: time.Second})
 						assert.ErrorIs(t, err, driver.ErrTransient)
 					}
 				})

@@ -24,7 +24,7 @@ import (
 // abilities are what the suite must not skip: all that there are.
 var abilities = []drivertest.Ability{
 	drivertest.Queue, drivertest.Push, drivertest.Hint, drivertest.Fences, drivertest.Inspect, drivertest.Texts, drivertest.Tags, drivertest.Whose, drivertest.List, drivertest.Force,
-	drivertest.Raise, drivertest.Extend, drivertest.Notice, drivertest.Steal, drivertest.Owner, drivertest.Attach,
+	drivertest.Raise, drivertest.Notice, drivertest.Steal, drivertest.Owner, drivertest.Attach,
 	drivertest.RWMutex, drivertest.Semaphore, drivertest.Downgrade, drivertest.Resize,
 }
 

@@ -19,7 +19,7 @@ var files embed.FS
 // parts are the files in sql in an order in which they can be run.
 var parts = []string{
 	"schema", "time", "open", "tell", "serve",
-	"acquire", "release", "renew", "extend", "notice", "attach", "downgrade", "resize", "force", "steal", "raise",
+	"acquire", "release", "renew", "notice", "attach", "downgrade", "resize", "force", "steal", "raise",
 	"inspect", "sweep", "fenced",
 }
 

@@ -38,7 +38,6 @@ var (
 	_ driver.Downgrader = (*Driver)(nil)
 	_ driver.Resizer    = (*Driver)(nil)
 	_ driver.Notifier   = (*Driver)(nil)
-	_ driver.Extender   = (*Driver)(nil)
 	_ driver.Attacher   = (*Driver)(nil)
 	_ driver.Reporter   = (*Driver)(nil)
 )

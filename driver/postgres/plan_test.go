@@ -195,7 +195,7 @@ func operate(a asker, token string) {
 				waiter.Ask++
 			}
 			_ = a.Renew(ctx, []driver.Lease{l})
-			_, _ = a.Extend(ctx, l, 10)
+			_, _ = a.Notice(ctx, l)
 			_, _ = a.RaiseFence(ctx, l, 1, 1)
 			_ = a.Downgrade(ctx, l, 1)
 			attached := *waiter
@@ -240,7 +240,7 @@ func TestNoPlanIsCompiled(t *testing.T) {
 		},
 		func() error { return a.ForceRelease(t.Context(), none.Kind, none.Name) },
 		func() error { return a.Renew(t.Context(), []driver.Lease{none, none})[0] },
-		func() error { _, err := a.Extend(t.Context(), none, 1); return err },
+		func() error { _, err := a.Notice(t.Context(), none); return err },
 		func() error { _, err := a.RaiseFence(t.Context(), none, 1, 1); return err },
 		func() error { return a.Release(t.Context(), none) },
 	} {

@@ -137,7 +137,7 @@ func (q *quarrel) named(verb string) driver.Lease {
 
 // begin has the locks held and waited for, while all is well.
 func (q *quarrel) begin(t *testing.T) {
-	for _, verb := range []string{"renew", "extend", "attach", "raise", "release", "force"} {
+	for _, verb := range []string{"renew", "attach", "raise", "release", "force"} {
 		asker{t, q.holder}.granted(q.ask(verb))
 	}
 	q.rw, q.sem = q.ask("downgrade"), q.ask("resize")
@@ -186,11 +186,9 @@ func (q *quarrel) perform(t *testing.T) {
 	}
 	for range 3 {
 		require.Error(t, q.holder.Renew(ctx, []driver.Lease{q.named("renew")})[0])
-		_, err := q.holder.Extend(ctx, q.named("extend"), 7)
-		require.Error(t, err)
 		to := q.ask("attach")
 		to.Token += "2"
-		_, err = q.waiter.Attach(ctx, q.named("attach"), to)
+		_, err := q.waiter.Attach(ctx, q.named("attach"), to)
 		require.Error(t, err)
 		_, err = q.holder.RaiseFence(ctx, q.named("raise"), 1<<60, 1)
 		require.Error(t, err)

@@ -17,7 +17,7 @@ import (
 
 // abilities are what the suite must not skip.
 var abilities = []drivertest.Ability{
-	drivertest.Queue, drivertest.Push, drivertest.Hint, drivertest.Fences, drivertest.Inspect, drivertest.Texts, drivertest.Tags, drivertest.Whose, drivertest.List, drivertest.Force, drivertest.Extend, drivertest.Notice, drivertest.Steal, drivertest.Raise,
+	drivertest.Queue, drivertest.Push, drivertest.Hint, drivertest.Fences, drivertest.Inspect, drivertest.Texts, drivertest.Tags, drivertest.Whose, drivertest.List, drivertest.Force, drivertest.Notice, drivertest.Steal, drivertest.Raise,
 	drivertest.RWMutex, drivertest.Semaphore, drivertest.Downgrade, drivertest.Resize, drivertest.Owner, drivertest.Attach,
 }
 

@@ -37,7 +37,6 @@ func Scripts() []Script {
 		"steal":     {"BURIED": acquireBuried, "GRANTED": acquireGranted},
 		"release":   {"NEITHER": statusNeither, "HELD": statusHeld, "WAITED": statusWaited},
 		"renew":     {"NEITHER": statusNeither, "HELD": statusHeld},
-		"extend":    {"NEITHER": statusNeither, "HELD": statusHeld, "WANTED": statusWanted},
 		"notice":    {"NEITHER": statusNeither, "HELD": statusHeld, "WANTED": statusWanted},
 		"downgrade": {"NEITHER": statusNeither, "HELD": statusHeld, "OWNED": statusOwned},
 		"force":     {"NEITHER": statusNeither, "HELD": statusHeld},

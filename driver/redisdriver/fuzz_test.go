@@ -60,7 +60,6 @@ func FuzzReplies(f *testing.F) {
 			},
 			func(d *redisdriver.Driver, l driver.Lease) { l.Unsettled = true; _ = d.Release(ctx, l) },
 			func(d *redisdriver.Driver, l driver.Lease) { _ = d.ForceRelease(ctx, l.Kind, l.Name) },
-			func(d *redisdriver.Driver, l driver.Lease) { _, _ = d.Extend(ctx, l, 32) },
 			func(d *redisdriver.Driver, l driver.Lease) { _, _ = d.RaiseFence(ctx, l, 1, 1) },
 			func(d *redisdriver.Driver, l driver.Lease) { _ = d.Downgrade(ctx, l, 1) },
 			func(d *redisdriver.Driver, l driver.Lease) { _ = d.Resize(ctx, l.Name, l.Token, 2) },

@@ -58,7 +58,7 @@ func thatServe() map[string]func(*testing.T, *crowd) {
 		"a resize": func(t *testing.T, c *crowd) { require.NoError(t, c.d.Resize(ctx, "rule", "resize", 2*crowded)) },
 	}
 	for what, do := range map[string]func(*party) error{
-		"renewal": renewed, "extension": extended, "raise": raised, "attachment": attached, "confirmation": confirmed,
+		"renewal": renewed, "notice": noticed, "raise": raised, "attachment": attached, "confirmation": confirmed,
 	} {
 		ways[what+" of another"] = func(t *testing.T, c *crowd) { require.NoError(t, do(c.holder)) }
 		ways[what+" that is late"] = func(t *testing.T, c *crowd) { require.ErrorIs(t, do(c.crashed), driver.ErrNotHeld) }

@@ -104,8 +104,8 @@ func (p *party) polls() bool {
 
 func renewed(p *party) error { return p.d.Renew(context.Background(), []driver.Lease{p.lease()})[0] }
 
-func extended(p *party) error {
-	_, err := p.d.Extend(context.Background(), p.lease(), 1)
+func noticed(p *party) error {
+	_, err := p.d.Notice(context.Background(), p.lease())
 	return err
 }
 

@@ -154,7 +154,6 @@ var (
 	_ driver.Resizer    = (*Driver)(nil)
 	_ driver.Confirmer  = (*Driver)(nil)
 	_ driver.Router     = (*Driver)(nil)
-	_ driver.Extender   = (*Driver)(nil)
 	_ driver.Batcher    = (*Driver)(nil)
 	_ driver.Prompter   = (*Driver)(nil)
 	_ driver.Notifier   = (*Driver)(nil)

@@ -181,23 +181,6 @@ func (d *Driver) Notice(ctx context.Context, l driver.Lease) (wanted bool, err e
 	return status == statusWanted, err
 }
 
-// Extend implements [driver.Extender].
-func (d *Driver) Extend(ctx context.Context, l driver.Lease, fences int64) (driver.Grant, error) {
-	lock := d.lock(l.Kind, l.Name)
-	a, err := d.only(ctx, extendScript, lock, l.Token, redisscript.Millis(l.TTL), useful(fences))
-	if err != nil {
-		return driver.Grant{}, err
-	}
-	if _, more := a.acquired(); more {
-		d.serve(ctx, lock)
-	}
-	if a.status() == statusNeither {
-		return driver.Grant{}, driver.ErrNotHeld
-	}
-	fence, numbers := a.granted()
-	return driver.Grant{Status: driver.Granted, Fence: fence, Fences: numbers, Wanted: a.status() == statusWanted}, nil
-}
-
 // Confirm implements [driver.Confirmer] with the command WAIT, or WAITAOF for disks. It needs a
 // [redis.Client], including one for failover, or a [redis.ClusterClient], and occupies a
 // connection meanwhile.

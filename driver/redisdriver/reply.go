@@ -26,7 +26,7 @@ const (
 	statusNeither = 0
 	statusHeld    = 1
 	statusWaited  = 2 // of a release
-	statusWanted  = 2 // of an extension
+	statusWanted  = 2 // of a notice
 	statusOwned   = 2 // of a downgrade
 )
 
@@ -44,7 +44,7 @@ func (a *answer) status() int64 { return a.numbers[0] }
 // look again, a fence, or a limit. more comes with each of them.
 func (a *answer) acquired() (first int64, more bool) { return a.numbers[1], a.numbers[2] == 1 }
 
-// granted are the numbers of a grant, of acquire, extend or attach.
+// granted are the numbers of a grant, of acquire or attach.
 func (a *answer) granted() (fence, fences int64) { return a.numbers[1], a.numbers[3] }
 
 // seat is where a token waits, of acquire.

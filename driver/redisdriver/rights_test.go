@@ -168,7 +168,7 @@ func operations(d *redisdriver.Driver, token func(name, token string) string) ma
 	return map[string]func(name string) error{
 		"release":   func(name string) error { return d.Release(ctx, lease(name, "held")) },
 		"withdraw":  func(name string) error { return d.Release(ctx, lease(name, "waits")) },
-		"extend":    func(name string) error { _, err := d.Extend(ctx, lease(name, "held"), 3); return err },
+		"notice":    func(name string) error { _, err := d.Notice(ctx, lease(name, "held")); return err },
 		"downgrade": func(name string) error { return d.Downgrade(ctx, lease(name, "held"), 1) },
 		"raise":     func(name string) error { _, err := d.RaiseFence(ctx, lease(name, "held"), 1<<52, 1); return err },
 		"force":     func(name string) error { return d.ForceRelease(ctx, driver.Semaphore, name) },

@@ -20,7 +20,6 @@ var (
 	renewScript   = newScript("renew", 3, forMany("renew")...)
 	inspectScript = newScript("inspect", 0, "lib/time", "lib/locks", "op/inspect")
 
-	extendScript    = newScript("extend", 0, forOneLock("extend")...)
 	noticeScript    = newScript("notice", 0, forOneLock("notice")...)
 	raiseScript     = newScript("raise", 0, forOneLock("raise")...)
 	forceScript     = newScript("force", 0, forOneLock("force", "lib/burial")...)
@@ -46,7 +45,7 @@ func forOneLock(verb string, more ...string) []string {
 }
 
 var allScripts = []*script{
-	acquireScript, releaseScript, renewScript, extendScript, noticeScript, raiseScript, forceScript, stealScript,
+	acquireScript, releaseScript, renewScript, noticeScript, raiseScript, forceScript, stealScript,
 	downgradeScript, resizeScript, attachScript, inspectScript, pingScript, nodeScript,
 }
 

@@ -273,7 +273,7 @@ func (s *story) rarely(step *storyStep, p *person) {
 	step.Locks = step.Locks[:1]
 	switch s.IntN(6) {
 	case 0:
-		step.Verb, step.Args = "extend", []string{p.token, fmt.Sprint(p.ttl), fmt.Sprint(p.fences)}
+		step.Verb, step.Args = "notice", []string{p.token}
 	case 1:
 		step.Verb, step.Args = "downgrade", []string{p.token, "1"}
 	case 2:

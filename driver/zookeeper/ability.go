@@ -16,7 +16,6 @@ var (
 	_ driver.Inspector  = (*Driver)(nil)
 	_ driver.Forcer     = (*Driver)(nil)
 	_ driver.Downgrader = (*Driver)(nil)
-	_ driver.Extender   = (*Driver)(nil)
 	_ driver.Notifier   = (*Driver)(nil)
 	_ driver.Explainer  = (*Driver)(nil)
 )
@@ -227,37 +226,4 @@ func (d *Driver) Notice(ctx context.Context, lease driver.Lease) (wanted bool, e
 		}
 	}
 	return q.wanted(), nil
-}
-
-// Extend implements [driver.Extender]. If the place of the claim has no more fences, or there is
-// an owner, it gives none.
-func (d *Driver) Extend(ctx context.Context, lease driver.Lease, fences int64) (g driver.Grant, err error) {
-	ctx, cancel := bounded(ctx)
-	defer cancel()
-	l := d.lock(lease.Kind, lease.Name)
-	err = d.change(ctx, lease, func(s *session, t *token, q *queue, c *claim, rec record) error {
-		g = driver.Grant{Status: driver.Granted, Wanted: q.wanted()}
-		more := min(fences, most, block-rec.First-rec.Fences)
-		if more < 1 || c.owner != "" {
-			return nil
-		}
-		first := rec.fence() + rec.Fences
-		rec.Fences += more
-		_, err := write(ctx, s, func(conn *zk.Conn) (*zk.Stat, error) { return conn.Set(l.dir+"/"+c.node, rec.bytes(), -1) })
-		if err != nil {
-			return err
-		}
-		g.Fence, g.Fences = first, more
-		if t != nil {
-			d.mu.Lock()
-			if t.claim.node == c.node {
-				t.record = rec
-			}
-			t.ttl = lease.TTL
-			t.renewed()
-			d.mu.Unlock()
-		}
-		return nil
-	})
-	return g, failure(err)
 }

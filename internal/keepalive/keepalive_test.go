@@ -323,7 +323,7 @@ func TestRemoveDuringARenewalLosesNothing(t *testing.T) {
 	})
 }
 
-// An extension renews a lease, too, at the same time as the keeper. In real time, for the race
+// A confirmation renews a lease, too, at the same time as the keeper. In real time, for the race
 // detector to see it: in a bubble one of the two always comes first.
 func TestRenewalsOfOthersGoOnBesideThoseOfTheKeeper(t *testing.T) {
 	s := &store{renew: all(nil)}

@@ -243,7 +243,7 @@ func (l *Lock) firstHold(ctx context.Context, w *Want, g *Grant, trust keepalive
 	l.r.Keeper.Locate(&g.entry, l.id.Kind, l.id.Name)
 
 	l.mu.Lock()
-	g.turn.begin(g.opts.TTL, granted, g.Shared)
+	g.turn.begin(granted, g.Shared)
 	g.turn.fence()    // is that of h
 	before := g.state // lost, if it was taken away meanwhile
 	g.adopt(h, trust)
@@ -361,23 +361,20 @@ func (l *Lock) endures(w *Want, began moment) time.Duration {
 func (l *Lock) enqueue(wait context.Context, w *Want, me *waiter) (n news, waits bool, err error) {
 	l.mu.Lock()
 	if g := l.grant; g != nil && g.state == idle && l.waiting.first == nil {
-		mayPass := l.mayPass(w.Options)
-		if mayPass && g.enough(me.anonymous) {
+		if l.mayPass(w.Options, me.anonymous) {
 			g.state = held
 			g.countPass()
 			l.mu.Unlock()
 			return news{yours: true, grant: g}, false, nil
 		}
-		if !mayPass || !w.Wait { // else there will be a number soon
-			l.mu.Unlock()
-			if done := g.releaseIdle(); done != nil && !w.Wait {
-				select {
-				case <-done:
-				case <-wait.Done():
-				}
+		l.mu.Unlock()
+		if done := g.releaseIdle(); done != nil && !w.Wait {
+			select {
+			case <-done:
+			case <-wait.Done():
 			}
-			l.mu.Lock()
 		}
+		l.mu.Lock()
 	}
 	defer l.mu.Unlock()
 	if l.atStore == nil && l.grant == nil && l.waiting.first == nil {
@@ -420,6 +417,9 @@ func (l *Lock) succeed(ctx context.Context, w *Want, g *Grant) *Hold {
 	}
 	g.endHolds(ErrNotHeld)
 	h := &Hold{grant: g, anonymous: w.anonymous(), fence: g.turn.fence()}
+	if g.turn.left == 0 {
+		l.advance() // who comes next has to ask the store
+	}
 	l.mu.Unlock()
 	h.start(ctx, w)
 

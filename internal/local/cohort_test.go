@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/memdriver"
+	"github.com/holdfast-go/holdfast/internal/local"
 	"github.com/holdfast-go/holdfast/internal/test/behavior/lab"
 	"github.com/holdfast-go/holdfast/internal/test/redistest"
 	"github.com/holdfast-go/holdfast/internal/test/referee"
@@ -147,6 +149,7 @@ func TestOthersGetTheirTurn(t *testing.T) {
 					opts = append(opts, holdfast.WithLinger(c.linger))
 				}
 				a := distant(l, opts...)
+				known(l, a.Mutex("x").Lease)
 				held := l.Lease(a, "x")
 				ws := l.Queue(100, a.Mutex("x").Lease)
 				for _, w := range ws[:c.before] {
@@ -203,7 +206,7 @@ func TestTurnIsNoLongerOnASlowStore(t *testing.T) {
 }
 
 // Such a store cannot be asked whether others wait.
-func TestOthersGetTheirTurnOnAStoreThatCannotExtend(t *testing.T) {
+func TestOthersGetTheirTurnOnAStoreThatDoesNotTell(t *testing.T) {
 	lab.InBubble(t, func(t *testing.T, l *lab.Lab) {
 		store := memdriver.New()
 		c := holdfast.Open(lab.Bare{Driver: store}, holdfast.WithTTL(lab.Ages), holdfast.WithLinger(lab.Ages))
@@ -381,21 +384,79 @@ func TestNestedLeasesEndBeforeALeasePasses(t *testing.T) {
 	})
 }
 
-// A lock that the store did not know comes with one fence. Nobody goes to the store's queue
-// for want of others: the first in ours waits for them, and the lock passes.
+// A lock that the store did not know comes with one fence. The first in our queue waits at the
+// store then, and the lock passes from it on.
 func TestLockThatTheStoreDidNotKnowPassesInTheProcess(t *testing.T) {
 	lab.InBubble(t, func(t *testing.T, l *lab.Lab) {
 		c := l.Mates()
 		mu := c.Mutex("x")
 		held := l.Lease(c, "x")
-		for _, w := range l.Queue(10, mu.Lease) {
-			require.Empty(t, l.Look(mu).Queue)
+		ws := l.Queue(10, mu.Lease)
+		time.Sleep(time.Millisecond) // in which the clock shows fences
+		for i, w := range ws {
+			require.Len(t, l.Look(mu).Queue, max(0, 1-i))
 			require.NoError(t, held.Release(t.Context()))
 			next := w.Granted(lab.Soon)
 			require.Greater(t, next.Fence(), held.Fence())
 			held = next
 		}
 		require.NoError(t, held.Release(t.Context()))
+	})
+}
+
+// When the fences of a grant are used up, who comes next is at the store before it is released.
+func TestLockGoesOnWhenItsFencesAreUsedUp(t *testing.T) {
+	lab.InBubble(t, func(t *testing.T, l *lab.Lab) {
+		c := l.Mates()
+		l.Ready(c)
+		mu := c.Mutex("x")
+		known(l, mu.Lease)
+		time.Sleep(time.Second)
+		n := l.Count(l.On("mutex", "x"))
+		held := l.Lease(c, "x")
+		for i, w := range l.Queue(local.MaxFences+100, mu.Lease) {
+			l.Settle()
+			if i == local.MaxFences-1 {
+				require.Len(t, l.Look(mu).Queue, 1)
+				time.Sleep(10 * time.Millisecond) // in which the clock shows fences
+			} else {
+				require.Empty(t, l.Look(mu).Queue, i)
+			}
+			require.NoError(t, held.Release(t.Context()))
+			next := w.Granted(lab.Soon)
+			require.Greater(t, next.Fence(), held.Fence())
+			held = next
+		}
+		require.NoError(t, held.Release(t.Context()))
+		assert.LessOrEqual(t, n.Load(), int64(10), "commands")
+		l.Free(l.Near(), "x")
+	})
+}
+
+// The message that somebody waits is lost: then the store is asked again.
+func TestOthersGetTheirTurnThoughTheMessageIsLost(t *testing.T) {
+	lab.InBubble(t, func(t *testing.T, l *lab.Lab) {
+		a, b := distant(l, holdfast.WithTTL(24*time.Hour)), distant(l)
+		l.Link.DropPush(func(_, payload string) bool { return strings.HasPrefix(payload, "wanted") })
+		var held, stop atomic.Int64
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				for stop.Load() == 0 {
+					a.Mutex("x").Lock()
+					held.Add(1)
+					time.Sleep(time.Millisecond)
+					a.Mutex("x").Unlock()
+				}
+			})
+		}
+		time.Sleep(3 * time.Second)
+		before := held.Load()
+		lease := l.Wait(b, "x").Granted(lab.Ages)
+		assert.LessOrEqual(t, held.Load()-before, int64(local.MaxUnasked+32))
+		require.NoError(t, lease.Release(t.Context()))
+		stop.Store(1)
+		all.Wait()
 	})
 }
 

@@ -1,5 +1,11 @@
 package local
 
+// Bounds of turns.
+const (
+	MaxFences  = maxFences
+	MaxUnasked = maxUnasked
+)
+
 // InUse returns how many locks are in use.
 func (r *Registry) InUse() (n int) {
 	r.mu.Lock()

@@ -23,8 +23,8 @@ import (
 //	 lost <-------------- + <----- idle
 //	            taken away, or over by the clock
 //
-// A grant is idle while it is kept although nobody holds it: because it lingers, or until
-// the store has given it more numbers. Nothing leads out of released and lost.
+// A grant is idle while it lingers: it is kept although nobody holds it. Nothing leads out of
+// released and lost.
 type state uint8
 
 const (
@@ -81,8 +81,8 @@ func (l *Lock) newGrant(w *Want, passable bool) *Grant {
 			Holder: l.holder(w.Options), Place: w.place, Notice: g.passable && w.Options.Linger > 0,
 		},
 	}
-	if g.passable || g.grouped {
-		want.Request.Fences = maxPasses
+	if g.passable {
+		want.Request.Fences = maxFences
 	}
 	g.Init(l.r.Session, &want, g)
 	g.Explain(w.unconfirmed, w.Said)
@@ -98,7 +98,7 @@ func (g *Grant) adopt(h *Hold, trust keepalive.Trust) {
 		return
 	}
 	g.state = held
-	g.turn.notice = g.passable && g.opts.Linger > 0
+	g.turn.noticed = g.passable && g.opts.Linger > 0
 	g.lock.refs.Add(1)
 	g.entry.Owner, g.entry.Fixed = g, g.opts.Fixed
 	g.lock.r.Keeper.Add(&g.entry, g.Claim.Lease(h.tag()), trust)
@@ -265,6 +265,7 @@ func (g *Grant) values() context.Context {
 // is held. It returns nil if the grant is released by another goroutine, or lost.
 func (g *Grant) revoke(end error) <-chan error {
 	g.lock.mu.Lock()
+	unused := g.state == idle
 	ours := g.finish(released)
 	if ours {
 		g.endHolds(end)
@@ -273,7 +274,7 @@ func (g *Grant) revoke(end error) <-chan error {
 	if !ours {
 		return nil
 	}
-	return g.tellStore()
+	return g.tellStore(unused)
 }
 
 // releaseIdle is revoke of a grant that nobody holds. It returns nil if the grant is not
@@ -290,17 +291,22 @@ func (g *Grant) releaseIdle() <-chan error {
 		s.Done()
 		return nil
 	}
-	return g.tellStore()
+	return g.tellStore(true)
 }
 
 // tellStore releases a grant that was finished in this process, in the background and
-// within an operation. The next holder gets the tag of the last one.
-func (g *Grant) tellStore() <-chan error {
+// within an operation. The next holder gets the tag of the last one. If nobody held it, it is
+// nobody's loss if it was taken away.
+func (g *Grant) tellStore(unused bool) <-chan error {
 	ctx, tag := context.Background(), ""
 	if h := g.Oldest(); h != nil {
 		ctx, tag = h.values, h.tag()
 	}
-	return g.releaser(ctx, tag).Background()
+	r := g.releaser(ctx, tag)
+	if unused {
+		r.Last = nil
+	}
+	return r.Background()
 }
 
 // Wanted implements [claim.Listener].

@@ -290,6 +290,7 @@ func TestLossWhileALockLingersIsNobodysLoss(t *testing.T) {
 				return lease.Fence()
 			},
 		} {
+			time.Sleep(time.Millisecond) // in which the clock shows fences
 			fence := unlock()
 			require.NoError(t, other.Mutex("x").ForceUnlock(t.Context()))
 			l.Settle()
@@ -298,6 +299,7 @@ func TestLossWhileALockLingersIsNobodysLoss(t *testing.T) {
 			require.Greater(t, held.Fence(), fence)
 			w := l.Wait(c, "x")
 			l.UntilQueue("x", 1)
+			time.Sleep(time.Millisecond)
 			require.NoError(t, held.Release(t.Context()))
 			require.NoError(t, w.Granted(lab.Soon).Release(t.Context()))
 			require.NoError(t, other.Mutex("x").ForceUnlock(t.Context()))
@@ -312,6 +314,7 @@ func TestCloseReleasesLocksThatLinger(t *testing.T) {
 		c, other := l.Mates(holdfast.WithLinger(time.Hour)), l.Near()
 		c.Mutex("x").Lock()
 		c.Mutex("x").Unlock()
+		known(l, other.Mutex("y").Lease)
 		require.NoError(t, l.Lease(c, "y").Release(t.Context()))
 		require.False(t, other.Mutex("y").TryLock())
 		require.NoError(t, lab.Promptly(t, lab.Soon, c.Close))
@@ -320,6 +323,22 @@ func TestCloseReleasesLocksThatLinger(t *testing.T) {
 		assert.Zero(t, inUse(c))
 	})
 }
+
+// Nor if it is heard of only when the lock is given up.
+func TestLossOfALingeringLockThatGoesUnheardIsNobodysLoss(t *testing.T) {
+	lab.InBubble(t, func(t *testing.T, l *lab.Lab) {
+		c := distant(l, holdfast.WithLinger(time.Minute))
+		c.Mutex("x").Lock()
+		c.Mutex("x").Unlock()
+		l.Link.DropPush(everyPush)
+		require.NoError(t, l.Near().Mutex("x").ForceUnlock(t.Context()))
+		require.Equal(t, 1, inUse(c))
+		require.NoError(t, c.Close())
+		assert.NotContains(t, l.Log.String(), "lock lost")
+	})
+}
+
+func everyPush(string, string) bool { return true }
 
 // A hold that was lost is in the log, also when its Unlock is the first to look at the clock:
 // the lock must not be kept for the next one as if it were still there.

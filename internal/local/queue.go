@@ -2,10 +2,8 @@ package local
 
 import (
 	"context"
-	"errors"
 	"time"
 
-	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/claim"
 )
 
@@ -70,9 +68,9 @@ type news struct {
 // mayPass reports whether the present grant may pass to a waiter. It must have been asked
 // for with equal options, still be trusted, and its turn must not be over. The caller holds
 // mu.
-func (l *Lock) mayPass(o *Options) bool {
+func (l *Lock) mayPass(o *Options, anonymous bool) bool {
 	g := l.grant
-	return g.opts.compatible(o) && g.intact() && g.turn.goesOn(g.TTL)
+	return g.opts.compatible(o) && g.intact() && g.enough(anonymous) && g.turn.goesOn(g.TTL)
 }
 
 // intact reports whether a grant is still what was granted: not lost, not over by the
@@ -81,43 +79,40 @@ func (g *Grant) intact() bool {
 	return (g.state == held || g.state == idle) && !g.lowered && g.trust().Left() > 0
 }
 
-// enough reports whether there is a number for the hold of a waiter. An anonymous hold goes
-// on with the number of the one before. The caller holds Lock.mu.
+// enough reports whether there is a fence for another hold. An anonymous one goes on with that of
+// the anonymous one before. The caller holds Lock.mu.
 func (g *Grant) enough(anonymous bool) bool {
 	h := g.oldest()
-	return anonymous && h != nil && h.anonymous && h.end == nil || g.turn.numbered()
+	return g.turn.left > 0 || anonymous && h != nil && h.anonymous && h.end == nil
 }
 
 // handOn hands a grant on that nobody holds any more, and reports whether it goes on. If
 // not, the caller tells the store. The caller holds mu.
 func (l *Lock) handOn(g *Grant) bool {
-	if l.grant != g { // it does not pass, or is over already
-		g.finish(released)
-		return false
-	}
-	// The waiter at the store has been in the queue for longer than the others.
-	first := l.waiting.first
-	if l.atStore == nil && first != nil && l.mayPass(first.opts) {
-		if g.enough(first.anonymous) {
-			l.pass()
-			return true
-		}
-		if g.turn.extending {
-			g.state = idle // until the store has said whether there are more numbers
-			return true
-		}
-	}
-	if l.atStore == nil && first == nil && g.opts.Linger > 0 && g.intact() {
-		if g.turn.extend(!g.turn.numbered()) {
-			g.extend() // the next hold will need a number
-		}
-		if g.turn.mayIdle() {
-			g.state = idle
-			g.turn.linger(g)
-			return true
-		}
+	if l.passOn(g) {
+		return true
 	}
 	g.finish(released)
+	return false
+}
+
+// passOn hands a grant on whose last hold is ending, or keeps it for a while, and reports whether
+// it did. The caller holds mu.
+func (l *Lock) passOn(g *Grant) bool {
+	// It does not pass, or is over already; or a waiter at the store has waited for longer.
+	if l.grant != g || l.atStore != nil {
+		return false
+	}
+	first := l.waiting.first
+	switch {
+	case first != nil && l.mayPass(first.opts, first.anonymous):
+		l.pass()
+		return true
+	case first == nil && g.opts.Linger > 0 && g.turn.alone() && g.intact() && g.enough(true):
+		g.state = idle
+		g.turn.linger(g)
+		return true
+	}
 	return false
 }
 
@@ -136,7 +131,7 @@ func (l *Lock) pass() {
 // countPass counts another hold of the turn. The caller holds Lock.mu.
 func (g *Grant) countPass() {
 	if g.turn.count() {
-		g.extend()
+		g.ask()
 	}
 }
 
@@ -157,14 +152,11 @@ func (l *Lock) advance() {
 	if l.atStore != nil || first == nil {
 		return
 	}
-	if l.grant == nil || !l.mayPass(first.opts) {
+	if l.grant == nil || !l.mayPass(first.opts, first.anonymous) {
 		l.sendFirst(nil)
 		return
 	}
-	if !l.grant.enough(first.anonymous) && l.grant.turn.extend(true) {
-		l.grant.extend()
-	}
-	if ends := l.grant.turn.until(); l.alarm == nil && !ends.IsZero() {
+	if ends := l.grant.turn.until(l.grant.TTL); l.alarm == nil && !ends.IsZero() {
 		l.watch(l.grant, ends)
 	}
 }
@@ -221,7 +213,7 @@ func (l *Lock) reject(ctx context.Context, n news) {
 		l.mu.Unlock()
 		if !on {
 			l.r.Session.Grow()
-			n.grant.tellStore()
+			n.grant.tellStore(true)
 		}
 	case n.grant == nil:
 		l.failed()
@@ -253,68 +245,4 @@ func (l *Lock) failed() {
 	defer l.mu.Unlock()
 	l.atStore, l.ahead = nil, claim.Obstacle{}
 	l.advance()
-}
-
-// extend asks the store, on another goroutine, whether anybody else waits. If nobody does,
-// the grant gets another turn with more fences. The caller holds Lock.mu.
-func (g *Grant) extend() {
-	s := g.lock.r.Session
-	if s.Extender == nil || !s.Begin() {
-		g.turn.extended(g.TTL, driver.Grant{}, errors.ErrUnsupported)
-		return
-	}
-	s.Grow()
-	// Nobody may hold the grant meanwhile, and the keeper renews it. So if there is no answer
-	// while the turn lasts, that is the answer. The wrong version waited for the driver, which
-	// may take for ever: the lock stayed taken for nobody.
-	late := time.AfterFunc(g.turn.patience(g.TTL), func() {
-		defer s.Done()
-		g.extended(driver.Grant{}, context.DeadlineExceeded)
-	})
-	values := g.values()
-	go func() {
-		defer s.Done()
-		granted, err := g.prolong(values)
-		if late.Stop() {
-			defer s.Done()
-			g.extended(granted, err)
-		}
-	}()
-}
-
-// prolong does what extend says. The command has those values.
-func (g *Grant) prolong(values context.Context) (driver.Grant, error) {
-	s := g.lock.r.Session
-	ctx, cancel := context.WithTimeout(s.Unasked(s.Under(values)), g.TTL)
-	defer cancel()
-	sent := time.Now()
-	granted, err := s.Extender.Extend(ctx, g.Leased(), maxUnanswered)
-	switch {
-	case err == nil:
-		s.Answered()
-		g.lock.r.Keeper.Renewed(&g.entry, sent)
-	case errors.Is(err, driver.ErrNotHeld):
-		g.Lost(err)
-	}
-	return granted, err
-}
-
-// extended notes what came of an extension. It is called within an operation.
-func (g *Grant) extended(granted driver.Grant, err error) {
-	l := g.lock
-	l.mu.Lock()
-	g.turn.extended(g.TTL, granted, err)
-	over := false
-	if l.grant == g {
-		if g.state == idle && (l.waiting.first != nil || g.turn.lingering == nil) {
-			over = !l.handOn(g) // it was for this that it was kept
-		} else {
-			l.advance()
-		}
-	}
-	l.mu.Unlock()
-	if over {
-		l.r.Session.Grow()
-		g.tellStore()
-	}
 }

@@ -192,7 +192,7 @@ func TestReadersJoinForOneTurnAtMost(t *testing.T) {
 }
 
 // Such a store cannot be asked whether a writer waits.
-func TestReadersJoinForOneTurnOnAStoreThatCannotExtend(t *testing.T) {
+func TestReadersJoinForOneTurnOnAStoreThatDoesNotTell(t *testing.T) {
 	lab.InBubble(t, func(t *testing.T, l *lab.Lab) {
 		store := memdriver.New()
 		c, other := holdfast.Open(lab.Bare{Driver: store}, holdfast.WithLinger(lab.Ages)), holdfast.Open(store)

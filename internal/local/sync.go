@@ -146,31 +146,10 @@ func (r *Registry) TakeBack(id ID, k *Kept, shared bool) (h *Hold, ok bool) {
 	} else if taken[0].left == 0 {
 		h = taken[0].hold
 	}
-	if h != nil && h.anonymous && h.end == nil && l.handOnAnonymous(h.grant) {
-		h = nil
+	if h != nil && h.anonymous && h.end == nil && l.passOn(h.grant) {
+		h = nil // it goes on with the grant
 	}
 	return h, true
-}
-
-// handOnAnonymous hands a grant on together with its anonymous hold, and reports whether
-// anybody takes it. The caller holds mu.
-func (l *Lock) handOnAnonymous(g *Grant) bool {
-	if l.grant != g || g.state != held || l.atStore != nil {
-		return false
-	}
-	if first := l.waiting.first; first != nil {
-		if !l.mayPass(first.opts) || !g.enough(first.anonymous) {
-			return false
-		}
-		l.pass()
-		return true
-	}
-	if g.opts.Linger == 0 || g.lowered || !g.turn.mayIdle() || !g.intact() {
-		return false
-	}
-	g.state = idle
-	g.turn.linger(g)
-	return true
 }
 
 // Part is what is left of a hold that was taken from.

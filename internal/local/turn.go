@@ -1,6 +1,7 @@
 package local
 
 import (
+	"math"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -8,17 +9,20 @@ import (
 
 const (
 	// maxPasses is how often a grant passes on before others get their turn, if any wait.
-	// Half-way the store is asked whether any do. If none does another turn begins, so
-	// that a client which is alone never stops. While the answer is under way, a grant with
-	// very short holds goes on passing, so that it does not stop either. It does so for
-	// shortTurn, in which a quick store answers, and at most maxUnanswered times. So a caller
-	// elsewhere waits for this many holds, or for 1 ms if those take less.
-	maxPasses     = 32
-	maxUnanswered = 1024
-	shortTurn     = time.Millisecond
-	// leastPatience is how long the store has at least to answer that. It may be far away.
-	leastPatience = 100 * time.Millisecond
-	// turnShare is which part of its TTL a turn lasts at most.
+	// Half-way the store is asked whether any do, and tells from then on when somebody comes.
+	// As long as nobody does the grant goes on, so that a client which is alone never stops.
+	// While the answer is under way, a grant with very short holds goes on, too, for
+	// shortTurn, in which a quick store answers. So a caller elsewhere waits for this many
+	// holds, or for 1 ms if those take less.
+	maxPasses = 32
+	shortTurn = time.Millisecond
+	// maxUnasked is after how many passes the store is asked again whether anybody waits: the
+	// message that tells of it may have been lost.
+	maxUnasked = 4096
+	// maxFences is how many fences a grant is to bring. When they are used up the lock is
+	// given up, and asked for anew.
+	maxFences = 1024
+	// turnShare is which part of its TTL a turn lasts at most, unless nobody waits.
 	turnShare = 4
 )
 
@@ -33,14 +37,13 @@ func now() moment { return moment(time.Since(start)) }
 // turn is the time, the passes and the fences that this client has left before others get
 // the lock. It is guarded by Lock.mu.
 type turn struct {
-	ends      moment
+	began     moment
 	passes    int16
-	notice    bool // the store tells when somebody waits
-	extending bool // the store is being asked for another turn
-	wanted    bool // somebody waits, or the store did not say: no further turn
-	unfenced  bool // the store has no fences
-	shared    bool // by readers, which need no number each
-	now, then numbers
+	noticed   bool       // the store tells when somebody waits
+	asking    bool       // the store is being asked for that
+	wanted    bool       // somebody waits, or the store did not say
+	next      int64      // fence; 0 if the store has none
+	left      int64      // fences
 	lingering *lingering // nil if nobody waits for the grant to have been idle
 }
 
@@ -49,101 +52,67 @@ type lingering struct {
 	timer *time.Timer
 }
 
-// numbers are integers that the store has given for use as fences.
-type numbers struct{ next, left int64 }
-
-func (t *turn) begin(ttl time.Duration, g driver.Grant, shared bool) {
-	t.unfenced, t.shared = g.Fence == 0, shared
-	t.now = numbers{g.Fence, max(g.Fences, 1)}
-	t.ends = now() + moment(ttl/turnShare)
+// begin begins the turn of what was granted. Readers that hold together have one fence.
+func (t *turn) begin(g driver.Grant, shared bool) {
+	t.began, t.next, t.left = now(), g.Fence, max(g.Fences, 1)
+	if g.Fence == 0 || shared {
+		t.left = math.MaxInt64
+	}
 }
 
-// fence takes the next number. There must be one.
-func (t *turn) fence() int64 {
-	if t.unfenced {
-		return 0
+// fence takes the next fence. There must be one.
+func (t *turn) fence() (f int64) {
+	f = t.next
+	t.left--
+	if f > 0 {
+		t.next++
 	}
-	if t.now.left == 0 {
-		t.now, t.then = t.then, numbers{}
-	}
-	f := t.now.next
-	t.now.next++
-	t.now.left--
 	return f
 }
 
-// numbered reports whether there is a number for another hold.
-func (t *turn) numbered() bool {
-	return t.unfenced || t.shared || t.now.left+t.then.left > 0
-}
-
-// goesOn reports whether there may be another hold in this turn, once there is a number.
+// goesOn reports whether there may be another hold in this turn.
 func (t *turn) goesOn(ttl time.Duration) bool {
-	if !t.numbered() && t.wanted && !t.extending {
-		return false // and there will be none
-	}
-	if t.notice && !t.wanted { // it lasts until the store says that somebody waits
+	if t.alone() {
 		return true
 	}
-	left := time.Duration(t.ends - now())
-	if t.passes < maxPasses {
-		return left > 0
+	lasts := time.Duration(now() - t.began)
+	return t.passes < maxPasses && lasts < ttl/turnShare || t.asking && lasts < shortTurn
+}
+
+// alone reports whether nobody waits elsewhere, as far as is known, and the store would tell.
+func (t *turn) alone() bool { return t.noticed && !t.wanted }
+
+// count counts another hold, and reports whether to ask the store if anybody waits.
+func (t *turn) count() (ask bool) {
+	t.passes = min(t.passes+1, maxUnasked)
+	due := int16(maxPasses / 2)
+	if t.noticed {
+		due = maxUnasked
 	}
-	return t.extending && t.passes < maxUnanswered && left > ttl/turnShare-shortTurn
-}
-
-// count counts another hold, and reports whether to ask for another turn.
-func (t *turn) count() bool {
-	t.passes = min(t.passes+1, maxUnanswered) // anonymous holds need no numbers, and can be many
-	return t.extend(t.passes >= maxPasses/2 && !t.notice || t.few())
-}
-
-// few reports whether the numbers are running out.
-func (t *turn) few() bool { return !t.unfenced && !t.shared && t.now.left+t.then.left <= maxPasses/2 }
-
-// extend reports whether to ask for another turn, if that is due.
-func (t *turn) extend(due bool) bool {
-	if !due || t.extending || t.wanted {
+	if t.passes < due || t.asking || t.wanted {
 		return false
 	}
-	t.extending = true
+	t.asking = true
 	return true
 }
 
-// patience is how long to wait for the answer to that: until the end of the turn, or for as
-// long as a turn if it has no end yet.
-func (t *turn) patience(ttl time.Duration) time.Duration {
-	left := time.Duration(t.ends - now())
-	if left <= 0 {
-		left = ttl / turnShare
+// heard notes whether somebody waits, as the store has said, which will tell when somebody comes.
+func (t *turn) heard(wanted bool) {
+	t.asking, t.noticed, t.wanted = false, true, t.wanted || wanted
+	if !wanted {
+		t.passes = 0
 	}
-	return max(left, leastPatience)
 }
 
-// extended takes the numbers that the store has given. Unless somebody waits, another turn
-// begins.
-func (t *turn) extended(ttl time.Duration, g driver.Grant, err error) {
-	t.extending = false
-	if err == nil && g.Fence > 0 {
-		t.then = numbers{g.Fence, max(g.Fences, 1)}
-	}
-	if err != nil || g.Wanted {
-		t.wanted = true
-		return
-	}
-	t.passes = 0
-	t.ends = now() + moment(ttl/turnShare)
-}
-
-// mayIdle reports whether the grant may be kept although nobody holds it.
-func (t *turn) mayIdle() bool { return t.notice && !t.wanted }
+// unheard notes that the store has not said whether anybody waits.
+func (t *turn) unheard() { t.asking, t.wanted = false, true }
 
 // until returns when the turn is over, or zero if only the store can say.
-func (t *turn) until() time.Time {
-	if t.notice && !t.wanted {
+func (t *turn) until(ttl time.Duration) time.Time {
+	if t.alone() {
 		return time.Time{}
 	}
-	return start.Add(time.Duration(t.ends))
+	return start.Add(time.Duration(t.began) + ttl/turnShare)
 }
 
 // linger has the grant released when it has been idle for long enough. The timer is not

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"context"
 	"errors"
 	"time"
 
@@ -33,27 +34,13 @@ func (h *Hold) Wanted() <-chan struct{} {
 	return h.wanted
 }
 
-// askForNotice has the store tell from now on when somebody waits. It is an operation, and tries
-// until the store has answered or the hold is over. A driver that was asked once also hears of
-// waiters when it renews.
+// askForNotice asks the store until it has answered or the hold is over. It is an operation.
 func (h *Hold) askForNotice() {
 	g, s := h.grant, h.grant.lock.r.Session
 	defer s.Done()
-	ctx := s.While(h.values)
 	for pause := session.Pause(0); ; {
-		wanted, err := s.Notifier.Notice(ctx, g.Leased())
-		err = trouble.Of(err)
-		switch {
-		case err == nil:
-			s.Answered()
-			if wanted {
-				g.Wanted()
-			}
-			return
-		case errors.Is(err, driver.ErrNotHeld):
-			g.Lost(err) // unless it was released meanwhile
-			return
-		case !errors.Is(err, driver.ErrTransient) && !errors.Is(err, driver.ErrDenied):
+		err := g.notice(s.While(h.values))
+		if !errors.Is(err, driver.ErrTransient) && !errors.Is(err, driver.ErrDenied) {
 			return
 		}
 		select {
@@ -64,6 +51,53 @@ func (h *Hold) askForNotice() {
 		case <-time.After(pause.Next(g.TTL / 6)):
 		}
 	}
+}
+
+// notice has the store tell from now on when somebody waits for the grant, and notes whether
+// somebody does. From then on a renewal tells it, too.
+func (g *Grant) notice(ctx context.Context) error {
+	s := g.lock.r.Session
+	wanted, err := s.Notifier.Notice(ctx, g.Leased())
+	err = trouble.Of(err)
+	switch {
+	case err == nil:
+		s.Answered()
+		g.lock.mu.Lock()
+		g.turn.heard(wanted)
+		g.lock.mu.Unlock()
+		if wanted {
+			g.Wanted()
+		}
+	case errors.Is(err, driver.ErrNotHeld):
+		g.Lost(err) // unless it was released meanwhile
+	}
+	return err
+}
+
+// ask asks the store, once and on another goroutine, whether anybody waits, for the turn. The
+// caller holds Lock.mu.
+func (g *Grant) ask() {
+	s := g.lock.r.Session
+	if s.Notifier == nil || !s.Begin() {
+		g.turn.unheard()
+		return
+	}
+	values := g.values()
+	go func() {
+		defer s.Done()
+		ctx, cancel := context.WithTimeout(s.Unasked(s.While(values)), g.TTL)
+		defer cancel()
+		if g.notice(ctx) == nil {
+			return
+		}
+		l := g.lock
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		g.turn.unheard()
+		if l.grant == g {
+			l.advance()
+		}
+	}()
 }
 
 // want tells a hold that it is wanted. The caller holds Lock.mu.

@@ -15,7 +15,6 @@ type Abilities struct {
 	Confirmer  driver.Confirmer
 	Downgrader driver.Downgrader
 	Explainer  driver.Explainer
-	Extender   driver.Extender
 	Forcer     driver.Forcer
 	Inspector  driver.Inspector
 	Lister     driver.Lister
@@ -39,7 +38,6 @@ func abilitiesOf(d driver.Driver) Abilities {
 		Confirmer:  as[driver.Confirmer](d),
 		Downgrader: as[driver.Downgrader](d),
 		Explainer:  as[driver.Explainer](d),
-		Extender:   as[driver.Extender](d),
 		Forcer:     as[driver.Forcer](d),
 		Inspector:  as[driver.Inspector](d),
 		Lister:     as[driver.Lister](d),

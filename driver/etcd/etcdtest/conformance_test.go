@@ -12,7 +12,7 @@ import (
 // abilities are what the suite must not skip.
 var abilities = []drivertest.Ability{
 	drivertest.Queue, drivertest.Push, drivertest.Fences, drivertest.Inspect, drivertest.Texts, drivertest.Tags, drivertest.Whose, drivertest.List,
-	drivertest.Force, drivertest.Steal, drivertest.RWMutex, drivertest.Semaphore, drivertest.Downgrade, drivertest.Owner, drivertest.Attach, drivertest.Extend, drivertest.Notice,
+	drivertest.Force, drivertest.Steal, drivertest.RWMutex, drivertest.Semaphore, drivertest.Downgrade, drivertest.Owner, drivertest.Attach, drivertest.Notice,
 }
 
 func TestConformance(t *testing.T) {

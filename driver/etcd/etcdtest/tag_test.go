@@ -68,30 +68,29 @@ func TestRenewalCountsThoughItsTagCannotBeSaid(t *testing.T) {
 	require.Equal(t, "a", info.Holders[0].Tag, "said with the next renewal")
 }
 
-// A tag and another change of a claim, such as an extension, undo nothing of each other.
-func TestTagAndExtensionKeepEachOther(t *testing.T) {
+// A tag and another change of a claim undo nothing of each other.
+func TestTagAndDowngradeKeepEachOther(t *testing.T) {
 	t.Parallel()
 	endpoint := embedded(t)
 	var seen calls
 	d := etcddriver.New(connect(t, endpoint, seen.dial()))
 	defer func() { require.NoError(t, d.Close()) }()
-	lease := take(t, d, "m", "t", time.Minute)
-	var more driver.Grant
+	r := &driver.Request{Kind: driver.Semaphore, Name: "s", Token: "t", Ask: 1, TTL: time.Minute, Weight: 3, Limit: 3}
+	_, err := d.Acquire(t.Context(), r)
+	require.NoError(t, err)
+	lease := driver.Lease{Kind: r.Kind, Name: r.Name, Token: r.Token, TTL: r.TTL}
 	seen.intervene(func(_ string, req any, carry func() error) error {
 		if txn, ok := req.(*pb.TxnRequest); ok && len(txn.Compare) > 0 {
 			seen.intervene(nil)
-			var err error
-			more, err = d.Extend(t.Context(), lease, 5)
-			require.NoError(t, err)
+			require.NoError(t, d.Downgrade(t.Context(), lease, 1))
 		}
 		return carry()
 	})
 	require.NoError(t, saying(t, d, lease, "a"))
-	require.EqualValues(t, 5, more.Fences)
 	info, err := d.Inspect(t.Context(), lease.Kind, lease.Name)
 	require.NoError(t, err)
 	require.Equal(t, "a", info.Holders[0].Tag)
-	require.Equal(t, more.Fence+4, info.Holders[0].LastFence)
+	require.EqualValues(t, 1, info.Holders[0].Weight)
 }
 
 func TestWaitersAreToldTheTagOfTheHolder(t *testing.T) {

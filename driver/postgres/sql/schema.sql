@@ -48,7 +48,7 @@ CREATE TABLE holdfast.claim (
     since    timestamptz,          -- of a holder, as is all that follows
     fence    bigint,               -- the first number of the grant
     fences   bigint,               -- how many the grant had
-    last     bigint,               -- the last that the holder may use: extensions give others
+    last     bigint,               -- the last that the holder may use
     PRIMARY KEY (lock, token)
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 

@@ -54,7 +54,7 @@
 //
 // Small worlds have two to four claims and few asks, and most searches end at a number of states
 // and not of ideas; the test says how far they came. Time goes on by a third of a lease, so a
-// grace or a margin that is too short by a little shows elsewhere. Owners, resizing, extensions,
+// grace or a margin that is too short by a little shows elsewhere. Owners, resizing,
 // attaching, raised fences, notices for holders that are wanted, queues longer than one call
 // looks at, a full memory, many locks in one call, and data that Redis loses are for other tests.
 // So is what a claim does about errors, and when exactly a waiter looks at a lease that ends.

@@ -97,7 +97,7 @@ func (r *Record) checkLeases() {
 func Grace(ttl int64) int64 { return min(500, max(5, ttl/20)) }
 
 // Fences are distinct, none is ahead of the clock by more than grants take, and the last is
-// known. The numbers of an extension may lie beyond those of others.
+// known.
 func (r *Record) checkFences() {
 	high := r.Num("high")
 	if high > (r.Now+r.Back+1)*1000+256 {

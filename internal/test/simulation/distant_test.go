@@ -149,10 +149,6 @@ func (d *distant) Resize(_ context.Context, name, token string, limit int64) err
 	return d.done(func() error { return d.Driver.Resize(context.Background(), name, token, limit) })
 }
 
-func (d *distant) Extend(_ context.Context, l driver.Lease, fences int64) (driver.Grant, error) {
-	return call(d, func() (driver.Grant, error) { return d.Driver.Extend(context.Background(), l, fences) })
-}
-
 func (d *distant) Attach(_ context.Context, old driver.Lease, r *driver.Request) (driver.Grant, error) {
 	return call(d, func() (driver.Grant, error) { return d.Driver.Attach(context.Background(), old, d.hear(r)) })
 }

@@ -10,10 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-var (
-	_ driver.Extender = (*Driver)(nil)
-	_ driver.Notifier = (*Driver)(nil)
-)
+var _ driver.Notifier = (*Driver)(nil)
 
 // Notices implements [driver.Notifier].
 func (d *Driver) Notices() bool { return true }
@@ -39,41 +36,6 @@ func (d *Driver) Notice(ctx context.Context, lease driver.Lease) (wanted bool, e
 		}
 	}
 	return q.wanted(), nil
-}
-
-// Extend implements [driver.Extender]. If the place of the claim has no more fences, or there is
-// an owner, it gives none.
-func (d *Driver) Extend(ctx context.Context, lease driver.Lease, fences int64) (driver.Grant, error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	l := d.lock(lease.Kind, lease.Name)
-	d.mu.Lock()
-	var known clientv3.LeaseID
-	if t := d.tokens[l.id(lease.Token)]; t != nil {
-		known = t.lease
-	}
-	d.mu.Unlock()
-	for range attempts(ctx) {
-		q, c, err := d.confirm(ctx, l, lease.Token, lease.TTL, known)
-		if err != nil {
-			return driver.Grant{}, d.failure(err)
-		}
-		if c == nil || !q.holds(c) {
-			return driver.Grant{}, driver.ErrNotHeld
-		}
-		g := driver.Grant{Status: driver.Granted, Wanted: q.wanted()}
-		more := min(fences, most, block-c.First-c.Fences)
-		if more < 1 || len(c.Owner) > 0 {
-			return g, nil
-		}
-		g.Fence, g.Fences = c.fence()+c.Fences, more
-		c.Fences += more
-		if done, err := d.rewrite(ctx, c, c.lease); done || err != nil {
-			return g, d.failure(err)
-		}
-		known = c.lease
-	}
-	return driver.Grant{}, d.failure(errCrowded)
 }
 
 // wanted reports whether somebody waits.
