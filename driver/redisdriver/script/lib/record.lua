@@ -11,7 +11,7 @@
 -- that ends in !, it wants to hear that somebody waits. Few calls look at what comes after the
 -- tag, so it is left in one piece: what was granted.
 local function holder_read(record) -- nothing if it is none
-  local token, expires, ttl, weight, tag, granted = match(record, '^(%S+) (%d+) (%d+) (%d+) (%S+) (.*)$')
+  local token, expires, ttl, weight, tag, granted = match(record, HOLDER)
   return granted and { token = token, expires = expires + 0, ttl = ttl + 0, weight = weight + 0, tag = tag, granted = granted,
     slot = 1, field = 'h:1' }
 end

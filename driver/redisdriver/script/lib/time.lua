@@ -22,6 +22,10 @@ local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
 local now = math.floor(now_us / 1000)
 
+-- What is matched most, see record.lua and lock.lua.
+local HOLDER = '^(%S+) (%d+) (%d+) (%d+) (%S+) (.*)$' -- token, expires, ttl, weight, tag, what was granted
+local SHARES = '^(%d+) (%d+) (%d+) (%d+)$' -- count, used, earliest, span
+
 -- %.0f would take three times as long. On a server of 32 bits %d is wrong: short/acquire.lua
 -- finds out, and without it nobody has a lock.
 local function int(number)

@@ -48,32 +48,34 @@ do
       end
       -- Or others use it. There is no owner, nobody has set the limit, no lease has ended, the clock was
       -- not set back, and this token is not dead.
-      local v, life, head, count, used, earliest, span, tag, whose
+      local size, life, holder, shares, stands, head, tail, waiting, longest, birth, dead, owned, resized -- fields of it
+      local count, used, earliest, span, tag, whose
       if not record then
-        v = redis.pcall('HMGET', KEYS[n], 'high', 'limit', 'life', 'h:1', 'shares', 't:' .. token, 'head', 'tail', 'waiting',
-          'longest', 'birth', 'dead', 'owner', 'resized')
-        high, life, head = tonumber(v[1]), tonumber(v[3]), v[7]
-        if not high or not life or v[2] ~= limit or v[13] or v[14] then
+        high, size, life, holder, shares, stands, head, tail, waiting, longest, birth, dead, owned, resized =
+          unpack(redis.pcall('HMGET', KEYS[n], 'high', 'limit', 'life', 'h:1', 'shares', 't:' .. token, 'head', 'tail', 'waiting',
+            'longest', 'birth', 'dead', 'owner', 'resized'))
+        high, life = tonumber(high), tonumber(life)
+        if not high or not life or size ~= limit or owned or resized then
           break
         end
-        if v[5] then
-          count, used, earliest, span = match(v[5], '^(%d+) (%d+) (%d+) (%d+)$')
+        if shares then
+          count, used, earliest, span = match(shares, SHARES)
         else
-          count, earliest, span, used, tag, whose = match(v[4] or '', '^(%S+) (%d+) (%d+) (%d+) (%S+) (.*)$')
+          count, earliest, span, used, tag, whose = match(holder or '', HOLDER)
         end
         if not count or count == token then
           break
         end
         used, earliest, span = used + 0, earliest + 0, span + 0
-        if not v[5] then
+        if not shares then
           count, span = 1, span + grace(span)
         end
         if earliest < now or earliest > now + span then
           break
         end
-        if v[12] then
-          local till = match(v[12], '^\n%S+ (%d+)') -- of the oldest tombstone
-          if life < now + retention or not till or till + 0 <= now or find(v[12], '\n' .. token .. ' ', 1, true) then
+        if dead then
+          local till = match(dead, '^\n%S+ (%d+)') -- of the oldest tombstone
+          if life < now + retention or not till or till + 0 <= now or find(dead, '\n' .. token .. ' ', 1, true) then
             break
           end
         end
@@ -105,13 +107,13 @@ do
           replies[n], left, passed[KEYS[n]] = reply.err and reply or numbers, left - 1, true
           break
         end
-        if v[6] or life < ends + retention / 2 then
+        if stands or life < ends + retention / 2 then
           break
         end
         if ends < earliest then
           earliest, span = ends, length
         end
-        local shares = format('%d %d %d %d', count + 1, used + weighs, earliest, span)
+        shares = format('%d %d %d %d', count + 1, used + weighs, earliest, span)
         count = match(shares, '^%d+')
         reply = redis.pcall('HSET', KEYS[n], 'h:' .. count, token .. held .. numbers .. granted, 't:' .. token, 'h' .. count,
           'high', last, 'shares', shares)
@@ -122,15 +124,15 @@ do
       end
 
       -- All of it is held until after the next heartbeat, so the token waits.
-      local stands, patient, place, first, reply = v[6], now + patience(lasts), nil, nil, nil
-      if room == '0' or used ~= most or earliest < now + lasts / 3 or lasts > (tonumber(v[10]) or 0)
-        or life < patient + retention / 2 or not tonumber(v[11]) then
+      local patient, place, first, reply = now + patience(lasts), nil, nil, nil
+      if room == '0' or used ~= most or earliest < now + lasts / 3 or lasts > (tonumber(longest) or 0)
+        or life < patient + retention / 2 or not tonumber(birth) then
         break
       end
-      if v[5] then
-        tag, whose = match(v[4] or '', '^%S+ %d+ %d+ %d+ (%S+) (.*)$')
+      if shares then
+        tag, whose = match(holder or '', '^%S+ %d+ %d+ %d+ (%S+) (.*)$') -- part of HOLDER
       end
-      local ask, waiting, tail = '1', v[9], nil
+      local ask = '1'
       if stands then -- it says again that it does
         place, ask = head and match(stands, '^w(%d+)$'), match(standing, '^%d+')
         local who, before = match(place and redis.call('HGET', KEYS[n], 'w:' .. place) or '', '^(%S+) (%d+) ')
@@ -139,13 +141,13 @@ do
         end
         first = head == place
       else
-        tail, waiting = tonumber(v[8]), tonumber(waiting or 0)
+        tail, waiting = tonumber(tail), tonumber(waiting or 0)
         if standing ~= '1 0 0' or not tail or not waiting or waiting >= room + 0 then
           break
         end
         place, waiting, first = int(tail + 1), int(waiting + 1), not head
       end
-      if not whose or first and (v[5] or find(whose, '^%d+ %d+ %d+ %d+ %S*!')) then
+      if not whose or first and (shares or find(whose, '^%d+ %d+ %d+ %d+ %S*!')) then
         break -- holders may want to hear that somebody waits
       end
       if not waits then
@@ -162,7 +164,7 @@ do
           'head', head or place)
       end
       if type(reply) == 'number' then
-        replies[n], left = 'waits ' .. (first and int(earliest - now + 1) or '0') .. ' ' .. v[11] .. ' ' .. place .. ' ' .. tag .. ' '
+        replies[n], left = 'waits ' .. (first and int(earliest - now + 1) or '0') .. ' ' .. birth .. ' ' .. place .. ' ' .. tag .. ' '
           .. int(now) .. ' ' .. whose, left - 1
       end
     until true

@@ -36,17 +36,18 @@ do
 
       -- Others hold it, too, or wait. There is no owner, nobody has set the limit, no lease has ended,
       -- and the clock was not set back.
-      local v = redis.pcall('HMGET', KEYS[n], 'high', 'limit', 'life', 'h:1', 'shares', 't:' .. token, 'head', 'tail',
-        'waiting', 'longest', 'dead', 'owner', 'resized')
-      local high, life, head, dead = tonumber(v[1]), tonumber(v[3]), v[7], v[11]
-      if not high or high >= now_us or not life or not v[4] or v[12] or v[13] then
+      local given, limit, life, holder, shares, stands, head, tail, waiting, longest, dead, owner, resized =
+        unpack(redis.pcall('HMGET', KEYS[n], 'high', 'limit', 'life', 'h:1', 'shares', 't:' .. token, 'head', 'tail',
+          'waiting', 'longest', 'dead', 'owner', 'resized'))
+      local high = tonumber(given)
+      life = tonumber(life)
+      if not high or high >= now_us or not life or not holder or owner or resized then
         break
       end
-      local shares = v[5]
-      local count, slot, mine, last, used, earliest, span = '1', '1', v[4], nil, nil, nil, nil
+      local count, slot, mine, last, used, earliest, span = '1', '1', holder, nil, nil, nil, nil
       if shares then
-        count, used, earliest, span = match(shares, '^(%d+) (%d+) (%d+) (%d+)$')
-        slot = match(v[6] or '', '^h(%d+)$')
+        count, used, earliest, span = match(shares, SHARES)
+        slot = match(stands or '', '^h(%d+)$')
         if not count or not slot then
           break
         end
@@ -71,12 +72,12 @@ do
       end
 
       if not head then
-        -- Nobody waits.
-        if v[9] then
+        -- Leave: nobody waits.
+        if waiting then
           break
         end
         if count == '1' then
-          if not dead and not redis.pcall('SET', KEYS[n], v[1], 'PXAT', int(now + retention)).err then
+          if not dead and not redis.pcall('SET', KEYS[n], given, 'PXAT', int(now + retention)).err then
             replies[n], left = HELD, left - 1
           end
           break
@@ -86,7 +87,7 @@ do
         local reply = 0
         if count == '2' then
           -- One stays, and the key need not live longer than that one.
-          local stays = match(slot == '1' and last or v[4], '^%S+ (%d+) ')
+          local stays = match(slot == '1' and last or holder, '^%S+ (%d+) ')
           local lasts = stays and retention + stays - now
           if not lasts or lasts <= retention or life < now + lasts - retention / 2 or life > now + lasts or life < now + retention and dead then
             break
@@ -116,22 +117,23 @@ do
         break
       end
 
-      -- The first who waits is there, and needs just what was held.
+      -- Hand over: the first who waits is there, and needs just what was held.
       local field = 'w:' .. head
       local waiter = redis.call('HGET', KEYS[n], field) or ''
-      local wtoken, ask, wweight, wttl, fences, alive, heard, id, rest, owner, text =
+      local wtoken, ask, wweight, wttl, fences, alive, heard, id, rest, wowner, text =
         match(waiter, '^(%S+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d) ([^ .!]+)(%S*) (%S+) (.*)$')
-      local place, tail, waiting, longest, next = tonumber(head), tonumber(v[8]), tonumber(v[9]), tonumber(v[10] or 0), nil
-      if owner ~= '-' or not place or not tail or not waiting or not longest then
+      local place, queued, next = tonumber(head), tonumber(waiting), nil
+      tail, longest = tonumber(tail), tonumber(longest or 0)
+      if wowner ~= '-' or not place or not tail or not queued or not longest then
         break
       end
       local wlasts = wttl + 0
       alive, used = alive + 0, used + wweight
-      if alive < now or alive > now + patience(wlasts) or used ~= tonumber(v[2]) then
+      if alive < now or alive > now + patience(wlasts) or used ~= tonumber(limit) then
         break
       elseif place < tail then
         next = int(place + 1)
-        if waiting < 2 or string.byte(rest, -1) == NOTICE then
+        if queued < 2 or string.byte(rest, -1) == NOTICE then
           break
         end
       end
@@ -167,7 +169,7 @@ do
       local reply -- as above
       if next then
         reply = redis.pcall('HSET', KEYS[n], 'h:' .. count, record, 't:' .. wtoken, 'h' .. count, 'high', latest,
-          'head', next, 'waiting', int(waiting - 1))
+          'head', next, 'waiting', int(queued - 1))
       else
         reply = redis.pcall('HSET', KEYS[n], 'h:' .. count, record, 't:' .. wtoken, 'h' .. count, 'high', latest)
       end
@@ -180,8 +182,8 @@ do
         reply = redis.pcall('HDEL', KEYS[n], field, 't:' .. token, 'head', 'waiting')
       end
       if type(reply) ~= 'number' then
-        redis.call('HSET', KEYS[n], 'h:' .. count, shares and last or mine, 't:' .. wtoken, 'w' .. head, 'high', v[1],
-          'head', head, 'waiting', v[9])
+        redis.call('HSET', KEYS[n], 'h:' .. count, shares and last or mine, 't:' .. wtoken, 'w' .. head, 'high', given,
+          'head', head, 'waiting', waiting)
         break
       end
       if shares then

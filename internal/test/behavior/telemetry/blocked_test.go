@@ -57,6 +57,7 @@ func TestSpanOfAWaitInAProcessSaysWhoWasInTheWay(t *testing.T) {
 		lab.InBubble(t, func(t *testing.T, l *lab.Lab) {
 			c := l.Mates()
 			e := newTelemetry(t)
+			known(l, c.Mutex("x"))
 			c.AddHook(e.hook)
 			mu := c.Mutex("x", holdfast.WithHolder("the holder"))
 			at := mu
@@ -84,6 +85,15 @@ func TestSpanOfAWaitInAProcessSaysWhoWasInTheWay(t *testing.T) {
 			}
 		})
 	}
+}
+
+// known lets the store know a lock, and some time pass. One that it does not know has but one fence, and
+// who waits for another asks it.
+func known(l *lab.Lab, mu *holdfast.Mutex) {
+	l.T.Helper()
+	mu.Lock()
+	mu.Unlock()
+	time.Sleep(time.Millisecond)
 }
 
 // slow is a store that takes its time for each ask.

@@ -217,7 +217,9 @@ func TestReadersInTheDoorwayAreLinkedToTheWriter(t *testing.T) {
 func TestWhoCameLaterIsNotLinkedToWhoHadGone(t *testing.T) {
 	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
 		e := newTelemetry(t, holdfast.WithHolderLinks(), holdfast.WithHoldSpans(holdfast.HoldSpansAlways))
-		mu := e.on(l.Mates()).Mutex("x")
+		c := l.Mates()
+		known(l, c.Mutex("x"))
+		mu := e.on(c).Mutex("x")
 		waiting := func(n int) {
 			l.Until("so many wait", func() bool { return strings.Count(lab.Stacks(), "(*Lock).waitTurn(") == n })
 		}
