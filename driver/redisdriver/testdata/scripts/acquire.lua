@@ -6,6 +6,8 @@ local retention = ARGV[2] + 0
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
 local now = math.floor(now_us / 1000)
+local HOLDER = '^(%S+) (%d+) (%d+) (%d+) (%S+) (.*)$'
+local SHARES = '^(%d+) (%d+) (%d+) (%d+)$'
 local function int(number)
 return format('%d', number)
 end
@@ -51,32 +53,34 @@ return { err = 'ERR this is a Redis server of 32 bits, which cannot keep locks' 
 end
 record, high = '0', now_us - 1
 end
-local v, life, head, count, used, earliest, span, tag, whose
+local size, life, holder, shares, stands, head, tail, waiting, longest, birth, dead, owned, resized
+local count, used, earliest, span, tag, whose
 if not record then
-v = redis.pcall('HMGET', KEYS[n], 'high', 'limit', 'life', 'h:1', 'shares', 't:' .. token, 'head', 'tail', 'waiting',
-'longest', 'birth', 'dead', 'owner', 'resized')
-high, life, head = tonumber(v[1]), tonumber(v[3]), v[7]
-if not high or not life or v[2] ~= limit or v[13] or v[14] then
+high, size, life, holder, shares, stands, head, tail, waiting, longest, birth, dead, owned, resized =
+unpack(redis.pcall('HMGET', KEYS[n], 'high', 'limit', 'life', 'h:1', 'shares', 't:' .. token, 'head', 'tail', 'waiting',
+'longest', 'birth', 'dead', 'owner', 'resized'))
+high, life = tonumber(high), tonumber(life)
+if not high or not life or size ~= limit or owned or resized then
 break
 end
-if v[5] then
-count, used, earliest, span = match(v[5], '^(%d+) (%d+) (%d+) (%d+)$')
+if shares then
+count, used, earliest, span = match(shares, SHARES)
 else
-count, earliest, span, used, tag, whose = match(v[4] or '', '^(%S+) (%d+) (%d+) (%d+) (%S+) (.*)$')
+count, earliest, span, used, tag, whose = match(holder or '', HOLDER)
 end
 if not count or count == token then
 break
 end
 used, earliest, span = used + 0, earliest + 0, span + 0
-if not v[5] then
+if not shares then
 count, span = 1, span + grace(span)
 end
 if earliest < now or earliest > now + span then
 break
 end
-if v[12] then
-local till = match(v[12], '^\n%S+ (%d+)')
-if life < now + retention or not till or till + 0 <= now or find(v[12], '\n' .. token .. ' ', 1, true) then
+if dead then
+local till = match(dead, '^\n%S+ (%d+)')
+if life < now + retention or not till or till + 0 <= now or find(dead, '\n' .. token .. ' ', 1, true) then
 break
 end
 end
@@ -106,13 +110,13 @@ reply = redis.pcall('SET', KEYS[n], last .. ' ' .. limit .. ' ' .. token .. held
 replies[n], left, passed[KEYS[n]] = reply.err and reply or numbers, left - 1, true
 break
 end
-if v[6] or life < ends + retention / 2 then
+if stands or life < ends + retention / 2 then
 break
 end
 if ends < earliest then
 earliest, span = ends, length
 end
-local shares = format('%d %d %d %d', count + 1, used + weighs, earliest, span)
+shares = format('%d %d %d %d', count + 1, used + weighs, earliest, span)
 count = match(shares, '^%d+')
 reply = redis.pcall('HSET', KEYS[n], 'h:' .. count, token .. held .. numbers .. granted, 't:' .. token, 'h' .. count,
 'high', last, 'shares', shares)
@@ -121,15 +125,15 @@ replies[n], left = numbers, left - 1
 end
 break
 end
-local stands, patient, place, first, reply = v[6], now + patience(lasts), nil, nil, nil
-if room == '0' or used ~= most or earliest < now + lasts / 3 or lasts > (tonumber(v[10]) or 0)
-or life < patient + retention / 2 or not tonumber(v[11]) then
+local patient, place, first, reply = now + patience(lasts), nil, nil, nil
+if room == '0' or used ~= most or earliest < now + lasts / 3 or lasts > (tonumber(longest) or 0)
+or life < patient + retention / 2 or not tonumber(birth) then
 break
 end
-if v[5] then
-tag, whose = match(v[4] or '', '^%S+ %d+ %d+ %d+ (%S+) (.*)$')
+if shares then
+tag, whose = match(holder or '', '^%S+ %d+ %d+ %d+ (%S+) (.*)$')
 end
-local ask, waiting, tail = '1', v[9], nil
+local ask = '1'
 if stands then
 place, ask = head and match(stands, '^w(%d+)$'), match(standing, '^%d+')
 local who, before = match(place and redis.call('HGET', KEYS[n], 'w:' .. place) or '', '^(%S+) (%d+) ')
@@ -138,13 +142,13 @@ break
 end
 first = head == place
 else
-tail, waiting = tonumber(v[8]), tonumber(waiting or 0)
+tail, waiting = tonumber(tail), tonumber(waiting or 0)
 if standing ~= '1 0 0' or not tail or not waiting or waiting >= room + 0 then
 break
 end
 place, waiting, first = int(tail + 1), int(waiting + 1), not head
 end
-if not whose or first and (v[5] or find(whose, '^%d+ %d+ %d+ %d+ %S*!')) then
+if not whose or first and (shares or find(whose, '^%d+ %d+ %d+ %d+ %S*!')) then
 break
 end
 if not waits then
@@ -161,7 +165,7 @@ reply = redis.pcall('HSET', KEYS[n], 'w:' .. place, waiter, 't:' .. token, 'w' .
 'head', head or place)
 end
 if type(reply) == 'number' then
-replies[n], left = 'waits ' .. (first and int(earliest - now + 1) or '0') .. ' ' .. v[11] .. ' ' .. place .. ' ' .. tag .. ' '
+replies[n], left = 'waits ' .. (first and int(earliest - now + 1) or '0') .. ' ' .. birth .. ' ' .. place .. ' ' .. tag .. ' '
 .. int(now) .. ' ' .. whose, left - 1
 end
 until true
@@ -175,7 +179,7 @@ return replies
 end
 -- lib/record.lua
 local function holder_read(record)
-local token, expires, ttl, weight, tag, granted = match(record, '^(%S+) (%d+) (%d+) (%d+) (%S+) (.*)$')
+local token, expires, ttl, weight, tag, granted = match(record, HOLDER)
 return granted and { token = token, expires = expires + 0, ttl = ttl + 0, weight = weight + 0, tag = tag, granted = granted,
 slot = 1, field = 'h:1' }
 end
@@ -267,26 +271,27 @@ changed = { high = nil, head = nil, tail = nil, birth = nil, life = nil }
 if record == nil then
 record = redis.call('MGET', KEYS[n])[1]
 end
-local v, h = {}, nil
+local high, limit, resized, owner, head, tail, birth, waiting, dead, life, longest, shares, first, stands, h
 if record then
-v[1], v[2], h = thin_read(record)
-if not v[1] then
+high, limit, h = thin_read(record)
+if not high then
 return { err = 'WRONGTYPE ' .. KEYS[n] .. ' is a string, but no lock' }
 end
 else
-v = redis.pcall('HMGET', KEYS[n], 'high', 'limit', 'resized', 'owner', 'head', 'tail', 'birth', 'waiting', 'dead',
+local fields = redis.pcall('HMGET', KEYS[n], 'high', 'limit', 'resized', 'owner', 'head', 'tail', 'birth', 'waiting', 'dead',
 'life', 'longest', 'shares', 'h:1', 't:' .. token)
-if v.err then
-return v
+if fields.err then
+return fields
 end
-h = v[13] and holder_read(v[13])
-if v[13] and not h then
+high, limit, resized, owner, head, tail, birth, waiting, dead, life, longest, shares, first, stands = unpack(fields)
+h = first and holder_read(first)
+if first and not h then
 return { err = 'WRONGTYPE ' .. KEYS[n] .. ' is a hash, but no lock' }
 end
 end
-lock = { thin = record, high = (v[1] or 0) + 0, limit = (v[2] or 0) + 0, resized = v[3], owner = v[4] or nil,
-head = v[5] and v[5] + 0 or nil, tail = (v[6] or 0) + 0, birth = v[7] and v[7] + 0, waiting = (v[8] or 0) + 0,
-dead = v[9] or '', life = (v[10] or 0) + 0, longest = (v[11] or 0) + 0, holders = { h or nil }, waiters = {},
+lock = { thin = record, high = (high or 0) + 0, limit = (limit or 0) + 0, resized = resized, owner = owner or nil,
+head = head and head + 0 or nil, tail = (tail or 0) + 0, birth = birth and birth + 0, waiting = (waiting or 0) + 0,
+dead = dead or '', life = (life or 0) + 0, longest = (longest or 0) + 0, holders = { h or nil }, waiters = {},
 count = 0, used = 0, earliest = 0, span = 0 }
 lock.informed = lock.head
 if record then
@@ -296,11 +301,10 @@ if h then
 seat_holder(h, 1)
 end
 else
-lock.absent = not (v[1] or v[10]) and redis.call('EXISTS', KEYS[n]) == 0
+lock.absent = not (high or life) and redis.call('EXISTS', KEYS[n]) == 0
 end
-local shares, stands = v[12], v[14]
 if shares then
-local count, used, earliest, span = match(shares, '^(%d+) (%d+) (%d+) (%d+)$')
+local count, used, earliest, span = match(shares, SHARES)
 lock.shares, lock.count, lock.used, lock.earliest, lock.span = shares, count + 0, used + 0, earliest + 0, span + 0
 elseif h then
 lock.count, lock.used, lock.earliest, lock.span = 1, h.weight, h.expires, h.ttl + grace(h.ttl)

@@ -6,6 +6,8 @@ local retention = ARGV[2] + 0
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
 local now = math.floor(now_us / 1000)
+local HOLDER = '^(%S+) (%d+) (%d+) (%d+) (%S+) (.*)$'
+local SHARES = '^(%d+) (%d+) (%d+) (%d+)$'
 local function int(number)
 return format('%d', number)
 end
@@ -40,17 +42,18 @@ replies[n], left, passed[KEYS[n]] = HELD, left - 1, true
 end
 break
 end
-local v = redis.pcall('HMGET', KEYS[n], 'high', 'limit', 'life', 'h:1', 'shares', 't:' .. token, 'head', 'tail',
-'waiting', 'longest', 'dead', 'owner', 'resized')
-local high, life, head, dead = tonumber(v[1]), tonumber(v[3]), v[7], v[11]
-if not high or high >= now_us or not life or not v[4] or v[12] or v[13] then
+local given, limit, life, holder, shares, stands, head, tail, waiting, longest, dead, owner, resized =
+unpack(redis.pcall('HMGET', KEYS[n], 'high', 'limit', 'life', 'h:1', 'shares', 't:' .. token, 'head', 'tail',
+'waiting', 'longest', 'dead', 'owner', 'resized'))
+local high = tonumber(given)
+life = tonumber(life)
+if not high or high >= now_us or not life or not holder or owner or resized then
 break
 end
-local shares = v[5]
-local count, slot, mine, last, used, earliest, span = '1', '1', v[4], nil, nil, nil, nil
+local count, slot, mine, last, used, earliest, span = '1', '1', holder, nil, nil, nil, nil
 if shares then
-count, used, earliest, span = match(shares, '^(%d+) (%d+) (%d+) (%d+)$')
-slot = match(v[6] or '', '^h(%d+)$')
+count, used, earliest, span = match(shares, SHARES)
+slot = match(stands or '', '^h(%d+)$')
 if not count or not slot then
 break
 end
@@ -73,18 +76,18 @@ if slot ~= count and not moved then
 break
 end
 if not head then
-if v[9] then
+if waiting then
 break
 end
 if count == '1' then
-if not dead and not redis.pcall('SET', KEYS[n], v[1], 'PXAT', int(now + retention)).err then
+if not dead and not redis.pcall('SET', KEYS[n], given, 'PXAT', int(now + retention)).err then
 replies[n], left = HELD, left - 1
 end
 break
 end
 local reply = 0
 if count == '2' then
-local stays = match(slot == '1' and last or v[4], '^%S+ (%d+) ')
+local stays = match(slot == '1' and last or holder, '^%S+ (%d+) ')
 local lasts = stays and retention + stays - now
 if not lasts or lasts <= retention or life < now + lasts - retention / 2 or life > now + lasts or life < now + retention and dead then
 break
@@ -115,19 +118,20 @@ break
 end
 local field = 'w:' .. head
 local waiter = redis.call('HGET', KEYS[n], field) or ''
-local wtoken, ask, wweight, wttl, fences, alive, heard, id, rest, owner, text =
+local wtoken, ask, wweight, wttl, fences, alive, heard, id, rest, wowner, text =
 match(waiter, '^(%S+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d) ([^ .!]+)(%S*) (%S+) (.*)$')
-local place, tail, waiting, longest, next = tonumber(head), tonumber(v[8]), tonumber(v[9]), tonumber(v[10] or 0), nil
-if owner ~= '-' or not place or not tail or not waiting or not longest then
+local place, queued, next = tonumber(head), tonumber(waiting), nil
+tail, longest = tonumber(tail), tonumber(longest or 0)
+if wowner ~= '-' or not place or not tail or not queued or not longest then
 break
 end
 local wlasts = wttl + 0
 alive, used = alive + 0, used + wweight
-if alive < now or alive > now + patience(wlasts) or used ~= tonumber(v[2]) then
+if alive < now or alive > now + patience(wlasts) or used ~= tonumber(limit) then
 break
 elseif place < tail then
 next = int(place + 1)
-if waiting < 2 or string.byte(rest, -1) == NOTICE then
+if queued < 2 or string.byte(rest, -1) == NOTICE then
 break
 end
 end
@@ -157,7 +161,7 @@ record = wtoken .. ' ' .. int(till) .. ' ' .. wttl .. ' ' .. wweight .. ' - ' ..
 local reply
 if next then
 reply = redis.pcall('HSET', KEYS[n], 'h:' .. count, record, 't:' .. wtoken, 'h' .. count, 'high', latest,
-'head', next, 'waiting', int(waiting - 1))
+'head', next, 'waiting', int(queued - 1))
 else
 reply = redis.pcall('HSET', KEYS[n], 'h:' .. count, record, 't:' .. wtoken, 'h' .. count, 'high', latest)
 end
@@ -170,8 +174,8 @@ else
 reply = redis.pcall('HDEL', KEYS[n], field, 't:' .. token, 'head', 'waiting')
 end
 if type(reply) ~= 'number' then
-redis.call('HSET', KEYS[n], 'h:' .. count, shares and last or mine, 't:' .. wtoken, 'w' .. head, 'high', v[1],
-'head', head, 'waiting', v[9])
+redis.call('HSET', KEYS[n], 'h:' .. count, shares and last or mine, 't:' .. wtoken, 'w' .. head, 'high', given,
+'head', head, 'waiting', waiting)
 break
 end
 if shares then
@@ -202,7 +206,7 @@ return replies
 end
 -- lib/record.lua
 local function holder_read(record)
-local token, expires, ttl, weight, tag, granted = match(record, '^(%S+) (%d+) (%d+) (%d+) (%S+) (.*)$')
+local token, expires, ttl, weight, tag, granted = match(record, HOLDER)
 return granted and { token = token, expires = expires + 0, ttl = ttl + 0, weight = weight + 0, tag = tag, granted = granted,
 slot = 1, field = 'h:1' }
 end
@@ -294,26 +298,27 @@ changed = { high = nil, head = nil, tail = nil, birth = nil, life = nil }
 if record == nil then
 record = redis.call('MGET', KEYS[n])[1]
 end
-local v, h = {}, nil
+local high, limit, resized, owner, head, tail, birth, waiting, dead, life, longest, shares, first, stands, h
 if record then
-v[1], v[2], h = thin_read(record)
-if not v[1] then
+high, limit, h = thin_read(record)
+if not high then
 return { err = 'WRONGTYPE ' .. KEYS[n] .. ' is a string, but no lock' }
 end
 else
-v = redis.pcall('HMGET', KEYS[n], 'high', 'limit', 'resized', 'owner', 'head', 'tail', 'birth', 'waiting', 'dead',
+local fields = redis.pcall('HMGET', KEYS[n], 'high', 'limit', 'resized', 'owner', 'head', 'tail', 'birth', 'waiting', 'dead',
 'life', 'longest', 'shares', 'h:1', 't:' .. token)
-if v.err then
-return v
+if fields.err then
+return fields
 end
-h = v[13] and holder_read(v[13])
-if v[13] and not h then
+high, limit, resized, owner, head, tail, birth, waiting, dead, life, longest, shares, first, stands = unpack(fields)
+h = first and holder_read(first)
+if first and not h then
 return { err = 'WRONGTYPE ' .. KEYS[n] .. ' is a hash, but no lock' }
 end
 end
-lock = { thin = record, high = (v[1] or 0) + 0, limit = (v[2] or 0) + 0, resized = v[3], owner = v[4] or nil,
-head = v[5] and v[5] + 0 or nil, tail = (v[6] or 0) + 0, birth = v[7] and v[7] + 0, waiting = (v[8] or 0) + 0,
-dead = v[9] or '', life = (v[10] or 0) + 0, longest = (v[11] or 0) + 0, holders = { h or nil }, waiters = {},
+lock = { thin = record, high = (high or 0) + 0, limit = (limit or 0) + 0, resized = resized, owner = owner or nil,
+head = head and head + 0 or nil, tail = (tail or 0) + 0, birth = birth and birth + 0, waiting = (waiting or 0) + 0,
+dead = dead or '', life = (life or 0) + 0, longest = (longest or 0) + 0, holders = { h or nil }, waiters = {},
 count = 0, used = 0, earliest = 0, span = 0 }
 lock.informed = lock.head
 if record then
@@ -323,11 +328,10 @@ if h then
 seat_holder(h, 1)
 end
 else
-lock.absent = not (v[1] or v[10]) and redis.call('EXISTS', KEYS[n]) == 0
+lock.absent = not (high or life) and redis.call('EXISTS', KEYS[n]) == 0
 end
-local shares, stands = v[12], v[14]
 if shares then
-local count, used, earliest, span = match(shares, '^(%d+) (%d+) (%d+) (%d+)$')
+local count, used, earliest, span = match(shares, SHARES)
 lock.shares, lock.count, lock.used, lock.earliest, lock.span = shares, count + 0, used + 0, earliest + 0, span + 0
 elseif h then
 lock.count, lock.used, lock.earliest, lock.span = 1, h.weight, h.expires, h.ttl + grace(h.ttl)

@@ -6,6 +6,8 @@ local retention = ARGV[2] + 0
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
 local now = math.floor(now_us / 1000)
+local HOLDER = '^(%S+) (%d+) (%d+) (%d+) (%S+) (.*)$'
+local SHARES = '^(%d+) (%d+) (%d+) (%d+)$'
 local function int(number)
 return format('%d', number)
 end
@@ -46,7 +48,7 @@ return replies
 end
 -- lib/record.lua
 local function holder_read(record)
-local token, expires, ttl, weight, tag, granted = match(record, '^(%S+) (%d+) (%d+) (%d+) (%S+) (.*)$')
+local token, expires, ttl, weight, tag, granted = match(record, HOLDER)
 return granted and { token = token, expires = expires + 0, ttl = ttl + 0, weight = weight + 0, tag = tag, granted = granted,
 slot = 1, field = 'h:1' }
 end
@@ -138,26 +140,27 @@ changed = { high = nil, head = nil, tail = nil, birth = nil, life = nil }
 if record == nil then
 record = redis.call('MGET', KEYS[n])[1]
 end
-local v, h = {}, nil
+local high, limit, resized, owner, head, tail, birth, waiting, dead, life, longest, shares, first, stands, h
 if record then
-v[1], v[2], h = thin_read(record)
-if not v[1] then
+high, limit, h = thin_read(record)
+if not high then
 return { err = 'WRONGTYPE ' .. KEYS[n] .. ' is a string, but no lock' }
 end
 else
-v = redis.pcall('HMGET', KEYS[n], 'high', 'limit', 'resized', 'owner', 'head', 'tail', 'birth', 'waiting', 'dead',
+local fields = redis.pcall('HMGET', KEYS[n], 'high', 'limit', 'resized', 'owner', 'head', 'tail', 'birth', 'waiting', 'dead',
 'life', 'longest', 'shares', 'h:1', 't:' .. token)
-if v.err then
-return v
+if fields.err then
+return fields
 end
-h = v[13] and holder_read(v[13])
-if v[13] and not h then
+high, limit, resized, owner, head, tail, birth, waiting, dead, life, longest, shares, first, stands = unpack(fields)
+h = first and holder_read(first)
+if first and not h then
 return { err = 'WRONGTYPE ' .. KEYS[n] .. ' is a hash, but no lock' }
 end
 end
-lock = { thin = record, high = (v[1] or 0) + 0, limit = (v[2] or 0) + 0, resized = v[3], owner = v[4] or nil,
-head = v[5] and v[5] + 0 or nil, tail = (v[6] or 0) + 0, birth = v[7] and v[7] + 0, waiting = (v[8] or 0) + 0,
-dead = v[9] or '', life = (v[10] or 0) + 0, longest = (v[11] or 0) + 0, holders = { h or nil }, waiters = {},
+lock = { thin = record, high = (high or 0) + 0, limit = (limit or 0) + 0, resized = resized, owner = owner or nil,
+head = head and head + 0 or nil, tail = (tail or 0) + 0, birth = birth and birth + 0, waiting = (waiting or 0) + 0,
+dead = dead or '', life = (life or 0) + 0, longest = (longest or 0) + 0, holders = { h or nil }, waiters = {},
 count = 0, used = 0, earliest = 0, span = 0 }
 lock.informed = lock.head
 if record then
@@ -167,11 +170,10 @@ if h then
 seat_holder(h, 1)
 end
 else
-lock.absent = not (v[1] or v[10]) and redis.call('EXISTS', KEYS[n]) == 0
+lock.absent = not (high or life) and redis.call('EXISTS', KEYS[n]) == 0
 end
-local shares, stands = v[12], v[14]
 if shares then
-local count, used, earliest, span = match(shares, '^(%d+) (%d+) (%d+) (%d+)$')
+local count, used, earliest, span = match(shares, SHARES)
 lock.shares, lock.count, lock.used, lock.earliest, lock.span = shares, count + 0, used + 0, earliest + 0, span + 0
 elseif h then
 lock.count, lock.used, lock.earliest, lock.span = 1, h.weight, h.expires, h.ttl + grace(h.ttl)
