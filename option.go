@@ -258,9 +258,9 @@ const maxHolder = 256
 
 // WithStrictFIFO makes the goroutines of this process queue individually, in the global
 // order. By default they wait together, and the lock passes from one to the next without
-// Redis. Their turn ends after 32 passes, or after 1 ms if those take less;
-// then other processes get theirs. A quarter of the TTL ends the turn in any case. For
-// holds that last a second each, set this option or a shorter TTL.
+// Redis. If another process waits, their turn ends after 32 passes, or after 1 ms if those take
+// less, and after a quarter of the TTL in any case; see the promises of the package. For holds that
+// last a second each, set this option or a shorter TTL.
 //
 // By default, within the same bounds, a goroutine that calls [RWMutex.RLock] joins another
 // one that has done so, without Redis. If the client has hooks, which see each acquisition,

@@ -424,7 +424,9 @@ type Notifier interface {
 
 	// Notice has Wake of a token that holds the lock called with Wanted from now on, as if its
 	// Request had asked for that. It reports whether somebody waits already. It renews nothing
-	// and can be repeated. If the token does not hold the lock, it returns ErrNotHeld.
+	// and can be repeated. If the token does not hold the lock, it returns ErrNotHeld. If Wake
+	// cannot be called for now, such as where the client may not subscribe, the error matches
+	// errors.ErrUnsupported, and wanted is right all the same.
 	Notice(ctx context.Context, l Lease) (wanted bool, err error)
 }
 

@@ -67,11 +67,20 @@ var noticeCases = able([]property{
 		c.queue()
 		a.wanted()
 	}},
+	{"NoticeOutlastsARepeatOfTheAsk", func(t *test) {
+		t.needs(Push)
+		a, b := t.pair(waiting)
+		a.lock()
+		require.False(t, a.noticed())
+		a.lock() // as if its answer were late
+		b.queue()
+		a.wanted()
+	}},
 	{"NoticeRenewsNothing", func(t *test) {
 		a, b := t.pair(lasting(2 * short))
 		a.lock()
 		pass(t, short)
-		a.noticed()
+		_, _ = a.notice() // it may say that there is no news
 		b.outlast(a)
 	}},
 }, Notice)

@@ -236,7 +236,7 @@ func (d *Driver) answer(ctx context.Context, l lock, q *queue, c *claim, r *driv
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	t.tie, t.granted, t.ask, t.wake, t.notice = c.tie, held, max(t.ask, r.Ask), r.Wake, r.Notice
+	t.tie, t.granted, t.ask, t.wake, t.notice = c.tie, held, max(t.ask, r.Ask), r.Wake, t.notice || r.Notice // a late answer takes no notice back
 	g := q.answer(driver.Queued, c.Weight)
 	if held {
 		g = c.granted(r.Ask)
@@ -249,7 +249,7 @@ func (d *Driver) answer(ctx context.Context, l lock, q *queue, c *claim, r *driv
 	}
 	d.listen(q.revision)
 	switch {
-	case held && r.Notice:
+	case held && t.notice:
 		d.heed(l, q, c, t)
 	case !held && t.unfollow == nil:
 		d.follow(l, q, c, t)

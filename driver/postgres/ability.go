@@ -92,8 +92,12 @@ func (d *Driver) Notice(ctx context.Context, l driver.Lease) (bool, error) {
 	d.news.Heed(ctx, l.Token)
 	var wanted *bool
 	err := d.callFor(ctx, l.Kind, l.Name, l.TTL, []any{&wanted}, `SELECT holdfast.notice($1::text, $2::bytea, $3::text)`, l.Kind, []byte(l.Name), l.Token)
-	if err == nil && wanted == nil {
+	switch {
+	case err != nil:
+	case wanted == nil:
 		err = driver.ErrNotHeld
+	default:
+		err = d.news.Mute()
 	}
 	return value(wanted), err
 }

@@ -270,7 +270,7 @@ func TestUserWithTheDocumentedRightsCanDoAll(t *testing.T) {
 	require.NoError(t, err)
 	s.Pool = s.pool(t, func(c *pgxpool.Config) { c.ConnConfig.User = "app" })
 	if redistest.Again() {
-		s.conform(t, "ForceTellsAHolderThatWaited", "ExtendGivesFencesBeyondAll", "RaisedFenceIsThatOfTheLease",
+		s.conform(t, "ForceTellsAHolderThatWaited", "NoticeTellsTheHolderThatSomebodyWaits", "RaisedFenceIsThatOfTheLease",
 			"AttachTakesTheLeaseOver", "ResizeUpLetsWaitersIn", "DowngradeLetsTheReadersAtTheHeadIn", "InspectShowsTheQueueInOrder",
 			"StragglerOfATokenNeverSeenAcquiresNothing", "RenewExtendsEachLeaseOfABatch")
 	}
@@ -367,7 +367,7 @@ func TestAllModesOfSendingQueriesWork(t *testing.T) {
 			s.Pool = s.pool(t, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
 			s.asker(t).all()
 			if redistest.Again() {
-				s.conform(t, "OwnersOfAnyBytes", "NamesOfAnyBytes", "ForceTellsAHolderThatWaited", "ExtendGivesFencesBeyondAll",
+				s.conform(t, "OwnersOfAnyBytes", "NamesOfAnyBytes", "ForceTellsAHolderThatWaited", "NoticeTellsTheHolderThatSomebodyWaits",
 					"RaisedFenceIsThatOfTheLease", "ResizeUpLetsWaitersIn", "InspectShowsOwnersThatWait", "AttachTakesTheLeaseOver",
 					"DowngradeLetsTheReadersAtTheHeadIn", "RenewExtendsEachLeaseOfABatch")
 			}

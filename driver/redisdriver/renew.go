@@ -178,6 +178,9 @@ func (d *Driver) Notices() bool { return true }
 func (d *Driver) Notice(ctx context.Context, l driver.Lease) (wanted bool, err error) {
 	d.news.Heed(ctx, l.Token)
 	status, err := d.change(ctx, noticeScript, l.Kind, l.Name, l.Token)
+	if err == nil {
+		err = d.news.Mute()
+	}
 	return status == statusWanted, err
 }
 

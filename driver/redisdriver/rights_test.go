@@ -166,9 +166,14 @@ func operations(d *redisdriver.Driver, token func(name, token string) string) ma
 		return driver.Lease{Kind: driver.Semaphore, Name: name, Token: token(name, who), TTL: time.Minute}
 	}
 	return map[string]func(name string) error{
-		"release":   func(name string) error { return d.Release(ctx, lease(name, "held")) },
-		"withdraw":  func(name string) error { return d.Release(ctx, lease(name, "waits")) },
-		"notice":    func(name string) error { _, err := d.Notice(ctx, lease(name, "held")); return err },
+		"release":  func(name string) error { return d.Release(ctx, lease(name, "held")) },
+		"withdraw": func(name string) error { return d.Release(ctx, lease(name, "waits")) },
+		"notice": func(name string) error {
+			if _, err := d.Notice(ctx, lease(name, "held")); !errors.Is(err, errors.ErrUnsupported) {
+				return err
+			}
+			return nil // there is no news
+		},
 		"downgrade": func(name string) error { return d.Downgrade(ctx, lease(name, "held"), 1) },
 		"raise":     func(name string) error { _, err := d.RaiseFence(ctx, lease(name, "held"), 1<<52, 1); return err },
 		"force":     func(name string) error { return d.ForceRelease(ctx, driver.Semaphore, name) },

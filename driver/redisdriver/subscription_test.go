@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -364,6 +365,24 @@ func TestWaitersPollWithoutASubscription(t *testing.T) {
 		require.GreaterOrEqual(t, after, 50*time.Millisecond)
 		require.LessOrEqual(t, after, 250*time.Millisecond)
 	}
+}
+
+// Nor can it be told that somebody waits for what it holds.
+func TestNoticeSaysThatNobodyWillTell(t *testing.T) {
+	s := redistest.Real(t)
+	rdb := s.Client(t)
+	require.NoError(t, rdb.Do(context.Background(), "acl", "setuser", "mute", "on", "nopass", "~*", "&*", "+@all", "-subscribe").Err())
+	d := open(t, s.Client(t, func(o *redis.Options) { o.Username, o.Password = "mute", "any" }), s)
+	a := holds(t, d, "a", ttl)
+	for _, somebody := range []bool{false, true} {
+		wanted, err := d.Notice(t.Context(), a.lease())
+		require.ErrorIs(t, err, errors.ErrUnsupported)
+		require.Equal(t, somebody, wanted)
+		join(t, d, "b", ttl).must(driver.Queued)
+	}
+	a.release()
+	_, err := d.Notice(t.Context(), a.lease())
+	require.ErrorIs(t, err, driver.ErrNotHeld)
 }
 
 // Rule 7. A user may run scripts and not publish in them. A grant stays a grant.

@@ -350,7 +350,7 @@ func (d *Driver) answer(s *session, l lock, q *queue, c *claim, rec record, r *d
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	t.s, t.claim, t.record, t.settled = s, *c, rec, true
-	t.granted, t.ask, t.wake, t.notice = held, max(t.ask, r.Ask), r.Wake, r.Notice
+	t.granted, t.ask, t.wake, t.notice = held, max(t.ask, r.Ask), r.Wake, t.notice || r.Notice // a late answer takes no notice back
 	g := driver.Grant{Status: driver.Queued}
 	if held {
 		g = rec.granted(r.Ask)
@@ -363,7 +363,7 @@ func (d *Driver) answer(s *session, l lock, q *queue, c *claim, rec record, r *d
 	}
 	d.listen(s)
 	switch {
-	case held && r.Notice:
+	case held && t.notice:
 		d.heed(s, l, t)
 	case !held && t.unfollow == nil:
 		d.follow(s, l, q, c, t)

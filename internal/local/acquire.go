@@ -411,16 +411,18 @@ func (l *Lock) succeed(ctx context.Context, w *Want, g *Grant) *Hold {
 		l.mu.Unlock()
 		return nil
 	}
-	if before.end == nil && w.anonymous() && before.anonymous {
-		l.mu.Unlock()
-		return before
+	h, same := before, before.end == nil && w.anonymous() && before.anonymous
+	if !same {
+		g.endHolds(ErrNotHeld)
+		h = &Hold{grant: g, anonymous: w.anonymous(), fence: g.turn.fence()}
 	}
-	g.endHolds(ErrNotHeld)
-	h := &Hold{grant: g, anonymous: w.anonymous(), fence: g.turn.fence()}
 	if g.turn.left == 0 {
-		l.advance() // who comes next has to ask the store
+		l.advance() // who comes next may have to ask the store
 	}
 	l.mu.Unlock()
+	if same {
+		return h
+	}
 	h.start(ctx, w)
 
 	l.mu.Lock()

@@ -137,7 +137,7 @@ func TestOthersGetTheirTurn(t *testing.T) {
 		atMost  int
 	}{
 		"after 32 passes":           {0, 0, 0, 16, 32},
-		"when a further turn began": {20, 0, 0, 16, 64},
+		"when nobody waited before": {20, 0, 0, 16, 32},
 		"after a quarter of a TTL":  {0, lab.Ages / 16, 0, 3, 4},
 		"at once after a long hold": {0, lab.Ages / 3, 0, 0, 0},
 		"of a lock that may linger": {0, 0, time.Hour, 1, 32},
@@ -430,6 +430,25 @@ func TestLockGoesOnWhenItsFencesAreUsedUp(t *testing.T) {
 		require.NoError(t, held.Release(t.Context()))
 		assert.LessOrEqual(t, n.Load(), int64(10), "commands")
 		l.Free(l.Near(), "x")
+	})
+}
+
+// A hold that nobody sees goes on with the fence of the one before, and one that is seen needs its own.
+func TestWhoNeedsAFenceWaitsAtTheStoreWhenThereIsNone(t *testing.T) {
+	lab.InBubble(t, func(t *testing.T, l *lab.Lab) {
+		c, other := l.Mates(), l.Near()
+		mu := c.Mutex("x")
+		mu.Lock() // for the first time, so there is no fence for another
+		second := lab.Begin(mu.Lock)
+		l.Settle()
+		third := l.Ask(mu.Lease)
+		l.Settle()
+		mu.Unlock()
+		l.Ends(second)
+		l.Settle()
+		require.Len(t, l.Look(other.Mutex("x")).Queue, 1)
+		mu.Unlock()
+		require.NoError(t, third.Granted(lab.Soon).Release(t.Context()))
 	})
 }
 

@@ -11,11 +11,10 @@ import "slices"
 //
 // It is fair because a group does not stay open. A reader that joins a hold that is there goes
 // ahead of the writers that wait in the store's queue. So the grant has a turn, like a grant
-// that passes from hand to hand. The turn has maxPasses joins or a part of the TTL, and another
-// turn begins only if the store says that nobody waits. A reader that comes later asks the
-// store, and queues there behind the writer, which has the lock when the group has left. When
-// the store makes another caller of this client wait, later readers must queue after that
-// caller: they begin another group.
+// that passes from hand to hand: maxPasses joins or a part of the TTL, and more only as long as
+// nobody waits elsewhere. A reader that comes later asks the store, and queues there behind the
+// writer, which has the lock when the group has left. When the store makes another caller of this
+// client wait, later readers must queue after that caller: they begin another group.
 
 // readGroup is a group of readers of one client, with equal options, that go in together.
 // It is guarded by Lock.mu.

@@ -253,7 +253,7 @@ func TestReadersWhoAreTooManyGoOnTogether(t *testing.T) {
 	})
 }
 
-// Also of a turn that has just been extended, however the writer waits.
+// Also where the store has said that nobody waits, however the writer waits.
 func TestReadersDoNotJoinAheadOfAWriterOfTheirClient(t *testing.T) {
 	strict := holdfast.WithStrictFIFO()
 	for name, writer := range map[string]func(*holdfast.Client) lab.Leasing{

@@ -104,8 +104,15 @@ func (t *turn) heard(wanted bool) {
 	}
 }
 
-// unheard notes that the store has not said whether anybody waits.
-func (t *turn) unheard() { t.asking, t.wanted = false, true }
+// unheard notes that the store has not said whether anybody waits. If it did before, it is asked again
+// later.
+func (t *turn) unheard() {
+	if t.asking = false; t.noticed {
+		t.passes = 0
+	} else {
+		t.wanted = true
+	}
+}
 
 // until returns when the turn is over, or zero if only the store can say.
 func (t *turn) until(ttl time.Duration) time.Time {

@@ -65,11 +65,11 @@ func (g *Grant) notice(ctx context.Context) error {
 		g.lock.mu.Lock()
 		g.turn.heard(wanted)
 		g.lock.mu.Unlock()
-		if wanted {
-			g.Wanted()
-		}
 	case errors.Is(err, driver.ErrNotHeld):
 		g.Lost(err) // unless it was released meanwhile
+	}
+	if wanted {
+		g.Wanted()
 	}
 	return err
 }

@@ -7,6 +7,8 @@ package news
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -98,6 +100,18 @@ func (h *Hub[X]) Tried() bool {
 		return false
 	}
 }
+
+// Mute returns an error if no news comes in until somebody mends that.
+func (h *Hub[X]) Mute() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.mute {
+		return errMute
+	}
+	return nil
+}
+
+var errMute = fmt.Errorf("news: none comes in: %w", errors.ErrUnsupported)
 
 // Prepare makes the first subscription, and waits at most 500 ms until it counts or has failed.
 func (h *Hub[X]) Prepare(ctx context.Context) {
