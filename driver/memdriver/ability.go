@@ -29,7 +29,7 @@ func (d *Driver) Inspect(_ context.Context, k driver.Kind, name string) (driver.
 	info := driver.Info{Name: name}
 	for _, h := range l.holders {
 		info.Holders = append(info.Holders, driver.Holder{
-			Holder: h.Holder, Shared: h.Shared, Weight: h.permits(), Owner: h.Owner, Since: h.since, Fence: h.fence, LastFence: h.last, Tag: h.tag,
+			Holder: h.Holder, Shared: h.Shared, Weight: h.permits(), Owner: h.Owner, Since: h.since, Fence: h.fence, LastFence: h.fence + h.fences - 1, Tag: h.tag,
 			TimeLeft: h.until.Sub(now),
 		})
 	}
@@ -204,11 +204,10 @@ func (d *Driver) Detach(lease driver.Lease) {
 func (d *Driver) RaiseFence(_ context.Context, lease driver.Lease, fence, fences int64) (raised int64, err error) {
 	err = d.hold(lease, func(_ *lock, h *claim, _ time.Time) error {
 		if given := d.fence; h.fence < fence {
-			if given == h.last { // The numbers that it has reserved are its own.
+			if given == h.fence+h.fences-1 { // The numbers that it has reserved are its own.
 				d.fence = min(given, fence-1)
 			}
-			h.fence, h.last = d.reserve(fence, fences)
-			h.fences = max(fences, 1)
+			h.fence, h.fences = d.reserve(fence, fences), max(fences, 1)
 			d.fence = max(d.fence, given)
 		}
 		raised = h.fence

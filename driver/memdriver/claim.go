@@ -16,7 +16,6 @@ type claim struct {
 	since  time.Time
 	fence  int64
 	fences int64 // how many it was granted, from that on
-	last   int64 // that it may use
 	tag    string
 }
 

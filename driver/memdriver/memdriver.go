@@ -162,23 +162,23 @@ func (d *Driver) serve(l *lock, asking string, now time.Time) {
 
 func (d *Driver) grant(l *lock, c *claim, now time.Time) {
 	if kin := l.kin(c); kin != nil {
-		c.fence, c.fences, c.last = kin.fence, 1, kin.last
+		c.fence, c.fences = kin.fence, 1
 	} else {
 		c.fences = max(c.Fences, 1)
 		if c.Owner != "" {
 			c.fences = 1 // which they share
 		}
-		c.fence, c.last = d.reserve(1, c.fences)
+		c.fence = d.reserve(1, c.fences)
 	}
 	c.since, c.until = now, now.Add(c.TTL)
 	l.holders, l.last = append(l.holders, c), c
 }
 
-// reserve returns the first, which is at least that one, and the last of n new fences.
-func (d *Driver) reserve(least, n int64) (first, last int64) {
+// reserve returns the first of n new fences, which is at least that one.
+func (d *Driver) reserve(least, n int64) (first int64) {
 	first = max(d.fence+1, least)
 	d.fence = first + max(n, 1) - 1
-	return first, d.fence
+	return first
 }
 
 // hold does something with what a token holds.

@@ -27,8 +27,8 @@ func seedReplies(f *testing.F) {
 	f.Add([]byte{9, 2, 6, 1, 2, 3, 4, 5, 6, 7, 8, 7, 1, 8, 2, 0, 'a', 'b', 'c', 'd', 0})
 	f.Add([]byte{5, 1, 5, 1, 9, 1, 5, 4, 5, 9, 5, 11})
 	for _, state := range [][]byte{ // for Inspect: free, thin, fat, and with a queue
-		text("7"), text("7 1 t 9 9 1 - 7 1 7 1 c text"),
-		slices.Concat([]byte{0, 9, 2}, text("h:1"), text("t 9 9 1 - 7 1 7 1 c text")),
+		text("7"), text("7 1 t 9 9 1 - 7 1 1 c text"),
+		slices.Concat([]byte{0, 9, 2}, text("h:1"), text("t 9 9 1 - 7 1 1 c text")),
 		slices.Concat([]byte{0, 9, 4}, text("w:1"), text("t 1 1 9 1 9 1 c =% text"), text("limit"), text("x")),
 	} {
 		f.Add(append([]byte{9, 3, 1, 1}, append(state, 9, 0)...))

@@ -29,7 +29,7 @@ func TestOneLockTwiceInACall(t *testing.T) {
 		ask := func(token, limit, room string) []any {
 			return []any{token, "1 0 0", "30000 1 " + room + " 1 " + limit + " - - text"}
 		}
-		for name, record := range map[string]any{"never used": nil, "used": "123", "expired": "5 1 dead 1 30000 1 - 5 1 5 1 - text"} {
+		for name, record := range map[string]any{"never used": nil, "used": "123", "expired": "5 1 dead 1 30000 1 - 5 1 1 - text"} {
 			key := s.Prefix() + name
 			if record != nil {
 				require.NoError(t, rdb.Set(t.Context(), key, record, time.Minute).Err())

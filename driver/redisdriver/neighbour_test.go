@@ -25,7 +25,7 @@ import (
 
 // garbage is what a field of a lock may hold after somebody has edited it.
 var garbage = []string{"", "none", "-1", "0", "1e400", "99999999999999999999999999", "nan", "0x10", "w", "h", "w9", "h9",
-	"a b c", "1 1 1 1", "9 9 9 9", "\n", "token 1 1 1 - 1 1 1 1 - x", "token 1 1 1 1 1 1 - - x", "\x00\xff"}
+	"a b c", "1 1 1 1", "9 9 9 9", "\n", "token 1 1 1 - 1 1 1 - x", "token 1 1 1 1 1 1 - - x", "\x00\xff"}
 
 // fieldsRead finds the fields that all locks have in a read of many.
 var fieldsRead = regexp.MustCompile(`redis\.p?call\('HMGET', KEYS\[n\],([^)]*)\)`)

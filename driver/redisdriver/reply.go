@@ -113,10 +113,10 @@ func readText(reply string) (a answer, err error) {
 // heldBy adds to an answer who holds the lock: "tag now" and what record.lua says of the
 // grant; or "tag" if no holder is in the way.
 func (a *answer) heldBy(g driver.Grant) driver.Grant {
-	parts := strings.SplitN(a.text, " ", 8) // tag now fence numbers last since client text
+	parts := strings.SplitN(a.text, " ", 7) // tag now fence numbers since client text
 	g.HolderTag = news.Tag(parts[0])
-	if g.Behind = len(parts) < 8; !g.Behind {
-		g.Holder, g.HeldFor = parts[7], max(0, millis(parts[1]).Sub(millis(parts[5])))
+	if g.Behind = len(parts) < 7; !g.Behind {
+		g.Holder, g.HeldFor = parts[6], max(0, millis(parts[1]).Sub(millis(parts[4])))
 		g.HolderFence, _ = strconv.ParseInt(parts[2], 10, 64) // written by a script
 	}
 	return g
@@ -163,17 +163,18 @@ func inspected(name string, k driver.Kind, v any) (info driver.Info, ok bool, er
 func holders(fields map[string]string, owner string, now time.Time, k driver.Kind) []driver.Holder {
 	var all []driver.Holder
 	for field, record := range fields {
-		parts := strings.SplitN(record, " ", 11) // token expires ttl weight tag fence numbers last since client text
-		if !strings.HasPrefix(field, "h:") || len(parts) < 11 {
+		parts := strings.SplitN(record, " ", 10) // token expires ttl weight tag fence numbers since client text
+		if !strings.HasPrefix(field, "h:") || len(parts) < 10 {
 			continue
 		}
-		h := driver.Holder{Holder: parts[10], Owner: owner, Since: millis(parts[8]), TimeLeft: millis(parts[1]).Sub(now), Tag: news.Tag(parts[4])}
+		h := driver.Holder{Holder: parts[9], Owner: owner, Since: millis(parts[7]), TimeLeft: millis(parts[1]).Sub(now), Tag: news.Tag(parts[4])}
 		if h.TimeLeft < 0 {
 			continue
 		}
 		h.Shared, h.Weight = share(k, parts[3])
 		h.Fence, _ = strconv.ParseInt(parts[5], 10, 64)
-		h.LastFence, _ = strconv.ParseInt(parts[7], 10, 64)
+		numbers, _ := strconv.ParseInt(parts[6], 10, 64)
+		h.LastFence = h.Fence + numbers - 1
 		all = append(all, h)
 	}
 	slices.SortFunc(all, func(a, b driver.Holder) int {

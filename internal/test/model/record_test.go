@@ -25,7 +25,7 @@ func (r *record) exists() bool { return r.text != "" || r.fields != nil }
 
 // Records have words, some of which are times and some fences. A layout has a letter for each
 // word: T is a time in ms, S one that scripts only hand on, F a fence, B a birth.
-var layouts = map[string]string{"": "F..T...F.FS", "h": ".T...F.FS", "w": ".....T", "shares": "..T.", "life": "T", "high": "F", "birth": "B"}
+var layouts = map[string]string{"": "F..T...F.S", "h": ".T...F.S", "w": ".....T", "shares": "..T.", "life": "T", "high": "F", "birth": "B"}
 
 // rewrite replaces each time, fence and birth, and tidies nothing else.
 func (r *record) rewrite(f func(letter byte, n int64) int64) {

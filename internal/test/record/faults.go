@@ -104,12 +104,12 @@ func (r *Record) checkFences() {
 		r.fault("fence %d is %d us ahead of the clock", high, high-r.Now*1000)
 	}
 	for token, h := range r.Holders {
-		if h.Fence < 1 || h.Fence > h.Granted || h.Granted > h.Last || h.Last > high {
-			r.fault("%s has fences %d to %d, and to %d, the last was %d", token, h.Fence, h.Granted, h.Last, high)
+		if h.Fence < 1 || h.Fence > h.Last || h.Last > high {
+			r.fault("%s has fences %d to %d, the last was %d", token, h.Fence, h.Last, high)
 		}
 		for other, o := range r.Holders {
-			if other < token && !r.Has("owner") && (h.Fence <= o.Granted && o.Fence <= h.Granted || h.Last == o.Last) {
-				r.fault("%s and %s both have fence %d, or %d", token, other, max(h.Fence, o.Fence), h.Last)
+			if other < token && !r.Has("owner") && h.Fence <= o.Last && o.Fence <= h.Last {
+				r.fault("%s and %s both have fence %d", token, other, max(h.Fence, o.Fence))
 			}
 		}
 	}

@@ -37,8 +37,8 @@ type Moment struct {
 	Back      int64 // by how much the server's clock may have been set back
 }
 
-// Holder has the fences Fence to Granted, and some up to Last.
-type Holder struct{ Slot, Expires, TTL, Weight, Fence, Granted, Last, Since int64 }
+// Holder has the fences Fence to Last.
+type Holder struct{ Slot, Expires, TTL, Weight, Fence, Last, Since int64 }
 
 // Waiter is a token in the queue.
 type Waiter struct {
@@ -103,7 +103,7 @@ func (r *Record) parse(field, value string) {
 		token, text, _ := strings.Cut(value, " ")
 		n, text := r.numbers(field, text, 3)
 		tag, text, _ := strings.Cut(text, " ")
-		granted, text := r.numbers(field, text, 4)
+		granted, text := r.numbers(field, text, 3)
 		if client, _, more := strings.Cut(text, " "); token == "" || tag == "" || client == "" || !more {
 			r.fault("%s has no tag, token, client or text: %q", field, value)
 			return
@@ -111,7 +111,7 @@ func (r *Record) parse(field, value string) {
 		if _, twice := r.Holders[token]; twice {
 			r.fault("%s holds twice", token)
 		}
-		r.Holders[token] = Holder{r.number(field, rest), n[0], n[1], n[2], granted[0], granted[0] + granted[1] - 1, granted[2], granted[3]}
+		r.Holders[token] = Holder{r.number(field, rest), n[0], n[1], n[2], granted[0], granted[0] + granted[1] - 1, granted[2]}
 	case prefix == "w":
 		token, text, _ := strings.Cut(value, " ")
 		n, text := r.numbers(field, text, 6)

@@ -30,21 +30,19 @@ local function hold(w)
   local length = w.ttl + grace(w.ttl)
   local h = { token = w.token, expires = now + length, ttl = w.ttl, weight = w.weight, tag = '-', client = w.client }
   local owner = w.owner ~= '-' and w.owner or nil
-  local fence, numbers, last
+  local fence, numbers
   if owner and owner == lock.owner then
-    fence, numbers, last = fences_of(lock.holders[1])
-    numbers = 1 -- they have one, of all of them
+    fence, numbers = fences_of(lock.holders[1]), 1 -- they have one, of all of them
   else
     fence, numbers = numbers_after(lock.high, owner and 1 or w.fences + 0)
-    last = fence + numbers - 1
-    set('high', last)
+    set('high', fence + numbers - 1)
     if owner then
       lock.owner, changed.owner = owner, owner
     end
     lock.used = lock.used + h.weight
   end
   h.numbers = format('%d %d', fence, numbers)
-  h.granted = h.numbers .. format(' %d %d ', last, now) .. w.client .. ' ' .. w.text -- %s ends at a NUL
+  h.granted = h.numbers .. format(' %d ', now) .. w.client .. ' ' .. w.text -- %s ends at a NUL
   lock.count = lock.count + 1
   if lock.count == 1 or h.expires < lock.earliest then
     lock.earliest, lock.span = h.expires, length

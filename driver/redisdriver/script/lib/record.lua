@@ -5,9 +5,9 @@
 --
 -- ARGV[1]  wake channels are called this followed by the client's id
 
--- The record of a holder: "token expires ttl weight tag fence numbers last since client text".
--- tag is what it says of itself to waiters, - for nothing. It was granted so many numbers from
--- fence on, and given others up to last since. client is where to reach it, - for nowhere; if
+-- The record of a holder: "token expires ttl weight tag fence numbers since client text".
+-- tag is what it says of itself to waiters, - for nothing. It has so many numbers from fence on,
+-- and has held the lock since then. client is where to reach it, - for nowhere; if
 -- that ends in !, it wants to hear that somebody waits. Few calls look at what comes after the
 -- tag, so it is left in one piece: what was granted.
 local function holder_read(record) -- nothing if it is none
@@ -21,19 +21,14 @@ local function holder_record(h)
 end
 
 local function fences_of(h)
-  local fence, numbers, last = match(h.granted, '^(%d+) (%d+) (%d+)')
-  return tonumber(fence), tonumber(numbers), tonumber(last)
-end
-
--- Others were given to the holder beyond those that it was granted.
-local function set_fences(h, fence, numbers, last)
-  h.granted = format('%d %d %d', fence, numbers, last) .. match(h.granted, '^%d+ %d+ %d+(.*)$')
+  local fence, numbers = match(h.granted, '^(%d+) (%d+)')
+  return tonumber(fence), tonumber(numbers)
 end
 
 local NOTICE = 33 -- !
 
 local function client_of(h)
-  h.client = h.client or match(h.granted, '^%d+ %d+ %d+ %d+ (%S+)') or '-'
+  h.client = h.client or match(h.granted, '^%d+ %d+ %d+ (%S+)') or '-'
   return h.client
 end
 

@@ -17,7 +17,7 @@ local h = lock.mine
 local client = h and client_of(h) or '-'
 if client ~= '-' and string.byte(client, -1) ~= NOTICE then
   h.client = client .. '!'
-  h.granted = string.gsub(h.granted, '^(%d+ %d+ %d+ %d+ %S+)', '%1!')
+  h.granted = string.gsub(h.granted, '^(%d+ %d+ %d+ %S+)', '%1!')
   changed[h.field] = holder_record(h)
 end
 local more = grant() -- which also drops those who wait no more

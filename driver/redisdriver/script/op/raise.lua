@@ -18,14 +18,14 @@ end
 expire()
 local h, least, fence = lock.mine, tonumber(ARGV[4]), 0
 if h then
-  local numbers, last
-  fence, numbers, last = fences_of(h)
+  local numbers
+  fence, numbers = fences_of(h)
   if fence < least then
     local beyond = lock.high + 1
-    fence = (last == lock.high or least >= beyond) and least or beyond
+    fence = (fence + numbers == beyond or least >= beyond) and least or beyond
     numbers = math.max(tonumber(ARGV[5]), beyond - fence)
     set('high', fence + numbers - 1)
-    set_fences(h, fence, numbers, lock.high)
+    h.granted = format('%d %d', fence, numbers) .. match(h.granted, '^%d+ %d+(.*)$')
     changed[h.field] = holder_record(h)
     keep(h.expires - now)
   end

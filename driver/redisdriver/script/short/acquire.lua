@@ -92,7 +92,7 @@ do
         local ends = now + length
         if not held then
           held, last = ' ' .. int(ends) .. ' ' .. ttl .. ' ' .. weight .. ' - ', int(now_us)
-          granted = ' ' .. last .. ' ' .. int(now) .. ' ' .. whom
+          granted = ' ' .. int(now) .. ' ' .. whom
         end
         local first, reply = now_us + 1 - fences, nil
         local numbers
@@ -147,7 +147,7 @@ do
         end
         place, waiting, first = int(tail + 1), int(waiting + 1), not head
       end
-      if not whose or first and (shares or find(whose, '^%d+ %d+ %d+ %d+ %S*!')) then
+      if not whose or first and (shares or find(whose, '^%d+ %d+ %d+ %S*!')) then
         break -- holders may want to hear that somebody waits
       end
       if not waits then

@@ -164,7 +164,7 @@ do
       else
         numbers = format('%d %d', high + 1, now_us - high)
       end
-      record = wtoken .. ' ' .. int(till) .. ' ' .. wttl .. ' ' .. wweight .. ' - ' .. numbers .. ' ' .. latest .. ' ' .. int(now)
+      record = wtoken .. ' ' .. int(till) .. ' ' .. wttl .. ' ' .. wweight .. ' - ' .. numbers .. ' ' .. int(now)
         .. ' ' .. id .. rest .. ' ' .. text
       local reply -- as above
       if next then

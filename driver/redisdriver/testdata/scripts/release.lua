@@ -156,7 +156,7 @@ numbers = int(first) .. ' ' .. fences
 else
 numbers = format('%d %d', high + 1, now_us - high)
 end
-record = wtoken .. ' ' .. int(till) .. ' ' .. wttl .. ' ' .. wweight .. ' - ' .. numbers .. ' ' .. latest .. ' ' .. int(now)
+record = wtoken .. ' ' .. int(till) .. ' ' .. wttl .. ' ' .. wweight .. ' - ' .. numbers .. ' ' .. int(now)
 .. ' ' .. id .. rest .. ' ' .. text
 local reply
 if next then
@@ -214,15 +214,12 @@ local function holder_record(h)
 return h.token .. format(' %d %d %d ', h.expires, h.ttl, h.weight) .. h.tag .. ' ' .. h.granted
 end
 local function fences_of(h)
-local fence, numbers, last = match(h.granted, '^(%d+) (%d+) (%d+)')
-return tonumber(fence), tonumber(numbers), tonumber(last)
-end
-local function set_fences(h, fence, numbers, last)
-h.granted = format('%d %d %d', fence, numbers, last) .. match(h.granted, '^%d+ %d+ %d+(.*)$')
+local fence, numbers = match(h.granted, '^(%d+) (%d+)')
+return tonumber(fence), tonumber(numbers)
 end
 local NOTICE = 33
 local function client_of(h)
-h.client = h.client or match(h.granted, '^%d+ %d+ %d+ %d+ (%S+)') or '-'
+h.client = h.client or match(h.granted, '^%d+ %d+ %d+ (%S+)') or '-'
 return h.client
 end
 local function thin_read(record)
@@ -460,21 +457,19 @@ local function hold(w)
 local length = w.ttl + grace(w.ttl)
 local h = { token = w.token, expires = now + length, ttl = w.ttl, weight = w.weight, tag = '-', client = w.client }
 local owner = w.owner ~= '-' and w.owner or nil
-local fence, numbers, last
+local fence, numbers
 if owner and owner == lock.owner then
-fence, numbers, last = fences_of(lock.holders[1])
-numbers = 1
+fence, numbers = fences_of(lock.holders[1]), 1
 else
 fence, numbers = numbers_after(lock.high, owner and 1 or w.fences + 0)
-last = fence + numbers - 1
-set('high', last)
+set('high', fence + numbers - 1)
 if owner then
 lock.owner, changed.owner = owner, owner
 end
 lock.used = lock.used + h.weight
 end
 h.numbers = format('%d %d', fence, numbers)
-h.granted = h.numbers .. format(' %d %d ', last, now) .. w.client .. ' ' .. w.text
+h.granted = h.numbers .. format(' %d ', now) .. w.client .. ' ' .. w.text
 lock.count = lock.count + 1
 if lock.count == 1 or h.expires < lock.earliest then
 lock.earliest, lock.span = h.expires, length
