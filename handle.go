@@ -24,7 +24,7 @@ type handle struct {
 	kind   driver.Kind
 	name   string
 	config *config
-	kept   local.Kept // of the lock
+	cached local.Cached // of the lock
 }
 
 func (c *Client) handle(k driver.Kind, name string, opts []LockOption) handle {
@@ -84,7 +84,7 @@ func (h *handle) lock(shared, wait bool) bool {
 	}
 	for pause := session.Pause(0); ; {
 		hooks := h.c.hooks.Load()
-		lock := h.c.locks.Enter(h.id(shared), &h.kept, &w, hooks != nil)
+		lock := h.c.locks.Enter(h.id(shared), &h.cached, &w, hooks != nil)
 		if lock == nil {
 			return true
 		}
@@ -122,7 +122,7 @@ func (h *handle) lock(shared, wait bool) bool {
 
 // unlock undoes what lock has done, and reports whether there is anything to undo.
 func (h *handle) unlock(shared bool) bool {
-	held, ok := h.client().locks.TakeBack(h.id(shared), &h.kept, shared)
+	held, ok := h.client().locks.TakeBack(h.id(shared), &h.cached, shared)
 	if held == nil {
 		return ok
 	}
@@ -153,7 +153,7 @@ func (h *handle) lease(ctx context.Context, w local.Want, verb string) (*Lease, 
 	}
 	w.Options, w.Patience, w.MaxWaiters = h.config.hold, h.config.wait, h.config.maxWaiters
 	w.Endure = w.Options.Endure
-	lock := h.c.locks.Ref(h.id(w.Shared || w.From != nil), &h.kept)
+	lock := h.c.locks.Ref(h.id(w.Shared || w.From != nil), &h.cached)
 	defer lock.Unref()
 	if hooks := h.c.hooks.Load(); hooks != nil {
 		held, err := h.hooked(ctx, hooks, lock, w)

@@ -155,7 +155,7 @@ func (s *Semaphore) deposit(l *Lease, err error) error {
 	if err != nil {
 		return err
 	}
-	if !s.c.locks.Deposit(s.base(), &s.kept, (*local.Hold)(l)) {
+	if !s.c.locks.Deposit(s.base(), &s.cached, (*local.Hold)(l)) {
 		return s.fail("acquire", ErrClosed)
 	}
 	return nil
@@ -170,7 +170,7 @@ func (s *Semaphore) Release(n int64) {
 	if n < 0 {
 		panic(fmt.Sprintf("holdfast: semaphore %q: release of %d permits", s.name, n))
 	}
-	parts, ok := s.client().locks.TakeBackSome(s.base(), &s.kept, n)
+	parts, ok := s.client().locks.TakeBackSome(s.base(), &s.cached, n)
 	if !ok {
 		panic(fmt.Sprintf("holdfast: semaphore %q: released more than held", s.name))
 	}

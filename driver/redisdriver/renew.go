@@ -31,7 +31,7 @@ func (d *Driver) RenewEach(ctx context.Context, leases []driver.Lease, renewed f
 	if len(leases) == 0 {
 		return errs
 	}
-	var unserved, apart []int
+	var unserved, alone []int
 	var longest time.Duration
 	all := make([]int, len(leases))
 	for i, l := range leases {
@@ -78,7 +78,7 @@ func (d *Driver) RenewEach(ctx context.Context, leases []driver.Lease, renewed f
 				}
 				// What a server answers to one is about that one.
 				if d.groups.separable(err) && (len(batch) > 1 || !redisscript.Answered(err)) {
-					apart = append(apart, batch...)
+					alone = append(alone, batch...)
 				}
 				continue
 			}
@@ -87,7 +87,7 @@ func (d *Driver) RenewEach(ctx context.Context, leases []driver.Lease, renewed f
 				case replies[j] == nil:
 					left = append(left, i) // that call has taken long enough
 				case replies[j] == elsewhere:
-					apart = append(apart, i)
+					alone = append(alone, i)
 				default:
 					a, err := read(replies[j])
 					note(i, a, err)
@@ -105,15 +105,15 @@ func (d *Driver) RenewEach(ctx context.Context, leases []driver.Lease, renewed f
 	left := trip(trip(all, size), most/contended) // of which none should be left out
 
 	// Each by itself, in a pipeline; and in none, should it be that which is not wanted.
-	singly := append(left, apart...)
-	apart = nil
+	singly := append(left, alone...)
+	alone = nil
 	left = trip(singly, 1)
-	apart = append(apart, left...)
+	alone = append(alone, left...)
 	room := few
 	if g != nil {
-		room = max(1, len(apart)) // they share calls
+		room = max(1, len(alone)) // they share calls
 	}
-	d.renewApart(ctx, leases, apart, room, note)
+	d.renewAlone(ctx, leases, alone, room, note)
 
 	var serving sync.WaitGroup
 	for _, i := range unserved {
@@ -123,8 +123,8 @@ func (d *Driver) RenewEach(ctx context.Context, leases []driver.Lease, renewed f
 	return errs
 }
 
-// renewApart renews leases in no pipeline, but as so many callers would at a time.
-func (d *Driver) renewApart(ctx context.Context, leases []driver.Lease, which []int, callers int, note func(i int, a answer, err error)) {
+// renewAlone renews leases in no pipeline, but as so many callers would at a time.
+func (d *Driver) renewAlone(ctx context.Context, leases []driver.Lease, which []int, callers int, note func(i int, a answer, err error)) {
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	seats := make(chan struct{}, callers)

@@ -170,7 +170,7 @@ func (l *Lock) Acquire(ctx context.Context, w *Want) (*Hold, error) {
 					l.robbed(g, granted.Fence)
 				}
 				h, err = l.firstHold(ctx, w, g, trust, granted)
-			case l.startsOver(wait, w, failure):
+			case l.mayRetry(wait, w, failure):
 				g.Withdraw(ctx)
 				g, w.MaxWaiters = nil, 0 // it has been let in
 			case passable && w.Wait && s.Open() && (wait.Err() != nil || isOutage(failure) || claim.Interrupted(failure)):
@@ -213,10 +213,10 @@ func isOutage(err error) bool {
 	return is
 }
 
-// startsOver reports whether to start over, with a new token. Either the lock was taken away
+// mayRetry reports whether to start over, with a new token. Either the lock was taken away
 // before we heard of the grant: then the new token has the old place if the store knows how. Or
 // the grant was given back because it was not confirmed.
-func (l *Lock) startsOver(wait context.Context, w *Want, failure error) bool {
+func (l *Lock) mayRetry(wait context.Context, w *Want, failure error) bool {
 	unheard, _ := errors.AsType[driver.Unheard](failure)
 	w.place = unheard.Place
 	unconfirmed := errors.Is(failure, driver.ErrNotConfirmed)

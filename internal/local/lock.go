@@ -87,7 +87,7 @@ type Registry struct {
 
 	mu    sync.Mutex
 	locks map[string]map[string]*Lock // by kind and name, see keyOf
-	kept  int                         // how many these are
+	count int                         // how many these are
 	sweep int                         // how many are enough to throw away those that nobody uses
 
 	heralds, followers crew // of the ends of leases
@@ -150,14 +150,14 @@ type Lock struct {
 // name may have another Lock.
 const gone = -1 << 30
 
-// Kept is where a handle remembers its lock, so that it need not look for it among those of the
+// Cached is where a handle remembers its lock, so that it need not look for it among those of the
 // client each time. That keeps a lock that was thrown away in memory as long as the handle, but
 // not in use.
-type Kept struct{ lock atomic.Pointer[Lock] }
+type Cached struct{ lock atomic.Pointer[Lock] }
 
 // of returns the lock that a handle remembers, if it is that of the ID and not gone.
-func (k *Kept) of(id ID) *Lock {
-	if l := k.lock.Load(); l != nil && l.id == id && l.refs.Load() >= 0 {
+func (c *Cached) of(id ID) *Lock {
+	if l := c.lock.Load(); l != nil && l.id == id && l.refs.Load() >= 0 {
 		return l
 	}
 	return nil
@@ -174,8 +174,8 @@ func (l *Lock) use() bool {
 }
 
 // Ref returns the lock, which must be given back with Unref.
-func (r *Registry) Ref(id ID, k *Kept) *Lock {
-	if l := k.of(id); l != nil && l.use() {
+func (r *Registry) Ref(id ID, cached *Cached) *Lock {
+	if l := cached.of(id); l != nil && l.use() {
 		return l
 	}
 	r.mu.Lock()
@@ -189,10 +189,10 @@ func (r *Registry) Ref(id ID, k *Kept) *Lock {
 			r.locks[kind] = map[string]*Lock{}
 		}
 		r.locks[kind][name] = l
-		r.kept++
+		r.count++
 	}
 	l.use() // what is among locks is not gone
-	k.lock.Store(l)
+	cached.lock.Store(l)
 	return l
 }
 
@@ -201,8 +201,8 @@ func (l *Lock) Unref() { l.refs.Add(-1) }
 
 // find returns the lock if the Registry knows it, and else nil. It is for callers that look for
 // what keeps the lock in use.
-func (r *Registry) find(id ID, k *Kept) *Lock {
-	if l := k.of(id); l != nil {
+func (r *Registry) find(id ID, cached *Cached) *Lock {
+	if l := cached.of(id); l != nil {
 		return l
 	}
 	r.mu.Lock()
@@ -226,18 +226,18 @@ func (r *Registry) inUse(id ID) *Lock {
 // tidy throws away locks that are not in use, when there are twice as many as were in use
 // the last time. The caller holds mu.
 func (r *Registry) tidy() {
-	if r.kept < r.sweep {
+	if r.count < r.sweep {
 		return
 	}
 	for _, of := range r.locks {
 		for name, l := range of {
 			if l.refs.CompareAndSwap(0, gone) {
 				delete(of, name)
-				r.kept--
+				r.count--
 			}
 		}
 	}
-	r.sweep = 2*r.kept + spare
+	r.sweep = 2*r.count + spare
 }
 
 // Closed is a lock that Close gives up. The channel gets what became of that.

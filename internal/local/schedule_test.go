@@ -69,10 +69,10 @@ func contend(t *testing.T, rng *rand.Rand, p *process, r *referee.Referee, optio
 		var held *local.Hold
 		var err error
 		if !sync {
-			lock := p.Ref(id, new(local.Kept))
+			lock := p.Ref(id, new(local.Cached))
 			held, err = lock.Acquire(ctx, &w)
 			lock.Unref()
-		} else if lock := p.Enter(id, new(local.Kept), &w, false); lock != nil {
+		} else if lock := p.Enter(id, new(local.Cached), &w, false); lock != nil {
 			var h *local.Hold
 			h, err = lock.Acquire(ctx, &w)
 			err = lock.Keep(&w, h, err)
@@ -92,7 +92,7 @@ func contend(t *testing.T, rng *rand.Rand, p *process, r *referee.Referee, optio
 			case !sync:
 				assert.NoError(t, held.Release(ctx))
 			default:
-				last, ok := p.TakeBack(id, new(local.Kept), shared)
+				last, ok := p.TakeBack(id, new(local.Cached), shared)
 				assert.True(t, ok)
 				if last != nil {
 					assert.NoError(t, last.ReleaseBriefly(context.Background()))

@@ -72,8 +72,8 @@ func (l *Lock) waitFreed(wait context.Context, w *Want, freed <-chan struct{}) e
 
 // Enter is the first step of a lock without a lease, Acquire the second and Keep the third. It returns
 // nil if the caller is in already: readers go in together, unless each is to be seen.
-func (r *Registry) Enter(id ID, k *Kept, w *Want, seen bool) *Lock {
-	l := r.Ref(id, k)
+func (r *Registry) Enter(id ID, cached *Cached, w *Want, seen bool) *Lock {
+	l := r.Ref(id, cached)
 	w.group = nil
 	if w.Shared && !seen && w.Options.grouped() && l.joinReaders(w) {
 		return nil
@@ -98,8 +98,8 @@ func (l *Lock) Keep(w *Want, h *Hold, err error) error {
 
 // Deposit leaves a hold with its lock, where TakeBackSome finds it. It reports false if Close has
 // released the hold.
-func (r *Registry) Deposit(id ID, k *Kept, h *Hold) bool {
-	l := r.Ref(id, k)
+func (r *Registry) Deposit(id ID, cached *Cached, h *Hold) bool {
+	l := r.Ref(id, cached)
 	if !l.deposit(h) {
 		l.Unref()
 		return false
@@ -126,8 +126,8 @@ func (l *Lock) deposit(h *Hold) bool {
 
 // TakeBack undoes one sync hold, shared or not, and reports whether there is one. If it
 // returns a hold, the caller must release that.
-func (r *Registry) TakeBack(id ID, k *Kept, shared bool) (h *Hold, ok bool) {
-	l := r.find(id, k)
+func (r *Registry) TakeBack(id ID, cached *Cached, shared bool) (h *Hold, ok bool) {
+	l := r.find(id, cached)
 	if l == nil {
 		return nil, false
 	}
@@ -160,8 +160,8 @@ type Part struct {
 
 // TakeBackSome undoes n permits of the sync holds, and returns the holds that it has taken
 // from. It reports false, and takes nothing, if there are fewer.
-func (r *Registry) TakeBackSome(id ID, k *Kept, n int64) (parts []Part, ok bool) {
-	l := r.find(id, k)
+func (r *Registry) TakeBackSome(id ID, cached *Cached, n int64) (parts []Part, ok bool) {
+	l := r.find(id, cached)
 	if l == nil {
 		return nil, n == 0
 	}
