@@ -67,18 +67,39 @@ func (d *Driver) ForceRelease(ctx context.Context, k driver.Kind, name string) e
 	if len(holders) == 0 {
 		return driver.ErrNotHeld
 	}
+	failure := d.failure
 	for _, c := range holders {
-		grave, err := d.grant(ctx, retention)
-		if err != nil {
-			return d.failure(err)
+		if err := d.evict(ctx, l, &c); err != nil {
+			return failure(err)
 		}
-		dead := clientv3.OpPut(l.dead+c.token, "", clientv3.WithLease(grave))
-		news := clientv3.OpPut(l.news+c.token, "", clientv3.WithLease(grave))
-		if err := d.drop(ctx, c.tie, dead, news); err != nil && !errors.Is(err, driver.ErrNotHeld) {
-			return d.failure(err)
-		}
+		failure = d.begun
 	}
 	return nil
+}
+
+// evict takes a lock from a holder, also if its claim gets another lease meanwhile.
+func (d *Driver) evict(ctx context.Context, l lock, c *claim) error {
+	grave, err := d.grant(ctx, retention)
+	if err != nil {
+		return err
+	}
+	dead := clientv3.OpPut(l.dead+c.token, "", clientv3.WithLease(grave))
+	news := clientv3.OpPut(l.news+c.token, "", clientv3.WithLease(grave))
+	for range attempts(ctx) {
+		err := d.drop(ctx, c.tie, dead, news)
+		if !errors.Is(err, driver.ErrNotHeld) {
+			return err
+		}
+		q, err := d.look(ctx, l, c.token)
+		if err != nil {
+			return err
+		}
+		if c = q.find(c.token); c == nil {
+			d.discard(grave)
+			return nil // it has been given up
+		}
+	}
+	return errCrowded
 }
 
 // Downgrade implements [driver.Downgrader].

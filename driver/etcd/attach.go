@@ -29,10 +29,11 @@ func (d *Driver) Attach(ctx context.Context, old driver.Lease, r *driver.Request
 }
 
 func (d *Driver) attach(ctx context.Context, l lock, old string, r *driver.Request, t *token, lease clientv3.LeaseID) (driver.Grant, error) {
+	failure := d.failure
 	for range attempts(ctx) {
 		q, c, err := d.confirm(ctx, l, r.Token, r.TTL, lease)
 		if err != nil {
-			return driver.Grant{}, err
+			return driver.Grant{}, failure(err)
 		}
 		from := q.find(old)
 		switch {
@@ -49,6 +50,7 @@ func (d *Driver) attach(ctx context.Context, l lock, old string, r *driver.Reque
 		if lease, err = d.takeOver(ctx, l, q, from, r); err != nil {
 			return driver.Grant{}, err
 		}
+		failure = d.begun // it may have the lock
 	}
 	return driver.Grant{}, errCrowded
 }

@@ -61,6 +61,18 @@ func (d *Driver) failure(err error) error {
 	return err
 }
 
+// begun is failure for a step that comes after one which has had an effect.
+func (d *Driver) begun(err error) error {
+	err = d.failure(err)
+	switch {
+	case !errors.Is(err, driver.ErrNotExecuted):
+		return err
+	case errors.Is(err, driver.ErrDenied):
+		return fmt.Errorf("%w: half-way: %v", driver.ErrDenied, err)
+	}
+	return fmt.Errorf("%w: half-way: %v", driver.ErrTransient, err)
+}
+
 // outdated reports whether etcd does not know a token any more that the client got for its
 // password. The error of a watch is a text.
 func outdated(err error) bool {

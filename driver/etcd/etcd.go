@@ -173,7 +173,7 @@ func (d *Driver) acquire(ctx context.Context, l lock, r *driver.Request, t *toke
 				own := fresh.lease
 				fresh = spare{}
 				if err := d.revoke(ctx, own); err != nil && !errors.Is(err, driver.ErrNotHeld) {
-					return driver.Grant{}, err
+					return driver.Grant{}, d.begun(err)
 				}
 				return entered.answer(driver.Full, weight), nil
 			}
