@@ -71,7 +71,8 @@ func (d *Driver) done(l lock, name string, t *token, g driver.Grant, err error) 
 	case t.asks > 0:
 	case !t.sent && errors.Is(failure(err), driver.ErrTransient): // so that its release need ask nobody
 		t.renewed()
-	case t.s == nil, g.Status == driver.Busy, g.Status == driver.Full, errors.Is(err, driver.ErrNotExecuted), errors.Is(err, driver.ErrNotHeld):
+	case t.s == nil, g.Status == driver.Busy, g.Status == driver.Full, errors.Is(err, driver.ErrNotHeld),
+		errors.Is(err, driver.ErrNotExecuted) && !t.settled: // else an ask before it has made a claim
 		d.forget(l, name, t)
 	default:
 		t.renewed()
