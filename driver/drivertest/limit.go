@@ -1,7 +1,9 @@
 package drivertest
 
 import (
+	"errors"
 	"math"
+	"sync"
 
 	"github.com/stretchr/testify/require"
 
@@ -55,6 +57,23 @@ var limitCases = []property{
 		a.shows(5, 2, 3)
 		a.release()
 		t.refuses(d, driver.ErrLimitConflict, weighing(1, 6)) // The first one to hold has gone; another is there.
+	}},
+	{"LimitIsThatOfAllWhoComeAtOnce", func(t *test) {
+		for _, limit := range []int64{5, 6, 7, 5, 6, 7} { // each is new to the lock, which nobody uses
+			all := t.several(4, weighing(1, limit))
+			errs := make([]error, len(all))
+			var asks sync.WaitGroup
+			for i, c := range all {
+				asks.Go(func() {
+					ctx, cancel := t.bounded()
+					defer cancel()
+					_, errs[i] = c.ask(ctx)
+				})
+			}
+			asks.Wait()
+			require.NoError(t, errors.Join(errs...))
+			release(all...)
+		}
 	}},
 	{"OtherLimitChangesNothingForWaiters", func(t *test) {
 		t.needs(Queue)

@@ -381,6 +381,35 @@ func TestReleaseFindsTheLeaseWhileAnAskIsUnderWay(t *testing.T) {
 	require.Equal(t, driver.Granted, g.Status, "the claim was left")
 }
 
+// Two come to a semaphore that nobody uses, with one limit, which is not the one that it had.
+func TestLimitIsThatOfAllWhoComeAtOnce(t *testing.T) {
+	t.Parallel()
+	w := &link{}
+	d, other := open(t, w), open(t, &link{})
+	request := func(token string, limit int64) *driver.Request {
+		r := request(token)
+		r.Kind, r.Weight, r.Limit = driver.Semaphore, 1, limit
+		return r
+	}
+	acquire(t, other, request("before", 3))
+	acquire(t, d, request("beside", 3)) // so that it has looked at the lock
+	for _, gone := range []string{"before", "beside"} {
+		l := lease(gone)
+		l.Kind = driver.Semaphore
+		require.NoError(t, other.Release(t.Context(), l))
+	}
+	deletes := w.hold(opDelete)
+	late := make(chan error, 1)
+	go func() {
+		_, err := d.Acquire(t.Context(), request("late", 2))
+		late <- err
+	}()
+	free := <-deletes // It has found nobody, and is about to set its limit.
+	acquire(t, other, request("first", 2))
+	free()
+	require.NoError(t, <-late)
+}
+
 // A server that lets sessions last less long than a lease is refused, at once.
 func TestTTLThatTheServerDoesNotKeepIsRefused(t *testing.T) {
 	t.Parallel()

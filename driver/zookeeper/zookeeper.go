@@ -249,7 +249,7 @@ func (d *Driver) admit(ctx context.Context, s *session, l lock, r *driver.Reques
 		switch {
 		case err != nil:
 			return driver.Grant{}, err
-		case free:
+		case free, len(q.claims) == 0: // others have agreed on a limit since we looked, perhaps on ours
 			return driver.Grant{}, errMoved
 		}
 		return driver.Grant{}, fmt.Errorf("%w: %d, not %d: %w", driver.ErrLimitConflict, q.limit, r.Limit, driver.ErrNotExecuted)
