@@ -71,7 +71,7 @@
 //     passes from one to the next before other clients get it. A turn lasts for 32 holds,
 //     or for 1 ms if those take less, and for TTL/4 at most; for longer only while nobody
 //     else waits. If the message is lost that somebody does, that shows at the next renewal
-//     or after 4,096 holds. Readers may join an existing read lease within the same bounds.
+//     or after 8,192 holds. Readers may join an existing read lease within the same bounds.
 //     [WithStrictFIFO] switches both off. After a failure every waiter that lives is served.
 //  4. If a lease is lost, its context ends, with cause [ErrLost], before another lease on
 //     the lock can be granted.
@@ -133,8 +133,10 @@
 //	+hgetall +hset +hdel +pttl +pexpireat +publish +subscribe +unsubscribe +pubsub|numsub
 //
 // Without the last four everything works, but waiters poll: they ask every 50 to 250 ms.
-// Waiters also poll where a script may not publish, or where messages do not arrive, as
-// with some hosted servers. The log says so once. The command
+// Waiters also poll where their scripts may not publish, or where messages do not arrive, as
+// with some hosted servers. The log says so once. If the user of a holder may not publish and
+// theirs may, they hear of a release with their next heartbeat, within TTL/3: so all users of a
+// lock need the same rights. The command
 // holdfast ls also needs +scan, [WithReplicas] +wait, and [WithFsync] +waitaof.
 //
 // On a Cluster the user also needs +cluster|slots, +command and +restore, on every node.

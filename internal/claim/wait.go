@@ -215,14 +215,20 @@ func (c *Claim) Wait(ctx context.Context, interrupt <-chan error) (keepalive.Tru
 				return trust, g, nil
 			}
 			// The news came so late that the lease it tells of is over, and somebody
-			// else may hold the lock. Whether we do, a new ask will tell. But such a
-			// grant keeps the lock from the others for a TTL, so they get their turn first.
+			// else may hold the lock. Whether we do, a new ask will tell: at once, as after a
+			// stall in which this one lay at the store, which has only now granted a whole lease.
+			// But if answers take so long, each such grant keeps the lock from the others for a
+			// TTL, so they get their turn first.
 			if a.late++; !a.request.Wait && a.late == maxTries {
 				return keepalive.Trust{}, driver.Grant{}, errTooSlow
 			}
 			c.trouble(errTooSlow)
 			if a.request.Wait {
 				a.said.Persist(errTooSlow)
+			}
+			if a.late == 1 && a.request.Wait && a.underWay == 0 {
+				a.due = time.Now()
+				continue
 			}
 			a.askIn(min(c.TTL<<min(a.late, 8), max(c.TTL, time.Second)))
 		}

@@ -17,7 +17,8 @@ const (
 	maxPasses = 32
 	shortTurn = time.Millisecond
 	// maxUnasked is after how many passes the store is asked again whether anybody waits: the
-	// message that tells of it may have been lost.
+	// message that tells of it may have been lost. It has as many more to answer. A goroutine that
+	// takes and leaves a lock that lingers never waits, so answers may be read late.
 	maxUnasked = 4096
 	// maxFences is how many fences a grant is to bring. When they are used up the lock is
 	// given up, and asked for anew.
@@ -80,11 +81,11 @@ func (t *turn) goesOn(ttl time.Duration) bool {
 }
 
 // alone reports whether nobody waits elsewhere, as far as is known, and the store would tell.
-func (t *turn) alone() bool { return t.noticed && !t.wanted }
+func (t *turn) alone() bool { return t.noticed && !t.wanted && t.passes < 2*maxUnasked }
 
 // count counts another hold, and reports whether to ask the store if anybody waits.
 func (t *turn) count() (ask bool) {
-	t.passes = min(t.passes+1, maxUnasked)
+	t.passes = min(t.passes+1, 2*maxUnasked)
 	due := int16(maxPasses / 2)
 	if t.noticed {
 		due = maxUnasked
