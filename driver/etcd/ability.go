@@ -3,6 +3,7 @@ package etcddriver
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -77,15 +78,16 @@ func (d *Driver) ForceRelease(ctx context.Context, k driver.Kind, name string) e
 	return nil
 }
 
-// evict takes a lock from a holder, also if its claim gets another lease meanwhile.
+// evict takes a lock from a holder, also if its claim gets another lease meanwhile, or passes to another
+// token.
 func (d *Driver) evict(ctx context.Context, l lock, c *claim) error {
 	grave, err := d.grant(ctx, retention)
 	if err != nil {
 		return err
 	}
-	dead := clientv3.OpPut(l.dead+c.token, "", clientv3.WithLease(grave))
-	news := clientv3.OpPut(l.news+c.token, "", clientv3.WithLease(grave))
 	for range attempts(ctx) {
+		dead := clientv3.OpPut(l.dead+c.token, "", clientv3.WithLease(grave))
+		news := clientv3.OpPut(l.news+c.token, "", clientv3.WithLease(grave))
 		err := d.drop(ctx, c.tie, dead, news)
 		if !errors.Is(err, driver.ErrNotHeld) {
 			return err
@@ -94,10 +96,16 @@ func (d *Driver) evict(ctx context.Context, l lock, c *claim) error {
 		if err != nil {
 			return err
 		}
-		if c = q.find(c.token); c == nil {
+		holders, _ := q.holders()
+		i := slices.IndexFunc(holders, func(h claim) bool { return h.token == c.token })
+		if i < 0 && len(c.Owner) == 0 { // others of an owner have the same place
+			i = slices.IndexFunc(holders, func(h claim) bool { return h.place() == c.place() })
+		}
+		if i < 0 {
 			d.discard(grave)
 			return nil // it has been given up
 		}
+		c = &holders[i]
 	}
 	return errCrowded
 }

@@ -136,7 +136,7 @@ func (d *Driver) acquire(ctx context.Context, l lock, r *driver.Request, t *toke
 			}
 			lease, c.Place, c.First = c.lease, kin.place(), kin.First
 			if _, err := d.rewrite(ctx, c, c.lease, kin.there()); err != nil {
-				return driver.Grant{}, err
+				return driver.Grant{}, d.begun(err) // there is a claim
 			}
 			continue
 		}

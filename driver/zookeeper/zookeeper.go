@@ -249,8 +249,11 @@ func (d *Driver) admit(ctx context.Context, s *session, l lock, r *driver.Reques
 		switch {
 		case err != nil:
 			return driver.Grant{}, err
-		case free, len(q.claims) == 0: // others have agreed on a limit since we looked, perhaps on ours
+		case free:
 			return driver.Grant{}, errMoved
+		case len(q.claims) == 0 && !*caughtUp: // others have come since we looked, perhaps with our limit
+			*caughtUp = true
+			return driver.Grant{}, cmp.Or(d.sync(ctx, s), errMoved)
 		}
 		return driver.Grant{}, fmt.Errorf("%w: %d, not %d: %w", driver.ErrLimitConflict, q.limit, r.Limit, driver.ErrNotExecuted)
 	}

@@ -104,31 +104,39 @@ func TestWaiterOutlastsAStoreThatIsTooSlowForTheTTL(t *testing.T) {
 // An ask lay at a store that stood still, and was granted a whole lease when that went on. Nobody else can have
 // the lock for that long, so the caller finds out at once that it has it.
 func TestGrantThatCameTooLateOnceIsAskedForAtOnce(t *testing.T) {
-	alone(t, true, func(t *testing.T, s *store, c *claimant) {
-		w := c.wait(t.Context())
-		first := <-s.Asks
-		var stalled atomic.Bool
-		stalled.Store(true)
-		go func() {
-			for a := range s.Asks {
-				if stalled.Load() {
-					a.Answer <- lab.Result{Err: driver.ErrTransient}
-				} else {
-					a.Granted(1)
-				}
+	for _, several := range []bool{false, true} { // asks lay there, and not those that came later
+		alone(t, true, func(t *testing.T, s *store, c *claimant) {
+			w := c.wait(t.Context())
+			lay := []*lab.Ask{<-s.Asks}
+			if several {
+				lay = append(lay, <-s.Asks, <-s.Asks)
 			}
-		}()
-		defer close(s.Asks)
-		time.Sleep(ttl)
-		stalled.Store(false)
-		began := time.Now()
-		first.Granted(1)
-		for !w.returned() {
-			time.Sleep(time.Millisecond)
-		}
-		require.NoError(t, w.err)
-		require.Less(t, time.Since(began), ttl/6)
-	})
+			var stalled atomic.Bool
+			stalled.Store(true)
+			go func() {
+				for a := range s.Asks {
+					if stalled.Load() {
+						a.Answer <- lab.Result{Err: driver.ErrTransient}
+					} else {
+						a.Granted(1)
+					}
+				}
+			}()
+			defer close(s.Asks)
+			time.Sleep(2 * ttl)
+			stalled.Store(false)
+			began := time.Now()
+			for _, a := range lay {
+				a.Granted(1)
+				synctest.Wait()
+			}
+			for !w.returned() {
+				time.Sleep(time.Millisecond)
+			}
+			require.NoError(t, w.err)
+			require.Less(t, time.Since(began), ttl/6)
+		})
+	}
 }
 
 // The first answer of a store that is far comes after some connections were made. What is left of the lease

@@ -36,6 +36,7 @@ type asking struct {
 	heard bool   // there were answers
 	letIn bool   // to the queue
 	late  int32  // grants that came too late to be of use
+	again bool   // one of them was asked for again at once
 	brief uint64 // the ask whose grant will do though little is left; 0: none was such yet
 
 	sent []time.Time // when the asks were sent; sent[0] is ask number first
@@ -226,8 +227,8 @@ func (c *Claim) Wait(ctx context.Context, interrupt <-chan error) (keepalive.Tru
 			if a.request.Wait {
 				a.said.Persist(errTooSlow)
 			}
-			if a.late == 1 && a.request.Wait && a.underWay == 0 {
-				a.due = time.Now()
+			if !a.again && a.request.Wait && a.underWay == 0 {
+				a.again, a.due = true, time.Now()
 				continue
 			}
 			a.askIn(min(c.TTL<<min(a.late, 8), max(c.TTL, time.Second)))

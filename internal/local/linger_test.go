@@ -18,6 +18,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/memdriver"
+	"github.com/holdfast-go/holdfast/internal/local"
 	"github.com/holdfast-go/holdfast/internal/test/behavior/lab"
 	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
@@ -244,6 +245,25 @@ func TestLockThatLingersIsGivenUpThoughTheNoticeIsLost(t *testing.T) {
 		require.NoError(t, lease.Release(t.Context()))
 		stop.Store(true)
 		l.Ends(done)
+	})
+}
+
+// The store has some thousand holds to say whether anybody waits. Then the lock is given up.
+func TestLockThatLingersIsGivenUpThoughTheStoreDoesNotSayWhoWaits(t *testing.T) {
+	lab.InBubble(t, func(t *testing.T, l *lab.Lab) {
+		c, other := distant(l, holdfast.WithLinger(time.Hour), holdfast.WithTTL(24*time.Hour)), l.Near()
+		c.Mutex("x").Lock()
+		c.Mutex("x").Unlock()
+		l.Link.DropPush(func(_, payload string) bool { return strings.HasPrefix(payload, "wanted") })
+		w := l.Wait(other, "x")
+		l.UntilQueue("x", 1)
+		_, release := l.Link.HoldRequest(func(cmd []string) bool { return len(cmd) == 7 && cmd[0] == "evalsha" })
+		defer release()
+		for range 2 * local.MaxUnasked {
+			c.Mutex("x").Lock()
+			c.Mutex("x").Unlock()
+		}
+		require.NoError(t, w.Granted(lab.Soon).Release(t.Context()))
 	})
 }
 

@@ -10,7 +10,7 @@ import (
 const (
 	// maxPasses is how often a grant passes on before others get their turn, if any wait.
 	// Half-way the store is asked whether any do, and tells from then on when somebody comes.
-	// As long as nobody does the grant goes on, so that a client which is alone never stops.
+	// As long as nobody does the grant goes on, so that a client which is alone hardly ever stops.
 	// While the answer is under way, a grant with very short holds goes on, too, for
 	// shortTurn, in which a quick store answers. So a caller elsewhere waits for this many
 	// holds, or for 1 ms if those take less.
@@ -105,15 +105,8 @@ func (t *turn) heard(wanted bool) {
 	}
 }
 
-// unheard notes that the store has not said whether anybody waits. If it did before, it is asked again
-// later.
-func (t *turn) unheard() {
-	if t.asking = false; t.noticed {
-		t.passes = 0
-	} else {
-		t.wanted = true
-	}
-}
+// unheard notes that the store has not said whether anybody waits.
+func (t *turn) unheard() { t.asking, t.wanted = false, true }
 
 // until returns when the turn is over, or zero if only the store can say.
 func (t *turn) until(ttl time.Duration) time.Time {

@@ -41,6 +41,30 @@ func TestForceFindsAHolderWhoseClaimMoves(t *testing.T) {
 	require.ErrorIs(t, d.ForceRelease(t.Context(), lease.Kind, lease.Name), driver.ErrNotHeld)
 }
 
+// Nor does it matter that a claim passes to another token just then.
+func TestForceFindsAHolderThatIsTakenOver(t *testing.T) {
+	t.Parallel()
+	endpoint := embedded(t)
+	var seen calls
+	d, other := etcddriver.New(connect(t, endpoint, seen.dial())), etcddriver.New(connect(t, endpoint))
+	for _, d := range []*etcddriver.Driver{d, other} {
+		defer func() { require.NoError(t, d.Close()) }()
+	}
+	lease := take(t, other, "m", "t", time.Minute)
+	seen.intervene(func(_ string, req any, carry func() error) error {
+		if txn, ok := req.(*pb.TxnRequest); ok && len(txn.Compare) > 0 {
+			seen.intervene(nil)
+			_, err := other.Attach(t.Context(), lease, &driver.Request{Kind: driver.Mutex, Name: "m", Token: "heir", Ask: 1, TTL: time.Minute})
+			require.NoError(t, err)
+		}
+		return carry()
+	})
+	require.NoError(t, d.ForceRelease(t.Context(), lease.Kind, lease.Name))
+	info, err := d.Inspect(t.Context(), lease.Kind, lease.Name)
+	require.NoError(t, err)
+	require.Empty(t, info.Holders)
+}
+
 // What has happened in part has happened.
 func TestForceThatFailsHalfWayDoesNotSayThatNothingHappened(t *testing.T) {
 	t.Parallel()
