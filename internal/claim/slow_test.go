@@ -96,7 +96,8 @@ func TestWaiterOutlastsAStoreThatIsTooSlowForTheTTL(t *testing.T) {
 		require.NoError(t, w.Err)
 		require.NoError(t, w.Lease.Err())
 		require.Less(t, time.Since(began), time.Minute+10*max(lab.PlayTTL, time.Second))
-		require.Less(t, asked.Load(), int64(time.Minute/max(lab.PlayTTL, time.Second)*2))
+		const once = 3 // that which is sent at once, and those while it is not answered
+		require.Less(t, asked.Load()-once, int64(time.Minute/max(lab.PlayTTL, time.Second)*2))
 		require.NoError(t, w.Lease.Release(t.Context()))
 	})
 }
