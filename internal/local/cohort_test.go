@@ -404,6 +404,23 @@ func TestLockThatTheStoreDidNotKnowPassesInTheProcess(t *testing.T) {
 	})
 }
 
+// Who asks the store behind a goroutine of its own process knows what is in the way, before the store answers.
+func TestLockThatIsHeldHereIsHeldThoughTheStoreHasNotAnsweredYet(t *testing.T) {
+	lab.InBubble(t, func(t *testing.T, l *lab.Lab) {
+		c := l.FarMates()
+		c.Mutex("x").Lock()
+		l.Link.Delay(100 * time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		_, err := c.Mutex("x").Lease(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, err, holdfast.ErrLocked)
+		l.Link.Delay(0)
+		c.Mutex("x").Unlock()
+		l.SoonFree(l.Near(), "x")
+	})
+}
+
 // When the fences of a grant are used up, who comes next is at the store before it is released.
 func TestLockGoesOnWhenItsFencesAreUsedUp(t *testing.T) {
 	lab.InBubble(t, func(t *testing.T, l *lab.Lab) {

@@ -85,8 +85,23 @@ func (l *Lock) newGrant(w *Want, passable bool) *Grant {
 		want.Request.Fences = maxFences
 	}
 	g.Init(l.r.Session, &want, g)
-	g.Explain(w.unconfirmed, w.Said)
+	why := w.unconfirmed
+	if why == nil && passable {
+		why = l.heldHere()
+	}
+	g.Explain(why, w.Said)
 	return g
+}
+
+// heldHere is what is in the way of one who asks the store although this process holds the lock, until the
+// store has answered; nil if it does not.
+func (l *Lock) heldHere() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.grant == nil || !l.grant.intact() {
+		return nil
+	}
+	return l.busy()
 }
 
 // adopt makes a hold the one that counts on a grant of the store. The caller holds Lock.mu.
