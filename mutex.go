@@ -49,7 +49,10 @@ func (c *Client) Mutex(name string, opts ...LockOption) *Mutex {
 // A wait of more than 2 s for a store in trouble is logged with the last error, then ever more rarely.
 // If ctx ends first, the error matches both its Err and its cause. It also matches the last answer
 // of the store, [ErrLocked] or an error. Lease then returns within 10 ms, even if Redis does
-// not answer, and the rest is undone in the background. A ctx that has
+// not answer, and the rest is undone in the background. There is one exception: if the store has answered in
+// the last 50 ms, Lease itself waits for the answer to its first command, as a command of go-redis does. If the store
+// is silent from then on, Lease hears that ctx was canceled when its command ends: after the Redis client's ReadTimeout, 5 s by
+// default. A deadline that comes before that is kept to, and with a ReadTimeout above 5 s there is no exception. A ctx that has
 // already ended never gets the lock.
 //
 // If ctx comes from a lease of this client on this lock that is still held, the error is

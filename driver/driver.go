@@ -82,8 +82,8 @@ const (
 // Driver keeps locks. Its methods may be called from any goroutine.
 //
 // A method may outlast its context, because many client libraries cannot give up a command
-// in flight. The caller does not wait for it then. It calls Release, which settles what
-// such a command did.
+// in flight; see [Bounded]. A caller that must not wait for it then calls Release, which settles
+// what such a command did.
 type Driver interface {
 	// Acquire makes one attempt to get the lock for r.Token and answers Granted, Queued
 	// (only if r.Wait), Full (only if r.MaxWaiters bounds the queue) or Busy. While the answer is Queued, the caller must repeat the
@@ -494,6 +494,17 @@ type Resizer interface {
 type Explainer interface {
 	// Explain returns why commands wait, nil if that is not known. It answers from memory.
 	Explain() error
+}
+
+// Bounded is the ability to tell after how long a method ends although the store is silent.
+//
+// A store that has answered in the last 50 ms will answer again. So the caller of a client waits for
+// that itself, which is quicker than to have another goroutine wait. If the driver is Bounded, by 5 s at most, a
+// caller does so whose context can be canceled, too, unless its deadline comes before that bound. Should the store
+// fall silent just then, the caller hears so much later that its context was canceled.
+type Bounded interface {
+	// Timeout returns that time, 0 if there is no such bound. It does not change.
+	Timeout() time.Duration
 }
 
 // Granular is the ability to tell that leases of a store are coarser than MinTTL and half a

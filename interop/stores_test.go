@@ -102,7 +102,7 @@ func TestAbilitiesInTheDocumentOfStoresAreThoseOfTheDrivers(t *testing.T) {
 			"Confirmer": as[driver.Confirmer](d), "Batcher": as[driver.Batcher](d),
 			"Router": as[driver.Router](d), "Reporter": as[driver.Reporter](d), "Uptimer": as[redlock.Uptimer](d),
 			"FenceRaiser": as[redlock.FenceRaiser](d), "Granular": as[driver.Granular](d),
-			"Prompter": as[driver.Prompter](d), "Explainer": as[driver.Explainer](d),
+			"Prompter": as[driver.Prompter](d), "Explainer": as[driver.Explainer](d), "Bounded": as[driver.Bounded](d),
 		}[ability]
 		require.True(t, known, "this test does not know the ability %q", ability)
 		return able

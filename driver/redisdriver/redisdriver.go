@@ -232,6 +232,9 @@ func (d *Driver) Batch(on bool) { d.groups.off.Store(!on) }
 // Explain implements [driver.Explainer]: it says so if others have all connections.
 func (d *Driver) Explain() error { return d.silence.explain() }
 
+// Timeout implements [driver.Bounded]: it is the ReadTimeout of the client.
+func (d *Driver) Timeout() time.Duration { return redisscript.Timeout(d.rdb) }
+
 // OnReconnect implements [driver.Reporter].
 func (d *Driver) OnReconnect(f func(reason string)) { d.news.OnReconnect(f) }
 

@@ -79,6 +79,9 @@ func New(rdb redis.UniversalClient, opts ...Option) *Driver {
 	return d
 }
 
+// Timeout implements [driver.Bounded]: it is the ReadTimeout of the client.
+func (d *Driver) Timeout() time.Duration { return redisscript.Timeout(d.rdb) }
+
 func (d *Driver) key(name string) string { return d.prefix + name }
 
 // channel is where Redisson tells that a lock is free.

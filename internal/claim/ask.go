@@ -13,17 +13,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/trouble"
 )
 
-// ask sends the next ask on another goroutine, unless too many are under way.
-//
-// That is dear where a core is idle. The start of a goroutine wakes a thread, and so does its
-// answer; both look for work on the core of Redis. On two cores an uncontended cycle takes 3.2
-// times as long as a raw lock, and 1.6 times if the caller asks itself.
-//
-// A caller that can be called off must not, even of a brisk store. go-redis returns from a read
-// at its ReadTimeout, 5 s by default, and nothing that it offers ends a read. A caller in a loop
-// always finds the store brisk. So it would hear of a cancellation 5 s late at the start of each
-// outage. A coroutine ([iter.Pull]) wakes no thread, but ends a program whose caller is locked
-// to one.
+// ask sends the next ask on another goroutine, unless too many are under way. The first one goes in
+// place if the store is brisk, see [session.Session.InPlace].
 func (c *Claim) ask(ctx context.Context) {
 	a := c.asking
 	if a.underWay == maxAsking {

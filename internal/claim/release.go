@@ -128,7 +128,7 @@ func (c *Claim) absent() bool { return c.uncertain.Load() == 0 && !c.left.Load()
 func (r *Releaser) Brief() error {
 	if !r.c.s.Brisk() {
 		r.Background()
-	} else if err, over := r.attempt(); over { // here: another goroutine would take more time than the command
+	} else if err, over := r.attempt(); over { // in place
 		return err
 	}
 	timer := time.NewTimer(releaseWait)
@@ -201,31 +201,17 @@ func (r *Releaser) Background() <-chan error {
 }
 
 // Within is Background for a lease that ends by itself after that long. By then the channel gets
-// something.
-func (r *Releaser) Within(left time.Duration) <-chan error {
-	r.ends(left)
-	return r.Background()
-}
-
-// Here is Within for a caller that waits for nothing else. If the store is brisk, it makes the first
-// attempt itself: another goroutine would take more time than the command. Should the store fall silent
-// just now, that attempt keeps it for as long as a command may hang, so the lease must last longer.
-func (r *Releaser) Here(left time.Duration) error {
-	if left < hangs || !r.c.s.Brisk() {
-		return <-r.Within(left)
-	}
-	r.ends(left)
-	if err, over := r.attempt(); over {
-		return err
-	}
-	return <-r.told
-}
-
-// hangs is how long a command of a client of Redis may go unanswered: the ReadTimeout of go-redis.
-const hangs = 5 * time.Second
-
-func (r *Releaser) ends(left time.Duration) {
+// something. In place, the first attempt is made here. If it is the last, the channel is nil, and err
+// what it would have got.
+func (r *Releaser) Within(left time.Duration, inPlace bool) (told <-chan error, err error) {
 	r.gone = time.Now().Add(max(left+min(r.lease.TTL/10, time.Second), releaseWait)) // the store adds its grace
+	if !inPlace {
+		return r.Background(), nil
+	}
+	if err, over := r.attempt(); over {
+		return nil, err
+	}
+	return r.told, nil
 }
 
 // finish goes on until the release is done, and ends the operation. failed is why the attempt

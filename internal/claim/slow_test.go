@@ -22,6 +22,7 @@ import (
 func TestTryThatWasAnsweredBusyAndGrantedGivesBack(t *testing.T) {
 	lab.Stage(t, func(t *testing.T, p *lab.Play, c *holdfast.Client) {
 		for i := range 300 {
+			time.Sleep(lab.Lull) // it does not ask in place
 			w := &lab.Waiter{Done: make(chan struct{})}
 			go func() {
 				defer close(w.Done)

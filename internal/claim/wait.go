@@ -185,9 +185,7 @@ func (c *Claim) Wait(ctx context.Context, interrupt <-chan error) (keepalive.Tru
 		if a.request.Wait && !a.unanswered.IsZero() {
 			a.said.Asked()
 		}
-	case ctx.Done() == nil && a.endure == 0 && c.s.Brisk():
-		// Nobody can call this off, so this goroutine can wait for the answer itself.
-		// Another goroutine would double the time that a free lock takes.
+	case a.endure == 0 && c.s.InPlace(ctx):
 		r := c.number()
 		answer, late := c.send(ctx, r, a.verb())
 		if late {

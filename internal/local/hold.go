@@ -122,25 +122,26 @@ func (h *Hold) Client() any { return h.grant.lock.r.Client }
 func (h *Hold) Grant() *Grant { return h.grant }
 
 // Release ends the hold, and gives the lock up if it was the last one. It waits for the store
-// until ctx or the lease ends, or for as long as it endures, but at least 1 s.
+// until ctx or the lease ends, or for as long as it endures, but at least 1 s. If the store was brisk
+// and falls silent just now, a cancellation is heard as late as [session.Session.InPlace] says.
 func (h *Hold) Release(ctx context.Context) error {
 	left := max(h.grant.trust().Left(), h.grant.rest())
 	r, due, err := h.leave(ctx)
 	if !due {
 		return err
 	}
-	endures := h.grant.opts.Endure
-	if ctx.Done() == nil && endures == 0 {
-		return lossOf(r.Here(left))
+	began, endures := time.Now(), h.grant.opts.Endure
+	inPlace := endures == 0 && left >= session.MostInPlace && h.grant.lock.r.Session.InPlace(ctx)
+	told, err := r.Within(left, inPlace)
+	if told == nil {
+		return lossOf(err)
 	}
 	var outage <-chan time.Time
 	if endures > 0 {
 		outage = time.After(endures)
 	}
-	began := time.Now()
-	done := r.Within(left)
 	select {
-	case err := <-done:
+	case err := <-told:
 		return lossOf(err)
 	case <-outage:
 		err = &session.Outage{For: endures, Err: r.Trouble()}
@@ -148,7 +149,7 @@ func (h *Hold) Release(ctx context.Context) error {
 		err = session.WithTrouble(EndOf(ctx), r.Trouble())
 	}
 	select {
-	case err := <-done:
+	case err := <-told:
 		return lossOf(err)
 	case <-time.After(releaseWait - time.Since(began)):
 		return fmt.Errorf("%w: it goes on in the background", err)

@@ -29,6 +29,7 @@ type Abilities struct {
 	Prompter driver.Prompter
 
 	LeastTTL time.Duration // of a lease in the store; 0 if any will do
+	Timeout  time.Duration // of a command that a silent store does not answer; 0 if there is none, or it is not known
 }
 
 func abilitiesOf(d driver.Driver) Abilities {
@@ -54,6 +55,9 @@ func abilitiesOf(d driver.Driver) Abilities {
 	}
 	if coarse := as[driver.Granular](d); coarse != nil {
 		a.LeastTTL, _ = coarse.Granularity()
+	}
+	if bounded := as[driver.Bounded](d); bounded != nil {
+		a.Timeout = bounded.Timeout()
 	}
 	return a
 }

@@ -198,10 +198,35 @@ func (s *Session) Accepted() bool { return s.accepted.Load() }
 // In contention a client hears something every few milliseconds, as it is granted the lock.
 const brisk = 50 * time.Millisecond
 
+// MostInPlace is for how long a store that falls silent just now may keep a caller that waits in place.
+// It is the ReadTimeout that go-redis has by default.
+const MostInPlace = 5 * time.Second
+
 // Brisk reports whether the store has just given a sign of life, and so will answer the next
 // command. Then a caller that must not wait for long can nevertheless wait for the answer
-// itself. To have another goroutine wait for it would take more time than the command.
+// itself: in place.
+//
+// To have another goroutine wait for it takes more time than the command. Its start wakes a thread, and so does
+// its answer. Both look for work, where there are few cores on that of Redis. On two cores a cycle
+// without contention took 1.3 to 1.7 times as long as a raw lock, and in place 1.06 to 1.18 times.
+//
+// Nothing that go-redis offers ends a read before its ReadTimeout, and a caller in a loop always finds
+// the store brisk. So it is kept so long at the start of an outage. A coroutine ([iter.Pull]) wakes no
+// thread and could be left, but ends a program whose caller is locked to one.
 func (s *Session) Brisk() bool {
 	heard := s.heard.Load()
 	return heard > 0 && time.Since(s.began)-time.Duration(heard) < brisk
+}
+
+// InPlace reports whether a caller with that context waits for an answer itself. If the store falls
+// silent just now, it hears late that it is canceled, but never misses its deadline.
+func (s *Session) InPlace(ctx context.Context) bool {
+	if !s.Brisk() {
+		return false
+	}
+	if ctx.Done() == nil {
+		return true
+	}
+	end, bounded := ctx.Deadline()
+	return ctx.Err() == nil && s.Timeout > 0 && s.Timeout <= MostInPlace && (!bounded || time.Until(end) > s.Timeout)
 }

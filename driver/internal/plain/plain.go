@@ -64,6 +64,9 @@ func (p *Protocol) Open(rdb redis.UniversalClient, with Options) *Driver {
 	return &Driver{p, rdb, with}
 }
 
+// Timeout implements [driver.Bounded]: it is the ReadTimeout of the client.
+func (d *Driver) Timeout() time.Duration { return redisscript.Timeout(d.rdb) }
+
 // keys are those of a lock, with room for one more.
 func (d *Driver) keys(name string) []string {
 	keys := append(make([]string, 0, 3), d.with.Prefix+name)

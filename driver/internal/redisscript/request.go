@@ -23,6 +23,20 @@ func Require(name string, rdb redis.UniversalClient) {
 	}
 }
 
+// Timeout is after how long a command of rdb ends although the server is silent: the ReadTimeout. It is 0 if
+// there is none, or rdb is of a kind that does not tell. A context ends the wait for a connection, but not the
+// read: with ContextTimeoutEnabled go-redis heeds a deadline there, and never a cancellation.
+func Timeout(rdb redis.UniversalClient) time.Duration {
+	var timeout time.Duration
+	switch rdb := rdb.(type) {
+	case *redis.Client:
+		timeout = rdb.Options().ReadTimeout
+	case *redis.ClusterClient:
+		timeout = rdb.Options().ReadTimeout
+	}
+	return max(0, timeout) // go-redis has other words for none
+}
+
 // Unsupported refuses, in the name of a driver, a kind of lock that it does not have.
 func Unsupported(name string, k driver.Kind) error {
 	return Refusal(fmt.Errorf("%s: locks of kind %q: %w", name, k, errors.ErrUnsupported))
