@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/memdriver"
 	"github.com/holdfast-go/holdfast/internal/test/behavior/lab"
 )
@@ -67,4 +68,41 @@ func TestHookEndsAWait(t *testing.T) {
 			})
 		}
 	}
+}
+
+// exploding is a driver on which a hook of the store's client panics, once.
+type exploding struct {
+	*memdriver.Driver
+	now bool
+}
+
+func (e *exploding) Timeout() time.Duration { return time.Second }
+
+func (e *exploding) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, error) {
+	if e.now {
+		e.now = false
+		panic("a hook of go-redis")
+	}
+	return e.Driver.Acquire(ctx, r)
+}
+
+// A caller that asks the store itself may recover from a panic there, as net/http does. Then the others of its process
+// must not wait for it.
+func TestPanicOfACallerThatAsksItselfLeavesTheLockToOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &exploding{Driver: memdriver.New()}
+		c := holdfast.Open(store)
+		lease := func() {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			l, err := c.Mutex("x").Lease(ctx)
+			require.NoError(t, err)
+			require.NoError(t, l.Release(ctx))
+		}
+		lease()
+		store.now = true
+		require.Panics(t, lease)
+		lease()
+		require.NoError(t, c.Close())
+	})
 }

@@ -107,9 +107,8 @@ func (l *Lease) Wanted() <-chan struct{} {
 //
 // Release works with a ctx that has ended. It waits for the store, in any trouble that may pass, until
 // ctx ends or the store has ended the lease by itself, shortly after [Lease.Deadline], but at
-// least 1 s. If the store has answered in the last 50 ms and falls silent, Release may hear that ctx was canceled as late
-// as [Mutex.Lease]. The error then says why the store was not told, and matches the Err and the cause of ctx if that
-// has ended. If the store refuses, as while a
+// least 1 s, or as late as [Mutex.Lease] if the store has just fallen silent. The error then says why the store
+// was not told, and matches the Err and the cause of ctx if that has ended. If the store refuses, as while a
 // password is changed, the error says why at once. In both cases the release is repeated in the
 // background, until the store carries it out or the lease would have ended by itself. In
 // the latter case the log says so.

@@ -50,9 +50,9 @@ func (c *Client) Mutex(name string, opts ...LockOption) *Mutex {
 // If ctx ends first, the error matches both its Err and its cause. It also matches the last answer
 // of the store, [ErrLocked] or an error. Lease then returns within 10 ms, even if Redis does
 // not answer, and the rest is undone in the background. There is one exception: if the store has answered in
-// the last 50 ms, Lease itself waits for the answer to its first command, as a command of go-redis does. If the store
-// is silent from then on, Lease hears that ctx was canceled when its command ends: after the Redis client's ReadTimeout, 5 s by
-// default. A deadline that comes before that is kept to, and with a ReadTimeout above 5 s there is no exception. A ctx that has
+// the last 50 ms, Lease waits for the answer to its first command as go-redis does. If the store is silent from then on, Lease
+// hears that ctx was canceled when that command ends: after the Redis client's ReadTimeout, 5 s by default, and 2 s at most. It
+// keeps to a deadline all the same. With a ReadTimeout above 5 s or half the TTL there is no exception. A ctx that has
 // already ended never gets the lock.
 //
 // If ctx comes from a lease of this client on this lock that is still held, the error is
@@ -67,7 +67,7 @@ func (m *Mutex) Lease(ctx context.Context) (*Lease, error) {
 // others wait for it. If the lock is taken away by force before TryLease has heard of its
 // grant, the error matches [ErrLost].
 //
-// TryLease does not wait for others, but for the store: until ctx ends, or the third attempt
+// TryLease does not wait for others, but for the store: until ctx ends, as [Mutex.Lease] does, or the third attempt
 // has failed. Then it returns the store's last error, which matches [ErrUnavailable] unless it is known
 // to last. If connections are refused, or a certificate does not verify, that takes
 // about a second. If the store is silent, an attempt fails after the Redis client's

@@ -496,14 +496,17 @@ type Explainer interface {
 	Explain() error
 }
 
-// Bounded is the ability to tell after how long a method ends although the store is silent.
+// Bounded is the ability to tell for how long a method waits for an answer when its context has ended.
 //
 // A store that has answered in the last 50 ms will answer again. So the caller of a client waits for
-// that itself, which is quicker than to have another goroutine wait. If the driver is Bounded, by 5 s at most, a
-// caller does so whose context can be canceled, too, unless its deadline comes before that bound. Should the store
-// fall silent just then, the caller hears so much later that its context was canceled.
+// that itself, which is quicker than to have another goroutine wait. If the driver is Bounded, by 5 s and half a TTL
+// at most, a caller does so whose context can be canceled, too, unless its deadline comes before that bound and 2 s. Should
+// the store fall silent just then, the caller hears that much later that its context was canceled.
+//
+// Only the driver that a client was given is asked, and none that it wraps with an Unwrap.
 type Bounded interface {
-	// Timeout returns that time, 0 if there is no such bound. It does not change.
+	// Timeout returns that time, 0 if there is no such bound. It does not change. What a method does before it
+	// waits for an answer ends with its context at once, or a second later.
 	Timeout() time.Duration
 }
 

@@ -138,6 +138,53 @@ func TestCallerThatPanicsLeavesItsCompanyToThemselves(t *testing.T) {
 	})
 }
 
+// Those who are to go with others must return soon, too. The wrong version had them wait for as long as its pool keeps
+// the one that makes the call, or the dialer.
+func TestSharedCallThatGetsNoConnectionKeepsNobody(t *testing.T) {
+	redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
+		d, rdb, w := watched(t, s)
+		_, err := d.Acquire(t.Context(), askFor("warm"))
+		require.NoError(t, err)
+		rdb.AddHook(unconnected{})
+		open := w.shut(func(int, run) bool { return true })
+		const callers = 60
+		answered := make(chan error, callers)
+		for i := range callers {
+			go func() {
+				_, err := d.Acquire(context.Background(), askFor(fmt.Sprint("unconnected", i)))
+				answered <- err
+			}()
+		}
+		time.Sleep(10 * time.Millisecond)
+		require.Positive(t, d.Waiting())
+		began := time.Now()
+		open()
+		failed := 0
+		for range callers {
+			if err := <-answered; err != nil {
+				failed++
+				require.ErrorIs(t, err, driver.ErrTransient)
+				require.NotErrorIs(t, err, context.Canceled, "nobody has called it off")
+			}
+		}
+		require.Greater(t, failed, 1)
+		require.Less(t, time.Since(began), 5*time.Second)
+	})
+}
+
+// unconnected is a hook that keeps what is for many locks until its context ends, as a pool without connections.
+type unconnected struct{ through }
+
+func (unconnected) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if args := cmd.Args(); cmd.Name() == "evalsha" && args[2].(int) > 1 {
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		return next(ctx, cmd)
+	}
+}
+
 // bomb is a hook that panics at what is for many locks.
 type bomb struct{ through }
 

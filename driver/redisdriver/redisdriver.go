@@ -159,6 +159,7 @@ var (
 	_ driver.Notifier   = (*Driver)(nil)
 	_ driver.Reporter   = (*Driver)(nil)
 	_ driver.Attacher   = (*Driver)(nil)
+	_ driver.Bounded    = (*Driver)(nil)
 	_ driver.Explainer  = (*Driver)(nil)
 )
 

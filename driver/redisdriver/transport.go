@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -32,7 +33,7 @@ func (d *Driver) told(ctx context.Context, r request) (any, error) {
 		case c.turn == answered:
 			return c.outcome()
 		case len(c.company) > 0:
-			v, err := d.several(telemetry.ForMany(ctx), g, d.callForMany(c)) // the others have not given up
+			v, err := d.forMany(ctx, g, c)
 			g.ended(c, v, err)
 		default:
 			v, err := d.value(ctx, d.call(r.script, r.lock, r.arguments()...))
@@ -40,6 +41,25 @@ func (d *Driver) told(ctx context.Context, r request) (any, error) {
 		}
 	}
 	return nil, redisscript.Unsent(ctx.Err())
+}
+
+// forMany makes the call of a caller for its company, who have not given up if that has. But all of them wait for
+// it, also those that must return soon. So it is given up if it has not been written after a second: there is no
+// connection for it, or that is being made.
+func (d *Driver) forMany(ctx context.Context, g *group, c *seat) (any, error) {
+	unsent, leave := context.WithCancel(telemetry.ForMany(ctx)) // whose deadline might be taken for that of the answer
+	defer leave()
+	timer := time.AfterFunc(mostPatience, leave)
+	defer timer.Stop()
+	v, err := d.several(unsent, g, d.callForMany(c))
+	if errors.Is(err, context.Canceled) {
+		late := redisscript.Unsent(redisscript.ErrNoConnection)
+		if !errors.Is(err, driver.ErrNotExecuted) {
+			late = redisscript.Unknown(late)
+		}
+		err = late
+	}
+	return v, err
 }
 
 // only runs a script that is for one lock.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/keepalive"
+	"github.com/holdfast-go/holdfast/internal/session"
 	"github.com/holdfast-go/holdfast/internal/tag"
 	"github.com/holdfast-go/holdfast/internal/trouble"
 )
@@ -31,6 +32,44 @@ func (c *Claim) ask(ctx context.Context) {
 			c.releaseAgain(ctx)
 		}
 	}()
+}
+
+// brief is the context of an ask in place. It ends when the ask hangs, which ends it unless it is written: it waits
+// for a connection, or for a seat beside others. Then another goroutine asks.
+type brief struct {
+	context.Context
+	s     *session.Session
+	alarm *session.Alarm
+	leave context.CancelFunc
+}
+
+func (c *Claim) brief(ctx context.Context) *brief {
+	b := &brief{s: c.s}
+	b.Context, b.leave = context.WithCancel(ctx)
+	b.alarm = c.s.Alarm(session.LeastHang, b)
+	return b
+}
+
+// Ring implements [session.Bell].
+func (b *brief) Ring(*session.Alarm) {
+	b.s.Kept()
+	b.leave()
+}
+
+// landed is answer for an ask in place of a caller with ctx.
+func (c *Claim) landed(ctx context.Context, b *brief, r reply) (driver.Grant, error) {
+	hung := !b.alarm.Stop()
+	b.leave()
+	unsent := hung && ctx.Err() == nil && errors.Is(r.err, context.Canceled)
+	r.cut = r.cut && (unsent || ctx.Err() != nil)
+	g, err := c.answer(r)
+	switch {
+	case err != nil && ctx.Err() != nil: // as if it had been called off before
+		err = session.WithTrouble(session.EndOf(ctx), err)
+	case err == nil && unsent:
+		c.ask(ctx)
+	}
+	return g, err
 }
 
 // heartbeat returns when to ask again after an ask at that time: after TTL/3, or up to TTL/30

@@ -16,9 +16,6 @@ import (
 const (
 	// releaseWait is how long a release that returns no error waits for the store.
 	releaseWait = time.Second
-	// leastHang is how long a release may go unanswered at least before it is repeated. The
-	// store may be far away.
-	leastHang = 250 * time.Millisecond
 )
 
 // Releaser releases a token at the store, or a part of what it holds. It tries until the
@@ -37,6 +34,7 @@ type Releaser struct {
 	underWay int                   // attempts that are not answered
 	maybe    bool                  // a release may have been carried out without our hearing of it
 
+	inPlace bool       // the caller makes the first attempt
 	opening sync.Once  // of those who go on beside the first attempt
 	answers chan error // to attempts on other goroutines; has room for all
 	told    chan error // what the caller is told, once; nil as long as nothing goes on in the background
@@ -128,7 +126,7 @@ func (c *Claim) absent() bool { return c.uncertain.Load() == 0 && !c.left.Load()
 func (r *Releaser) Brief() error {
 	if !r.c.s.Brisk() {
 		r.Background()
-	} else if err, over := r.attempt(); over { // in place
+	} else if err, over := r.attempt(true); over {
 		return err
 	}
 	timer := time.NewTimer(releaseWait)
@@ -142,13 +140,17 @@ func (r *Releaser) Brief() error {
 }
 
 // attempt makes the first attempt. If it is not over with that, another goroutine goes on, and
-// tells the result. It begins when the attempt hangs, and does not wait for it.
-func (r *Releaser) attempt() (err error, over bool) {
+// tells the result. It begins when the attempt hangs, and does not wait for it. In place the caller is
+// kept no longer than that before its command is written.
+func (r *Releaser) attempt(inPlace bool) (err error, over bool) {
 	r.c.s.Grow()
 	defer r.c.s.Done()
-	r.underWay = 1
-	alarm := r.c.s.Alarm(r.hang(), r)
-	answer := r.call()(r.ctx, r.now())
+	r.underWay, r.inPlace = 1, inPlace
+	ctx, alarm := r.ctx, r.c.s.Alarm(r.hang(), r)
+	if inPlace {
+		ctx = alarm.Quiet(ctx)
+	}
+	answer := r.call()(ctx, r.now())
 	if !alarm.Stop() {
 		r.open()
 		r.answers <- answer
@@ -167,6 +169,9 @@ func (r *Releaser) attempt() (err error, over bool) {
 // Ring implements [session.Bell]. It goes on beside the first attempt, which hangs.
 func (r *Releaser) Ring(*session.Alarm) {
 	r.open()
+	if r.inPlace {
+		r.c.s.Kept()
+	}
 	r.finish(nil)
 }
 
@@ -193,7 +198,7 @@ func (r *Releaser) Forget() {
 func (r *Releaser) Background() <-chan error {
 	r.told = make(chan error, 1)
 	go func() {
-		if err, over := r.attempt(); over {
+		if err, over := r.attempt(false); over {
 			r.tell(err)
 		}
 	}()
@@ -208,7 +213,7 @@ func (r *Releaser) Within(left time.Duration, inPlace bool) (told <-chan error, 
 	if !inPlace {
 		return r.Background(), nil
 	}
-	if err, over := r.attempt(); over {
+	if err, over := r.attempt(true); over {
 		return nil, err
 	}
 	return r.told, nil
@@ -251,7 +256,9 @@ func (r *Releaser) about(err error) []any {
 }
 
 // hang is how long an attempt may go unanswered before it is repeated beside.
-func (r *Releaser) hang() time.Duration { return min(max(r.lease.TTL/6, leastHang), releaseWait) }
+func (r *Releaser) hang() time.Duration {
+	return min(max(r.lease.TTL/6, session.LeastHang), releaseWait)
+}
 
 // run tries until the release is done.
 func (r *Releaser) run(failed error) error {

@@ -185,13 +185,19 @@ func (c *Claim) Wait(ctx context.Context, interrupt <-chan error) (keepalive.Tru
 		if a.request.Wait && !a.unanswered.IsZero() {
 			a.said.Asked()
 		}
-	case a.endure == 0 && c.s.InPlace(ctx):
+	case a.endure == 0 && c.s.InPlace(ctx, c.TTL):
 		r := c.number()
-		answer, late := c.send(ctx, r, a.verb())
+		if ctx.Done() == nil {
+			answer, _ := c.send(ctx, r, a.verb())
+			g, err = c.answer(answer)
+			break
+		}
+		b := c.brief(ctx)
+		answer, late := c.send(b, r, a.verb())
+		g, err = c.landed(ctx, b, answer)
 		if late {
 			c.releaseAgain(ctx)
 		}
-		g, err = c.answer(answer)
 	default:
 		c.ask(ctx)
 	}
@@ -279,12 +285,23 @@ func (c *Claim) event(ctx context.Context, interrupt <-chan error) (driver.Grant
 		}
 		return driver.Grant{}, nil
 	case <-ctx.Done():
-		return driver.Grant{}, session.WithTrouble(session.EndOf(ctx), a.why(c.s))
+		return driver.Grant{}, c.calledOff(ctx)
 	case why := <-interrupt:
+		if ctx.Err() != nil { // perhaps before that
+			return driver.Grant{}, c.calledOff(ctx)
+		}
 		return driver.Grant{}, Interrupt(why)
 	case <-c.s.Closing():
+		if ctx.Err() != nil {
+			return driver.Grant{}, c.calledOff(ctx)
+		}
 		return driver.Grant{}, session.ErrClosed
 	}
+}
+
+// calledOff is the error of a caller whose context has ended.
+func (c *Claim) calledOff(ctx context.Context) error {
+	return session.WithTrouble(session.EndOf(ctx), c.asking.why(c.s))
 }
 
 // interrupted is the end of a wait that somebody has interrupted.

@@ -119,7 +119,16 @@ func (l *Lock) Acquire(ctx context.Context, w *Want) (*Hold, error) {
 	if w.Options.MinHold > 0 && s.Attacher == nil {
 		return nil, fmt.Errorf("the store cannot keep a lock that was released: %w", errors.ErrUnsupported)
 	}
-	defer func() { w.Said.Leave() }()
+	var asking *Grant
+	defer func() {
+		w.Said.Leave()
+		if asking != nil { // a hook of go-redis panics, and the caller may recover, as net/http does
+			asking.Withdraw(ctx)
+			if asking.passable {
+				l.failed()
+			}
+		}
+	}()
 	wait := ctx
 	if w.Patience > 0 {
 		var cancel context.CancelFunc
@@ -156,7 +165,9 @@ func (l *Lock) Acquire(ctx context.Context, w *Want) (*Hold, error) {
 				g.Explain(nil, w.Said)
 			}
 			g.Endure(w.Endure, w.began)
+			asking = g
 			trust, granted, failure := g.Wait(wait, w.Interrupt)
+			asking = nil
 			ours := failure == nil // but perhaps not confirmed
 			for _, c := range [...]driver.Confirmation{w.Options.Replicas, w.Options.Fsync} {
 				if failure == nil && c.Timeout > 0 {

@@ -131,7 +131,7 @@ func (h *Hold) Release(ctx context.Context) error {
 		return err
 	}
 	began, endures := time.Now(), h.grant.opts.Endure
-	inPlace := endures == 0 && left >= session.MostInPlace && h.grant.lock.r.Session.InPlace(ctx)
+	inPlace := endures == 0 && left >= session.MostInPlace && h.grant.lock.r.Session.InPlace(ctx, h.grant.TTL)
 	told, err := r.Within(left, inPlace)
 	if told == nil {
 		return lossOf(err)
@@ -141,6 +141,11 @@ func (h *Hold) Release(ctx context.Context) error {
 		outage = time.After(endures)
 	}
 	select {
+	case err := <-told: // before anything that ended meanwhile
+		return lossOf(err)
+	default:
+	}
+	select {
 	case err := <-told:
 		return lossOf(err)
 	case <-outage:
@@ -148,10 +153,12 @@ func (h *Hold) Release(ctx context.Context) error {
 	case <-ctx.Done():
 		err = session.WithTrouble(EndOf(ctx), r.Trouble())
 	}
+	rest := time.NewTimer(max(0, releaseWait-time.Since(began)))
+	defer rest.Stop()
 	select {
 	case err := <-told:
 		return lossOf(err)
-	case <-time.After(releaseWait - time.Since(began)):
+	case <-rest.C:
 		return fmt.Errorf("%w: it goes on in the background", err)
 	}
 }

@@ -29,7 +29,7 @@ type Abilities struct {
 	Prompter driver.Prompter
 
 	LeastTTL time.Duration // of a lease in the store; 0 if any will do
-	Timeout  time.Duration // of a command that a silent store does not answer; 0 if there is none, or it is not known
+	Timeout  time.Duration // of the driver itself, see driver.Bounded; 0 if there is none, or it is not known
 }
 
 func abilitiesOf(d driver.Driver) Abilities {
@@ -56,7 +56,7 @@ func abilitiesOf(d driver.Driver) Abilities {
 	if coarse := as[driver.Granular](d); coarse != nil {
 		a.LeastTTL, _ = coarse.Granularity()
 	}
-	if bounded := as[driver.Bounded](d); bounded != nil {
+	if bounded, ok := d.(driver.Bounded); ok {
 		a.Timeout = bounded.Timeout()
 	}
 	return a

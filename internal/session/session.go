@@ -33,6 +33,7 @@ type Session struct {
 	accepted atomic.Bool
 	began    time.Time
 	heard    atomic.Int64 // when the store last gave a sign of life, after began; 0 if never
+	kept     atomic.Int64 // when a caller in place has had to wait, last, after began; 0 if never
 
 	// Not for all clients: in a test each may have a time of its own.
 	alarms sync.Pool
@@ -198,9 +199,20 @@ func (s *Session) Accepted() bool { return s.accepted.Load() }
 // In contention a client hears something every few milliseconds, as it is granted the lock.
 const brisk = 50 * time.Millisecond
 
-// MostInPlace is for how long a store that falls silent just now may keep a caller that waits in place.
-// It is the ReadTimeout that go-redis has by default.
-const MostInPlace = 5 * time.Second
+const (
+	// MostInPlace is how long a command may take of a store that falls silent just now, so that callers wait for it
+	// in place. It is the ReadTimeout that go-redis has by default.
+	MostInPlace = 5 * time.Second
+	// unsent is how long a command in place may take, beside its timeout, until it is written. It has a seat beside
+	// others for [LeastHang] at most, and these a connection for a second.
+	unsent = 2 * time.Second
+	// LeastHang is how long a command may go unanswered at least before it is repeated. The store may be
+	// far away.
+	LeastHang = 250 * time.Millisecond
+	// wary is for how long nobody waits in place after somebody was kept. A node of a Cluster may be silent
+	// while others answer.
+	wary = 10 * time.Second
+)
 
 // Brisk reports whether the store has just given a sign of life, and so will answer the next
 // command. Then a caller that must not wait for long can nevertheless wait for the answer
@@ -214,19 +226,30 @@ const MostInPlace = 5 * time.Second
 // the store brisk. So it is kept so long at the start of an outage. A coroutine ([iter.Pull]) wakes no
 // thread and could be left, but ends a program whose caller is locked to one.
 func (s *Session) Brisk() bool {
-	heard := s.heard.Load()
-	return heard > 0 && time.Since(s.began)-time.Duration(heard) < brisk
+	now, heard := time.Since(s.began), time.Duration(s.heard.Load())
+	if heard == 0 || now-heard >= brisk {
+		return false
+	}
+	kept := time.Duration(s.kept.Load())
+	return kept == 0 || now-kept >= wary
 }
 
-// InPlace reports whether a caller with that context waits for an answer itself. If the store falls
-// silent just now, it hears late that it is canceled, but never misses its deadline.
-func (s *Session) InPlace(ctx context.Context) bool {
+// InPlace reports whether a caller with that context, and a lock with that TTL, waits for an answer itself. If the
+// store falls silent just now, it hears late that it is canceled, but does not miss its deadline. Nor does a
+// waiter miss so many heartbeats that it loses its place.
+func (s *Session) InPlace(ctx context.Context, ttl time.Duration) bool {
 	if !s.Brisk() {
 		return false
 	}
 	if ctx.Done() == nil {
 		return true
 	}
+	if ctx.Err() != nil || s.Timeout <= 0 || s.Timeout > min(MostInPlace, ttl/2) {
+		return false
+	}
 	end, bounded := ctx.Deadline()
-	return ctx.Err() == nil && s.Timeout > 0 && s.Timeout <= MostInPlace && (!bounded || time.Until(end) > s.Timeout)
+	return !bounded || time.Until(end) > s.Timeout+unsent
 }
+
+// Kept notes that a caller in place has to wait.
+func (s *Session) Kept() { s.kept.Store(int64(time.Since(s.began))) }

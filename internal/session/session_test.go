@@ -1,6 +1,7 @@
 package session_test
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/memdriver"
 	"github.com/holdfast-go/holdfast/internal/session"
 	"github.com/holdfast-go/holdfast/internal/test/redistest"
@@ -55,6 +57,59 @@ func TestStoreIsBriskForAMomentAfterASignOfLife(t *testing.T) {
 				require.False(t, s.Brisk())
 				require.Equal(t, name == "an answer", s.Accepted(), "news comes without a command")
 			})
+		})
+	}
+}
+
+// bounded is a driver whose methods take no longer than that for an answer.
+type bounded struct {
+	*memdriver.Driver
+	timeout time.Duration
+}
+
+func (b bounded) Timeout() time.Duration { return b.timeout }
+
+// wrapped has another driver, and may take longer than that.
+type wrapped struct{ driver.Driver }
+
+func (w wrapped) Unwrap() driver.Driver { return w.Driver }
+
+func TestCallerWaitsInPlaceIfItNeedNotReturnBefore(t *testing.T) {
+	for _, scene := range []struct {
+		d             driver.Driver
+		ttl, deadline time.Duration // 0: none
+		background    bool          // if the context cannot end
+		cancelable    bool          // if it can be canceled
+	}{
+		{bounded{memdriver.New(), 5 * time.Second}, 10 * time.Second, 0, true, true},
+		{bounded{memdriver.New(), 5 * time.Second}, 10 * time.Second, 7*time.Second + 1, true, true},
+		{bounded{memdriver.New(), 5 * time.Second}, 10 * time.Second, 7 * time.Second, true, false},
+		{bounded{memdriver.New(), 5 * time.Second}, 9 * time.Second, 0, true, false},
+		{bounded{memdriver.New(), 6 * time.Second}, time.Hour, 0, true, false},
+		{bounded{memdriver.New(), 0}, time.Hour, 0, true, false},
+		{wrapped{bounded{memdriver.New(), 5 * time.Second}}, 10 * time.Second, 0, true, false},
+		{memdriver.New(), time.Hour, 0, true, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := session.New(scene.d)
+			ctx, cancel := context.WithCancel(t.Context())
+			if scene.deadline > 0 {
+				ctx, cancel = context.WithTimeout(ctx, scene.deadline)
+			}
+			defer cancel()
+			require.False(t, s.InPlace(context.Background(), scene.ttl), "it has never answered")
+			s.Answered()
+			require.Equal(t, scene.background, s.InPlace(context.Background(), scene.ttl))
+			require.Equal(t, scene.cancelable, s.InPlace(ctx, scene.ttl))
+			s.Kept()
+			for range 100 {
+				time.Sleep(100 * time.Millisecond)
+				require.False(t, s.InPlace(context.Background(), scene.ttl), "somebody was kept")
+				s.Answered() // by another node of a Cluster
+			}
+			require.Equal(t, scene.background, s.InPlace(context.Background(), scene.ttl))
+			cancel()
+			require.False(t, s.InPlace(ctx, scene.ttl), "it has ended")
 		})
 	}
 }

@@ -133,6 +133,9 @@ var general = []string{
 	"ERR DB index is out of range", "ERR unknown command", "ERR This instance has cluster support disabled", unread,
 }
 
+// ErrNoConnection says that a call for many was given up before it had a connection.
+var ErrNoConnection = errors.New("no connection within a second")
+
 // Separable reports whether a call for many may have failed because of a few of them, so that it
 // is worth a try to make a call for each.
 //
@@ -150,7 +153,7 @@ func Separable(err error) bool {
 	switch {
 	case errors.As(err, &reply):
 		return !hasPrefix(err, general) && !(hasPrefix(err, []string{"NOPERM"}) && strings.Contains(err.Error(), "'eval"))
-	case errors.Is(err, redis.ErrClosed), errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted),
+	case errors.Is(err, ErrNoConnection), errors.Is(err, redis.ErrClosed), errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted),
 		errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded),
 		errors.As(err, &dial) && dial.Op == "dial", errors.As(err, &network) && network.Timeout():
 		return false

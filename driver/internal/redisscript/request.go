@@ -23,9 +23,10 @@ func Require(name string, rdb redis.UniversalClient) {
 	}
 }
 
-// Timeout is after how long a command of rdb ends although the server is silent: the ReadTimeout. It is 0 if
-// there is none, or rdb is of a kind that does not tell. A context ends the wait for a connection, but not the
-// read: with ContextTimeoutEnabled go-redis heeds a deadline there, and never a cancellation.
+// Timeout is how long a command of rdb waits for an answer: the ReadTimeout. It is 0 if there is none, or rdb is of a
+// kind that does not tell. The end of a context ends the wait for a connection, but not for the answer: with
+// ContextTimeoutEnabled go-redis heeds a deadline there, and never a cancellation. While a server is about to move and says
+// so (maintnotifications), go-redis waits twice as long.
 func Timeout(rdb redis.UniversalClient) time.Duration {
 	var timeout time.Duration
 	switch rdb := rdb.(type) {

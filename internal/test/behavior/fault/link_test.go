@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -240,58 +241,79 @@ func TestStoreThatFallsSilentJustNowIsWaitedForAsLongAsItsClientDoes(t *testing.
 	})
 }
 
-// A caller whose context may be canceled, too, counts on a store that has just answered. If that falls silent, it
-// hears of its deadline in time, of a cancellation with the end of its command, which the ReadTimeout bounds, and with
-// one that is too long for that at once.
+// A caller whose context may be canceled, too, counts on a store that has just answered. If that falls silent, the
+// caller keeps to its deadline. It hears of a cancellation when its command ends, which the ReadTimeout bounds, also if
+// it waits for a connection or with others. If that is too long, or half a TTL, it does not count on the store.
 func TestCallerKeepsToItsContextThoughTheStoreHasJustAnswered(t *testing.T) {
-	const never = time.Hour
+	const never, canceled = time.Hour, 100 * time.Millisecond
 	for _, scene := range []struct {
-		read             time.Duration // ReadTimeout
-		cancel, deadline time.Duration // of the caller, after it has begun
-		lease, release   time.Duration // when it returns
+		read, ttl      time.Duration
+		callers        int
+		deadline       time.Duration // of a caller; never: it is canceled
+		lease, release time.Duration // within which it returns, and not before the deadline
 	}{
-		{5 * time.Second, never, 1500 * time.Millisecond, 1500 * time.Millisecond, 1500 * time.Millisecond},
-		{5 * time.Second, never, 5 * time.Second, 5 * time.Second, 5 * time.Second},
-		{5 * time.Second, never, 5100 * time.Millisecond, 5100 * time.Millisecond, 5100 * time.Millisecond},
-		{time.Second, never, 1500 * time.Millisecond, 1500 * time.Millisecond, 1500 * time.Millisecond},
-		{time.Minute, never, 30 * time.Second, 30 * time.Second, 30 * time.Second},
-		{-1, never, 30 * time.Second, 30 * time.Second, 30 * time.Second},
+		{5 * time.Second, time.Hour, 1, 1500 * time.Millisecond, 1500 * time.Millisecond, 1500 * time.Millisecond},
+		{5 * time.Second, time.Hour, 40, 5050 * time.Millisecond, 5050 * time.Millisecond, 5050 * time.Millisecond},
+		{5 * time.Second, time.Hour, 1, 7100 * time.Millisecond, 7100 * time.Millisecond, 7100 * time.Millisecond},
+		{5 * time.Second, time.Hour, 40, 7100 * time.Millisecond, 7100 * time.Millisecond, 7100 * time.Millisecond},
+		{time.Second, time.Hour, 40, 3100 * time.Millisecond, 3100 * time.Millisecond, 3100 * time.Millisecond},
+		{time.Minute, time.Hour, 1, 30 * time.Second, 30 * time.Second, 30 * time.Second},
+		{-1, time.Hour, 1, 30 * time.Second, 30 * time.Second, 30 * time.Second},
 
-		{5 * time.Second, 100 * time.Millisecond, never, 5 * time.Second, 5 * time.Second},
-		{5 * time.Second, 100 * time.Millisecond, 4 * time.Second, 100 * time.Millisecond, time.Second},
-		{2 * time.Second, 100 * time.Millisecond, never, 2 * time.Second, 2 * time.Second},
-		{6 * time.Second, 100 * time.Millisecond, never, 100 * time.Millisecond, time.Second},
-		{time.Minute, 100 * time.Millisecond, never, 100 * time.Millisecond, time.Second},
-		{-1, 100 * time.Millisecond, never, 100 * time.Millisecond, time.Second},
+		{5 * time.Second, time.Hour, 1, never, 5 * time.Second, 5 * time.Second},
+		{5 * time.Second, time.Hour, 40, never, 7 * time.Second, 7 * time.Second},
+		{5 * time.Second, 10 * time.Second, 1, never, 5 * time.Second, 5 * time.Second},
+		{2 * time.Second, time.Hour, 40, never, 4 * time.Second, 4 * time.Second},
+		{5 * time.Second, 9 * time.Second, 40, never, canceled, time.Second},
+		{6 * time.Second, time.Hour, 1, never, canceled, time.Second},
+		{-1, time.Hour, 40, never, canceled, time.Second},
 	} {
 		for _, releases := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%v of %v, canceled after %v, release %v", scene.deadline, scene.read, scene.cancel, releases), func(t *testing.T) {
+			t.Run(fmt.Sprintf("read %v ttl %v callers %d deadline %v release %v", scene.read, scene.ttl, scene.callers, scene.deadline, releases), func(t *testing.T) {
 				lab.InBubble(t, func(t *testing.T, l *lab.Lab) {
-					far := l.Open(l.Link.Client(t, func(o *redis.Options) { o.ReadTimeout, o.PoolSize = scene.read, 100 }), holdfast.WithTTL(time.Hour))
+					far := l.Open(l.Link.Client(t, func(o *redis.Options) { o.ReadTimeout, o.PoolSize = scene.read, 2 }), holdfast.WithTTL(scene.ttl))
 					l.Ready(far)
-					lease := l.Lease(far, "x")
+					var leases []*holdfast.Lease
+					for i := range scene.callers {
+						leases = append(leases, l.Lease(far, fmt.Sprint("x", i)))
+					}
 					l.Link.BlackHole(true)
 					defer l.Heal()
 					gone := errors.New("gone")
-					ctx, cancel := context.WithCancelCause(t.Context())
-					time.AfterFunc(scene.cancel, func() { cancel(gone) })
-					ctx, end := context.WithTimeout(ctx, scene.deadline)
-					defer end()
-					want, why := scene.lease, context.DeadlineExceeded
-					if scene.cancel < scene.deadline {
+					within, why := scene.lease, context.DeadlineExceeded
+					if releases {
+						within = scene.release
+					}
+					if scene.deadline == never {
 						why = gone
 					}
-					began := time.Now()
-					var err error
-					if releases {
-						want, err = scene.release, lease.Release(ctx)
-					} else {
-						_, err = far.Mutex("y").Lease(ctx)
+					var all sync.WaitGroup
+					for i, lease := range leases {
+						all.Go(func() {
+							ctx, cancel := context.WithCancelCause(t.Context())
+							time.AfterFunc(canceled, func() {
+								if scene.deadline == never {
+									cancel(gone)
+								}
+							})
+							ctx, end := context.WithTimeout(ctx, scene.deadline)
+							defer end()
+							began := time.Now()
+							var err error
+							if releases {
+								err = lease.Release(ctx)
+							} else {
+								_, err = far.Mutex(fmt.Sprint("y", i)).Lease(ctx)
+							}
+							took := time.Since(began)
+							assert.ErrorIs(t, err, why)
+							assert.LessOrEqual(t, took, within+10*time.Millisecond)
+							if scene.deadline != never {
+								assert.GreaterOrEqual(t, took, scene.deadline)
+							}
+						})
 					}
-					took := time.Since(began)
-					assert.ErrorIs(t, err, why)
-					assert.GreaterOrEqual(t, took, want)
-					assert.LessOrEqual(t, took, want+10*time.Millisecond)
+					all.Wait()
 				})
 			})
 		}
@@ -413,14 +435,13 @@ func TestCloseEndsThoseWhoWaitOnADeadLink(t *testing.T) {
 	redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
 		l := lab.New(t, s)
 		l.Virtual = true
-		// A caller that counts on a store that has just answered hears it when its command ends. go-redis
-		// repeats the handshake of a new connection.
+		// A caller that counts on a store that has just answered hears it when its command ends.
 		for _, scene := range []struct{ ready, lull bool }{{false, false}, {true, true}, {true, false}} {
 			far := l.Far()
 			within := time.Millisecond
 			if scene.ready {
 				l.Ready(far)
-				within = 15 * time.Second
+				within = 7 * time.Second
 			}
 			if scene.lull {
 				time.Sleep(lab.Lull)
