@@ -3,6 +3,8 @@ package holdfast_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -103,6 +105,42 @@ func TestPanicOfACallerThatAsksItselfLeavesTheLockToOthers(t *testing.T) {
 		store.now = true
 		require.Panics(t, lease)
 		lease()
+		require.NoError(t, c.Close())
+	})
+}
+
+// strict is a store that refuses releases after a while.
+type strict struct {
+	*memdriver.Driver
+	refuses atomic.Bool
+}
+
+var errStrict = fmt.Errorf("%w: not now", driver.ErrNotExecuted)
+
+func (s *strict) Release(ctx context.Context, l driver.Lease) error {
+	if s.refuses.Load() {
+		time.Sleep(100 * time.Millisecond)
+		return errStrict
+	}
+	return s.Driver.Release(ctx, l)
+}
+
+// Whatever a release comes to, its error says that the context had ended.
+func TestErrorOfAReleaseSaysThatItsContextHadEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &strict{Driver: memdriver.New()}
+		c := holdfast.Open(store)
+		lease, err := c.Mutex("x").Lease(t.Context())
+		require.NoError(t, err)
+		store.refuses.Store(true)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		gone := errors.New("gone")
+		cancel(gone)
+		err = lease.Release(ctx)
+		require.ErrorIs(t, err, gone)
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorIs(t, err, errStrict)
+		store.refuses.Store(false)
 		require.NoError(t, c.Close())
 	})
 }

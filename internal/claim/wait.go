@@ -187,14 +187,16 @@ func (c *Claim) Wait(ctx context.Context, interrupt <-chan error) (keepalive.Tru
 		}
 	case a.endure == 0 && c.s.InPlace(ctx, c.TTL):
 		r := c.number()
-		if ctx.Done() == nil {
-			answer, _ := c.send(ctx, r, a.verb())
+		var answer reply
+		var late bool
+		if ctx.Done() == nil { // it has the time
+			answer, late = c.send(ctx, r, a.verb())
 			g, err = c.answer(answer)
-			break
+		} else {
+			b := c.brief(ctx)
+			answer, late = c.send(b, r, a.verb())
+			g, err = c.landed(ctx, b, answer)
 		}
-		b := c.brief(ctx)
-		answer, late := c.send(b, r, a.verb())
-		g, err = c.landed(ctx, b, answer)
 		if late {
 			c.releaseAgain(ctx)
 		}

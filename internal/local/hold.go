@@ -134,20 +134,20 @@ func (h *Hold) Release(ctx context.Context) error {
 	inPlace := endures == 0 && left >= session.MostInPlace && h.grant.lock.r.Session.InPlace(ctx, h.grant.TTL)
 	told, err := r.Within(left, inPlace)
 	if told == nil {
-		return lossOf(err)
+		return endedWith(ctx, err)
 	}
 	var outage <-chan time.Time
 	if endures > 0 {
 		outage = time.After(endures)
 	}
 	select {
-	case err := <-told: // before anything that ended meanwhile
-		return lossOf(err)
+	case err := <-told: // also if another end is as near
+		return endedWith(ctx, err)
 	default:
 	}
 	select {
 	case err := <-told:
-		return lossOf(err)
+		return endedWith(ctx, err)
 	case <-outage:
 		err = &session.Outage{For: endures, Err: r.Trouble()}
 	case <-ctx.Done():
@@ -157,10 +157,18 @@ func (h *Hold) Release(ctx context.Context) error {
 	defer rest.Stop()
 	select {
 	case err := <-told:
-		return lossOf(err)
+		return endedWith(ctx, err)
 	case <-rest.C:
 		return fmt.Errorf("%w: it goes on in the background", err)
 	}
+}
+
+// endedWith is what came of a release for a caller with ctx.
+func endedWith(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() != nil && !errors.Is(err, driver.ErrNotHeld) {
+		err = session.WithTrouble(EndOf(ctx), err)
+	}
+	return lossOf(err)
 }
 
 // ReleaseBriefly is Release for callers that cannot be told of an error, unlike hooks. It waits for
