@@ -117,7 +117,7 @@ type AcquireOp struct {
 	BlockedByFence int64
 
 	// Interrupt, if a hook has made it with room for one error before it calls next, takes an
-	// error that ends the waiting: next returns it, as it does at the end of the context. A
+	// error that ends the waiting: next returns it, as soon as it hears of the end of a context. A
 	// hook that finds it made uses it, and an error that finds no room is not needed.
 	Interrupt chan error
 

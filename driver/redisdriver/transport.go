@@ -45,13 +45,18 @@ func (d *Driver) told(ctx context.Context, r request) (any, error) {
 
 // forMany makes the call of a caller for its company, who have not given up if that has. But all of them wait for
 // it, also those that must return soon. So it is given up if it has not been written after a second: there is no
-// connection for it, or that is being made.
+// connection for it, or that is being made. A client of a Cluster looks at a command before it has a connection. There
+// the call is also given up if its first answer takes a second, and more is to be sent.
 func (d *Driver) forMany(ctx context.Context, g *group, c *seat) (any, error) {
 	unsent, leave := context.WithCancel(telemetry.ForMany(ctx)) // whose deadline might be taken for that of the answer
 	defer leave()
 	timer := time.AfterFunc(mostPatience, leave)
 	defer timer.Stop()
-	v, err := d.several(unsent, g, d.callForMany(c))
+	call := d.callForMany(c)
+	if !d.onCluster {
+		call = call.Writing(func() { timer.Stop() })
+	}
+	v, err := d.several(unsent, g, call)
 	if errors.Is(err, context.Canceled) {
 		late := redisscript.Unsent(redisscript.ErrNoConnection)
 		if !errors.Is(err, driver.ErrNotExecuted) {

@@ -61,7 +61,9 @@ func (c *Claim) landed(ctx context.Context, b *brief, r reply) (driver.Grant, er
 	hung := !b.alarm.Stop()
 	b.leave()
 	unsent := hung && ctx.Err() == nil && errors.Is(r.err, context.Canceled)
-	r.cut = r.cut && (unsent || ctx.Err() != nil)
+	if r.cut = r.cut && (unsent || ctx.Err() != nil); unsent {
+		c.asking.unsent = 1
+	}
 	g, err := c.answer(r)
 	switch {
 	case err != nil && ctx.Err() != nil: // as if it had been called off before
@@ -272,7 +274,7 @@ func (c *Claim) failed(err error, cut bool) error {
 	// A user whom the store has let in before is let in again, once somebody has mended the password
 	// or the rights. To give up for that would end a fleet.
 	passes := errors.Is(err, driver.ErrTransient) || a.request.Wait && c.s.Accepted() && errors.Is(err, driver.ErrDenied)
-	if !passes || !cut && !a.request.Wait && a.last >= maxTries {
+	if !passes || !cut && !a.request.Wait && a.last-a.unsent >= maxTries {
 		return err
 	}
 	if !cut {

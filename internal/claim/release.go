@@ -147,12 +147,15 @@ func (r *Releaser) attempt(inPlace bool) (err error, over bool) {
 	defer r.c.s.Done()
 	r.underWay, r.inPlace = 1, inPlace
 	ctx, alarm := r.ctx, r.c.s.Alarm(r.hang(), r)
-	if inPlace {
+	if inPlace && r.c.s.Timeout > 0 { // else the end of a context may cut short what is written
 		ctx = alarm.Quiet(ctx)
 	}
 	answer := r.call()(ctx, r.now())
 	if !alarm.Stop() {
 		r.open()
+		if errors.Is(answer, context.Canceled) && r.ctx.Err() == nil {
+			answer = unheard(answer) // nobody has called it off, but it was not written in time
+		}
 		r.answers <- answer
 		return nil, false
 	}
@@ -164,6 +167,14 @@ func (r *Releaser) attempt(inPlace bool) (err error, over bool) {
 	r.open()
 	go r.finish(err)
 	return nil, false
+}
+
+// unheard is the error of an attempt that has hung for so long that it was given up.
+func unheard(err error) error {
+	if errors.Is(err, driver.ErrNotExecuted) {
+		return fmt.Errorf("%w: %w", session.ErrSilent, driver.ErrNotExecuted)
+	}
+	return session.ErrSilent
 }
 
 // Ring implements [session.Bell]. It goes on beside the first attempt, which hangs.
@@ -318,14 +329,14 @@ func (r *Releaser) failed(err error) time.Duration {
 // Trouble is why the store was not told yet.
 func (r *Releaser) Trouble() error {
 	if err := r.trouble.Load(); err != nil {
-		return *err
+		return r.explained(*err)
 	}
 	return r.c.s.Silent()
 }
 
 // explained is an error of this release as callers are told it.
 func (r *Releaser) explained(err error) error {
-	if err == session.ErrSilent {
+	if errors.Is(err, session.ErrSilent) {
 		return r.c.s.Silent()
 	}
 	return err

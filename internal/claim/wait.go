@@ -43,6 +43,7 @@ type asking struct {
 	first,
 	last uint64 // numbers of the oldest ask that is remembered, and of the newest
 	counted uint64 // the newest for another goroutine, which has left
+	unsent  uint64 // how many were never sent
 
 	underWay   int           // asks that are not answered
 	unanswered time.Time     // when the first ask after the last answer was sent; zero if there is none

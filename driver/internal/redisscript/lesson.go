@@ -114,7 +114,7 @@ func (l lesson) load(ctx context.Context, to processor, family string) bool {
 	}
 	c := &Command{Cmd: redis.NewCmd(ctx, "script", "load", l.script.text), script: l.script, family: family, sent: ctx}
 	err := to.Process(ctx, c)
-	if err != nil {
+	if err != nil && ctx.Err() == nil {
 		teachings.Lock()
 		defer teachings.Unlock()
 		teachings.of[l].plain = true

@@ -35,6 +35,7 @@ type Call struct {
 	family string
 	line   []any // the command: name, script, number of keys, keys, arguments
 	first  int   // where the first key is in that
+	writes func()
 }
 
 // firstKey is where the keys are in a command.
@@ -54,7 +55,7 @@ func (s *Script) Call(family string, room int, keys ...string) Call {
 func (s *Script) On(family string, room int, keys ...any) Call {
 	line := make([]any, firstKey, firstKey+len(keys)+room)
 	line[0], line[1], line[2] = "evalsha", s.sha, len(keys)
-	return Call{s, family, append(line, keys...), firstKey}
+	return Call{script: s, family: family, line: append(line, keys...), first: firstKey}
 }
 
 // Undeclared is On for keys that are among the arguments. The first is behind so many others, and
@@ -71,6 +72,13 @@ func (call Call) With(args ...any) Call {
 	return call
 }
 
+// Writing returns the call with what is to be called when it is about to be written to a connection, or a hook
+// looks at it.
+func (call Call) Writing(f func()) Call {
+	call.writes = f
+	return call
+}
+
 // Key returns the first key.
 func (call Call) Key() string { return call.line[call.first].(string) }
 
@@ -80,6 +88,7 @@ type Command struct {
 	script  *Script
 	family  string
 	sent    context.Context
+	writes  func()
 	unknown bool
 	written bool
 }
@@ -88,6 +97,9 @@ type Command struct {
 // has asked for was never written to a connection.
 func (c *Command) Args() []any {
 	c.written = true
+	if c.writes != nil {
+		c.writes()
+	}
 	return c.Cmd.Args()
 }
 
@@ -118,7 +130,7 @@ func (call Call) command(ctx context.Context, byText bool) *Command {
 		line = slices.Clone(line) // somebody may still look at the command before
 		line[0], line[1] = "eval", call.script.text
 	}
-	c := &Command{Cmd: redis.NewCmd(ctx, line...), script: call.script, family: call.family, sent: ctx}
+	c := &Command{Cmd: redis.NewCmd(ctx, line...), script: call.script, family: call.family, sent: ctx, writes: call.writes}
 	c.SetFirstKeyPos(int8(call.first))
 	return c
 }

@@ -310,6 +310,7 @@ func TestCallerKeepsToItsContextThoughTheStoreHasJustAnswered(t *testing.T) {
 							assert.LessOrEqual(t, took, within+10*time.Millisecond)
 							if scene.deadline != never {
 								assert.GreaterOrEqual(t, took, scene.deadline)
+								assert.NotErrorIs(t, err, context.Canceled, "nobody has called it off")
 							}
 						})
 					}
