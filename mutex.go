@@ -51,7 +51,7 @@ func (c *Client) Mutex(name string, opts ...LockOption) *Mutex {
 // of the store, [ErrLocked] or an error. Lease then returns within 10 ms, even if Redis does
 // not answer, and the rest is undone in the background. There is one exception: if the store has answered in
 // the last 50 ms, Lease waits for the answer to its first command as go-redis does. If the store is silent from then on, Lease
-// hears that ctx was canceled when that command ends: after the Redis client's ReadTimeout, 5 s by default, and up to 2 s. It
+// hears that ctx was canceled when that command ends: after the Redis client's ReadTimeout, 5 s by default, or up to 2 s later. It
 // keeps to a deadline all the same. With a ReadTimeout above 5 s or half the TTL there is no exception. A ctx that has
 // already ended never gets the lock.
 //
