@@ -122,9 +122,8 @@ func (c *Client) reconnected(reason string) {
 	}
 }
 
-// Close ends the client. Callers that wait for a lease get [ErrClosed], if the store has just fallen silent not before
-// their command ends, see [Mutex.Lease], and goroutines in Lock and
-// RLock never return. Leases that are
+// Close ends the client. Callers that wait for a lease get [ErrClosed]; if the store has just fallen silent, when their
+// command ends, see [Mutex.Lease]. Goroutines in Lock and RLock never return. Leases that are
 // held are released, and their contexts end with cause ErrClosed. Close returns when all that
 // is done. If Redis does not answer, or the program has all connections of its pool, Close returns an error
 // after 10 s that says which. Leases that could not

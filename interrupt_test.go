@@ -144,3 +144,40 @@ func TestErrorOfAReleaseSaysThatItsContextHadEnded(t *testing.T) {
 		require.NoError(t, c.Close())
 	})
 }
+
+// unready is a driver that has no connection for the first ask, and whose server loads for the next two.
+type unready struct {
+	*memdriver.Driver
+	tries int // from the first of these on; 0: it is ready
+}
+
+func (u *unready) Timeout() time.Duration { return time.Second }
+
+func (u *unready) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, error) {
+	if u.tries == 0 || u.tries == 4 {
+		return u.Driver.Acquire(ctx, r)
+	}
+	if u.tries++; u.tries == 2 {
+		<-ctx.Done()
+		return driver.Grant{}, fmt.Errorf("%w: %w: %w", driver.ErrTransient, driver.ErrNotExecuted, ctx.Err())
+	}
+	return driver.Grant{}, fmt.Errorf("%w: loading", driver.ErrTransient)
+}
+
+// An ask in place that was never sent is none of the three attempts of a try.
+func TestTryThatWasNotSentIsNoAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &unready{Driver: memdriver.New()}
+		c := holdfast.Open(store)
+		lease, err := c.Mutex("x").Lease(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, lease.Release(t.Context()))
+		store.tries = 1
+		began := time.Now()
+		lease, err = c.Mutex("x").TryLease(t.Context())
+		require.NoError(t, err)
+		require.Less(t, time.Since(began), 30*time.Second)
+		require.NoError(t, lease.Release(t.Context()))
+		require.NoError(t, c.Close())
+	})
+}

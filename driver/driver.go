@@ -505,8 +505,8 @@ type Explainer interface {
 //
 // Only the driver that a client was given is asked, and none that it wraps with an Unwrap.
 type Bounded interface {
-	// Timeout returns that time, 0 if there is no such bound. It does not change. What a method does before it
-	// waits for an answer ends with its context at once, or a second later.
+	// Timeout returns that time, 0 if there is no such bound. It does not change. All that a method does before
+	// it waits for an answer ends with its context at once, or a second later.
 	Timeout() time.Duration
 }
 

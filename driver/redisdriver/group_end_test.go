@@ -170,6 +170,18 @@ func TestSharedCallThatGetsNoConnectionKeepsNobody(t *testing.T) {
 	})
 }
 
+// But what is written is waited for, and what follows from the answer is sent: a server that does not know the script
+// is taught it, however far it is.
+func TestSharedCallOverAFarWayIsNotGivenUp(t *testing.T) {
+	redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
+		d, _, w := watched(t, s)
+		w.rtt = 3 * time.Second / 2
+		requireNone(t, w.crowd(t, d, "far", 60))
+		_, most := locksIn(w.seen())
+		require.Greater(t, most, 1)
+	})
+}
+
 // unconnected is a hook that keeps what is for many locks until its context ends, as a pool without connections. It
 // does not look at what it is.
 type unconnected struct{ through }

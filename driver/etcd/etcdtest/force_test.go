@@ -18,44 +18,36 @@ import (
 // A claim gets another lease when it is to last longer. Force finds it nevertheless.
 func TestForceFindsAHolderWhoseClaimMoves(t *testing.T) {
 	t.Parallel()
-	endpoint := embedded(t)
-	var seen calls
-	d, other := etcddriver.New(connect(t, endpoint, seen.dial())), etcddriver.New(connect(t, endpoint))
-	for _, d := range []*etcddriver.Driver{d, other} {
-		defer func() { require.NoError(t, d.Close()) }()
-	}
-	lease := take(t, other, "m", "t", 10*time.Second)
-	seen.intervene(func(_ string, req any, carry func() error) error {
-		if txn, ok := req.(*pb.TxnRequest); ok && len(txn.Compare) > 0 {
-			seen.intervene(nil)
-			longer := lease
-			longer.TTL = time.Minute
-			require.NoError(t, other.Renew(t.Context(), []driver.Lease{longer})[0])
-		}
-		return carry()
+	d, lease := forced(t, 10*time.Second, func(other *etcddriver.Driver, lease driver.Lease) {
+		lease.TTL = time.Minute
+		require.NoError(t, other.Renew(t.Context(), []driver.Lease{lease})[0])
 	})
-	require.NoError(t, d.ForceRelease(t.Context(), lease.Kind, lease.Name))
-	info, err := d.Inspect(t.Context(), lease.Kind, lease.Name)
-	require.NoError(t, err)
-	require.Empty(t, info.Holders)
 	require.ErrorIs(t, d.ForceRelease(t.Context(), lease.Kind, lease.Name), driver.ErrNotHeld)
 }
 
 // Nor does it matter that a claim passes to another token just then.
 func TestForceFindsAHolderThatIsTakenOver(t *testing.T) {
 	t.Parallel()
+	forced(t, time.Minute, func(other *etcddriver.Driver, lease driver.Lease) {
+		_, err := other.Attach(t.Context(), lease, &driver.Request{Kind: driver.Mutex, Name: "m", Token: "heir", Ask: 1, TTL: time.Minute})
+		require.NoError(t, err)
+	})
+}
+
+// forced takes a lock from the holder of a lease, to which something happens before the transaction that ends
+// it, and requires that nobody holds the lock then.
+func forced(t *testing.T, ttl time.Duration, happens func(other *etcddriver.Driver, lease driver.Lease)) (*etcddriver.Driver, driver.Lease) {
 	endpoint := embedded(t)
 	var seen calls
 	d, other := etcddriver.New(connect(t, endpoint, seen.dial())), etcddriver.New(connect(t, endpoint))
 	for _, d := range []*etcddriver.Driver{d, other} {
-		defer func() { require.NoError(t, d.Close()) }()
+		t.Cleanup(func() { require.NoError(t, d.Close()) })
 	}
-	lease := take(t, other, "m", "t", time.Minute)
+	lease := take(t, other, "m", "t", ttl)
 	seen.intervene(func(_ string, req any, carry func() error) error {
 		if txn, ok := req.(*pb.TxnRequest); ok && len(txn.Compare) > 0 {
 			seen.intervene(nil)
-			_, err := other.Attach(t.Context(), lease, &driver.Request{Kind: driver.Mutex, Name: "m", Token: "heir", Ask: 1, TTL: time.Minute})
-			require.NoError(t, err)
+			happens(other, lease)
 		}
 		return carry()
 	})
@@ -63,6 +55,7 @@ func TestForceFindsAHolderThatIsTakenOver(t *testing.T) {
 	info, err := d.Inspect(t.Context(), lease.Kind, lease.Name)
 	require.NoError(t, err)
 	require.Empty(t, info.Holders)
+	return d, lease
 }
 
 // What has happened in part has happened.
