@@ -316,7 +316,7 @@ func (l *Lock) waitTurn(ctx, wait context.Context, w *Want) (*Hold, *Grant, erro
 // await waits in the queue for news, or for a reason to give up.
 func (l *Lock) await(ctx, wait context.Context, w *Want, me *waiter) (n news, err error) {
 	began, told := now(), false
-	outage := make(<-chan time.Time)
+	var outage <-chan time.Time
 	if w.Endure > 0 {
 		outage = time.After(w.Endure)
 	}
@@ -403,7 +403,9 @@ func (l *Lock) enqueue(wait context.Context, w *Want, me *waiter) (n news, waits
 	if l.grant != nil {
 		l.grant.want()
 	}
-	l.advance()
+	if l.waiting.first == me || l.grant == nil || !l.grant.turn.alone() { // else nothing is new for the first
+		l.advance()
+	}
 	return news{}, true, nil
 }
 

@@ -35,7 +35,12 @@ func (g *Grant) releaser(ctx context.Context, tag string) *claim.Releaser {
 
 // rest is how much is left of Options.MinHold. It is never too little, since the grant is
 // older than since.
-func (g *Grant) rest() time.Duration { return g.opts.MinHold - time.Duration(now()-g.since) }
+func (g *Grant) rest() time.Duration {
+	if g.opts.MinHold == 0 {
+		return 0
+	}
+	return g.opts.MinHold - time.Duration(now()-g.since)
+}
 
 // stay returns what gives the lock up later. A token that nobody has takes the lock over,
 // with the rest as its TTL, so that it ends by itself, whatever becomes of this process.

@@ -2,6 +2,7 @@ package local_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -203,6 +204,102 @@ func TestTurnIsNoLongerOnASlowStore(t *testing.T) {
 		l.Link.Delay(0)
 		l.Until("all have had it", func() bool { return had.Load() == 100 })
 	})
+}
+
+// A turn of 32 holds that take nothing would be over before the lock could come back from elsewhere.
+func TestTurnOfShortHoldsLastsForAMillisecond(t *testing.T) {
+	lab.InBubble(t, func(t *testing.T, l *lab.Lab) {
+		const hold = 10 * time.Microsecond
+		mu := l.FarMates().Mutex("x")
+		before := l.Lease(l.Near(), "x")
+		var had atomic.Int64
+		for range 500 {
+			go func() {
+				mu.Lock()
+				had.Add(1)
+				time.Sleep(hold)
+				mu.Unlock()
+			}()
+		}
+		l.UntilQueue("x", 1)
+		other := l.Wait(l.Near(), "x")
+		l.UntilQueue("x", 2)
+		l.GiveBack(before)
+		l.GiveBack(other.Granted(lab.Soon))
+		assert.InDelta(t, time.Millisecond/hold, had.Load(), 2)
+		l.Until("all have had it", func() bool { return had.Load() == 500 })
+	})
+}
+
+// observed sees what a client wants to be told.
+type observed struct {
+	*memdriver.Driver
+	mute    bool // it cannot be told now
+	notices atomic.Int64
+	notice  atomic.Bool // the last token that asked for the lock asked for this, too
+}
+
+func (o *observed) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, error) {
+	o.notice.Store(r.Notice)
+	return o.Driver.Acquire(ctx, r)
+}
+
+func (o *observed) Notice(ctx context.Context, l driver.Lease) (wanted bool, err error) {
+	o.notices.Add(1)
+	wanted, err = o.Driver.Notice(ctx, l)
+	if o.mute {
+		err = errors.ErrUnsupported
+	}
+	return wanted, err
+}
+
+// Once it has asked the store whether others wait, a crowd need not ask again for each grant. A client that
+// cannot be told must not take silence for an answer.
+func TestCrowdIsToldWithTheGrantThatOthersWait(t *testing.T) {
+	for _, mute := range []bool{false, true} {
+		t.Run(fmt.Sprintf("mute=%v", mute), func(t *testing.T) {
+			lab.InBubble(t, func(t *testing.T, l *lab.Lab) {
+				store := &observed{Driver: memdriver.New(), mute: mute}
+				c := holdfast.Open(store, holdfast.WithTTL(lab.Ages))
+				defer c.Close()
+				mu := c.Mutex("x")
+				crowd := func(n int) (has *atomic.Int64) {
+					has = new(atomic.Int64)
+					for range n {
+						go func() {
+							mu.Lock()
+							has.Add(1)
+							time.Sleep(time.Microsecond) // the store has time to answer
+							mu.Unlock()
+						}()
+					}
+					l.Settle()
+					return has
+				}
+				mu.Lock()
+				many := crowd(40)
+				assert.False(t, store.notice.Load(), "nobody was here")
+				mu.Unlock()
+				l.Until("all have had it", func() bool { return many.Load() == 40 })
+				l.Settle()
+				asked := store.notices.Load()
+				assert.Positive(t, asked)
+
+				mu.Lock()
+				assert.False(t, store.notice.Load(), "nobody is here")
+				two := crowd(2)
+				time.Sleep(lab.Ages / 2) // the turn is over: one goes to the store
+				l.Settle()
+				assert.Equal(t, !mute, store.notice.Load())
+				many = crowd(20)
+				mu.Unlock()
+				l.Until("all have had it", func() bool { return two.Load()+many.Load() == 22 })
+				if !mute {
+					assert.Equal(t, asked, store.notices.Load(), "the grant goes round and is known to tell")
+				}
+			})
+		})
+	}
 }
 
 // Such a store cannot be asked whether others wait.

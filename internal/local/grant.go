@@ -1,6 +1,7 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -78,30 +79,30 @@ func (l *Lock) newGrant(w *Want, passable bool) *Grant {
 		ID: &l.id, From: w.From, Steal: w.Steal,
 		Request: driver.Request{
 			Shared: w.Shared, Wait: w.Wait, Weight: w.Weight, Limit: w.Limit, MaxWaiters: w.MaxWaiters, TTL: w.Options.TTL,
-			Holder: l.holder(w.Options), Place: w.place, Notice: g.passable && w.Options.Linger > 0,
+			Holder: l.holder(w.Options), Place: w.place,
 		},
 	}
-	if g.passable {
-		want.Request.Fences = maxFences
+	why := w.unconfirmed
+	if passable {
+		held, more := l.besides()
+		why = cmp.Or(why, held)
+		g.turn.noticed = w.Options.Linger > 0 || more && l.r.told.Load()
+		want.Request.Notice, want.Request.Fences = g.turn.noticed, maxFences
 	}
 	g.Init(l.r.Session, &want, g)
-	why := w.unconfirmed
-	if why == nil && passable {
-		why = l.heldHere()
-	}
 	g.Explain(why, w.Said)
 	return g
 }
 
-// heldHere is what is in the way of one who asks the store although this process holds the lock, until the
-// store has answered; nil if it does not.
-func (l *Lock) heldHere() error {
+// besides returns what is in the way of one who asks the store although this process holds the lock, until
+// the store has answered, nil if it does not hold it. more reports whether others here wait for the grant.
+func (l *Lock) besides() (held error, more bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.grant == nil || !l.grant.intact() {
-		return nil
+	if l.grant != nil && l.grant.intact() {
+		held = l.busy()
 	}
-	return l.busy()
+	return held, l.waiting.first != nil
 }
 
 // adopt makes a hold the one that counts on a grant of the store. The caller holds Lock.mu.
@@ -113,7 +114,6 @@ func (g *Grant) adopt(h *Hold, trust keepalive.Trust) {
 		return
 	}
 	g.state = held
-	g.turn.noticed = g.passable && g.opts.Linger > 0
 	g.lock.refs.Add(1)
 	g.entry.Owner, g.entry.Fixed = g, g.opts.Fixed
 	g.lock.r.Keeper.Add(&g.entry, g.Claim.Lease(h.tag()), trust)

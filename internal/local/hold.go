@@ -125,11 +125,12 @@ func (h *Hold) Grant() *Grant { return h.grant }
 // until ctx or the lease ends, or for as long as it endures, but at least 1 s. If the store was brisk
 // and falls silent just now, a cancellation is heard as late as [session.Session.InPlace] says.
 func (h *Hold) Release(ctx context.Context) error {
-	left := max(h.grant.trust().Left(), h.grant.rest())
-	r, due, err := h.leave(ctx)
+	left := h.grant.trust().Left()
+	r, due, err := h.leave(ctx, left)
 	if !due {
 		return err
 	}
+	left = max(left, h.grant.rest())
 	began, endures := time.Now(), h.grant.opts.Endure
 	inPlace := endures == 0 && left >= session.MostInPlace && h.grant.lock.r.Session.InPlace(ctx, h.grant.TTL)
 	told, err := r.Within(left, inPlace)
@@ -174,7 +175,7 @@ func endedWith(ctx context.Context, err error) error {
 // ReleaseBriefly is Release for callers that cannot be told of an error, unlike hooks. It waits for
 // the store at most 1 s, and goes on in the background.
 func (h *Hold) ReleaseBriefly(ctx context.Context) error {
-	r, due, err := h.leave(ctx)
+	r, due, err := h.leave(ctx, h.grant.trust().Left())
 	if due {
 		err = lossOf(r.Brief())
 	}
@@ -202,11 +203,11 @@ func ofAnother(cause error) bool {
 	return errors.Is(cause, ErrLost) || errors.Is(cause, driver.ErrNotHeld) || errors.Is(cause, session.ErrClosed)
 }
 
-// leave ends the hold in this process. If due, the store has still to be told, by r.
-// Otherwise err is the result.
-func (h *Hold) leave(ctx context.Context) (r *claim.Releaser, due bool, err error) {
+// leave ends the hold in this process, of whose lease so much is left. If due, the store has still to
+// be told, by r. Otherwise err is the result.
+func (h *Hold) leave(ctx context.Context, left time.Duration) (r *claim.Releaser, due bool, err error) {
 	g, l := h.grant, h.grant.lock
-	if g.trust().Left() <= 0 {
+	if left <= 0 {
 		_ = h.Err() // the lease may be lost without anybody having noticed yet
 	}
 	begun := l.r.Session.Begin()

@@ -92,6 +92,7 @@ type Registry struct {
 
 	heralds, followers crew // of the ends of leases
 	losses             losses
+	told               atomic.Bool // the store tells holders when somebody waits, as it last said
 	forgetting         forgetting
 
 	waiters sync.Pool // not for all clients: in a test each may have a time of its own

@@ -8,12 +8,10 @@ import (
 )
 
 const (
-	// maxPasses is how often a grant passes on before others get their turn, if any wait.
-	// Half-way the store is asked whether any do, and tells from then on when somebody comes.
-	// As long as nobody does the grant goes on, so that a client which is alone hardly ever stops.
-	// While the answer is under way, a grant with very short holds goes on, too, for
-	// shortTurn, in which a quick store answers. So a caller elsewhere waits for this many
-	// holds, or for 1 ms if those take less.
+	// maxPasses is how often a grant passes on before others get their turn, if any wait. It passes
+	// more often in less than shortTurn, but no more readers than that go in together. Half-way the store is asked whether any do, and tells
+	// from then on when somebody comes. As long as nobody does the grant goes on, so that a client
+	// which is alone hardly ever stops. A quick store answers within shortTurn.
 	maxPasses = 32
 	shortTurn = time.Millisecond
 	// maxUnasked is after how many passes the store is asked again whether anybody waits: the
@@ -40,7 +38,8 @@ func now() moment { return moment(time.Since(start)) }
 type turn struct {
 	began     moment
 	passes    int16
-	noticed   bool       // the store tells when somebody waits
+	shared    bool       // among readers
+	noticed   bool       // the store tells when somebody waits, or will when it has granted the lock
 	asking    bool       // the store is being asked for that
 	wanted    bool       // somebody waits, or the store did not say
 	next      int64      // fence; 0 if the store has none
@@ -55,7 +54,7 @@ type lingering struct {
 
 // begin begins the turn of what was granted. Readers that hold together have one fence.
 func (t *turn) begin(g driver.Grant, shared bool) {
-	t.began, t.next, t.left = now(), g.Fence, max(g.Fences, 1)
+	t.began, t.shared, t.next, t.left = now(), shared, g.Fence, max(g.Fences, 1)
 	if g.Fence == 0 || shared {
 		t.left = math.MaxInt64
 	}
@@ -77,7 +76,7 @@ func (t *turn) goesOn(ttl time.Duration) bool {
 		return true
 	}
 	lasts := time.Duration(now() - t.began)
-	return t.passes < maxPasses && lasts < ttl/turnShare || t.asking && lasts < shortTurn
+	return lasts < ttl/turnShare && (t.passes < maxPasses || !t.shared && lasts < shortTurn)
 }
 
 // alone reports whether nobody waits elsewhere, as far as is known, and the store would tell.

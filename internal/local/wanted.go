@@ -62,11 +62,14 @@ func (g *Grant) notice(ctx context.Context) error {
 	switch {
 	case err == nil:
 		s.Answered()
+		g.lock.r.told.Store(true)
 		g.lock.mu.Lock()
 		g.turn.heard(wanted)
 		g.lock.mu.Unlock()
 	case errors.Is(err, driver.ErrNotHeld):
 		g.Lost(err) // unless it was released meanwhile
+	case errors.Is(err, errors.ErrUnsupported):
+		g.lock.r.told.Store(false)
 	}
 	if wanted {
 		g.Wanted()
