@@ -9,9 +9,10 @@ import (
 
 const (
 	// maxPasses is how often a grant passes on before others get their turn, if any wait. It passes
-	// more often in less than shortTurn, but no more readers than that go in together. Half-way the store is asked whether any do, and tells
-	// from then on when somebody comes. As long as nobody does the grant goes on, so that a client
-	// which is alone hardly ever stops. A quick store answers within shortTurn.
+	// more often in less than shortTurn, but no more readers than that go in together. Half-way the
+	// store is asked whether any wait, and tells from then on when somebody comes. As long as nobody
+	// does the grant goes on, so that a client which is alone hardly ever stops. A quick store
+	// answers within shortTurn.
 	maxPasses = 32
 	shortTurn = time.Millisecond
 	// maxUnasked is after how many passes the store is asked again whether anybody waits: the
