@@ -2,6 +2,7 @@ package redistest
 
 import (
 	"net"
+	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -31,6 +32,16 @@ func Mini(tb testing.TB) *Server {
 // has a Dialer. The resolver keeps channels from one bubble to the next, and the
 // second bubble of a process then dies.
 const bubbleAddr = "127.0.0.1:6379"
+
+// WithoutTimers is for a test that is not parallel, and in whose bubbles callers wait for a connection of a full
+// pool. go-redis keeps its timers for that in a [sync.Pool] from one bubble to the next, and the second bubble of a
+// process that gets one dies. Two collections empty that, as often as one bubble follows another.
+func WithoutTimers(t *testing.T) {
+	t.Helper()
+	forget := func() { runtime.GC(); runtime.GC() }
+	forget()
+	t.Cleanup(forget)
+}
 
 // Bubble runs body in a [synctest] bubble together with a miniredis, so that
 // TTLs, TIME, timeouts and sleeps all follow one virtual clock. Its clients are

@@ -270,6 +270,7 @@ func TestCallerKeepsToItsContextThoughTheStoreHasJustAnswered(t *testing.T) {
 	} {
 		for _, releases := range []bool{false, true} {
 			t.Run(fmt.Sprintf("read %v ttl %v callers %d deadline %v release %v", scene.read, scene.ttl, scene.callers, scene.deadline, releases), func(t *testing.T) {
+				redistest.WithoutTimers(t)
 				lab.InBubble(t, func(t *testing.T, l *lab.Lab) {
 					far := l.Open(l.Link.Client(t, func(o *redis.Options) { o.ReadTimeout, o.PoolSize = scene.read, 2 }), holdfast.WithTTL(scene.ttl))
 					l.Ready(far)
