@@ -113,6 +113,9 @@ func (c *Client) options(cfg config) *local.Options {
 // this is over. All works, so nobody would look for the cause of slow hand-overs. The remedy differs
 // from store to store, so the doctor names it. Of several stores each is heard of by itself.
 func (c *Client) reconnected(reason string) {
+	if reason != "heard" {
+		c.locks.Deaf()
+	}
 	switch {
 	case reason == "mute" && c.mute.Add(1) == 1:
 		go c.config.options.Log().Warn("holdfast: no news of locks comes in, so waiters ask every 50 to 250 ms; " +

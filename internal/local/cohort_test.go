@@ -234,7 +234,8 @@ func TestTurnOfShortHoldsLastsForAMillisecond(t *testing.T) {
 // observed sees what a client wants to be told.
 type observed struct {
 	*memdriver.Driver
-	mute    bool // it cannot be told now
+	mute    bool         // it cannot be told now
+	ended   func(string) // the client hears that its connection for news has ended
 	notices atomic.Int64
 	notice  atomic.Bool // the last token that asked for the lock asked for this, too
 }
@@ -253,13 +254,25 @@ func (o *observed) Notice(ctx context.Context, l driver.Lease) (wanted bool, err
 	return wanted, err
 }
 
+func (o *observed) OnReconnect(f func(reason string)) { o.ended = f }
+
 // Once it has asked the store whether others wait, a crowd need not ask again for each grant. A client that
-// cannot be told must not take silence for an answer.
+// cannot be told, or perhaps not any more, must not take silence for an answer.
 func TestCrowdIsToldWithTheGrantThatOthersWait(t *testing.T) {
-	for _, mute := range []bool{false, true} {
-		t.Run(fmt.Sprintf("mute=%v", mute), func(t *testing.T) {
+	for name, scene := range map[string]struct {
+		mute  bool
+		ended string
+		told  bool
+	}{
+		"it can be told":             {false, "", true},
+		"its connection was mended":  {false, "heard", true},
+		"it cannot":                  {true, "", false},
+		"its connection has ended":   {false, "error", false},
+		"its connection is mute now": {false, "mute", false},
+	} {
+		t.Run(name, func(t *testing.T) {
 			lab.InBubble(t, func(t *testing.T, l *lab.Lab) {
-				store := &observed{Driver: memdriver.New(), mute: mute}
+				store := &observed{Driver: memdriver.New(), mute: scene.mute}
 				c := holdfast.Open(store, holdfast.WithTTL(lab.Ages))
 				defer c.Close()
 				mu := c.Mutex("x")
@@ -284,17 +297,20 @@ func TestCrowdIsToldWithTheGrantThatOthersWait(t *testing.T) {
 				l.Settle()
 				asked := store.notices.Load()
 				assert.Positive(t, asked)
+				if scene.ended != "" {
+					store.ended(scene.ended)
+				}
 
 				mu.Lock()
 				assert.False(t, store.notice.Load(), "nobody is here")
 				two := crowd(2)
 				time.Sleep(lab.Ages / 2) // the turn is over: one goes to the store
 				l.Settle()
-				assert.Equal(t, !mute, store.notice.Load())
+				assert.Equal(t, scene.told, store.notice.Load())
 				many = crowd(20)
 				mu.Unlock()
 				l.Until("all have had it", func() bool { return two.Load()+many.Load() == 22 })
-				if !mute {
+				if scene.told {
 					assert.Equal(t, asked, store.notices.Load(), "the grant goes round and is known to tell")
 				}
 			})

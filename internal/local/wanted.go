@@ -77,6 +77,10 @@ func (g *Grant) notice(ctx context.Context) error {
 	return err
 }
 
+// Deaf notes that news of the store may have been missed, and may not come in any more. Whether somebody waits, it
+// is asked again with a command, which tells that.
+func (r *Registry) Deaf() { r.told.Store(false) }
+
 // ask asks the store, once and on another goroutine, whether anybody waits, for the turn. The
 // caller holds Lock.mu.
 func (g *Grant) ask() {
