@@ -6,8 +6,8 @@ import (
 	"fmt"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/claim"
 	"github.com/holdfast-go/holdfast/internal/local"
+	tokens "github.com/holdfast-go/holdfast/internal/token"
 )
 
 // Attach takes over the lock of a lease that [Lease.Detach] ended, in this or another
@@ -26,7 +26,7 @@ import (
 // For hooks Attach is a way to acquire, see [AcquireOp].
 func (c *Client) Attach(ctx context.Context, token string, opts ...LockOption) (*Lease, error) {
 	c.made()
-	from, err := claim.Parse(token)
+	from, err := tokens.Parse(token)
 	fail := func(err error) (*Lease, error) { return nil, lockError("attach", from.Kind, from.Name, err) }
 	if err != nil {
 		return fail(fmt.Errorf("%w: %w", ErrNotHeld, err))

@@ -8,16 +8,16 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/claim"
 	"github.com/holdfast-go/holdfast/internal/local"
 	"github.com/holdfast-go/holdfast/internal/session"
+	"github.com/holdfast-go/holdfast/internal/token"
 )
 
 // The errors of this package. An error matches, by [errors.Is], one or several of these,
 // the Err and the cause of a context, or an error of the store. Most are wrapped in a [*LockError].
 var (
 	// ErrLocked says that another holds the lock.
-	ErrLocked = claim.ErrLocked // "held by another"
+	ErrLocked = token.ErrLocked // "held by another"
 	// ErrLost says that the lease ended before it was released: it could not be
 	// renewed in time, or it was taken away. Another may hold the lock now.
 	ErrLost = local.ErrLost // "lock lost"
@@ -28,7 +28,7 @@ var (
 	ErrHeldTooLong = local.ErrHeldTooLong // "held for as long as WithMaxHold allows"
 	// ErrQueueFull says that as many wait for a lock as [WithMaxWaiters] allows. The error
 	// also matches ErrLocked.
-	ErrQueueFull = claim.ErrQueueFull // "too many wait"
+	ErrQueueFull = token.ErrQueueFull // "too many wait"
 	// ErrNotHeld says that the lock is not held: the lease was released before.
 	ErrNotHeld = local.ErrNotHeld // "lock not held"
 	// ErrClosed says that the client is closed.
@@ -78,7 +78,7 @@ func lockError(op string, k driver.Kind, name string, err error) *LockError {
 		op += " " + string(k)
 	}
 	e := &LockError{Op: op, Kind: k, Name: name, Err: err}
-	var held *claim.Held
+	var held *token.Held
 	if errors.As(err, &held) {
 		e.Holder, e.HeldFor = held.Holder, held.For
 	}

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/claim"
 	"github.com/holdfast-go/holdfast/internal/local"
 	"github.com/holdfast-go/holdfast/internal/session"
+	"github.com/holdfast-go/holdfast/internal/token"
 	"github.com/holdfast-go/holdfast/internal/trouble"
 )
 
@@ -61,7 +61,7 @@ func (l *Lease) Fence() int64 { return l.hold().Fence() }
 // Anybody that knows the token can end the lease, so it does not belong in logs.
 func (l *Lease) Token() string {
 	id := l.hold().ID()
-	return claim.Text(id.Kind, l.hold().Token(), id.Name)
+	return token.Text(id.Kind, l.hold().Token(), id.Name)
 }
 
 // Name returns the name of the lock.

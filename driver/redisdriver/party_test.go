@@ -19,7 +19,7 @@ import (
 
 // The rules of the native protocol have tests here as far as they can be seen at the driver. Each is named
 // after what goes wrong without its rule; the numbers are those in the package's documentation
-// and in docs/protocol.md. Tests of the rules about trust are in internal/claim and
+// and in docs/protocol.md. Tests of the rules about trust are in internal/token and
 // internal/keepalive, those about faults of the network in internal/test/behavior/fault.
 
 // party is one client of a lock, with its news.

@@ -5,14 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/claim"
 	"github.com/holdfast-go/holdfast/internal/keepalive"
 	"github.com/holdfast-go/holdfast/internal/leasectx"
 	"github.com/holdfast-go/holdfast/internal/session"
+	"github.com/holdfast-go/holdfast/internal/token"
 )
 
 // Want is a request for a lock.
@@ -47,37 +46,11 @@ type Holding = func(ctx context.Context, fence int64) (values context.Context, t
 
 // Report is what hooks are told of an acquisition.
 type Report struct {
-	claim.Stats
+	token.Stats
 	Local     int   // how often another goroutine of this process ended the waiting, see AcquireOp in the root
 	Reentrant bool  // the hold is nested in one of the context
 	Shared    bool  // what was granted, as far as the request did not say: see Attach
 	Weight    int64 // the same
-}
-
-// block notes a holder that was in the way, once.
-func (r *Report) block(tag string) {
-	if tag != "" && len(r.Tags) < claim.MaxTags && !slices.Contains(r.Tags, tag) {
-		r.Tags = append(r.Tags, tag)
-	}
-}
-
-// add adds what has happened to a claim.
-func (r *Report) add(g *Grant) {
-	if r == nil {
-		return
-	}
-	of := g.Claim.Stats()
-	r.Contended = r.Contended || of.Contended
-	r.Asked += of.Asked
-	r.Notify += of.Notify
-	r.Poll += of.Poll
-	r.Reconnect += of.Reconnect
-	if of.Holder != "" {
-		r.Holder, r.HolderFence = of.Holder, of.HolderFence
-	}
-	for _, tag := range of.Tags {
-		r.block(tag)
-	}
 }
 
 // passable reports whether the grant for a request may pass to others in this process. A
@@ -123,7 +96,7 @@ func (l *Lock) Acquire(ctx context.Context, w *Want) (*Hold, error) {
 	defer func() {
 		w.Said.Leave()
 		if asking != nil { // a hook of go-redis panics, and the caller may recover, as net/http does
-			asking.Withdraw(ctx)
+			asking.token.Withdraw(ctx)
 			if asking.passable {
 				l.failed()
 			}
@@ -156,25 +129,26 @@ func (l *Lock) Acquire(ctx context.Context, w *Want) (*Hold, error) {
 			h, g, err = l.waitTurn(ctx, wait, w)
 		} else {
 			l.evict(wait, w)
+			g = &Grant{lock: l, opts: w.Options, grouped: w.group != nil}
 		}
 		// At the store, until it has granted the lock, and the grant is where it has to be.
 		for h == nil && err == nil {
-			if g == nil {
-				g = l.newGrant(w, passable)
-			} else {
-				g.Explain(nil, w.Said)
+			by := token.Caller{Interrupt: w.Interrupt, Said: w.Said, Endure: w.Endure, Began: w.began}
+			if w.Report != nil {
+				by.Stats = &w.Report.Stats
 			}
-			g.Endure(w.Endure, w.began)
+			if !g.token.Begun() {
+				by.Why = g.init(w)
+			}
 			asking = g
-			trust, granted, failure := g.Wait(wait, w.Interrupt)
+			trust, granted, failure := g.token.Wait(wait, by)
 			asking = nil
 			ours := failure == nil // but perhaps not confirmed
 			for _, c := range [...]driver.Confirmation{w.Options.Replicas, w.Options.Fsync} {
 				if failure == nil && c.Timeout > 0 {
-					trust, failure = g.Confirm(wait, c)
+					trust, failure = g.token.Confirm(wait, c)
 				}
 			}
-			w.Report.add(g)
 			switch {
 			case failure == nil:
 				if w.Steal {
@@ -182,17 +156,20 @@ func (l *Lock) Acquire(ctx context.Context, w *Want) (*Hold, error) {
 				}
 				h, err = l.firstHold(ctx, w, g, trust, granted)
 			case l.mayRetry(wait, w, failure):
-				g.Withdraw(ctx)
-				g, w.MaxWaiters = nil, 0 // it has been let in
-			case passable && w.Wait && s.Open() && (wait.Err() != nil || isOutage(failure) || claim.Interrupted(failure)):
+				g.token.Withdraw(ctx)
+				g, w.MaxWaiters = g.anew(), 0 // it has been let in
+			case passable && w.Wait && s.Open() && (wait.Err() != nil || g.token.GaveUp()):
 				err = failure
 				l.abandon(ctx, g) // it has a good place in the store's queue
 			default:
 				err = failure
-				if ours && wait.Err() == nil && s.Open() {
-					g.GiveBack(ctx, wait)
-				} else {
-					g.Withdraw(ctx)
+				withdrawn := g.token.Withdraw(ctx)
+				if ours && wait.Err() == nil && s.Open() { // a program may end, or try again, as soon as it is told
+					select {
+					case <-withdrawn:
+					case <-wait.Done():
+					case <-time.After(releaseWait):
+					}
 				}
 				if passable {
 					l.failed()
@@ -218,12 +195,6 @@ func (l *Lock) Acquire(ctx context.Context, w *Want) (*Hold, error) {
 	}
 }
 
-// isOutage reports whether the store has owed an answer for longer than the caller endures.
-func isOutage(err error) bool {
-	_, is := errors.AsType[*session.Outage](err)
-	return is
-}
-
 // mayRetry reports whether to start over, with a new token. Either the lock was taken away
 // before we heard of the grant: then the new token has the old place if the store knows how. Or
 // the grant was given back because it was not confirmed.
@@ -244,8 +215,11 @@ func (l *Lock) mayRetry(wait context.Context, w *Want, failure error) bool {
 
 // firstHold makes a hold of what the store has granted.
 func (l *Lock) firstHold(ctx context.Context, w *Want, g *Grant, trust keepalive.Trust, granted driver.Grant) (*Hold, error) {
+	if w.From != nil {
+		g.shared, g.weight = granted.Shared, granted.Weight
+	}
 	if w.Report != nil {
-		w.Report.Shared, w.Report.Weight = g.Shared, g.Weight
+		w.Report.Shared, w.Report.Weight = g.shared, g.weight
 	}
 	h := &g.first
 	h.grant, h.anonymous, h.fence = g, w.anonymous(), granted.Fence
@@ -254,20 +228,20 @@ func (l *Lock) firstHold(ctx context.Context, w *Want, g *Grant, trust keepalive
 	l.r.Keeper.Locate(&g.entry, l.id.Kind, l.id.Name)
 
 	l.mu.Lock()
-	g.turn.begin(granted, g.Shared)
+	g.turn.begin(granted, g.shared)
 	g.turn.fence()    // is that of h
 	before := g.state // lost, if it was taken away meanwhile
 	g.adopt(h, trust)
 	if g.passable {
 		l.drop()
-		l.atStore, l.ahead = nil, claim.Obstacle{}
+		l.atStore = nil
 		if g.state == held {
 			l.grant = g
 		}
 		l.advance()
 	}
 	l.mu.Unlock()
-	g.Granted()
+	g.token.Granted()
 	s := l.r.Session
 	switch {
 	case before == lost:
@@ -283,9 +257,8 @@ func (l *Lock) firstHold(ctx context.Context, w *Want, g *Grant, trust keepalive
 	return h, nil
 }
 
-// waitTurn waits in the queue of this process. It returns a hold, or nil if the store has
-// to be asked. Then the grant, if there is one, was asked for by another goroutine that
-// gave up.
+// waitTurn waits in the queue of this process. It returns a hold, or the grant for which the store has
+// to be asked. Another goroutine may have asked for it, and given up.
 func (l *Lock) waitTurn(ctx, wait context.Context, w *Want) (*Hold, *Grant, error) {
 	me := l.r.waiters.Get().(*waiter)
 	defer l.r.waiters.Put(me)
@@ -333,7 +306,7 @@ func (l *Lock) await(ctx, wait context.Context, w *Want, me *waiter) (n news, er
 		case <-wait.Done():
 			err = session.WithTrouble(w.endOf(wait), l.obstacle(began))
 		case why := <-w.Interrupt:
-			err = claim.Interrupt(why)
+			err = cmp.Or(why, token.ErrLocked)
 		case <-l.r.Session.Closing():
 			err = session.ErrClosed
 		}
@@ -360,11 +333,13 @@ func (l *Lock) await(ctx, wait context.Context, w *Want, me *waiter) (n news, er
 // endures returns for how much longer a waiter in the queue waits for the store to answer
 // the one that is there.
 func (l *Lock) endures(w *Want, began moment) time.Duration {
-	since := moment(l.unanswered.Load())
-	if since == 0 {
+	l.mu.Lock()
+	since := l.ahead().Since
+	l.mu.Unlock()
+	if since.IsZero() {
 		return w.Endure
 	}
-	return w.Endure - time.Duration(now()-max(since, began))
+	return w.Endure - time.Duration(now()-max(moment(since.Sub(start)), began))
 }
 
 // enqueue brings in a goroutine that wants the lock exclusively. Either there is news at
@@ -389,8 +364,8 @@ func (l *Lock) enqueue(wait context.Context, w *Want, me *waiter) (n news, waits
 	}
 	defer l.mu.Unlock()
 	if l.atStore == nil && l.grant == nil && l.waiting.first == nil {
-		l.atStore = w.Options
-		return news{}, false, nil
+		l.atStore = &Grant{lock: l, opts: w.Options, passable: true}
+		return news{grant: l.atStore}, false, nil
 	}
 	if w.Report != nil {
 		w.Report.Contended = true
@@ -415,10 +390,11 @@ func (l *Lock) succeed(ctx context.Context, w *Want, g *Grant) *Hold {
 	l.mu.Lock()
 	before := g.oldest()
 	if w.Report != nil {
-		w.Report.block(before.tag())
-	}
-	if w.Report != nil && w.Report.Contended { // A grant that lingered was in nobody's way.
-		w.Report.Holder, w.Report.HolderFence = l.holder(g.opts), before.fence
+		held := &token.Held{Holder: l.holder(g.opts), Fence: before.fence}
+		if !w.Report.Contended { // A grant that lingered was in nobody's way.
+			held = nil
+		}
+		w.Report.Behind(before.tag(), held)
 	}
 	if g.state != held {
 		l.mu.Unlock()
@@ -457,25 +433,31 @@ func (l *Lock) blame(r *Report) {
 	switch {
 	case r == nil:
 	case l.grant != nil:
-		r.block(l.grant.oldest().tag())
-		r.Holder, r.HolderFence = l.holder(l.grant.opts), l.grant.oldest().fence
+		h := l.grant.oldest()
+		r.Behind(h.tag(), &token.Held{Holder: l.holder(h.grant.opts), Fence: h.fence})
 	default:
-		r.block(l.ahead.Tag)
-		if held := l.ahead.Held; held != nil {
-			r.Holder, r.HolderFence = held.Holder, held.Fence
-		}
+		ahead := l.ahead()
+		r.Behind(ahead.Tag, ahead.Held)
 	}
+}
+
+// ahead is what is in the way of the waiter at the store. The caller holds mu.
+func (l *Lock) ahead() (o token.Obstacle) {
+	if l.atStore != nil {
+		o = l.atStore.token.Obstacle()
+	}
+	return o
 }
 
 // obstacle is what a caller has waited for that has waited since then.
 func (l *Lock) obstacle(began moment) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	since := moment(l.unanswered.Load())
+	ahead := l.ahead()
 	switch {
-	case l.ahead.Trouble != nil:
-		return l.ahead.Trouble
-	case l.grant == nil && since != 0 && now()-since >= min(moment(claim.SilentAfter), (now()-began)/2):
+	case ahead.Trouble != nil:
+		return ahead.Trouble
+	case l.grant == nil && !ahead.Since.IsZero() && time.Since(ahead.Since) >= min(token.SilentAfter, time.Duration(now()-began)/2):
 		return l.r.Session.Silent()
 	}
 	return l.busy()
@@ -483,13 +465,13 @@ func (l *Lock) obstacle(began moment) error {
 
 // busy is ErrLocked, with what is known of the holder. The caller holds mu.
 func (l *Lock) busy() error {
-	switch {
-	case l.grant != nil:
-		return &claim.Held{Holder: l.holder(l.grant.opts), For: max(time.Duration(now()-l.grant.since), 1), At: time.Now()}
-	case l.ahead.Held != nil:
-		return l.ahead.Held.Now()
+	if l.grant != nil {
+		return &token.Held{Holder: l.holder(l.grant.opts), For: max(time.Duration(now()-l.grant.since), 1), At: time.Now()}
 	}
-	return claim.ErrLocked
+	if held := l.ahead().Held; held != nil {
+		return held.Now()
+	}
+	return token.ErrLocked
 }
 
 // holder is the text for people about a holder with these options.

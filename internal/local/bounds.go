@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/claim"
+	"github.com/holdfast-go/holdfast/internal/token"
 )
 
 // ErrHeldTooLong is why a lease is lost that has lasted for Options.MaxHold.
@@ -23,14 +23,14 @@ func (h *Hold) limit() {
 	h.lives().limit = time.AfterFunc(d, func() { h.grant.lose(ErrHeldTooLong, h) })
 }
 
-// releaser is Releaser of a grant that was held. If it was held for less than
-// Options.MinHold, the store keeps the lock for the rest of that.
-func (g *Grant) releaser(ctx context.Context, tag string) *claim.Releaser {
-	e := claim.Ending{Tag: tag, Last: g}
+// ending is how a grant ends that was held. If it was held for less than Options.MinHold, the
+// store keeps the lock for the rest of that.
+func (g *Grant) ending(tag string) token.Ending {
+	e := token.Ending{Tag: tag, Last: g}
 	if rest := g.rest(); rest > 0 {
 		e.Later, e.Keeps = g.stay(), rest
 	}
-	return g.Releaser(ctx, e)
+	return e
 }
 
 // rest is how much is left of Options.MinHold. It is never too little, since the grant is
@@ -49,22 +49,22 @@ func (g *Grant) rest() time.Duration {
 // The wrong version renews the lease for the rest. A renewal never shortens a lease, so
 // the lock would stay taken for a TTL even if less than that is left. Until the store has
 // agreed, however, the lease is renewed: else the lock is free after a TTL.
-func (g *Grant) stay() claim.Send {
+func (g *Grant) stay() token.Send {
 	s := g.lock.r.Session
 	d := s.Attacher
-	token := s.NewToken()
+	ghost := s.NewToken()
 	var asks atomic.Uint64
 	return func(ctx context.Context, old driver.Lease) error {
 		rest := g.rest()
 		if rest <= 0 { // it took so long to tell the store, or to hear of it
-			d.Detach(driver.Lease{Kind: g.ID.Kind, Name: g.ID.Name, Token: token})
+			d.Detach(driver.Lease{Kind: g.lock.id.Kind, Name: g.lock.id.Name, Token: ghost})
 			if err := s.Driver.Release(ctx, old); !errors.Is(err, driver.ErrNotHeld) {
 				return err
 			}
 			return nil
 		}
 		r := driver.Request{
-			Kind: g.ID.Kind, Name: g.ID.Name, Token: token, Holder: g.lock.holder(g.opts), Ask: asks.Add(1),
+			Kind: g.lock.id.Kind, Name: g.lock.id.Name, Token: ghost, Holder: g.lock.holder(g.opts), Ask: asks.Add(1),
 			TTL: min(max(rest.Truncate(time.Millisecond)+time.Millisecond, s.LeastTTL, driver.MinTTL), driver.MaxTTL),
 		}
 		_, err := d.Attach(ctx, old, &r)

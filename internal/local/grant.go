@@ -5,12 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/claim"
 	"github.com/holdfast-go/holdfast/internal/keepalive"
+	"github.com/holdfast-go/holdfast/internal/token"
 )
 
 // state is the state of a grant.
@@ -53,11 +52,13 @@ func (byClock) Is(target error) bool { return target == ErrExpired }
 // this process one hold after the other may count on it, or several that are nested. All
 // that the store is told, and all that it tells, is about the grant.
 type Grant struct {
-	claim.Claim
-	lock  *Lock
-	opts  *Options
-	entry keepalive.Entry
-	since moment // when we heard that it was granted
+	token  token.Token
+	lock   *Lock
+	opts   *Options
+	entry  keepalive.Entry
+	since  moment // when we heard that it was granted
+	weight int64  // of what is asked for, or was granted
+	shared bool   // the same
 
 	// The rest is guarded by Lock.mu.
 	state    state
@@ -72,26 +73,39 @@ type Grant struct {
 	first    Hold     // the only one, mostly
 }
 
-// newGrant makes a grant that the store has not been asked for.
-func (l *Lock) newGrant(w *Want, passable bool) *Grant {
-	g := &Grant{lock: l, opts: w.Options, passable: passable, grouped: w.group != nil}
-	want := claim.Want{
-		ID: &l.id, From: w.From, Steal: w.Steal,
+// init makes the token of a grant, with which the store has not been asked yet. It returns why the caller
+// has to wait, as far as that is known.
+func (g *Grant) init(w *Want) (why error) {
+	l := g.lock
+	want := token.Want{
+		ID: &l.id, From: w.From, Steal: w.Steal, Log: g.opts,
 		Request: driver.Request{
-			Shared: w.Shared, Wait: w.Wait, Weight: w.Weight, Limit: w.Limit, MaxWaiters: w.MaxWaiters, TTL: w.Options.TTL,
-			Holder: l.holder(w.Options), Place: w.place,
+			Shared: w.Shared, Wait: w.Wait, Weight: w.Weight, Limit: w.Limit, MaxWaiters: w.MaxWaiters, TTL: g.opts.TTL,
+			Holder: l.holder(g.opts), Place: w.place,
 		},
 	}
-	why := w.unconfirmed
-	if passable {
+	why = w.unconfirmed
+	if g.passable {
 		held, more := l.besides()
 		why = cmp.Or(why, held)
-		g.turn.noticed = w.Options.Linger > 0 || more && l.r.told.Load()
+		g.turn.noticed = g.opts.Linger > 0 || more && l.r.told.Load()
 		want.Request.Notice, want.Request.Fences = g.turn.noticed, maxFences
 	}
-	g.Init(l.r.Session, &want, g)
-	g.Explain(why, w.Said)
-	return g
+	g.shared, g.weight = w.Shared, w.Weight
+	g.token.Init(l.r.Session, &want, g)
+	return why
+}
+
+// anew returns a grant in place of one whose token is of no use any more.
+func (g *Grant) anew() *Grant {
+	l := g.lock
+	next := &Grant{lock: l, opts: g.opts, passable: g.passable, grouped: g.grouped}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.atStore == g {
+		l.atStore = next
+	}
+	return next
 }
 
 // besides returns what is in the way of one who asks the store although this process holds the lock, until
@@ -116,7 +130,7 @@ func (g *Grant) adopt(h *Hold, trust keepalive.Trust) {
 	g.state = held
 	g.lock.refs.Add(1)
 	g.entry.Owner, g.entry.Fixed = g, g.opts.Fixed
-	g.lock.r.Keeper.Add(&g.entry, g.Claim.Lease(h.tag()), trust)
+	g.lock.r.Keeper.Add(&g.entry, g.token.Lease(h.tag()), trust)
 }
 
 // finish ends a grant that is held or idle, and reports whether it did. A caller that gets
@@ -155,13 +169,13 @@ func (g *Grant) why() error {
 	if g.cause != nil {
 		cause = *g.cause
 	}
-	var stolen *claim.Stolen
+	var stolen *token.Stolen
 	switch {
 	case errors.As(cause, &stolen):
 		return stolen
-	case errors.Is(cause, claim.ErrTakenAway):
+	case errors.Is(cause, token.ErrTakenAway):
 		return errTakenAway
-	case errors.Is(cause, claim.ErrEnded):
+	case errors.Is(cause, token.ErrEnded):
 		return errEnded
 	case errors.Is(cause, driver.ErrNotHeld):
 		return errForgotten
@@ -180,7 +194,7 @@ func (g *Grant) loss() error {
 	return g.lock.r.Wrap("hold", g.lock.id, fmt.Errorf("%w: %w", ErrLost, g.why()))
 }
 
-// Lost implements [keepalive.Owner] and [claim.Listener]. It ends a grant that the store no
+// Lost implements [keepalive.Owner] and [token.Listener]. It ends a grant that the store no
 // longer keeps for us, or may no longer keep, and all holds on it. It must not block: it is
 // called with locks of the driver held, and on the timer goroutine.
 func (g *Grant) Lost(cause error) { g.lose(cause, nil) }
@@ -210,23 +224,26 @@ func (g *Grant) lose(cause error, on *Hold) {
 	}
 }
 
-// lostReleaser is Releaser of a grant that was lost. Only one that was held for too long is
-// still kept by the store, for as long as by the clock.
-func (g *Grant) lostReleaser(values context.Context, tag string) (r *claim.Releaser, kept bool) {
+// lostEnding is how a grant ends that was lost. Only one that was held for too long is still kept by
+// the store, for as long as by the clock.
+func (g *Grant) lostEnding(tag string) token.Ending {
 	g.lock.mu.Lock()
-	kept = g.cause != nil && *g.cause == ErrHeldTooLong
+	kept := g.cause != nil && *g.cause == ErrHeldTooLong
 	g.lock.mu.Unlock()
-	kept = kept && g.Trusted()
-	return g.Releaser(values, claim.Ending{Tag: tag, Lost: !kept}), kept
+	return token.Ending{Tag: tag, Lost: !kept || !g.Trusted()}
 }
 
-// Robbed implements [claim.LastHolder]. The last hold has ended by its release, so only the log tells.
-func (g *Grant) Robbed() {
+// Robbed implements [token.LastHolder]. The last hold has ended by its release, so only the log tells.
+func (g *Grant) Robbed() bool {
+	if !g.Trusted() {
+		return false
+	}
 	g.lock.mu.Lock()
 	defer g.lock.mu.Unlock()
 	cause := driver.ErrNotHeld
 	g.cause = &cause
 	g.tellLoss(g.oldest())
+	return true
 }
 
 // Trusted reports whether the lease would still be held by the clock.
@@ -235,7 +252,7 @@ func (g *Grant) Trusted() bool { return g.trust().Left() > 0 }
 func (g *Grant) trust() keepalive.Trust { return g.entry.Trust() }
 
 // Subject implements [keepalive.Owner].
-func (g *Grant) Subject() (driver.Kind, string) { return g.ID.Kind, g.ID.Name }
+func (g *Grant) Subject() (driver.Kind, string) { return g.lock.id.Kind, g.lock.id.Name }
 
 // Renewed notes that the lease was renewed by a request sent at that moment.
 func (g *Grant) Renewed(sent time.Time) { g.lock.r.Keeper.Renewed(&g.entry, sent) }
@@ -256,7 +273,7 @@ func (g *Grant) oldest() *Hold {
 }
 
 // Leased returns the grant as the store is told of it in a renewal.
-func (g *Grant) Leased() driver.Lease { return g.Claim.Lease(g.tag()) }
+func (g *Grant) Leased() driver.Lease { return g.token.Lease(g.tag()) }
 
 func (g *Grant) tag() (said string) {
 	g.lock.mu.Lock()
@@ -317,14 +334,15 @@ func (g *Grant) tellStore(unused bool) <-chan error {
 	if h := g.Oldest(); h != nil {
 		ctx, tag = h.values, h.tag()
 	}
-	r := g.releaser(ctx, tag)
+	e := g.ending(tag)
 	if unused {
-		r.Last = nil
+		e.Last = nil
 	}
-	return r.Background()
+	r, _ := g.token.Release(ctx, e, false)
+	return r.Told()
 }
 
-// Wanted implements [claim.Listener].
+// Wanted implements [token.Listener].
 func (g *Grant) Wanted() {
 	g.lock.mu.Lock()
 	g.want()
@@ -339,41 +357,17 @@ func (g *Grant) Wanted() {
 	}
 }
 
-// Busy implements [claim.Listener]. Somebody is before us, so a reader that comes from now
+// Busy implements [token.Listener]. Somebody is before us, so a reader that comes from now
 // on comes after us, and must not join an open group of readers. The group that waits
 // itself stays open.
 func (g *Grant) Busy() {
-	if g.ID.Kind != driver.RWMutex || g.grouped {
+	if g.lock.id.Kind != driver.RWMutex || g.grouped {
 		return
 	}
-	if base := g.lock.r.inUse(ID{Kind: g.ID.Kind, Name: g.ID.Name}); base != nil {
+	if base := g.lock.r.inUse(ID{Kind: g.lock.id.Kind, Name: g.lock.id.Name}); base != nil {
 		base.mu.Lock()
 		base.readers = nil
 		base.mu.Unlock()
 		base.Unref()
-	}
-}
-
-// InTheWay implements [claim.Listener]. It is for the goroutines that wait in this process, too.
-func (g *Grant) InTheWay(o claim.Obstacle) {
-	if g.passable {
-		g.lock.mu.Lock()
-		g.lock.ahead = o
-		g.lock.mu.Unlock()
-	}
-}
-
-// Log implements [claim.Listener].
-func (g *Grant) Log() *slog.Logger { return g.opts.Log() }
-
-// Unanswered implements [claim.Listener].
-func (g *Grant) Unanswered(since time.Time) {
-	if !g.passable {
-		return
-	}
-	if since.IsZero() {
-		g.lock.unanswered.Store(0)
-	} else {
-		g.lock.unanswered.Store(int64(since.Sub(start)))
 	}
 }

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/claim"
 	"github.com/holdfast-go/holdfast/internal/leasectx"
 	"github.com/holdfast-go/holdfast/internal/session"
+	"github.com/holdfast-go/holdfast/internal/token"
 )
 
 // releaseWait is how long a release waits for the store in any case.
@@ -88,7 +88,7 @@ func (h *Hold) Exclusive() bool {
 	l := h.grant.lock
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.id.Kind != driver.Semaphore && !h.grant.Shared && !h.grant.lowered
+	return l.id.Kind != driver.Semaphore && !h.grant.shared && !h.grant.lowered
 }
 
 // Kind and Name are those of the lock.
@@ -104,8 +104,8 @@ func (h *Hold) Same(other leasectx.Lease) bool {
 // Fence returns the fence of the hold. The other accessors return what their names say.
 func (h *Hold) Fence() int64      { return h.fence }
 func (h *Hold) ID() ID            { return h.grant.lock.id }
-func (h *Hold) Token() string     { return h.grant.Token }
-func (h *Hold) Shared() bool      { return h.grant.Shared }
+func (h *Hold) Token() string     { return h.grant.token.Value }
+func (h *Hold) Shared() bool      { return h.grant.shared }
 func (h *Hold) Fixed() bool       { return h.grant.opts.Fixed }
 func (h *Hold) Options() *Options { return h.grant.opts }
 
@@ -125,41 +125,40 @@ func (h *Hold) Grant() *Grant { return h.grant }
 // until ctx or the lease ends, or for as long as it endures, but at least 1 s. If the store was brisk
 // and falls silent just now, a cancellation is heard as late as [session.Session.InPlace] says.
 func (h *Hold) Release(ctx context.Context) error {
-	left := h.grant.trust().Left()
-	r, due, err := h.leave(ctx, left)
+	g, left := h.grant, h.grant.trust().Left()
+	e, due, err := h.leave(ctx, left)
 	if !due {
 		return err
 	}
-	left = max(left, h.grant.rest())
-	began, endures := time.Now(), h.grant.opts.Endure
-	inPlace := endures == 0 && left >= session.MostInPlace && h.grant.lock.r.Session.InPlace(ctx, h.grant.TTL)
-	told, err := r.Within(left, inPlace)
-	if told == nil {
+	left = max(left, g.rest())
+	began, endures, ttl := time.Now(), g.opts.Endure, g.opts.TTL
+	e.Ends = began.Add(max(left+min(ttl/10, time.Second), releaseWait)) // the store adds its grace
+	r, err := g.token.Release(ctx, e, endures == 0 && left >= session.MostInPlace && g.lock.r.Session.InPlace(ctx, ttl))
+	if r == nil {
 		return endedWith(ctx, err)
 	}
+	after := func(d time.Duration) <-chan time.Time { return time.After(time.Until(began.Add(d))) }
 	var outage <-chan time.Time
 	if endures > 0 {
-		outage = time.After(endures)
+		outage = after(endures)
 	}
 	select {
-	case err := <-told: // also if another end is as near
+	case err := <-r.Told(): // also if another end is as near
 		return endedWith(ctx, err)
 	default:
 	}
 	select {
-	case err := <-told:
+	case err := <-r.Told():
 		return endedWith(ctx, err)
 	case <-outage:
 		err = &session.Outage{For: endures, Err: r.Trouble()}
 	case <-ctx.Done():
 		err = session.WithTrouble(EndOf(ctx), r.Trouble())
 	}
-	rest := time.NewTimer(max(0, releaseWait-time.Since(began)))
-	defer rest.Stop()
 	select {
-	case err := <-told:
+	case err := <-r.Told():
 		return endedWith(ctx, err)
-	case <-rest.C:
+	case <-after(releaseWait):
 		return fmt.Errorf("%w: it goes on in the background", err)
 	}
 }
@@ -173,13 +172,26 @@ func endedWith(ctx context.Context, err error) error {
 }
 
 // ReleaseBriefly is Release for callers that cannot be told of an error, unlike hooks. It waits for
-// the store at most 1 s, and goes on in the background.
+// the store at most 1 s, unless that was brisk and falls silent just now, and goes on in the background.
 func (h *Hold) ReleaseBriefly(ctx context.Context) error {
-	r, due, err := h.leave(ctx, h.grant.trust().Left())
+	e, due, err := h.leave(ctx, h.grant.trust().Left())
 	if due {
-		err = lossOf(r.Brief())
+		err = briefly(h.grant.token.Release(ctx, e, h.grant.lock.r.Session.Brisk()))
 	}
 	return err
+}
+
+// briefly waits for a release, if there is one, for 1 s at most.
+func briefly(r *token.Release, err error) error {
+	if r == nil {
+		return lossOf(err)
+	}
+	select {
+	case err := <-r.Told():
+		return lossOf(err)
+	case <-time.After(releaseWait):
+		return fmt.Errorf("%w: it goes on in the background", r.Trouble())
+	}
 }
 
 func lossOf(err error) error {
@@ -204,8 +216,8 @@ func ofAnother(cause error) bool {
 }
 
 // leave ends the hold in this process, of whose lease so much is left. If due, the store has still to
-// be told, by r. Otherwise err is the result.
-func (h *Hold) leave(ctx context.Context, left time.Duration) (r *claim.Releaser, due bool, err error) {
+// be told, as e says, within an operation that has begun. Otherwise err is the result.
+func (h *Hold) leave(ctx context.Context, left time.Duration) (e token.Ending, due bool, err error) {
 	g, l := h.grant, h.grant.lock
 	if left <= 0 {
 		_ = h.Err() // the lease may be lost without anybody having noticed yet
@@ -242,20 +254,19 @@ func (h *Hold) leave(ctx context.Context, left time.Duration) (r *claim.Releaser
 	}
 	switch {
 	case !begun && before == nil:
-		return r, false, session.ErrClosed // Close releases it
+		return e, false, session.ErrClosed // Close releases it
 	case !begun:
-		return r, false, before
+		return e, false, before
 	case before == nil && !goesOn:
-		return g.releaser(ctx, h.tag()), true, nil
+		return g.ending(h.tag()), true, nil
 	case errors.Is(before, ErrLost):
 		// The store may still keep the lease for a moment. The next one need not wait
 		// for that, and this one not for the store.
-		r, _ = g.lostReleaser(ctx, h.tag())
-		r.Background()
-		return r, false, before
+		_, _ = g.token.Release(ctx, g.lostEnding(h.tag()), false)
+		return e, false, before
 	}
 	l.r.Session.Done()
-	return r, false, before
+	return e, false, before
 }
 
 // ReleasePart gives up all of the hold but left permits, for callers that cannot be told of
@@ -266,7 +277,7 @@ func (h *Hold) ReleasePart(ctx context.Context, left int64) error {
 		return nil // it all goes when the rest does
 	}
 	part := func(ctx context.Context, to driver.Lease) error { return s.Downgrader.Downgrade(ctx, to, left) }
-	return lossOf(h.grant.Releaser(ctx, claim.Ending{Part: part}).Brief())
+	return briefly(h.grant.token.Release(ctx, token.Ending{Part: part}, s.Brisk()))
 }
 
 // Lower notes, before the store is told, that a writer will only read from now on. From
@@ -284,7 +295,7 @@ func (h *Hold) Lower() error {
 	case h.end != nil:
 		return h.end
 	case len(h.grant.holds) > 1:
-		return fmt.Errorf("%w: leases are nested with this one", claim.ErrLocked)
+		return fmt.Errorf("%w: leases are nested with this one", token.ErrLocked)
 	}
 	h.grant.lowered = true
 	if l.grant == h.grant {
@@ -309,11 +320,11 @@ func (h *Hold) Detach() error {
 	case h.end != nil:
 		return h.end
 	case len(g.holds) > 1:
-		return fmt.Errorf("%w: leases are nested with this one", claim.ErrLocked)
+		return fmt.Errorf("%w: leases are nested with this one", token.ErrLocked)
 	}
 	h.end = ErrNotHeld
 	h.endContext(context.Canceled)
-	g.Cease()
+	g.token.Cease()
 	g.finish(released)
 	return nil
 }

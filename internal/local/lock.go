@@ -9,9 +9,10 @@
 // # From Lock to the store and back
 //
 // Mutex.Lock finds the Lock by its name (Enter) and calls [Lock.Acquire], the one visible
-// loop. It leaves the Hold with the Lock (Keep), where Unlock finds it. In it a goroutine first waits in the queue of this process (waitTurn). Then it either
-// has a grant that has passed to it, or it must go to the store with a new [Grant]. Grant
-// embeds [claim.Claim], whose Wait calls [driver.Driver.Acquire]. When the store has granted
+// loop. It leaves the Hold with the Lock (Keep), where Unlock finds it. In the loop a goroutine
+// first waits in the queue of this process (waitTurn). Then it either has a grant that has passed
+// to it, or it must go to the store with a [Grant] that nobody has yet. The [token.Token] of that
+// calls [driver.Driver.Acquire]. When the store has granted
 // the lock, firstHold makes a [Hold] and gives the Grant to the Keeper, which renews it.
 // Unlock takes the Hold back (TakeBack), and ends it in this process (leave). Then the Grant
 // passes to the next goroutine, lingers, or is released at the store.
@@ -25,7 +26,7 @@
 // All that is known of one lock name, and one owner, stands in one Lock, under one mutex. The order of all
 // mutexes is
 //
-//	driver's own -> Lock.mu -> Claim's, Keeper's, Registry.mu, those of the contexts
+//	driver's own -> Lock.mu -> Token's, Keeper's, Registry.mu, those of the contexts
 //	a Complaint's -> that of the session's outages
 //
 // No call of a driver, of a hook or of the user's is made under any of ours.
@@ -39,13 +40,13 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/claim"
 	"github.com/holdfast-go/holdfast/internal/keepalive"
 	"github.com/holdfast-go/holdfast/internal/session"
+	"github.com/holdfast-go/holdfast/internal/token"
 )
 
 // ID identifies a lock.
-type ID = claim.ID
+type ID = token.ID
 
 // Options say how a lock is to be held. A grant passes only between holds with equal
 // Options.
@@ -132,17 +133,12 @@ type Lock struct {
 	refs atomic.Int32 // calls under way, grants and sync holds; gone once it is thrown away
 
 	mu      sync.Mutex
-	waiting queue    // those that want the lock exclusively
-	atStore *Options // of the one of them that is at the store; nil if none is
-	grant   *Grant   // the present one, which passes among them: held, or idle; nil for none
+	waiting queue  // those that want the lock exclusively
+	atStore *Grant // that one of them is at the store with, or on its way to it; nil if none is
+	grant   *Grant // the present one, which passes among them: held, or idle; nil for none
 	alarm   *time.Timer
-	ahead   claim.Obstacle // what is in the way of the waiter at the store; zero if not known
-	readers *readGroup     // which others may join; nil if there is none
-	sync    *syncHolds     // nil before the first
-
-	// unanswered is since when the store owes an answer to the one that is there, in nanoseconds
-	// after the start; 0 if it does not.
-	unanswered atomic.Int64
+	readers *readGroup // which others may join; nil if there is none
+	sync    *syncHolds // nil before the first
 
 	deposited atomic.Int32 // how many sync holds there are; changed under mu
 }

@@ -9,9 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/holdfast-go/holdfast/internal/claim"
 	"github.com/holdfast-go/holdfast/internal/keepalive"
 	"github.com/holdfast-go/holdfast/internal/session"
+	"github.com/holdfast-go/holdfast/internal/token"
 )
 
 const (
@@ -59,7 +59,7 @@ type loss struct {
 // topic returns what the loss of a grant shares with others. The caller holds Lock.mu.
 func (g *Grant) topic(why error) topic {
 	t, cause := topic{log: g.opts.Log(), cause: why.Error()}, *g.cause
-	t.alone = errors.Is(cause, claim.ErrTakenAway) || errors.Is(cause, ErrHeldTooLong)
+	t.alone = errors.Is(cause, token.ErrTakenAway) || errors.Is(cause, ErrHeldTooLong)
 	if cause != nil && errors.Is(why, ErrExpired) && !errors.Is(cause, keepalive.ErrClock) {
 		t.cause = ErrExpired.Error() + ": " + session.CauseOf(cause) // each connection has a port of its own
 	}
@@ -69,7 +69,7 @@ func (g *Grant) topic(why error) topic {
 // tellLoss has the log tell of the loss of a hold. The caller holds Lock.mu.
 func (g *Grant) tellLoss(h *Hold) {
 	why := g.why()
-	g.lock.r.losses.add(g.topic(why), loss{time.Now(), string(g.ID.Kind), g.ID.Name, h.fence, why})
+	g.lock.r.losses.add(g.topic(why), loss{time.Now(), string(g.lock.id.Kind), g.lock.id.Name, h.fence, why})
 }
 
 func (l *losses) add(t topic, lost loss) {
@@ -204,10 +204,10 @@ func (f *forgetting) run(closing <-chan struct{}) {
 		case <-closing:
 		case <-time.After(time.Until(next.at)):
 		}
-		if r, kept := next.grant.lostReleaser(next.values, ""); kept {
-			r.Background() // others wait for it
+		if e := next.grant.lostEnding(""); !e.Lost {
+			_, _ = next.grant.token.Release(next.values, e, false) // others wait for it
 		} else {
-			f.crew.send(maxForgetting, r.Forget)
+			f.crew.send(maxForgetting, func() { next.grant.token.Forget(next.values) })
 		}
 	}
 }

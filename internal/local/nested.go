@@ -31,7 +31,7 @@ func (l *Lock) nested(ctx context.Context, w *Want) (*Hold, error) {
 	for outer := l.outerHold(ctx); outer != nil; outer = l.outerHold(ctx) {
 		nested := w.Options.Nested
 		switch {
-		case l.id.Owner != "" && l.id.Owner == outer.grant.Owner && !nested:
+		case l.id.Owner != "" && l.id.Owner == outer.grant.token.Owner && !nested:
 			w.Steal = false // it would rob itself
 			return nil, nil // the store lets it in
 		case !nested || !outer.grant.covers(w, l.id.Owner):
@@ -63,7 +63,7 @@ func (l *Lock) nested(ctx context.Context, w *Want) (*Hold, error) {
 func (g *Grant) covers(w *Want, owner string) bool {
 	g.lock.mu.Lock()
 	defer g.lock.mu.Unlock()
-	return w.Shared || !g.Shared && !g.lowered && owner == g.Owner
+	return w.Shared || !g.shared && !g.lowered && owner == g.token.Owner
 }
 
 // enter adds h beside outer, and reports whether outer was still held.

@@ -3,8 +3,6 @@ package local
 import (
 	"context"
 	"time"
-
-	"github.com/holdfast-go/holdfast/internal/claim"
 )
 
 // waiter is a goroutine that wants the lock exclusively, in the queue of its process.
@@ -58,9 +56,8 @@ func (q *queue) pop() *waiter {
 
 // news is what a waiter is told, once.
 type news struct {
-	// yours says that the grant is the waiter's. Otherwise the waiter has to go to the
-	// store. If grant is not nil it goes on with that, which another waiter has asked for
-	// and left.
+	// yours says that the grant is the waiter's. Otherwise the waiter has to go to the store
+	// with it. Perhaps another waiter has asked for it, and left.
 	yours bool
 	grant *Grant
 }
@@ -70,7 +67,7 @@ type news struct {
 // mu.
 func (l *Lock) mayPass(o *Options, anonymous bool) bool {
 	g := l.grant
-	return g.opts.compatible(o) && g.intact() && g.enough(anonymous) && g.turn.goesOn(g.TTL)
+	return g.opts.compatible(o) && g.intact() && g.enough(anonymous) && g.turn.goesOn(g.opts.TTL)
 }
 
 // intact reports whether a grant is still what was granted: not lost, not over by the
@@ -156,7 +153,7 @@ func (l *Lock) advance() {
 		l.sendFirst(nil)
 		return
 	}
-	if ends := l.grant.turn.until(l.grant.TTL); l.alarm == nil && !ends.IsZero() {
+	if ends := l.grant.turn.until(l.grant.opts.TTL); l.alarm == nil && !ends.IsZero() {
 		l.watch(l.grant, ends)
 	}
 }
@@ -174,11 +171,14 @@ func (l *Lock) watch(g *Grant, ends time.Time) {
 	})
 }
 
-// sendFirst sends the first in the queue to the store, with g if it is not nil. The caller
-// holds mu.
+// sendFirst sends the first in the queue to the store, with g or, if that is nil, with a new grant.
+// The caller holds mu.
 func (l *Lock) sendFirst(g *Grant) {
 	w := l.waiting.pop()
-	l.atStore = w.opts
+	if g == nil {
+		g = &Grant{lock: l, opts: w.opts, passable: true}
+	}
+	l.atStore = g
 	w.news <- news{grant: g}
 }
 
@@ -215,26 +215,25 @@ func (l *Lock) reject(ctx context.Context, n news) {
 			l.r.Session.Grow()
 			n.grant.tellStore(true)
 		}
-	case n.grant == nil:
-		l.failed()
-	default:
+	case n.grant.token.Begun():
 		l.abandon(ctx, n.grant)
+	default:
+		l.failed()
 	}
 }
 
 // abandon leaves a grant that was asked for to the next in the queue. If there is none, it
 // withdraws the grant. It is called within an operation.
 func (l *Lock) abandon(ctx context.Context, g *Grant) {
-	g.Hurry() // perhaps the ask under way ends with our context
 	l.mu.Lock()
 	first := l.waiting.first
-	inherited := first != nil && l.atStore != nil && first.opts.compatible(l.atStore)
+	inherited := first != nil && l.atStore != nil && first.opts.compatible(l.atStore.opts)
 	if inherited {
 		l.sendFirst(g)
 	}
 	l.mu.Unlock()
 	if !inherited {
-		g.Withdraw(ctx)
+		g.token.Withdraw(ctx)
 		l.failed()
 	}
 }
@@ -243,6 +242,6 @@ func (l *Lock) abandon(ctx context.Context, g *Grant) {
 func (l *Lock) failed() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.atStore, l.ahead = nil, claim.Obstacle{}
+	l.atStore = nil
 	l.advance()
 }

@@ -65,7 +65,7 @@ func (l *Lock) letIn(h *Hold, o *Options) bool {
 		return false
 	}
 	i := slices.IndexFunc(l.sync.all, func(s syncHold) bool { return s.hold == h })
-	if i < 0 || h.end != nil || !h.grant.opts.compatible(o) || !h.grant.intact() || !h.grant.turn.goesOn(h.grant.TTL) {
+	if i < 0 || h.end != nil || !h.grant.opts.compatible(o) || !h.grant.intact() || !h.grant.turn.goesOn(h.grant.opts.TTL) {
 		return false
 	}
 	h.grant.countPass()

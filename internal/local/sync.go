@@ -1,11 +1,12 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
-	"github.com/holdfast-go/holdfast/internal/claim"
 	"github.com/holdfast-go/holdfast/internal/session"
+	"github.com/holdfast-go/holdfast/internal/token"
 )
 
 // The forms of package sync return nothing to release. So their holds stay with the lock until
@@ -36,7 +37,7 @@ func (l *Lock) blockedBy(w *Want, lostOnly bool) <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, h := range l.sync.all {
-		together := w.Shared && h.hold.grant.Shared
+		together := w.Shared && h.hold.grant.shared
 		if !together && (!lostOnly || h.hold.end != nil) {
 			if l.sync.freed == nil {
 				l.sync.freed = make(chan struct{})
@@ -56,15 +57,15 @@ func (l *Lock) waitFreed(wait context.Context, w *Want, freed <-chan struct{}) e
 		w.Report.Contended = true
 	}
 	if !w.Wait {
-		return claim.ErrLocked
+		return token.ErrLocked
 	}
 	select {
 	case <-freed:
 		return nil
 	case <-wait.Done(): // of a hook
-		return session.WithTrouble(w.endOf(wait), claim.ErrLocked)
+		return session.WithTrouble(w.endOf(wait), token.ErrLocked)
 	case why := <-w.Interrupt:
-		return claim.Interrupt(why)
+		return cmp.Or(why, token.ErrLocked)
 	case <-l.r.Session.Closing():
 		return session.ErrClosed
 	}
@@ -119,7 +120,7 @@ func (l *Lock) deposit(h *Hold) bool {
 		l.sync = &syncHolds{}
 		l.sync.all = l.sync.room[:0]
 	}
-	l.sync.all = append(l.sync.all, syncHold{h, max(1, h.grant.Weight)})
+	l.sync.all = append(l.sync.all, syncHold{h, max(1, h.grant.weight)})
 	l.deposited.Add(1)
 	return true
 }
@@ -136,7 +137,7 @@ func (r *Registry) TakeBack(id ID, cached *Cached, shared bool) (h *Hold, ok boo
 	if l.sync == nil {
 		return nil, false
 	}
-	if all := l.sync.all; len(all) == 1 && all[0].hold.grant.Shared == shared && all[0].left == 1 { // mostly
+	if all := l.sync.all; len(all) == 1 && all[0].hold.grant.shared == shared && all[0].left == 1 { // mostly
 		h = all[0].hold
 		all[0] = syncHold{} // or the lock would remember the grant
 		l.sync.all = all[:0]
@@ -188,7 +189,7 @@ func (l *Lock) takeBack(shared bool, n int64) (taken []syncHold) {
 	var sum int64
 	for i, h := range l.sync.all {
 		switch {
-		case h.hold.grant.Shared != shared:
+		case h.hold.grant.shared != shared:
 			continue
 		case h.hold.end != nil || !h.hold.grant.Trusted():
 			lost = append(lost, i)

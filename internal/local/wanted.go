@@ -48,7 +48,7 @@ func (h *Hold) askForNotice() {
 			return
 		case <-s.Closing():
 			return
-		case <-time.After(pause.Next(g.TTL / 6)):
+		case <-time.After(pause.Next(g.opts.TTL / 6)):
 		}
 	}
 }
@@ -92,7 +92,7 @@ func (g *Grant) ask() {
 	values := g.values()
 	go func() {
 		defer s.Done()
-		ctx, cancel := context.WithTimeout(s.Unasked(s.While(values)), g.TTL)
+		ctx, cancel := context.WithTimeout(s.Unasked(s.While(values)), g.opts.TTL)
 		defer cancel()
 		if g.notice(ctx) == nil {
 			return

@@ -37,7 +37,7 @@ type Session struct {
 
 	// Not for all clients: in a test each may have a time of its own.
 	alarms sync.Pool
-	Posts  sync.Pool // of package claim
+	Posts  sync.Pool // of package token
 
 	outages outages
 

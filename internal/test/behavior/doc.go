@@ -90,8 +90,8 @@
 //
 // They are numbered in package redisdriver.
 //
-//  1. claim.TestNewsThatProvesNothingHasTheClaimAsk
-//     claim.TestPushIsTrustedFromTheAskThatItNames
+//  1. token.TestNewsThatProvesNothingHasTheTokenAsk
+//     token.TestPushIsTrustedFromTheAskThatItNames
 //     keepalive.TestRenewalProvesTheLeaseFromWhenItWasSent
 //  2. redisdriver.TestSilentWaiterIsSkippedAfterTwoThirdsOfItsTTL
 //     keepalive.TestGrantThatUsedUpMuchTimeIsRenewedAtOnce
@@ -103,10 +103,10 @@
 //     redisdriver.TestServerClockStepsBackWhileReadersHold
 //  5. redisdriver.TestNoAskIsRepeatedBehindOurBack
 //     redisdriver.TestTombstonesDoNotPileUp
-//     claim.TestStragglingAskHasTheReleaseRepeated
-//     claim.TestLostReplyIsAskedForAgain
+//     token.TestStragglingAskHasTheReleaseRepeated
+//     token.TestLostReplyIsAskedForAgain
 //     fault.TestStragglingAskTakesNothing
-//  6. claim.TestTokensAreFreshForEveryAcquisition
+//  6. token.TestTokensAreFreshForEveryAcquisition
 //     session.TestTokensOfACopiedProcessDiffer
 //     reentry.TestOwnersAreNeverInsideTogether
 //     exclusion.TestPartReleaseThatComesLateTakesNothing
@@ -130,9 +130,9 @@
 //     redisdriver.TestWaitersPollUntilTheSubscriptionIsThere
 //     redisdriver.TestClientIsHeardBeforeItsFirstWait
 //     redisdriver.TestWaiterWhoseAnswerIsUnderWayIsNotForgottenByAResubscription
-//     claim.TestWaiterAsksEveryThirdOfItsTTL
+//     token.TestWaiterAsksEveryThirdOfItsTTL
 //     fault.TestHalfOpenSubscriptionIsFoundAndMadeAnew
 //     fault.TestLockThatLingersIsHadWithoutASubscription
-//  14. claim.TestWaitersWithdrawBeforeTheDriverIsClosed
+//  14. token.TestWaitersWithdrawBeforeTheDriverIsClosed
 //     order.TestCancelledWaiterLeavesTheQueue
 package behavior

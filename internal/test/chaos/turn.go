@@ -9,7 +9,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/claim"
+	"github.com/holdfast-go/holdfast/internal/token"
 )
 
 // act is the life of an actor.
@@ -131,7 +131,7 @@ func (w *worker) believes(lease interface{ Err() error }) bool {
 
 // causeOf is a word for why a lease is lost.
 func causeOf(err error) string {
-	if stolen := new(claim.Stolen); errors.As(err, &stolen) {
+	if stolen := new(token.Stolen); errors.As(err, &stolen) {
 		return "stolen:" + stolen.By
 	}
 	if errors.Is(err, holdfast.ErrHeldTooLong) {

@@ -81,7 +81,7 @@ const (
 	crashed
 )
 
-// claim is one token at the store, as internal/claim and the driver have it.
+// claim is one token at the store, as internal/token and the driver have it.
 type claim struct {
 	phase   phase
 	asks    uint8    // that were sent

@@ -22,7 +22,7 @@ import (
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/store"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/term"
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/claim"
+	tokens "github.com/holdfast-go/holdfast/internal/token"
 )
 
 // passedOn are the signals that go to the command. The first four end the waiting
@@ -104,7 +104,7 @@ func (g *guard) takeBack(s *store.Store, token string, err error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), store.ReleaseTimeout)
 	defer cancel()
 	err = fmt.Errorf("cannot write the token: %w", err)
-	l, left := claim.Parse(token)
+	l, left := tokens.Parse(token)
 	if left == nil {
 		left = persist(ctx, func() error { return s.Driver.Release(ctx, l) })
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/flags"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/store"
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/claim"
+	"github.com/holdfast-go/holdfast/internal/token"
 )
 
 // TokenEnv is the environment variable with the token of a lease.
@@ -221,7 +221,7 @@ func tokenOf(cmd *cli.Command) (driver.Lease, error) {
 	if text == "" {
 		return driver.Lease{}, fmt.Errorf("where is the token? Put it into %s; see %s --help", TokenEnv, cmd.FullName())
 	}
-	return claim.Parse(text)
+	return token.Parse(text)
 }
 
 // trimmed returns a token without what files and shells put after it, or take away.

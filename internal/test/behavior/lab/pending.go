@@ -140,7 +140,7 @@ func Stacks() string {
 	b := make([]byte, 1<<22)
 	all := strings.Split(string(b[:runtime.Stack(b, true)]), "\n\n")
 	return strings.Join(slices.DeleteFunc(all, func(stack string) bool {
-		return !strings.Contains(stack, "github.com/holdfast-go/holdfast.") && !strings.Contains(stack, "holdfast/internal/claim.")
+		return !strings.Contains(stack, "github.com/holdfast-go/holdfast.") && !strings.Contains(stack, "holdfast/internal/token.")
 	}), "\n\n")
 }
 
@@ -239,9 +239,9 @@ func (l *Lab) UntilHeard() {
 		for stack := range strings.SplitSeq(Stacks(), "\n\n") {
 			state, _, _ := strings.Cut(stack, "\n")
 			switch {
-			case strings.Contains(stack, "(*Claim).send("):
+			case strings.Contains(stack, "(*asker).send("):
 				return false
-			case strings.Contains(stack, "(*Claim).event(") && strings.Contains(state, "[select"):
+			case strings.Contains(stack, "(*asker).event(") && strings.Contains(state, "[select"):
 				idle++
 			}
 		}

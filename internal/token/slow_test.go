@@ -1,4 +1,4 @@
-package claim_test
+package token_test
 
 import (
 	"bytes"
@@ -13,8 +13,8 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/claim"
 	"github.com/holdfast-go/holdfast/internal/test/behavior/lab"
+	"github.com/holdfast-go/holdfast/internal/token"
 )
 
 // A try whose first ask hung. Both answers arrive; whichever is read first, what was
@@ -107,7 +107,7 @@ func TestWaiterOutlastsAStoreThatIsTooSlowForTheTTL(t *testing.T) {
 // the lock for that long, so the caller finds out at once that it has it.
 func TestGrantThatCameTooLateOnceIsAskedForAtOnce(t *testing.T) {
 	for _, several := range []bool{false, true} { // asks lay there, and not those that came later
-		alone(t, true, func(t *testing.T, s *store, c *claimant) {
+		alone(t, true, func(t *testing.T, s *store, c *contender) {
 			w := c.wait(t.Context())
 			lay := []*lab.Ask{<-s.Asks}
 			if several {
@@ -145,7 +145,7 @@ func TestGrantThatCameTooLateOnceIsAskedForAtOnce(t *testing.T) {
 // would not last until it is renewed.
 func TestGrantOfWhichLittleIsLeftIsRenewedFirst(t *testing.T) {
 	for _, wait := range []bool{true, false} {
-		alone(t, wait, func(t *testing.T, s *store, c *claimant) {
+		alone(t, wait, func(t *testing.T, s *store, c *contender) {
 			w := c.wait(t.Context())
 			asks := []*lab.Ask{<-s.Asks, <-s.Asks, <-s.Asks}
 			time.Sleep(ttl / 5)
@@ -163,7 +163,7 @@ func TestGrantOfWhichLittleIsLeftIsRenewedFirst(t *testing.T) {
 		})
 	}
 	// Where no answer is better, one such as this will do.
-	alone(t, true, func(t *testing.T, s *store, c *claimant) {
+	alone(t, true, func(t *testing.T, s *store, c *contender) {
 		w := c.wait(t.Context())
 		go func() {
 			for a := range s.Asks {
@@ -223,7 +223,7 @@ func TestStoreThatWasTooSlowForAGrantIsNotBlamedForAHolder(t *testing.T) {
 // the lock taken, the others were granted it, too late to be of use. The store has counted that
 // lease from later on. So the last answer is no reason to leave the lock to nobody.
 func TestLateGrantIsGivenBackThoughAnotherAskWasBusy(t *testing.T) {
-	alone(t, false, func(t *testing.T, s *store, c *claimant) {
+	alone(t, false, func(t *testing.T, s *store, c *contender) {
 		w := c.wait(t.Context())
 		for range 2 {
 			ask := <-s.Asks
@@ -234,7 +234,7 @@ func TestLateGrantIsGivenBackThoughAnotherAskWasBusy(t *testing.T) {
 		require.False(t, w.returned())
 		last.Answer <- lab.Result{Grant: driver.Grant{Status: driver.Busy}}
 		require.True(t, w.returned())
-		require.ErrorIs(t, w.err, claim.ErrLocked)
+		require.ErrorIs(t, w.err, token.ErrLocked)
 		c.Withdraw(context.Background())
 		synctest.Wait()
 		require.Len(t, s.Released(), 1)

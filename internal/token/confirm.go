@@ -1,4 +1,4 @@
-package claim
+package token
 
 import (
 	"context"
@@ -12,21 +12,20 @@ import (
 	"github.com/holdfast-go/holdfast/internal/trouble"
 )
 
-// Confirm returns when the grant is where want says, with the trust that follows from it,
-// since a confirmation is a renewal. If it returns an error, the caller must give the lock
-// back.
-func (c *Claim) Confirm(ctx context.Context, want driver.Confirmation) (keepalive.Trust, error) {
+// Confirm returns when the grant is where want says, with the trust that follows from it, since a confirmation
+// is a renewal. If it returns an error, the caller must give the lock back.
+func (t *Token) Confirm(ctx context.Context, want driver.Confirmation) (keepalive.Trust, error) {
 	// Nothing else renews the lease meanwhile, so there must be something left of it.
-	want.Timeout = min(want.Timeout, c.TTL/2)
-	hung := time.NewTimer(want.Timeout + c.TTL/4)
+	want.Timeout = min(want.Timeout, t.TTL/2)
+	hung := time.NewTimer(want.Timeout + t.TTL/4)
 	defer hung.Stop()
 	type result struct {
 		trust keepalive.Trust
 		err   error
 	}
 	done := make(chan result, 1)
-	c.s.Go(func() {
-		trust, err := c.confirm(ctx, want)
+	t.s.Go(func() {
+		trust, err := t.confirm(ctx, want)
 		done <- result{trust, err}
 	})
 	var r result
@@ -35,7 +34,7 @@ func (c *Claim) Confirm(ctx context.Context, want driver.Confirmation) (keepaliv
 	case <-ctx.Done():
 	case <-hung.C:
 		r.err = fmt.Errorf("%w: %w", driver.ErrNotConfirmed, errTooSlow)
-	case <-c.s.Closing():
+	case <-t.s.Closing():
 		return r.trust, session.ErrClosed
 	}
 	if ctx.Err() != nil { // also if it was confirmed at the same time
@@ -45,7 +44,7 @@ func (c *Claim) Confirm(ctx context.Context, want driver.Confirmation) (keepaliv
 }
 
 // confirm asks for the confirmation, and again if anything but replicas or disks is in the way.
-func (c *Claim) confirm(ctx context.Context, want driver.Confirmation) (keepalive.Trust, error) {
+func (t *Token) confirm(ctx context.Context, want driver.Confirmation) (keepalive.Trust, error) {
 	deadline := time.Now().Add(want.Timeout)
 	var err error
 	for pause := session.Pause(0); ; {
@@ -54,8 +53,8 @@ func (c *Claim) confirm(ctx context.Context, want driver.Confirmation) (keepaliv
 		if want.Timeout < time.Millisecond || err != nil && ctx.Err() != nil {
 			return keepalive.Trust{}, fmt.Errorf("%w: %w", driver.ErrNotConfirmed, err)
 		}
-		if err = trouble.Of(c.s.Confirmer.Confirm(ctx, c.Lease(""), want)); !errors.Is(err, driver.ErrTransient) {
-			return keepalive.NewTrust(sent, c.TTL), err
+		if err = trouble.Of(t.s.Confirmer.Confirm(ctx, t.Lease(""), want)); !errors.Is(err, driver.ErrTransient) {
+			return keepalive.NewTrust(sent, t.TTL), err
 		}
 		time.Sleep(min(pause.Next(time.Second), time.Until(deadline)))
 	}

@@ -1,4 +1,4 @@
-package claim_test
+package token_test
 
 import (
 	"context"

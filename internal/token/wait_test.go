@@ -1,4 +1,4 @@
-package claim_test
+package token_test
 
 import (
 	"context"
@@ -14,41 +14,37 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/claim"
 	"github.com/holdfast-go/holdfast/internal/keepalive"
 	"github.com/holdfast-go/holdfast/internal/session"
 	"github.com/holdfast-go/holdfast/internal/test/behavior/lab"
+	"github.com/holdfast-go/holdfast/internal/token"
 )
 
-// claimant is a claim over a play, without a client around it. It hears what its claim is
+// contender is a token over a play, without a client around it. It hears what its token is
 // told.
-type claimant struct {
-	claim.Claim
-	t   *testing.T
-	s   *session.Session
-	log lab.Log
+type contender struct {
+	token.Token
+	t    *testing.T
+	s    *session.Session
+	log  lab.Log
+	said *session.Complaint // of the caller
 
-	mu       sync.Mutex
-	lost     []error
-	wanted   int
-	busy     int
-	troubles []error
+	mu     sync.Mutex
+	lost   []error
+	wanted int
+	busy   int
 }
 
-func (c *claimant) note(f func()) {
+func (c *contender) note(f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f()
 }
 
-func (c *claimant) Lost(cause error) { c.note(func() { c.lost = append(c.lost, cause) }) }
-func (c *claimant) Wanted()          { c.note(func() { c.wanted++ }) }
-func (c *claimant) Busy()            { c.note(func() { c.busy++ }) }
-func (c *claimant) InTheWay(o claim.Obstacle) {
-	c.note(func() { c.troubles = append(c.troubles, o.Trouble) })
-}
-func (c *claimant) Unanswered(time.Time) {}
-func (c *claimant) Log() *slog.Logger    { return slog.New(slog.NewTextHandler(&c.log, nil)) }
+func (c *contender) Lost(cause error)  { c.note(func() { c.lost = append(c.lost, cause) }) }
+func (c *contender) Wanted()           { c.note(func() { c.wanted++ }) }
+func (c *contender) Busy()             { c.note(func() { c.busy++ }) }
+func (c *contender) Log() *slog.Logger { return slog.New(slog.NewTextHandler(&c.log, nil)) }
 
 const ttl = lab.PlayTTL
 
@@ -69,13 +65,13 @@ func (s *store) Release(ctx context.Context, l driver.Lease) error {
 	return s.release(len(s.Released()))
 }
 
-// alone runs body in virtual time with a claim over a store.
-func alone(t *testing.T, wait bool, body func(t *testing.T, s *store, c *claimant)) {
+// alone runs body in virtual time with a token over a store.
+func alone(t *testing.T, wait bool, body func(t *testing.T, s *store, c *contender)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &store{Play: lab.NewPlay()}
-		c := &claimant{t: t, s: session.New(s)}
+		c := &contender{t: t, s: session.New(s)}
 		require.True(t, c.s.Begin())
-		c.Init(c.s, &claim.Want{ID: &claim.ID{Kind: driver.Mutex, Name: "x"}, Request: driver.Request{Wait: wait, TTL: ttl}}, c)
+		c.Init(c.s, &token.Want{ID: &token.ID{Kind: driver.Mutex, Name: "x"}, Request: driver.Request{Wait: wait, TTL: ttl}, Log: c}, c)
 		body(t, s, c)
 		require.True(t, c.s.Close(func() {}), "returns when all operations have ended")
 		c.s.End()
@@ -86,15 +82,16 @@ func alone(t *testing.T, wait bool, body func(t *testing.T, s *store, c *claiman
 type waiting struct {
 	trust keepalive.Trust
 	grant driver.Grant
+	stats token.Stats
 	err   error
 	done  bool
 }
 
 // wait begins to wait. The operation of the session ends with it.
-func (c *claimant) wait(ctx context.Context) *waiting {
+func (c *contender) wait(ctx context.Context) *waiting {
 	w := new(waiting)
 	go func() {
-		w.trust, w.grant, w.err = c.Wait(ctx, nil)
+		w.trust, w.grant, w.err = c.Wait(ctx, token.Caller{Said: c.said, Stats: &w.stats})
 		w.done = true
 		c.s.Done()
 	}()
@@ -104,32 +101,32 @@ func (c *claimant) wait(ctx context.Context) *waiting {
 func (w *waiting) returned() bool { synctest.Wait(); return w.done }
 
 // withdraw is what a caller does that has got nothing, beside the operation that has ended.
-func (c *claimant) withdraw() {
+func (c *contender) withdraw() {
 	c.s.Grow()
 	c.Withdraw(context.Background())
 	c.s.Done()
 }
 
 func TestAnswerIsTrustedFromTheTimeItWasAskedFor(t *testing.T) {
-	alone(t, true, func(t *testing.T, s *store, c *claimant) {
+	alone(t, true, func(t *testing.T, s *store, c *contender) {
 		w := c.wait(t.Context())
 		ask := <-s.Asks
 		require.EqualValues(t, 1, ask.Ask)
-		require.Equal(t, c.Token, ask.Token)
+		require.Equal(t, c.Value, ask.Token)
 		time.Sleep(2 * time.Second) // on its way
 		ask.Granted(7)
 		require.True(t, w.returned())
 		require.NoError(t, w.err)
 		require.EqualValues(t, 7, w.grant.Fence)
 		require.Equal(t, ttl-2*time.Second-margin, w.trust.Left())
-		require.Equal(t, claim.Stats{Asked: 1}, c.Stats())
+		require.Equal(t, token.Stats{Asked: 1}, w.stats)
 		require.Zero(t, c.busy)
 	})
 }
 
 // Rule 1. The push names the first ask. That a later one was queued makes its lease no longer.
 func TestPushIsTrustedFromTheAskThatItNames(t *testing.T) {
-	alone(t, true, func(t *testing.T, s *store, c *claimant) {
+	alone(t, true, func(t *testing.T, s *store, c *contender) {
 		w := c.wait(t.Context())
 		first := <-s.Asks
 		first.Queued()
@@ -141,17 +138,17 @@ func TestPushIsTrustedFromTheAskThatItNames(t *testing.T) {
 		require.True(t, w.returned())
 		require.NoError(t, w.err)
 		require.Equal(t, ttl-ttl/3-time.Second-margin, w.trust.Left())
-		require.Equal(t, claim.Stats{Contended: true, Asked: 2, Notify: 1, Poll: 1}, c.Stats())
+		require.Equal(t, token.Stats{Contended: true, Asked: 2, Notify: 1, Poll: 1}, w.stats)
 		require.Equal(t, 1, c.busy, "said once")
 	})
 }
 
 // Rule 1. News of an ask that was never sent, or that was sent more than a TTL ago, proves nothing:
-// the lease has run out, and another may hold the lock. The claim asks instead.
-func TestNewsThatProvesNothingHasTheClaimAsk(t *testing.T) {
+// the lease has run out, and another may hold the lock. The token asks instead.
+func TestNewsThatProvesNothingHasTheTokenAsk(t *testing.T) {
 	for name, stale := range map[string]uint64{"never sent": 99, "long ago": 1} {
 		t.Run(name, func(t *testing.T) {
-			alone(t, true, func(t *testing.T, s *store, c *claimant) {
+			alone(t, true, func(t *testing.T, s *store, c *contender) {
 				w := c.wait(t.Context())
 				first := <-s.Asks
 				first.Queued()
@@ -172,14 +169,13 @@ func TestNewsThatProvesNothingHasTheClaimAsk(t *testing.T) {
 
 // A lease of which nothing is left when the answer comes is of no use. A later ask has more.
 func TestAnswerThatComesTooLateIsNotUsed(t *testing.T) {
-	alone(t, true, func(t *testing.T, s *store, c *claimant) {
+	alone(t, true, func(t *testing.T, s *store, c *contender) {
 		w := c.wait(t.Context())
 		first := <-s.Asks
 		time.Sleep(ttl - margin/2)
 		first.Granted(1)
 		require.False(t, w.returned())
-		require.NotEmpty(t, c.troubles, "it counts as a grant")
-		require.ErrorContains(t, c.troubles[0], "longer to answer than a lease lasts")
+		require.ErrorContains(t, c.Obstacle().Trouble, "longer to answer than a lease lasts", "it counts as a grant")
 		second, third := <-s.Asks, <-s.Asks
 		third.Granted(1)
 		require.True(t, w.returned())
@@ -189,9 +185,9 @@ func TestAnswerThatComesTooLateIsNotUsed(t *testing.T) {
 	})
 }
 
-// Any other news, such as that the subscription is new, has the claim ask at once.
-func TestNewsWithoutAGrantHasTheClaimAskAtOnce(t *testing.T) {
-	alone(t, true, func(t *testing.T, s *store, c *claimant) {
+// Any other news, such as that the subscription is new, has the token ask at once.
+func TestNewsWithoutAGrantHasTheTokenAskAtOnce(t *testing.T) {
+	alone(t, true, func(t *testing.T, s *store, c *contender) {
 		w := c.wait(t.Context())
 		first := <-s.Asks
 		first.Queued()
@@ -201,7 +197,7 @@ func TestNewsWithoutAGrantHasTheClaimAskAtOnce(t *testing.T) {
 		(<-s.Asks).Granted(1)
 		require.Zero(t, time.Since(began))
 		require.True(t, w.returned())
-		require.Equal(t, 1, c.Stats().Reconnect)
+		require.Equal(t, 1, w.stats.Reconnect)
 	})
 }
 
@@ -216,26 +212,26 @@ func TestLostReplyIsAskedForAgain(t *testing.T) {
 		"not executed": {errors.Join(driver.ErrTransient, driver.ErrNotExecuted), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			alone(t, true, func(t *testing.T, s *store, c *claimant) {
+			alone(t, true, func(t *testing.T, s *store, c *contender) {
 				w := c.wait(t.Context())
 				first := <-s.Asks
 				first.Answer <- lab.Result{Err: test.err}
 				again := <-s.Asks
 				require.Equal(t, first.Token, again.Token)
 				require.EqualValues(t, 2, again.Ask)
+				require.Equal(t, test.err, c.Obstacle().Trouble)
 				again.Granted(1)
 				require.True(t, w.returned())
 				require.NoError(t, w.err)
-				require.Equal(t, []error{test.err, nil}, c.troubles)
-				r := c.release(nil)
-				require.NoError(t, <-r.Background())
+				require.Zero(t, c.Obstacle())
+				require.NoError(t, <-c.release(nil))
 				require.Equal(t, test.unsettled, s.Released()[0].Unsettled)
 			})
 		})
 	}
 }
 
-// An error that is known to be the same next time ends the wait. So does, for a claim that does not
+// An error that is known to be the same next time ends the wait. So does, for a token that does not
 // wait, the third failure. What nobody has heard of is waited out like an outage, also as the first
 // answer, and the end of the context names it.
 func TestErrorsThatEndTheWait(t *testing.T) {
@@ -259,7 +255,7 @@ func TestErrorsThatEndTheWait(t *testing.T) {
 		"trouble, if it may not":  {false, driver.ErrTransient, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
-			alone(t, test.wait, func(t *testing.T, s *store, c *claimant) {
+			alone(t, test.wait, func(t *testing.T, s *store, c *contender) {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				w := c.wait(ctx)
@@ -279,14 +275,14 @@ func TestErrorsThatEndTheWait(t *testing.T) {
 	}
 }
 
-// A claim with which another goroutine goes on complains for that one. The caller that has left is
+// A token with which another goroutine goes on complains for that one. The caller that has left is
 // heard of no more.
 func TestComplaintOfACallerThatHasLeftIsOver(t *testing.T) {
-	alone(t, true, func(t *testing.T, s *store, c *claimant) {
-		gone := new(claimant)
+	alone(t, true, func(t *testing.T, s *store, c *contender) {
+		gone := new(contender)
 		said := c.s.Complaint("acquire", driver.Mutex, "x", gone)
 		said.Persist(driver.ErrNotConfirmed)
-		c.Explain(nil, said)
+		c.said = said
 		c.s.Grow() // for the heir
 		ctx, cancel := context.WithCancel(t.Context())
 		first := c.wait(ctx)
@@ -295,7 +291,7 @@ func TestComplaintOfACallerThatHasLeftIsOver(t *testing.T) {
 		require.True(t, first.returned())
 		said.Leave()
 
-		c.Explain(nil, nil)
+		c.said = nil
 		ctx, cancel = context.WithCancel(t.Context())
 		heir := c.wait(ctx)
 		time.Sleep(5 * time.Second)
@@ -311,7 +307,7 @@ func TestComplaintOfACallerThatHasLeftIsOver(t *testing.T) {
 				more = false
 			}
 		}
-		require.Equal(t, asked-1, c.Stats().Asked, "without that of the caller that has left")
+		require.Equal(t, asked-1, heir.stats.Asked, "without that of the caller that has left")
 		said.AnsweredInPart() // as by what goes on for a caller that has left
 		time.Sleep(time.Minute)
 		require.Empty(t, gone.log.String())
@@ -327,7 +323,7 @@ func TestBusyStoreIsAskedWhenItSays(t *testing.T) {
 		4 * time.Millisecond: 4 * time.Millisecond,
 		time.Hour:            ttl / 3,
 	} {
-		alone(t, true, func(t *testing.T, s *store, c *claimant) {
+		alone(t, true, func(t *testing.T, s *store, c *contender) {
 			w := c.wait(t.Context())
 			(<-s.Asks).Answer <- lab.Result{Grant: driver.Grant{Status: driver.Busy, RetryAfter: said}}
 			for range 50 {
@@ -344,13 +340,13 @@ func TestBusyStoreIsAskedWhenItSays(t *testing.T) {
 	}
 }
 
-// A claim that is told busy and does not wait has nothing at the store to withdraw.
+// A token that is told busy and does not wait has nothing at the store to withdraw.
 func TestTryThatIsBusyLeavesNothingToWithdraw(t *testing.T) {
-	alone(t, false, func(t *testing.T, s *store, c *claimant) {
+	alone(t, false, func(t *testing.T, s *store, c *contender) {
 		w := c.wait(t.Context())
 		(<-s.Asks).Answer <- lab.Result{Grant: driver.Grant{Status: driver.Busy}}
 		require.True(t, w.returned())
-		require.ErrorIs(t, w.err, claim.ErrLocked)
+		require.ErrorIs(t, w.err, token.ErrLocked)
 		c.Withdraw(context.Background())
 		synctest.Wait()
 		require.Empty(t, s.Released())
@@ -361,7 +357,7 @@ func TestTryThatIsBusyLeavesNothingToWithdraw(t *testing.T) {
 // most are under way, another one when one is answered, and the token is withdrawn as unsettled.
 func TestMuteStoreKeepsNobodyFromGivingUp(t *testing.T) {
 	for _, closing := range []bool{false, true} {
-		alone(t, true, func(t *testing.T, s *store, c *claimant) {
+		alone(t, true, func(t *testing.T, s *store, c *contender) {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			defer cancel(nil)
 			w := c.wait(ctx)
@@ -405,7 +401,7 @@ func TestMuteStoreKeepsNobodyFromGivingUp(t *testing.T) {
 
 // The context may end at the moment of the grant. It is not used then.
 func TestGrantToAContextThatHasEndedIsNotUsed(t *testing.T) {
-	alone(t, true, func(t *testing.T, s *store, c *claimant) {
+	alone(t, true, func(t *testing.T, s *store, c *contender) {
 		ctx, cancel := context.WithCancel(t.Context())
 		w := c.wait(ctx)
 		ask := <-s.Asks
@@ -413,11 +409,11 @@ func TestGrantToAContextThatHasEndedIsNotUsed(t *testing.T) {
 		require.True(t, w.returned())
 		ask.Granted(1)
 		synctest.Wait()
-		_, _, err := c.Wait(ctx, nil) // finds the answer first
+		_, _, err := c.Wait(ctx, token.Caller{}) // finds the answer first
 		require.ErrorIs(t, err, context.Canceled)
 		c.withdraw()
 		synctest.Wait()
-		require.Equal(t, c.Token, s.Released()[0].Token)
+		require.Equal(t, c.Value, s.Released()[0].Token)
 	})
 }
 
@@ -431,9 +427,9 @@ func TestHeartbeatsOfAClientKeepStep(t *testing.T) {
 		began, asked, times := time.Now(), map[string]time.Time{}, map[time.Duration]int{}
 		go func() {
 			for i := range waiters {
-				c := &claimant{t: t, s: session}
+				c := &contender{t: t, s: session}
 				require.True(t, session.Begin())
-				c.Init(session, &claim.Want{ID: &claim.ID{Kind: driver.Mutex, Name: "x"}, Request: driver.Request{Wait: true, TTL: ttl}}, c)
+				c.Init(session, &token.Want{ID: &token.ID{Kind: driver.Mutex, Name: "x"}, Request: driver.Request{Wait: true, TTL: ttl}, Log: c}, c)
 				c.wait(t.Context())
 				time.Sleep(time.Duration(i+1) * 7 * time.Millisecond)
 			}
@@ -459,7 +455,7 @@ func TestHeartbeatsOfAClientKeepStep(t *testing.T) {
 
 // What the store told of the holder was true then. The holder has held on since.
 func TestLockedTellsOfTheHolderAsOfNow(t *testing.T) {
-	alone(t, true, func(t *testing.T, s *store, c *claimant) {
+	alone(t, true, func(t *testing.T, s *store, c *contender) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		w := c.wait(ctx)
@@ -468,8 +464,8 @@ func TestLockedTellsOfTheHolderAsOfNow(t *testing.T) {
 		ask.Answer <- lab.Result{Grant: driver.Grant{Status: driver.Queued, Holder: "job 7", HeldFor: 495 * time.Millisecond}}
 		time.Sleep(time.Second)
 		require.True(t, w.returned())
-		require.ErrorIs(t, w.err, claim.ErrLocked)
-		var held *claim.Held
+		require.ErrorIs(t, w.err, token.ErrLocked)
+		var held *token.Held
 		require.ErrorAs(t, w.err, &held)
 		require.Equal(t, 1395*time.Millisecond, held.For)
 		require.ErrorContains(t, w.err, `held by "job 7" for 1.395s`)
@@ -480,7 +476,7 @@ func TestLockedTellsOfTheHolderAsOfNow(t *testing.T) {
 // A try ends soon, so nobody is told that it waits.
 func TestOnlyAWaiterSaysThatItWaitsForTheStore(t *testing.T) {
 	for _, wait := range []bool{true, false} {
-		alone(t, wait, func(t *testing.T, s *store, c *claimant) {
+		alone(t, wait, func(t *testing.T, s *store, c *contender) {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
 			w := c.wait(ctx)

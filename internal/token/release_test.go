@@ -1,4 +1,4 @@
-package claim_test
+package token_test
 
 import (
 	"context"
@@ -11,24 +11,24 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/claim"
 	"github.com/holdfast-go/holdfast/internal/test/behavior/lab"
+	"github.com/holdfast-go/holdfast/internal/token"
 )
 
 // holder is one that would still hold the lock, or not.
 type holder bool
 
-func (h holder) Trusted() bool { return bool(h) }
-func (h holder) Robbed()       {}
+func (h holder) Robbed() bool { return bool(h) }
 
-// release is an operation of its own.
-func (c *claimant) release(h claim.LastHolder) *claim.Releaser {
+// release gives the token up in the background.
+func (c *contender) release(h token.LastHolder) (told <-chan error) {
 	require.True(c.t, c.s.Begin())
-	return c.Releaser(context.Background(), claim.Ending{Last: h})
+	r, _ := c.Release(context.Background(), token.Ending{Last: h}, false)
+	return r.Told()
 }
 
-// granted has the claim granted.
-func (c *claimant) granted(s *store) {
+// granted has the token granted.
+func (c *contender) granted(s *store) {
 	c.t.Helper()
 	w := c.wait(c.t.Context())
 	(<-s.Asks).Granted(1)
@@ -65,12 +65,11 @@ func TestReleaseIsRepeatedUntilItIsAnswered(t *testing.T) {
 		"never carried out, which is logged": {[]error{unsent}, true, unsent, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			alone(t, true, func(t *testing.T, s *store, c *claimant) {
+			alone(t, true, func(t *testing.T, s *store, c *contender) {
 				c.granted(s)
 				s.release = after(test.answers...)
 				began := time.Now()
-				r := c.release(test.trusted)
-				err := <-r.Background()
+				err := <-c.release(test.trusted)
 				if test.want == nil {
 					require.NoError(t, err)
 				} else {
@@ -91,39 +90,22 @@ func TestReleaseIsRepeatedUntilItIsAnswered(t *testing.T) {
 
 // A refusal may be transient, too. The caller hears of it at once, and the release goes on.
 func TestRefusedReleaseIsToldAtOnceAndGoesOn(t *testing.T) {
-	alone(t, true, func(t *testing.T, s *store, c *claimant) {
+	alone(t, true, func(t *testing.T, s *store, c *contender) {
 		c.granted(s)
 		refused := fmt.Errorf("NOPERM: %w", driver.ErrDenied)
 		s.release = after(refused, refused, refused, nil)
 		began := time.Now()
-		r := c.release(holder(true))
-		require.ErrorIs(t, <-r.Background(), refused)
+		require.ErrorIs(t, <-c.release(holder(true)), refused)
 		require.Less(t, time.Since(began), time.Second)
 		time.Sleep(2 * time.Second)
 		require.Len(t, s.Released(), 4)
 	})
 }
 
-// Unlock has no error to return, and waits no longer than a second. The store has answered too
-// long ago to be counted on.
-func TestBriefReleaseWaitsASecond(t *testing.T) {
-	alone(t, true, func(t *testing.T, s *store, c *claimant) {
-		c.granted(s)
-		time.Sleep(lab.Lull)
-		answer := make(chan error)
-		s.release = func(int) error { return <-answer }
-		began := time.Now()
-		r := c.release(holder(true))
-		r.Brief()
-		require.Equal(t, time.Second, time.Since(began))
-		close(answer)
-	})
-}
-
 // Rule 5. An ask that is answered after its token was released may have got the lock for nobody. The
 // release says that there is one, and is repeated by whichever comes last.
 func TestStragglingAskHasTheReleaseRepeated(t *testing.T) {
-	alone(t, true, func(t *testing.T, s *store, c *claimant) {
+	alone(t, true, func(t *testing.T, s *store, c *contender) {
 		w := c.wait(t.Context())
 		first := <-s.Asks
 		first.Queued()
@@ -131,8 +113,7 @@ func TestStragglingAskHasTheReleaseRepeated(t *testing.T) {
 		first.Wake(driver.Grant{Status: driver.Granted, Ask: 1, Fence: 1})
 		require.True(t, w.returned())
 		c.Granted()
-		r := c.release(holder(true))
-		require.NoError(t, <-r.Background())
+		require.NoError(t, <-c.release(holder(true)))
 		require.Len(t, s.Released(), 1)
 		require.True(t, s.Released()[0].Unsettled)
 		heartbeat.Granted(2)
@@ -145,7 +126,7 @@ func TestStragglingAskHasTheReleaseRepeated(t *testing.T) {
 // Of several asks under way, one that is answered late has the release repeated. The others
 // must find that the token was given up.
 func TestRepeatedReleaseSaysThatOtherAsksMayStillArrive(t *testing.T) {
-	alone(t, true, func(t *testing.T, s *store, c *claimant) {
+	alone(t, true, func(t *testing.T, s *store, c *contender) {
 		hangs := make(chan struct{})
 		s.release = func(int) error { <-hangs; return driver.ErrTransient }
 		ctx, cancel := context.WithCancel(t.Context())
@@ -169,7 +150,7 @@ func TestRepeatedReleaseSaysThatOtherAsksMayStillArrive(t *testing.T) {
 
 // News of a loss and of others that wait reaches the holder as long as it listens.
 func TestHolderHearsOfItsLossAndOfOthers(t *testing.T) {
-	alone(t, true, func(t *testing.T, s *store, c *claimant) {
+	alone(t, true, func(t *testing.T, s *store, c *contender) {
 		w := c.wait(t.Context())
 		ask := <-s.Asks
 		ask.Granted(1)
@@ -179,7 +160,7 @@ func TestHolderHearsOfItsLossAndOfOthers(t *testing.T) {
 		ask.Wake(driver.Grant{Status: driver.Granted, Ask: 1}) // late, and in nobody's way
 		ask.Wake(driver.Grant{Status: driver.Lost})
 		require.Equal(t, 1, c.wanted)
-		require.Equal(t, []error{claim.ErrTakenAway}, c.lost)
+		require.Equal(t, []error{token.ErrTakenAway}, c.lost)
 	})
 }
 
@@ -201,7 +182,7 @@ func TestWaiterIsWithdrawnUntilTheStoreSurelyKnowsNothingOfIt(t *testing.T) {
 		"not known to a lost store":    {unknown, []error{driver.ErrTransient}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			alone(t, true, func(t *testing.T, s *store, c *claimant) {
+			alone(t, true, func(t *testing.T, s *store, c *contender) {
 				s.release = after(test.release...)
 				ctx, cancel := context.WithCancel(t.Context())
 				w := c.wait(ctx)
@@ -225,7 +206,7 @@ func TestWaiterIsWithdrawnUntilTheStoreSurelyKnowsNothingOfIt(t *testing.T) {
 
 // It becomes sure when the last ask that is under way fails.
 func TestWithdrawalEndsWhenTheLastAskTurnsOutNotToBeSent(t *testing.T) {
-	alone(t, true, func(t *testing.T, s *store, c *claimant) {
+	alone(t, true, func(t *testing.T, s *store, c *contender) {
 		s.release = after(driver.ErrTransient)
 		ctx, cancel := context.WithCancel(t.Context())
 		w := c.wait(ctx)

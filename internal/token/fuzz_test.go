@@ -1,4 +1,4 @@
-package claim_test
+package token_test
 
 import (
 	"math"
@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// Whatever news comes in, a claim is granted the lock only by an ask that it has sent, and
+// Whatever news comes in, a token is granted the lock only by an ask that it has sent, and
 // trusts it for less than what is left of a TTL that began when that ask was sent.
 func FuzzNewsIsTrustedNoLongerThanItsAsk(f *testing.F) {
 	f.Add(uint8(driver.Granted), uint64(1), int64(7), int64(1), int64(0))
@@ -22,7 +22,7 @@ func FuzzNewsIsTrustedNoLongerThanItsAsk(f *testing.F) {
 	f.Add(uint8(driver.Lost), uint64(1), int64(7), int64(1), int64(5))
 	f.Add(uint8(255), uint64(1), int64(7), int64(1), int64(5))
 	f.Fuzz(func(t *testing.T, status uint8, n uint64, fence, fences, late int64) {
-		alone(t, true, func(t *testing.T, s *store, c *claimant) {
+		alone(t, true, func(t *testing.T, s *store, c *contender) {
 			w := c.wait(t.Context())
 			first, sent := <-s.Asks, []time.Time{time.Now()}
 			first.Queued()

@@ -1,4 +1,4 @@
-package claim
+package token
 
 import (
 	"fmt"
@@ -28,8 +28,7 @@ type behind struct{}
 func (behind) Error() string { return "holdfast: others wait for it, and come first" }
 func (behind) Unwrap() error { return ErrLocked }
 
-// Now returns what is known now. As long as the store tells of nobody else, it is still the
-// same holder.
+// Now returns what is known now. As long as the store tells of nobody else, it is still the same holder.
 func (h *Held) Now() *Held {
 	now := *h
 	now.At = time.Now()
@@ -53,6 +52,20 @@ func (h *Held) Error() string {
 
 // Unwrap returns ErrLocked.
 func (h *Held) Unwrap() error { return ErrLocked }
+
+// ErrTakenAway is what the store tells a holder whose lock is taken by force.
+var ErrTakenAway = fmt.Errorf("taken away: %w", driver.ErrNotHeld)
+
+// ErrEnded is what the store tells a holder whose session at the store has ended.
+var ErrEnded = fmt.Errorf("its session has ended: %w", driver.ErrNotHeld)
+
+// Stolen is ErrTakenAway with what the store says of the thief.
+type Stolen struct{ By string }
+
+func (e *Stolen) Error() string { return fmt.Sprintf("stolen by %q", e.By) }
+
+// Unwrap returns ErrTakenAway.
+func (e *Stolen) Unwrap() error { return ErrTakenAway }
 
 // errTooSlow is why a grant is of no use: its lease was over when we heard of it.
 var errTooSlow = fmt.Errorf("%w: it takes longer to answer than a lease lasts", driver.ErrTransient)
