@@ -54,8 +54,8 @@ func (h *hooks) wrap(hook Hook) {
 }
 
 // hooked gets a hold through the hooks.
-func (h *handle) hooked(ctx context.Context, hooks *hooks, lock *local.Lock, w local.Want) (*local.Hold, error) {
-	c := &call{handle: h, lock: lock, want: w}
+func (h *handle) hooked(ctx context.Context, hooks *hooks, id local.ID, w local.Want) (*local.Hold, error) {
+	c := &call{handle: h, id: id, want: w}
 	c.op = AcquireOp{
 		Kind: h.kind, Name: h.name, Shared: w.Shared, Weight: w.Weight, Wait: w.Wait, TTL: w.Options.TTL,
 		Attach: w.From != nil, Steal: w.Steal, WithoutRenewal: w.Options.Fixed, run: c.acquire,
@@ -71,7 +71,7 @@ func (h *handle) hooked(ctx context.Context, hooks *hooks, lock *local.Lock, w l
 type call struct {
 	op     AcquireOp
 	handle *handle
-	lock   *local.Lock
+	id     local.ID
 	want   local.Want
 	report local.Report
 }
@@ -89,7 +89,7 @@ func (c *call) acquire(ctx context.Context, op *AcquireOp) (*Lease, error) {
 			return lease, tag
 		}
 	}
-	held, err := c.lock.Acquire(ctx, &w)
+	held, err := c.handle.c.locks.Acquire(ctx, c.id, &c.handle.cached, &w)
 	op.note(w.Report)
 	op.count(w.Report)
 	if err != nil {
@@ -149,6 +149,11 @@ func (h *hooks) surely(l *Lease, ctx context.Context, keep int64, run func(*loca
 		err = errors.Join(err, run(l.hold(), ctx))
 	}
 	return err
+}
+
+// give is surely for Unlock and its like.
+func (h *hooks) give(held *local.Hold) {
+	_ = h.surely((*Lease)(held), context.WithoutCancel(held.Context()), 0, (*local.Hold).ReleaseBriefly)
 }
 
 // renewDue renews leases for the keeper, with the values of one of them: if renewals are to be in

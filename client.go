@@ -142,31 +142,12 @@ func (c *Client) Close() error {
 		// Also beside a [SpanHook]: ten thousand releases at once need not each have a trip of their own.
 		b.Batch(true)
 	}
-	var failed []error
-	finished := make(chan struct{})
-	go func() {
-		defer close(finished)
-		var results []local.Closed
-		if !c.session.Close(func() { results = c.locks.Close() }) {
-			return // another call has
-		}
-		c.locks.Keeper.Close()
-		failed = append(failed, c.session.Driver.Close()) // waiters have withdrawn
-		for _, r := range results {
-			err := <-r.Result
-			if errors.Is(err, driver.ErrNotHeld) {
-				err = ErrLost
-			}
-			if err != nil {
-				failed = append(failed, c.locks.Wrap("release", r.ID, err))
-			}
-		}
-		c.session.End()
-	}()
+	finished := make(chan []error, 1)
+	go func() { finished <- c.locks.Close() }()
 	timeout := time.NewTimer(closeTimeout)
 	defer timeout.Stop()
 	select {
-	case <-finished:
+	case failed := <-finished:
 		return errors.Join(failed...)
 	case <-timeout.C:
 		why := cmp.Or(c.session.Explain(), errors.New("the store does not answer"))

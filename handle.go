@@ -78,24 +78,25 @@ func (h *handle) lock(shared, wait bool) bool {
 		ctx, cancel = context.WithTimeout(ctx, tryWait)
 		defer cancel()
 	}
-	w := local.Want{Shared: shared, Wait: wait, Sync: true, Options: h.config.hold}
+	id, w := h.id(shared), local.Want{Shared: shared, Wait: wait, Sync: true, Options: h.config.hold}
 	if !wait {
 		w.Patience = h.config.wait
 	}
 	for pause := session.Pause(0); ; {
-		hooks := h.c.hooks.Load()
-		lock := h.c.locks.Enter(h.id(shared), &h.cached, &w, hooks != nil)
-		if lock == nil {
-			return true
-		}
 		var held *local.Hold
 		var err error
-		if hooks == nil {
-			held, err = lock.Acquire(ctx, &w)
-		} else {
-			held, err = h.hooked(ctx, hooks, lock, w)
+		if hooks := h.c.hooks.Load(); hooks == nil {
+			_, err = h.c.locks.Acquire(ctx, id, &h.cached, &w)
+		} else if held, err = h.hooked(ctx, hooks, id, w); err == nil {
+			var kept bool
+			if kept, err = h.c.locks.Keep(id, &h.cached, &w, held); !kept && err == nil {
+				hooks.give(held)
+				if wait {
+					continue
+				}
+				return false
+			}
 		}
-		err = lock.Keep(&w, held, err)
 		if err == nil {
 			return true
 		}
@@ -122,12 +123,14 @@ func (h *handle) lock(shared, wait bool) bool {
 
 // unlock undoes what lock has done, and reports whether there is anything to undo.
 func (h *handle) unlock(shared bool) bool {
-	held, ok := h.client().locks.TakeBack(h.id(shared), &h.cached, shared)
-	if held == nil {
+	var room [1]local.Part
+	parts, ok := h.client().locks.TakeBack(h.id(shared), &h.cached, shared, 1, room[:0])
+	if len(parts) == 0 {
 		return ok
 	}
+	held := parts[0].Hold
 	if hooks := h.c.hooks.Load(); hooks != nil {
-		_ = hooks.surely((*Lease)(held), context.WithoutCancel(held.Context()), 0, (*local.Hold).ReleaseBriefly)
+		hooks.give(held)
 	} else {
 		_ = held.ReleaseBriefly(held.Values()) // for the span
 	}
@@ -153,13 +156,12 @@ func (h *handle) lease(ctx context.Context, w local.Want, verb string) (*Lease, 
 	}
 	w.Options, w.Patience, w.MaxWaiters = h.config.hold, h.config.wait, h.config.maxWaiters
 	w.Endure = w.Options.Endure
-	lock := h.c.locks.Ref(h.id(w.Shared || w.From != nil), &h.cached)
-	defer lock.Unref()
+	id := h.id(w.Shared || w.From != nil)
 	if hooks := h.c.hooks.Load(); hooks != nil {
-		held, err := h.hooked(ctx, hooks, lock, w)
+		held, err := h.hooked(ctx, hooks, id, w)
 		return (*Lease)(held), err
 	}
-	held, err := lock.Acquire(ctx, &w)
+	held, err := h.c.locks.Acquire(ctx, id, &h.cached, &w)
 	if err != nil {
 		return nil, h.fail(verb, err)
 	}

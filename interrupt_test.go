@@ -109,6 +109,104 @@ func TestPanicOfACallerThatAsksItselfLeavesTheLockToOthers(t *testing.T) {
 	})
 }
 
+// A hook that makes the context of a lease panics, and who has called recovers. That lease is nobody's then:
+// one that the store has just granted, and one that has passed from a goroutine.
+func TestPanicBesideAGrantLeavesTheLockToOthers(t *testing.T) {
+	for _, name := range []string{"granted", "passed on"} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := holdfast.Open(memdriver.New())
+				bad := false
+				c.AddHook(lab.Meddler{Acquire: func(next holdfast.AcquireFunc, ctx context.Context, op *holdfast.AcquireOp) (*holdfast.Lease, error) {
+					op.Holding = func(ctx context.Context, _ int64) context.Context {
+						if bad {
+							panic("bad hook")
+						}
+						return ctx
+					}
+					return next(ctx, op)
+				}})
+				lease := func() {
+					ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+					defer cancel()
+					l, err := c.Mutex("x").Lease(ctx)
+					require.NoError(t, err)
+					require.NoError(t, l.Release(ctx))
+				}
+				lease()
+				done := make(chan any)
+				recovered := func() {
+					defer func() { done <- recover() }()
+					lease()
+				}
+				if name == "passed on" {
+					held, err := c.Mutex("x").Lease(t.Context())
+					require.NoError(t, err)
+					go recovered()
+					synctest.Wait()
+					bad = true
+					require.NoError(t, held.Release(t.Context()))
+				} else {
+					bad = true
+					go recovered()
+				}
+				require.Equal(t, "bad hook", <-done)
+				bad = false
+				lease()
+				require.NoError(t, c.Close())
+			})
+		})
+	}
+}
+
+// A hook still looks at a lock that was lost meanwhile, and another goroutine of the process has got it. Of the
+// two one is in, and the other waits for its Unlock.
+func TestLockThatIsLostWithinAHookIsNotBesideAnother(t *testing.T) {
+	for _, tries := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			store := memdriver.New()
+			c, other := holdfast.Open(store), holdfast.Open(store)
+			first := true
+			c.AddHook(lab.Meddler{Acquire: func(next holdfast.AcquireFunc, ctx context.Context, op *holdfast.AcquireOp) (*holdfast.Lease, error) {
+				slow := first
+				first = false
+				l, err := next(ctx, op)
+				if slow {
+					time.Sleep(500 * time.Millisecond)
+				}
+				return l, err
+			}})
+			in := make(chan bool, 1)
+			go func() {
+				if tries {
+					in <- c.Mutex("x").TryLock()
+					return
+				}
+				c.Mutex("x").Lock()
+				in <- true
+			}()
+			synctest.Wait()
+			require.NoError(t, other.Mutex("x").ForceUnlock(t.Context()))
+			c.Mutex("x").Lock()
+			time.Sleep(time.Second)
+			if tries {
+				require.False(t, <-in)
+			} else {
+				require.Empty(t, in, "FOUL: both are in")
+			}
+			c.Mutex("x").Unlock()
+			if !tries {
+				require.True(t, <-in)
+				c.Mutex("x").Unlock()
+			}
+			require.True(t, other.Mutex("x").TryLock())
+			other.Mutex("x").Unlock()
+			require.NoError(t, c.Close())
+			require.NoError(t, other.Close())
+		})
+	}
+}
+
 // strict is a store that refuses releases after a while.
 type strict struct {
 	*memdriver.Driver

@@ -155,8 +155,8 @@ func (s *Semaphore) deposit(l *Lease, err error) error {
 	if err != nil {
 		return err
 	}
-	if !s.c.locks.Deposit(s.base(), &s.cached, (*local.Hold)(l)) {
-		return s.fail("acquire", ErrClosed)
+	if _, err := s.c.locks.Keep(s.base(), &s.cached, &local.Want{}, (*local.Hold)(l)); err != nil {
+		return s.fail("acquire", err)
 	}
 	return nil
 }
@@ -170,7 +170,7 @@ func (s *Semaphore) Release(n int64) {
 	if n < 0 {
 		panic(fmt.Sprintf("holdfast: semaphore %q: release of %d permits", s.name, n))
 	}
-	parts, ok := s.client().locks.TakeBackSome(s.base(), &s.cached, n)
+	parts, ok := s.client().locks.TakeBack(s.base(), &s.cached, false, n, nil)
 	if !ok {
 		panic(fmt.Sprintf("holdfast: semaphore %q: released more than held", s.name))
 	}

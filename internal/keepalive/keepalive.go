@@ -1,5 +1,5 @@
-// Package keepalive renews the leases of a client and ends their trust in time, all
-// on one timer goroutine.
+// Package keepalive renews the leases of a client and ends their trust in time. One goroutine
+// looks at the time for all of them; a few more, which do not stay, carry renewals out.
 package keepalive
 
 import (

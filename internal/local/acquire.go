@@ -16,33 +16,26 @@ import (
 
 // Want is a request for a lock.
 type Want struct {
+	token.Caller  // which Acquire completes
 	Shared        bool
 	Wait          bool // for others
 	Weight, Limit int64
 	MaxWaiters    int64 // 0: as many as there are
 	Options       *Options
-	Patience      time.Duration      // bounds the waiting; 0: as long as the context allows
-	Endure        time.Duration      // gives up if the store owes an answer for so long; 0: never
-	From          *driver.Lease      // the lease to take over; nil to acquire
-	Steal         bool               // from whoever has it
-	Sync          bool               // by Lock or its like, which returns no lease
-	Said          *session.Complaint // of a caller that retries; nil for a new one
+	Patience      time.Duration // bounds the waiting; 0: as long as the context allows
+	From          *driver.Lease // the lease to take over; nil to acquire
+	Steal         bool          // from whoever has it
+	Sync          bool          // by Lock or its like, which returns no lease
 
-	// For hooks; nil if there are none.
-	Holding Holding
+	// For hooks; nil if there are none. Holding is called when the lock was granted, with the context that the
+	// lease's is made from. It returns the context to use instead, and the tag of the holder for waiters.
+	Holding func(ctx context.Context, fence int64) (values context.Context, tag string)
 	Report  *Report
-	// Interrupt gives the waiting up with the error that it brings.
-	Interrupt <-chan error
 
-	began       time.Time // of one with a bound on outages
-	group       *readGroup
+	passed      *Grant       // to this goroutine, and hooks are making a hold of it
 	unconfirmed error        // why an earlier grant was given back
 	place       driver.Place // of a token that lost the lock unheard
 }
-
-// Holding is called when the lock was granted, with the context that the lease's is made
-// from. It returns the context to use instead, and the tag of the holder for waiters.
-type Holding = func(ctx context.Context, fence int64) (values context.Context, tag string)
 
 // Report is what hooks are told of an acquisition.
 type Report struct {
@@ -50,16 +43,18 @@ type Report struct {
 	Local     int   // how often another goroutine of this process ended the waiting, see AcquireOp in the root
 	Reentrant bool  // the hold is nested in one of the context
 	Shared    bool  // what was granted, as far as the request did not say: see Attach
-	Weight    int64 // the same
+	Weight    int64 // as Shared
 }
 
-// passable reports whether the grant for a request may pass to others in this process. A
-// grant that is not renewed ends when it ends. An owner has no need to wait for itself.
-// Holders of permits and readers share the lock with others, and have a grant each. A
-// caller that attaches wants one certain lease, and a thief does not wait for others. With MinHold nobody may have the lock next.
+// passable reports whether the grant for a request may pass to others in this process, or be shared
+// with them. A grant that is not renewed ends when it ends. An owner has no need to wait for itself.
+// Holders of permits share the lock with others, and have a grant each. A caller that attaches wants one
+// certain lease, and a thief does not wait for others. With MinHold nobody may have the lock next.
+// Readers share only what nobody sees, and what none of them has to have confirmed or may nest.
 func (l *Lock) passable(w *Want) bool {
-	return l.id.Kind != driver.Semaphore && !w.Shared && !w.Options.Strict && !w.Options.Fixed && l.id.Owner == "" && w.From == nil && !w.Steal &&
-		w.MaxWaiters == 0 && w.Options.MinHold == 0
+	o := w.Options
+	return l.id.Kind != driver.Semaphore && !o.Strict && !o.Fixed && o.Owner == "" && w.From == nil && !w.Steal &&
+		w.MaxWaiters == 0 && o.MinHold == 0 && (!w.Shared || w.anonymous() && !o.Nested && !o.confirmed())
 }
 
 // anonymous reports whether nobody will see the hold, so that another hold will do.
@@ -75,33 +70,33 @@ func (w *Want) endOf(wait context.Context) error {
 }
 
 // Acquire gets a hold: from another goroutine of this process, or from the store. A grant
-// of the store is also for the goroutines that wait behind this one. The lock is in use
-// until Acquire returns.
-func (l *Lock) Acquire(ctx context.Context, w *Want) (*Hold, error) {
-	s := l.r.Session
+// of the store is also for the goroutines that wait behind this one. A hold of Lock or its like is
+// left with the lock, where TakeBack finds it, unless hooks have to see it first: see Keep.
+func (r *Registry) Acquire(ctx context.Context, id ID, cached *Cached, w *Want) (*Hold, error) {
+	s := r.Session
 	if !s.Begin() {
 		return nil, session.ErrClosed
 	}
-	defer s.Done()
-	if h, err := l.nested(ctx, w); h != nil || err != nil {
-		return h, err
-	}
-	if w.Options.confirmed() && s.Confirmer == nil {
-		return nil, fmt.Errorf("the store does not know of replicas and disks: %w", errors.ErrUnsupported)
-	}
-	if w.Options.MinHold > 0 && s.Attacher == nil {
-		return nil, fmt.Errorf("the store cannot keep a lock that was released: %w", errors.ErrUnsupported)
-	}
+	l := r.ref(id, cached)
 	var asking *Grant
 	defer func() {
 		w.Said.Leave()
-		if asking != nil { // a hook of go-redis panics, and the caller may recover, as net/http does
+		if asking != nil { // a hook panics, and the caller may recover, as net/http does
 			asking.token.Withdraw(ctx)
-			if asking.passable {
-				l.failed()
-			}
+			l.failed(asking)
 		}
+		if w.passed != nil {
+			l.reject(ctx, news{yours: true, grant: w.passed})
+		}
+		l.unref()
+		s.Done()
 	}()
+	if h, err := l.nested(ctx, w); h != nil || err != nil {
+		return h, err
+	}
+	if err := w.able(s); err != nil {
+		return nil, err
+	}
 	wait := ctx
 	if w.Patience > 0 {
 		var cancel context.CancelFunc
@@ -112,7 +107,10 @@ func (l *Lock) Acquire(ctx context.Context, w *Want) (*Hold, error) {
 		return nil, w.endOf(wait)
 	}
 	if w.Endure > 0 {
-		w.began = time.Now()
+		w.Began = time.Now()
+	}
+	if w.Report != nil {
+		w.Stats = &w.Report.Stats
 	}
 	wait = leasectx.Exempt(wait)
 	passable := l.passable(w)
@@ -127,78 +125,105 @@ func (l *Lock) Acquire(ctx context.Context, w *Want) (*Hold, error) {
 		var err error
 		if passable {
 			h, g, err = l.waitTurn(ctx, wait, w)
+			if h != nil && w.Shared {
+				return h, nil // which others have left with the lock
+			}
 		} else {
+			g = &Grant{lock: l, opts: w.Options}
+		}
+		if g != nil && g.lane != &l.writers && !g.token.Begun() {
+			// A writer's hold may have been lost since. It is in the way of a whole lane: not each need go and see.
+			if err := l.waitFreed(wait, w, l.blockedBy(w, w.Wait)); err != nil {
+				l.failed(g)
+				return nil, err
+			}
 			l.evict(wait, w)
-			g = &Grant{lock: l, opts: w.Options, grouped: w.group != nil}
 		}
 		// At the store, until it has granted the lock, and the grant is where it has to be.
 		for h == nil && err == nil {
-			by := token.Caller{Interrupt: w.Interrupt, Said: w.Said, Endure: w.Endure, Began: w.began}
-			if w.Report != nil {
-				by.Stats = &w.Report.Stats
-			}
-			if !g.token.Begun() {
-				by.Why = g.init(w)
+			if w.Why = nil; !g.token.Begun() {
+				w.Why = g.init(w)
 			}
 			asking = g
-			trust, granted, failure := g.token.Wait(wait, by)
+			trust, granted, failure := g.token.Wait(wait, &w.Caller)
 			asking = nil
 			ours := failure == nil // but perhaps not confirmed
-			for _, c := range [...]driver.Confirmation{w.Options.Replicas, w.Options.Fsync} {
-				if failure == nil && c.Timeout > 0 {
-					trust, failure = g.token.Confirm(wait, c)
-				}
+			if ours && w.Options.confirmed() {
+				failure = g.confirm(wait, &trust)
 			}
 			switch {
 			case failure == nil:
 				if w.Steal {
-					l.robbed(g, granted.Fence)
+					l.endRobbed(g, granted.Fence)
 				}
-				h, err = l.firstHold(ctx, w, g, trust, granted)
-			case l.mayRetry(wait, w, failure):
+				asking = g
+				h, err = l.firstHold(ctx, w, g, trust, &granted)
+				asking = nil
+			case l.retries(wait, w, failure):
 				g.token.Withdraw(ctx)
 				g, w.MaxWaiters = g.anew(), 0 // it has been let in
-			case passable && w.Wait && s.Open() && (wait.Err() != nil || g.token.GaveUp()):
+			case g.lane != nil && w.Wait && s.Open() && (wait.Err() != nil || g.token.GaveUp()):
 				err = failure
 				l.abandon(ctx, g) // it has a good place in the store's queue
 			default:
 				err = failure
-				withdrawn := g.token.Withdraw(ctx)
-				if ours && wait.Err() == nil && s.Open() { // a program may end, or try again, as soon as it is told
-					select {
-					case <-withdrawn:
-					case <-wait.Done():
-					case <-time.After(releaseWait):
-					}
-				}
-				if passable {
-					l.failed()
-				}
+				l.withdraw(ctx, wait, g, ours)
 			}
 		}
-		switch {
-		case wait.Err() != nil && errors.Is(err, wait.Err()):
-			if w.From != nil && ofAnother(err) {
-				err = session.WithTrouble(EndOf(wait), driver.ErrTransient) // which is all that it waits for
-			}
-			return nil, err
-		case errors.Is(err, driver.ErrNotHeld) && w.From == nil:
-			return nil, ErrLost // taken away by force before we could make use of it
-		case err != nil:
-			return nil, err
+		if err != nil {
+			return nil, w.failure(wait, err)
 		}
 		// A hold of Lock may have been lost while we waited: then its Unlock comes first.
-		if freed = l.blockedBy(w, false); freed == nil {
-			return h, nil
+		if w.Sync && w.Report == nil {
+			freed, err = l.keep(w, h)
+		} else {
+			freed = l.blockedBy(w, false)
+		}
+		if freed == nil {
+			return h, err
 		}
 		_ = h.ReleaseBriefly(h.values)
 	}
 }
 
-// mayRetry reports whether to start over, with a new token. Either the lock was taken away
-// before we heard of the grant: then the new token has the old place if the store knows how. Or
-// the grant was given back because it was not confirmed.
-func (l *Lock) mayRetry(wait context.Context, w *Want, failure error) bool {
+// confirm has the store confirm what it has granted.
+func (g *Grant) confirm(wait context.Context, trust *keepalive.Trust) (err error) {
+	for _, c := range [...]driver.Confirmation{g.opts.Replicas, g.opts.Fsync} {
+		if err == nil && c.Timeout > 0 {
+			*trust, err = g.token.Confirm(wait, c)
+		}
+	}
+	return err
+}
+
+// able is why the store cannot do what is wanted of it, nil if it can.
+func (w *Want) able(s *session.Session) error {
+	if w.Options.confirmed() && s.Confirmer == nil {
+		return fmt.Errorf("the store does not know of replicas and disks: %w", errors.ErrUnsupported)
+	}
+	if w.Options.MinHold > 0 && s.Attacher == nil {
+		return fmt.Errorf("the store cannot keep a lock that was released: %w", errors.ErrUnsupported)
+	}
+	return nil
+}
+
+// failure is the error of a request that has failed so.
+func (w *Want) failure(wait context.Context, err error) error {
+	switch {
+	case wait.Err() != nil && errors.Is(err, wait.Err()):
+		if w.From != nil && ofAnother(err) {
+			return session.WithTrouble(EndOf(wait), driver.ErrTransient) // which is all that it waits for
+		}
+	case errors.Is(err, driver.ErrNotHeld) && w.From == nil:
+		return ErrLost // taken away by force before we could make use of it
+	}
+	return err
+}
+
+// retries reports whether to start over, with a new token, and notes in w what that one needs. Either the
+// lock was taken away before we heard of the grant: then the new token has the old place if the store knows
+// how. Or the grant was given back because it was not confirmed.
+func (l *Lock) retries(wait context.Context, w *Want, failure error) bool {
 	unheard, _ := errors.AsType[driver.Unheard](failure)
 	w.place = unheard.Place
 	unconfirmed := errors.Is(failure, driver.ErrNotConfirmed)
@@ -214,7 +239,7 @@ func (l *Lock) mayRetry(wait context.Context, w *Want, failure error) bool {
 }
 
 // firstHold makes a hold of what the store has granted.
-func (l *Lock) firstHold(ctx context.Context, w *Want, g *Grant, trust keepalive.Trust, granted driver.Grant) (*Hold, error) {
+func (l *Lock) firstHold(ctx context.Context, w *Want, g *Grant, trust keepalive.Trust, granted *driver.Grant) (*Hold, error) {
 	if w.From != nil {
 		g.shared, g.weight = granted.Shared, granted.Weight
 	}
@@ -223,7 +248,6 @@ func (l *Lock) firstHold(ctx context.Context, w *Want, g *Grant, trust keepalive
 	}
 	h := &g.first
 	h.grant, h.anonymous, h.fence = g, w.anonymous(), granted.Fence
-	g.since = now()
 	h.start(ctx, w)
 	l.r.Keeper.Locate(&g.entry, l.id.Kind, l.id.Name)
 
@@ -232,13 +256,8 @@ func (l *Lock) firstHold(ctx context.Context, w *Want, g *Grant, trust keepalive
 	g.turn.fence()    // is that of h
 	before := g.state // lost, if it was taken away meanwhile
 	g.adopt(h, trust)
-	if g.passable {
-		l.drop()
-		l.atStore = nil
-		if g.state == held {
-			l.grant = g
-		}
-		l.advance()
+	if !g.shared || before == lost { // else keep does that
+		g.arrive()
 	}
 	l.mu.Unlock()
 	g.token.Granted()
@@ -248,16 +267,13 @@ func (l *Lock) firstHold(ctx context.Context, w *Want, g *Grant, trust keepalive
 		s.Grow()
 		g.forget(h.values)
 	case !s.Open():
-		s.Grow()
-		if g.revoke(errClosed) == nil {
-			s.Done() // Close has
-		}
+		g.giveBack(errClosed) // unless Close has
 		return nil, session.ErrClosed
 	}
 	return h, nil
 }
 
-// waitTurn waits in the queue of this process. It returns a hold, or the grant for which the store has
+// waitTurn waits in a lane of this process. It returns a hold, or the grant for which the store has
 // to be asked. Another goroutine may have asked for it, and given up.
 func (l *Lock) waitTurn(ctx, wait context.Context, w *Want) (*Hold, *Grant, error) {
 	me := l.r.waiters.Get().(*waiter)
@@ -265,19 +281,19 @@ func (l *Lock) waitTurn(ctx, wait context.Context, w *Want) (*Hold, *Grant, erro
 	me.opts, me.anonymous = w.Options, w.anonymous()
 	for {
 		n, waits, err := l.enqueue(wait, w, me)
-		if err != nil {
-			return nil, nil, err
-		}
 		if waits {
-			if n, err = l.await(ctx, wait, w, me); err != nil {
-				return nil, nil, err
-			}
-			if w.Report != nil {
+			n, err = l.await(ctx, wait, w, me)
+			if err == nil && w.Report != nil {
 				w.Report.Local++
 			}
 		}
-		if !n.yours {
+		switch {
+		case err != nil:
+			return nil, nil, err
+		case !n.yours:
 			return nil, n.grant, nil
+		case w.Shared:
+			return &n.grant.first, nil, nil
 		}
 		if h := l.succeed(ctx, w, n.grant); h != nil {
 			return h, nil, nil
@@ -286,9 +302,9 @@ func (l *Lock) waitTurn(ctx, wait context.Context, w *Want) (*Hold, *Grant, erro
 	}
 }
 
-// await waits in the queue for news, or for a reason to give up.
+// await waits in the lane for news, or for a reason to give up.
 func (l *Lock) await(ctx, wait context.Context, w *Want, me *waiter) (n news, err error) {
-	began, told := now(), false
+	began, told := time.Now(), false
 	var outage <-chan time.Time
 	if w.Endure > 0 {
 		outage = time.After(w.Endure)
@@ -298,13 +314,9 @@ func (l *Lock) await(ctx, wait context.Context, w *Want, me *waiter) (n news, er
 		case n = <-me.news:
 			told = true
 		case <-outage:
-			if left := l.endures(w, began); left > 0 {
-				outage = time.After(left)
-				continue
-			}
-			err = &session.Outage{For: w.Endure, Err: l.obstacle(began)}
+			outage, err = l.outage(me.lane, w, began)
 		case <-wait.Done():
-			err = session.WithTrouble(w.endOf(wait), l.obstacle(began))
+			err = session.WithTrouble(w.endOf(wait), l.obstacle(me.lane, began))
 		case why := <-w.Interrupt:
 			err = cmp.Or(why, token.ErrLocked)
 		case <-l.r.Session.Closing():
@@ -315,13 +327,16 @@ func (l *Lock) await(ctx, wait context.Context, w *Want, me *waiter) (n news, er
 	case err != nil:
 		n, told = l.dequeue(me)
 	case wait.Err() != nil:
-		err = session.WithTrouble(w.endOf(wait), l.obstacle(began))
+		err = session.WithTrouble(w.endOf(wait), l.obstacle(me.lane, began))
 	case !l.r.Session.Open():
 		err = session.ErrClosed
 	}
+	if told && n.yours && w.Shared {
+		return n, nil // it is in
+	}
 	if err != nil {
 		l.mu.Lock()
-		l.blame(w.Report) // Nobody may have known when the wait began.
+		l.blame(me.lane, w.Report) // Nobody may have known when the wait began.
 		l.mu.Unlock()
 	}
 	if err != nil && told {
@@ -330,58 +345,20 @@ func (l *Lock) await(ctx, wait context.Context, w *Want, me *waiter) (n news, er
 	return n, err
 }
 
-// endures returns for how much longer a waiter in the queue waits for the store to answer
-// the one that is there.
-func (l *Lock) endures(w *Want, began moment) time.Duration {
+// outage is the end of a wait if the store has owed an answer to the one that is there for as long as a
+// waiter in the lane endures, or else a channel for the next look.
+func (l *Lock) outage(ln *lane, w *Want, began time.Time) (<-chan time.Time, error) {
 	l.mu.Lock()
-	since := l.ahead().Since
+	ahead := ln.ahead()
 	l.mu.Unlock()
-	if since.IsZero() {
-		return w.Endure
+	left := w.Endure
+	if !ahead.Since.IsZero() {
+		left -= min(time.Since(ahead.Since), time.Since(began))
 	}
-	return w.Endure - time.Duration(now()-max(moment(since.Sub(start)), began))
-}
-
-// enqueue brings in a goroutine that wants the lock exclusively. Either there is news at
-// once, or me waits in the queue.
-func (l *Lock) enqueue(wait context.Context, w *Want, me *waiter) (n news, waits bool, err error) {
-	l.mu.Lock()
-	if g := l.grant; g != nil && g.state == idle && l.waiting.first == nil {
-		if l.mayPass(w.Options, me.anonymous) {
-			g.state = held
-			g.countPass()
-			l.mu.Unlock()
-			return news{yours: true, grant: g}, false, nil
-		}
-		l.mu.Unlock()
-		if done := g.releaseIdle(); done != nil && !w.Wait {
-			select {
-			case <-done:
-			case <-wait.Done():
-			}
-		}
-		l.mu.Lock()
+	if left > 0 {
+		return time.After(left), nil
 	}
-	defer l.mu.Unlock()
-	if l.atStore == nil && l.grant == nil && l.waiting.first == nil {
-		l.atStore = &Grant{lock: l, opts: w.Options, passable: true}
-		return news{grant: l.atStore}, false, nil
-	}
-	if w.Report != nil {
-		w.Report.Contended = true
-		l.blame(w.Report)
-	}
-	if !w.Wait {
-		return news{}, false, l.busy()
-	}
-	l.waiting.push(me)
-	if l.grant != nil {
-		l.grant.want()
-	}
-	if l.waiting.first == me || l.grant == nil || !l.grant.turn.alone() { // else nothing is new for the first
-		l.advance()
-	}
-	return news{}, true, nil
+	return nil, &session.Outage{For: w.Endure, Err: ahead.Trouble}
 }
 
 // succeed makes a hold of a grant that has passed to this goroutine. It returns nil if the
@@ -390,11 +367,11 @@ func (l *Lock) succeed(ctx context.Context, w *Want, g *Grant) *Hold {
 	l.mu.Lock()
 	before := g.oldest()
 	if w.Report != nil {
-		held := &token.Held{Holder: l.holder(g.opts), Fence: before.fence}
+		by := &token.Held{Holder: l.holder(g.opts), Fence: before.fence}
 		if !w.Report.Contended { // A grant that lingered was in nobody's way.
-			held = nil
+			by = nil
 		}
-		w.Report.Behind(before.tag(), held)
+		w.Report.InTheWay(before.tag(), by)
 	}
 	if g.state != held {
 		l.mu.Unlock()
@@ -406,13 +383,15 @@ func (l *Lock) succeed(ctx context.Context, w *Want, g *Grant) *Hold {
 		h = &Hold{grant: g, anonymous: w.anonymous(), fence: g.turn.fence()}
 	}
 	if g.turn.left == 0 {
-		l.advance() // who comes next may have to ask the store
+		l.next(g.lane) // who comes next may have to ask the store
 	}
 	l.mu.Unlock()
 	if same {
 		return h
 	}
+	w.passed = g
 	h.start(ctx, w)
+	w.passed = nil
 
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -429,47 +408,51 @@ func (l *Lock) succeed(ctx context.Context, w *Want, g *Grant) *Hold {
 }
 
 // blame notes in a report, if there is one, who is in the way as far as is known. The caller holds mu.
-func (l *Lock) blame(r *Report) {
+func (l *Lock) blame(ln *lane, r *Report) {
 	switch {
 	case r == nil:
-	case l.grant != nil:
-		h := l.grant.oldest()
-		r.Behind(h.tag(), &token.Held{Holder: l.holder(h.grant.opts), Fence: h.fence})
+	case ln.grant != nil:
+		h := ln.grant.oldest()
+		r.InTheWay(h.tag(), &token.Held{Holder: l.holder(h.grant.opts), Fence: h.fence})
 	default:
-		ahead := l.ahead()
-		r.Behind(ahead.Tag, ahead.Held)
+		ahead := ln.ahead()
+		r.InTheWay(ahead.Tag, ahead.Held)
 	}
 }
 
-// ahead is what is in the way of the waiter at the store. The caller holds mu.
-func (l *Lock) ahead() (o token.Obstacle) {
-	if l.atStore != nil {
-		o = l.atStore.token.Obstacle()
+// ahead is what is in the way of the goroutine at the store. The caller holds Lock.mu.
+func (ln *lane) ahead() (o token.Obstacle) {
+	if ln.atStore == nil {
+		return o
+	}
+	o, asks := ln.atStore.token.Obstacle()
+	if !asks && ln.before != nil {
+		o = *ln.before
 	}
 	return o
 }
 
 // obstacle is what a caller has waited for that has waited since then.
-func (l *Lock) obstacle(began moment) error {
+func (l *Lock) obstacle(ln *lane, began time.Time) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	ahead := l.ahead()
+	ahead := ln.ahead()
 	switch {
 	case ahead.Trouble != nil:
 		return ahead.Trouble
-	case l.grant == nil && !ahead.Since.IsZero() && time.Since(ahead.Since) >= min(token.SilentAfter, time.Duration(now()-began)/2):
+	case ln.grant == nil && !ahead.Since.IsZero() && time.Since(ahead.Since) >= min(token.SilentAfter, time.Since(began)/2):
 		return l.r.Session.Silent()
 	}
-	return l.busy()
+	return l.busy(ln)
 }
 
 // busy is ErrLocked, with what is known of the holder. The caller holds mu.
-func (l *Lock) busy() error {
-	if l.grant != nil {
-		return &token.Held{Holder: l.holder(l.grant.opts), For: max(time.Duration(now()-l.grant.since), 1), At: time.Now()}
+func (l *Lock) busy(ln *lane) error {
+	if ln.grant != nil {
+		return &token.Held{Holder: l.holder(ln.grant.opts), For: max(time.Duration(now()-ln.grant.turn.began), 1), At: time.Now()}
 	}
-	if held := l.ahead().Held; held != nil {
-		return held.Now()
+	if by := ln.ahead().Held; by != nil {
+		return by.Now()
 	}
 	return token.ErrLocked
 }
@@ -477,23 +460,27 @@ func (l *Lock) busy() error {
 // holder is the text for people about a holder with these options.
 func (l *Lock) holder(o *Options) string { return cmp.Or(o.Holder, l.r.Session.Holder) }
 
-// evict releases a grant that lingers. It would be in the way of a request that goes to the
-// store by itself. A request that does not wait would find it there.
+// evict gives back a grant that lingers. It would be in the way of a request that goes to the
+// store by itself.
 func (l *Lock) evict(wait context.Context, w *Want) {
 	base := l
 	if l.id.Owner != "" {
 		if base = l.r.inUse(ID{Kind: l.id.Kind, Name: l.id.Name}); base == nil {
 			return
 		}
-		defer base.Unref()
+		defer base.unref()
 	}
 	base.mu.Lock()
-	g := base.grant
+	g := base.writers.grant
 	base.mu.Unlock()
-	if g == nil {
-		return
+	if g != nil {
+		g.evict(wait, w)
 	}
-	if done := g.releaseIdle(); done != nil && !w.Wait {
+}
+
+// evict gives the grant back if it lingers. A request that does not wait would find it at the store.
+func (g *Grant) evict(wait context.Context, w *Want) {
+	if done := g.giveBack(nil); done != nil && !w.Wait {
 		select {
 		case <-done:
 		case <-wait.Done():

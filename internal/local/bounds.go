@@ -33,13 +33,13 @@ func (g *Grant) ending(tag string) token.Ending {
 	return e
 }
 
-// rest is how much is left of Options.MinHold. It is never too little, since the grant is
-// older than since.
+// rest is how much is left of Options.MinHold. It is never too little, since the grant is older than
+// its turn.
 func (g *Grant) rest() time.Duration {
 	if g.opts.MinHold == 0 {
 		return 0
 	}
-	return g.opts.MinHold - time.Duration(now()-g.since)
+	return g.opts.MinHold - time.Duration(now()-g.turn.began)
 }
 
 // stay returns what gives the lock up later. A token that nobody has takes the lock over,

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -121,6 +122,38 @@ func (h *hesitant) Acquire(ctx context.Context, r *driver.Request) (driver.Grant
 }
 
 func (h *hesitant) Unwrap() driver.Driver { return h.Driver }
+
+// away is a store that nobody reaches.
+type away struct{ driver.Driver }
+
+func (a away) Acquire(context.Context, *driver.Request) (driver.Grant, error) {
+	return driver.Grant{}, fmt.Errorf("connection refused: %w", errors.Join(driver.ErrTransient, driver.ErrNotExecuted))
+}
+
+// One end may end them all at once, also mates that cannot go on with the same token. Who of them is at the store
+// then has not asked yet. It is chance who is first, so they try often.
+func TestMatesWhoNeverCameToTheStoreAreToldThatItIsAway(t *testing.T) {
+	for range 20 {
+		synctest.Test(t, func(t *testing.T) {
+			c := holdfast.Open(away{memdriver.New()}, holdfast.WithTTL(lab.PlayTTL))
+			ctx, cancel := context.WithCancel(t.Context())
+			ws := []*lab.Waiter{lab.Wait(ctx, c.Mutex("x"))}
+			synctest.Wait()
+			for range 3 {
+				ws = append(ws, lab.Wait(ctx, c.Mutex("x", holdfast.WithTTL(2*lab.PlayTTL))))
+			}
+			time.Sleep(5 * time.Second)
+			cancel()
+			for _, w := range ws {
+				require.True(t, w.Returned())
+				require.ErrorIs(t, w.Err, context.Canceled)
+				require.ErrorIs(t, w.Err, holdfast.ErrUnavailable)
+				require.NotErrorIs(t, w.Err, holdfast.ErrLocked)
+			}
+			require.NoError(t, c.Close())
+		})
+	}
+}
 
 func TestNobodyEntersOnATermThatIsLost(t *testing.T) {
 	lab.InBubble(t, func(t *testing.T, l *lab.Lab) {

@@ -116,18 +116,18 @@ func causeOf(end error) error {
 	return context.Canceled
 }
 
-// ended returns the cause if the lease has ended, as far as anybody has noticed.
-func (h *Hold) ended() (cause error, ended bool) {
+// hasEnded returns the cause if the lease has ended, as far as anybody has noticed.
+func (h *Hold) hasEnded() (cause error, ended bool) {
 	if life := h.life.Load(); life != nil {
-		return life.ended()
+		return life.hasEnded()
 	}
-	if h.Ended() == nil {
+	if h.ended() == nil {
 		return nil, false
 	}
-	return h.lives().ended()
+	return h.lives().hasEnded()
 }
 
-func (l *life) ended() (cause error, ended bool) {
+func (l *life) hasEnded() (cause error, ended bool) {
 	if c := l.cause.Load(); c != nil {
 		return *c, true
 	}
@@ -150,7 +150,7 @@ func (l *life) end(cause error) (due bool) {
 
 // tell ends all that hangs on a life that has ended.
 func (l *life) tell() {
-	cause, _ := l.ended()
+	cause, _ := l.hasEnded()
 	l.mu.Lock()
 	joints, after := l.joints, l.after
 	l.joints, l.after = nil, nil
@@ -170,7 +170,7 @@ func (l *life) join(outer context.Context) *joint {
 	}
 	made := &joint{} // not under mu: outer may be of any type
 	made.Context, made.end = context.WithCancelCause(leasectx.End(outer))
-	if cause, over := l.ended(); over {
+	if cause, over := l.hasEnded(); over {
 		made.end(cause)
 	}
 	if made.Err() != nil { // which nobody has to remember
@@ -179,7 +179,7 @@ func (l *life) join(outer context.Context) *joint {
 	j := l.joined(outer, made)
 	switch {
 	case j == nil: // the life has just ended
-		cause, _ := l.ended()
+		cause, _ := l.hasEnded()
 		made.end(cause)
 		return made
 	case j != made: // another was faster
@@ -225,7 +225,7 @@ func (b *bound) Done() <-chan struct{} { return b.joins().Done() }
 
 // Err implements [context.Context].
 func (b *bound) Err() error {
-	cause, over := b.hold.ended()
+	cause, over := b.hold.hasEnded()
 	if !over && b.joint.Load() == nil && b.Context.Err() == nil {
 		return nil
 	}

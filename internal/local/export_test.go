@@ -26,10 +26,10 @@ func (r *Registry) Waiting(id ID) (n int) {
 	if l == nil {
 		return 0
 	}
-	defer l.Unref()
+	defer l.unref()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for w := l.waiting.first; w != nil; w = w.next {
+	for w := l.writers.waiting.first; w != nil; w = w.next {
 		n++
 	}
 	return n

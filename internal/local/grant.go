@@ -3,8 +3,6 @@ package local
 import (
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -35,42 +33,27 @@ const (
 	lost                  // the store no longer keeps it for us, or may no longer keep it
 )
 
-// Why a lease was lost, as far as this process knows.
-var (
-	ErrExpired   = errors.New("not renewed in time")
-	errTakenAway = errors.New("taken away by ForceUnlock")
-	errEnded     = errors.New("the session that kept it has ended at the store")
-	errForgotten = errors.New("the store does not know it any more, as after ForceUnlock, Steal, FLUSHALL, an eviction or a failover")
-)
-
-// byClock is an ErrExpired for which a clock is to blame.
-type byClock struct{ error }
-
-func (byClock) Is(target error) bool { return target == ErrExpired }
-
 // Grant is what the store has granted, or is asked for. The store knows it by one token. In
 // this process one hold after the other may count on it, or several that are nested. All
 // that the store is told, and all that it tells, is about the grant.
 type Grant struct {
 	token  token.Token
 	lock   *Lock
+	lane   *lane // of those that it may pass to; nil for none
 	opts   *Options
 	entry  keepalive.Entry
-	since  moment // when we heard that it was granted
-	weight int64  // of what is asked for, or was granted
-	shared bool   // the same
+	weight int64 // of what is asked for, or was granted
+	shared bool  // the same
 
 	// The rest is guarded by Lock.mu.
-	state    state
-	passable bool   // from hand to hand
-	lowered  bool   // a writer goes on as a reader
-	grouped  bool   // readers that go in together
-	cause    *error // of its loss; points to nil for none in particular
-	turn     turn
-	notes    *notes   // nil before the first
-	holds    []*Hold  // those that count on it, or else the one that did last
-	room     [1]*Hold // for most
-	first    Hold     // the only one, mostly
+	state   state
+	lowered bool    // a writer goes on as a reader
+	reason  *reason // of its loss; nil before
+	turn    turn
+	notes   *notes   // nil before the first
+	holds   []*Hold  // those that count on it, or else the one that did last
+	room    [1]*Hold // for most
+	first   Hold     // the only one, mostly
 }
 
 // init makes the token of a grant, with which the store has not been asked yet. It returns why the caller
@@ -85,7 +68,7 @@ func (g *Grant) init(w *Want) (why error) {
 		},
 	}
 	why = w.unconfirmed
-	if g.passable {
+	if g.lane != nil && !w.Shared {
 		held, more := l.besides()
 		why = cmp.Or(why, held)
 		g.turn.noticed = g.opts.Linger > 0 || more && l.r.told.Load()
@@ -98,12 +81,11 @@ func (g *Grant) init(w *Want) (why error) {
 
 // anew returns a grant in place of one whose token is of no use any more.
 func (g *Grant) anew() *Grant {
-	l := g.lock
-	next := &Grant{lock: l, opts: g.opts, passable: g.passable, grouped: g.grouped}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.atStore == g {
-		l.atStore = next
+	next := &Grant{lock: g.lock, lane: g.lane, opts: g.opts}
+	if ln := g.lane; ln != nil {
+		g.lock.mu.Lock()
+		defer g.lock.mu.Unlock()
+		ln.atStore = next
 	}
 	return next
 }
@@ -113,17 +95,32 @@ func (g *Grant) anew() *Grant {
 func (l *Lock) besides() (held error, more bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.grant != nil && l.grant.intact() {
-		held = l.busy()
+	ln := &l.writers
+	if ln.grant != nil && ln.grant.intact() {
+		held = l.busy(ln)
 	}
-	return held, l.waiting.first != nil
+	return held, ln.waiting.first != nil
+}
+
+// arrive notes that the goroutine at the store has come back with the grant. The caller holds Lock.mu.
+func (g *Grant) arrive() {
+	ln := g.lane
+	if ln == nil || ln.atStore != g {
+		return // it has ended since
+	}
+	ln.drop()
+	ln.atStore, ln.before = nil, nil
+	if g.state == held {
+		ln.grant = g
+	}
+	g.lock.next(ln)
 }
 
 // adopt makes a hold the one that counts on a grant of the store. The caller holds Lock.mu.
 func (g *Grant) adopt(h *Hold, trust keepalive.Trust) {
 	g.holds = append(g.room[:0], h)
 	if g.state == lost { // before anybody had it
-		g.endHolds(g.loss())
+		g.endHolds(g.reason.end)
 		g.tellLoss(h)
 		return
 	}
@@ -143,9 +140,12 @@ func (g *Grant) finish(to state) bool {
 	g.turn.stop()
 	l := g.lock
 	l.r.Keeper.Remove(&g.entry)
-	if l.grant == g {
-		l.drop()
-		l.advance()
+	if ln := g.lane; ln != nil && ln.atStore == g {
+		ln.atStore = nil
+		l.next(ln)
+	} else if ln != nil && ln.grant == g {
+		ln.drop()
+		l.next(ln)
 	}
 	l.refs.Add(-1)
 	return true
@@ -163,57 +163,26 @@ func (g *Grant) endHolds(end error) (held bool) {
 	return held
 }
 
-// why says why a grant was lost. The caller holds Lock.mu.
-func (g *Grant) why() error {
-	var cause error
-	if g.cause != nil {
-		cause = *g.cause
-	}
-	var stolen *token.Stolen
-	switch {
-	case errors.As(cause, &stolen):
-		return stolen
-	case errors.Is(cause, token.ErrTakenAway):
-		return errTakenAway
-	case errors.Is(cause, token.ErrEnded):
-		return errEnded
-	case errors.Is(cause, driver.ErrNotHeld):
-		return errForgotten
-	case cause == ErrHeldTooLong:
-		return ErrHeldTooLong
-	case errors.Is(cause, keepalive.ErrClock):
-		return byClock{cause}
-	case cause == nil:
-		return ErrExpired
-	}
-	return fmt.Errorf("%w: %w", ErrExpired, cause)
-}
-
-// loss is the error of a hold whose grant is lost. The caller holds Lock.mu.
-func (g *Grant) loss() error {
-	return g.lock.r.Wrap("hold", g.lock.id, fmt.Errorf("%w: %w", ErrLost, g.why()))
-}
-
 // Lost implements [keepalive.Owner] and [token.Listener]. It ends a grant that the store no
 // longer keeps for us, or may no longer keep, and all holds on it. It must not block: it is
-// called with locks of the driver held, and on the timer goroutine.
+// called with locks of the driver held, and on the goroutines of the Keeper.
 func (g *Grant) Lost(cause error) { g.lose(cause, nil) }
 
 // lose is Lost, unless a hold has ended on which the loss depends.
 func (g *Grant) lose(cause error, on *Hold) {
-	l := g.lock
+	l, why := g.lock, g.reasonOf(cause)
 	l.mu.Lock()
 	if g.state == released || g.state == lost || on != nil && on.end != nil {
 		l.mu.Unlock()
 		return
 	}
-	g.cause = &cause
+	g.reason = why
 	switch {
 	case g.state == pending:
 		g.state = lost // firstHold finds it so
 	case g.state == idle:
 		g.endHolds(ErrNotHeld) // nobody holds it, so nobody loses it
-	case g.endHolds(g.loss()):
+	case g.endHolds(why.end):
 		g.tellLoss(g.oldest())
 	}
 	values := g.values()
@@ -228,26 +197,26 @@ func (g *Grant) lose(cause error, on *Hold) {
 // the store, for as long as by the clock.
 func (g *Grant) lostEnding(tag string) token.Ending {
 	g.lock.mu.Lock()
-	kept := g.cause != nil && *g.cause == ErrHeldTooLong
+	kept := g.reason != nil && g.reason.cause == ErrHeldTooLong
 	g.lock.mu.Unlock()
-	return token.Ending{Tag: tag, Lost: !kept || !g.Trusted()}
+	return token.Ending{Tag: tag, Lost: !kept || !g.trusted()}
 }
 
-// Robbed implements [token.LastHolder]. The last hold has ended by its release, so only the log tells.
-func (g *Grant) Robbed() bool {
-	if !g.Trusted() {
+// FoundGone implements [token.LastHolder]. The last hold has ended by its release, so only the log tells.
+func (g *Grant) FoundGone() bool {
+	if !g.trusted() {
 		return false
 	}
+	why := g.reasonOf(driver.ErrNotHeld)
 	g.lock.mu.Lock()
 	defer g.lock.mu.Unlock()
-	cause := driver.ErrNotHeld
-	g.cause = &cause
+	g.reason = why
 	g.tellLoss(g.oldest())
 	return true
 }
 
-// Trusted reports whether the lease would still be held by the clock.
-func (g *Grant) Trusted() bool { return g.trust().Left() > 0 }
+// trusted reports whether the lease would still be held by the clock.
+func (g *Grant) trusted() bool { return g.trust().Left() > 0 }
 
 func (g *Grant) trust() keepalive.Trust { return g.entry.Trust() }
 
@@ -293,41 +262,32 @@ func (g *Grant) values() context.Context {
 	return context.Background()
 }
 
-// revoke releases a grant in the background, within an operation that has begun, even if it
-// is held. It returns nil if the grant is released by another goroutine, or lost.
-func (g *Grant) revoke(end error) <-chan error {
-	g.lock.mu.Lock()
-	unused := g.state == idle
-	ours := g.finish(released)
-	if ours {
-		g.endHolds(end)
-	}
-	g.lock.mu.Unlock()
-	if !ours {
-		return nil
-	}
-	return g.tellStore(unused)
-}
-
-// releaseIdle is revoke of a grant that nobody holds. It returns nil if the grant is not
-// idle.
-func (g *Grant) releaseIdle() <-chan error {
+// giveBack releases a grant in the background. With nil it does so only if nobody holds the grant, else
+// all holds end so, also while Close waits. It returns nil if the grant was not released,
+// by this goroutine.
+func (g *Grant) giveBack(end error) <-chan error {
 	s := g.lock.r.Session
-	if !s.Begin() {
+	if end != nil {
+		s.Grow()
+	} else if !s.Begin() {
 		return nil // Close releases it
 	}
 	g.lock.mu.Lock()
-	ours := g.state == idle && g.finish(released)
+	unused := g.state == idle
+	ours := (unused || end != nil) && g.finish(released)
+	if ours && !unused {
+		g.endHolds(end)
+	}
 	g.lock.mu.Unlock()
 	if !ours {
 		s.Done()
 		return nil
 	}
-	return g.tellStore(true)
+	return g.tellStore(unused)
 }
 
-// tellStore releases a grant that was finished in this process, in the background and
-// within an operation. The next holder gets the tag of the last one. If nobody held it, it is
+// tellStore releases a grant that was finished in this process, in the background. That ends the caller's
+// operation. The next holder gets the tag of the last one. If nobody held it, it is
 // nobody's loss if it was taken away.
 func (g *Grant) tellStore(unused bool) <-chan error {
 	ctx, tag := context.Background(), ""
@@ -348,26 +308,26 @@ func (g *Grant) Wanted() {
 	g.want()
 	g.turn.wanted = true
 	unused := g.state == idle
-	if !unused && g.lock.grant == g {
-		g.lock.advance()
+	if ln := g.lane; !unused && ln != nil && ln.grant == g {
+		g.lock.next(ln)
 	}
 	g.lock.mu.Unlock()
 	if unused {
-		g.releaseIdle()
+		g.giveBack(nil)
 	}
 }
 
 // Busy implements [token.Listener]. Somebody is before us, so a reader that comes from now
-// on comes after us, and must not join an open group of readers. The group that waits
+// on comes after us, and must not join a lane that is open. A lane of readers that waits
 // itself stays open.
 func (g *Grant) Busy() {
-	if g.lock.id.Kind != driver.RWMutex || g.grouped {
+	if g.lock.id.Kind != driver.RWMutex || g.shared && g.lane != nil {
 		return
 	}
 	if base := g.lock.r.inUse(ID{Kind: g.lock.id.Kind, Name: g.lock.id.Name}); base != nil {
 		base.mu.Lock()
 		base.readers = nil
 		base.mu.Unlock()
-		base.Unref()
+		base.unref()
 	}
 }

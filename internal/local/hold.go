@@ -1,6 +1,7 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,18 +56,18 @@ func (h *Hold) tag() string {
 // Err returns nil while the lease is held, and otherwise how it has ended. It looks at the
 // clock itself: the lease may be over before anybody has noticed.
 func (h *Hold) Err() error {
-	end := h.Ended()
+	end := h.ended()
 	if end == nil {
 		if trust := h.grant.trust(); trust.Left() <= 0 {
 			h.grant.Lost(trust.Cause())
-			end = h.Ended()
+			end = h.ended()
 		}
 	}
 	return end
 }
 
-// Ended returns how the lease has ended, as far as anybody has noticed.
-func (h *Hold) Ended() error {
+// ended returns how the lease has ended, as far as anybody has noticed.
+func (h *Hold) ended() error {
 	h.grant.lock.mu.Lock()
 	defer h.grant.lock.mu.Unlock()
 	return h.end
@@ -216,36 +217,32 @@ func ofAnother(cause error) bool {
 }
 
 // leave ends the hold in this process, of whose lease so much is left. If due, the store has still to
-// be told, as e says, within an operation that has begun. Otherwise err is the result.
+// be told, as e says, and the caller has an operation that ends with that. Otherwise err is the result.
 func (h *Hold) leave(ctx context.Context, left time.Duration) (e token.Ending, due bool, err error) {
 	g, l := h.grant, h.grant.lock
 	if left <= 0 {
 		_ = h.Err() // the lease may be lost without anybody having noticed yet
 	}
-	begun := l.r.Session.Begin()
+	if !l.r.Session.Begin() { // Close releases it
+		return e, false, cmp.Or(h.ended(), session.ErrClosed)
+	}
 	l.mu.Lock()
-	for errors.Is(h.end, ErrLost) && h.life.Load() == nil {
+	if errors.Is(h.end, ErrLost) && h.life.Load() == nil {
 		l.mu.Unlock()
-		h.lives() // why it ended stays what it was
+		h.lives() // the cause of its context stays what it was
 		l.mu.Lock()
 	}
-	before := h.end
-	goesOn, others := true, false
+	before, goesOn := h.end, true
 	var ended *life
-	switch {
-	case !begun:
-	case before != nil:
-		h.end = ErrNotHeld
-	default:
-		h.end = ErrNotHeld
+	h.end = ErrNotHeld
+	if before == nil {
 		if life := h.life.Load(); life != nil && life.end(context.Canceled) { // before anybody else is told
 			ended = life
 		}
-		others = len(g.holds) > 1
-		if others {
+		if len(g.holds) > 1 {
 			g.holds = slices.DeleteFunc(g.holds, func(other *Hold) bool { return other == h })
 		} else {
-			goesOn = l.handOn(g)
+			goesOn = l.passOrFinish(g)
 		}
 	}
 	l.mu.Unlock()
@@ -253,19 +250,15 @@ func (h *Hold) leave(ctx context.Context, left time.Duration) (e token.Ending, d
 		ended.tell()
 	}
 	switch {
-	case !begun && before == nil:
-		return e, false, session.ErrClosed // Close releases it
-	case !begun:
-		return e, false, before
-	case before == nil && !goesOn:
+	case !goesOn:
 		return g.ending(h.tag()), true, nil
 	case errors.Is(before, ErrLost):
 		// The store may still keep the lease for a moment. The next one need not wait
 		// for that, and this one not for the store.
 		_, _ = g.token.Release(ctx, g.lostEnding(h.tag()), false)
-		return e, false, before
+	default:
+		l.r.Session.Done()
 	}
-	l.r.Session.Done()
 	return e, false, before
 }
 
@@ -273,7 +266,7 @@ func (h *Hold) leave(ctx context.Context, left time.Duration) (e token.Ending, d
 // an error.
 func (h *Hold) ReleasePart(ctx context.Context, left int64) error {
 	s := h.grant.lock.r.Session
-	if s.Downgrader == nil || h.Ended() != nil || !s.Begin() {
+	if s.Downgrader == nil || h.ended() != nil || !s.Begin() {
 		return nil // it all goes when the rest does
 	}
 	part := func(ctx context.Context, to driver.Lease) error { return s.Downgrader.Downgrade(ctx, to, left) }
@@ -298,8 +291,8 @@ func (h *Hold) Lower() error {
 		return fmt.Errorf("%w: leases are nested with this one", token.ErrLocked)
 	}
 	h.grant.lowered = true
-	if l.grant == h.grant {
-		l.advance() // those behind us go to the store
+	if ln := h.grant.lane; ln != nil && ln.grant == h.grant {
+		l.next(ln) // those behind us go to the store
 	}
 	return nil
 }

@@ -1,35 +1,3 @@
-// Package local is what a client knows of its locks. It knows which goroutines of this
-// process want a lock, and which of them hold it. It passes a lock from one to the next
-// without the store.
-//
-// Goroutines that want one lock form a queue, a cohort. Only its first goroutine is at the
-// store (Dice, Marathe, Shavit: Lock Cohorting, PPoPP 2012). A grant of the store passes from
-// hand to hand for a turn. Then other processes get their turn.
-//
-// # From Lock to the store and back
-//
-// Mutex.Lock finds the Lock by its name (Enter) and calls [Lock.Acquire], the one visible
-// loop. It leaves the Hold with the Lock (Keep), where Unlock finds it. In the loop a goroutine
-// first waits in the queue of this process (waitTurn). Then it either has a grant that has passed
-// to it, or it must go to the store with a [Grant] that nobody has yet. The [token.Token] of that
-// calls [driver.Driver.Acquire]. When the store has granted
-// the lock, firstHold makes a [Hold] and gives the Grant to the Keeper, which renews it.
-// Unlock takes the Hold back (TakeBack), and ends it in this process (leave). Then the Grant
-// passes to the next goroutine, lingers, or is released at the store.
-//
-// A lost lease ends in [Grant.Lost]. The Keeper calls it, or the driver's Wake, or the first
-// call that sees it by the clock (Hold.Err) or hears it from the store. Grant.Lost ends the
-// holds, and so the contexts of the leases.
-//
-// # Locking
-//
-// All that is known of one lock name, and one owner, stands in one Lock, under one mutex. The order of all
-// mutexes is
-//
-//	driver's own -> Lock.mu -> Token's, Keeper's, Registry.mu, those of the contexts
-//	a Complaint's -> that of the session's outages
-//
-// No call of a driver, of a hook or of the user's is made under any of ours.
 package local
 
 import (
@@ -57,7 +25,7 @@ type Options struct {
 	Holder   string              // for people; empty for that of the session
 	Endure   time.Duration       // gives up if the store owes an answer for so long; 0: never
 	Replicas driver.Confirmation // of a grant; zero for none
-	Fsync    driver.Confirmation // the same
+	Fsync    driver.Confirmation // as Replicas
 	MaxHold  time.Duration       // after which a hold is lost; 0: never
 	MinHold  time.Duration       // for which the lock stays taken in any case
 	Fixed    bool                // not renewed
@@ -91,7 +59,7 @@ type Registry struct {
 	count int                         // how many these are
 	sweep int                         // how many are enough to throw away those that nobody uses
 
-	heralds, followers crew // of the ends of leases
+	heralds, followers crew // that end contexts, and that call AfterEnd functions
 	losses             losses
 	told               atomic.Bool // the store tells holders when somebody waits, as it last said
 	forgetting         forgetting
@@ -133,14 +101,11 @@ type Lock struct {
 	refs atomic.Int32 // calls under way, grants and sync holds; gone once it is thrown away
 
 	mu      sync.Mutex
-	waiting queue  // those that want the lock exclusively
-	atStore *Grant // that one of them is at the store with, or on its way to it; nil if none is
-	grant   *Grant // the present one, which passes among them: held, or idle; nil for none
-	alarm   *time.Timer
-	readers *readGroup // which others may join; nil if there is none
+	writers lane       // those that want the lock exclusively
+	readers *lane      // which readers may join; nil before the first
 	sync    *syncHolds // nil before the first
 
-	deposited atomic.Int32 // how many sync holds there are; changed under mu
+	kept atomic.Int32 // len(sync.all), for those who do not hold mu
 }
 
 // gone is the refs of a lock that the Registry has thrown away: nobody uses it any more, and its
@@ -170,8 +135,8 @@ func (l *Lock) use() bool {
 	return false
 }
 
-// Ref returns the lock, which must be given back with Unref.
-func (r *Registry) Ref(id ID, cached *Cached) *Lock {
+// ref returns the lock, which must be given back with unref.
+func (r *Registry) ref(id ID, cached *Cached) *Lock {
 	if l := cached.of(id); l != nil && l.use() {
 		return l
 	}
@@ -193,8 +158,8 @@ func (r *Registry) Ref(id ID, cached *Cached) *Lock {
 	return l
 }
 
-// Unref gives a lock back.
-func (l *Lock) Unref() { l.refs.Add(-1) }
+// unref gives a lock back.
+func (l *Lock) unref() { l.refs.Add(-1) }
 
 // find returns the lock if the Registry knows it, and else nil. It is for callers that look for
 // what keeps the lock in use.
@@ -208,7 +173,7 @@ func (r *Registry) find(id ID, cached *Cached) *Lock {
 }
 
 // inUse returns the lock if it is in use, and else nil. The lock must be given back with
-// Unref.
+// unref.
 func (r *Registry) inUse(id ID) *Lock {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -237,22 +202,31 @@ func (r *Registry) tidy() {
 	r.sweep = 2*r.count + spare
 }
 
-// Closed is a lock that Close gives up. The channel gets what became of that.
-type Closed struct {
-	ID     ID
-	Result <-chan error
-}
-
-// Close releases all grants, and returns the channels on which the results will arrive. The
-// session must be shut: a goroutine that is granted a lock from then on gives it back.
-func (r *Registry) Close() (results []Closed) {
-	for _, owner := range r.Keeper.Owners() {
-		r.Session.Grow()
-		if result := owner.(*Grant).revoke(errClosed); result != nil {
-			results = append(results, Closed{owner.(*Grant).lock.id, result})
-		} else {
-			r.Session.Done()
+// Close gives up all locks, waits until all operations have ended, and closes the driver. It returns what
+// went wrong. If it was called before, it returns at once.
+func (r *Registry) Close() (failed []error) {
+	type released struct {
+		id   ID
+		told <-chan error
+	}
+	var all []released
+	if !r.Session.Close(func() { // from now on, who is granted a lock gives it back
+		for _, owner := range r.Keeper.Owners() {
+			g := owner.(*Grant)
+			if told := g.giveBack(errClosed); told != nil {
+				all = append(all, released{g.lock.id, told})
+			}
+		}
+	}) {
+		return nil
+	}
+	r.Keeper.Close()
+	failed = append(failed, r.Session.Driver.Close()) // waiters have withdrawn
+	for _, g := range all {
+		if err := lossOf(<-g.told); err != nil {
+			failed = append(failed, r.Wrap("release", g.id, err))
 		}
 	}
-	return results
+	r.Session.End()
+	return failed
 }

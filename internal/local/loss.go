@@ -3,12 +3,14 @@ package local
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"runtime"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/keepalive"
 	"github.com/holdfast-go/holdfast/internal/session"
 	"github.com/holdfast-go/holdfast/internal/token"
@@ -26,6 +28,60 @@ const (
 	// maxForgetting is how many tokens that were lost are given up at a time.
 	maxForgetting = 16
 )
+
+// Why a lease was lost, as far as this process knows.
+var (
+	ErrExpired   = errors.New("not renewed in time")
+	errTakenAway = errors.New("taken away by ForceUnlock")
+	errEnded     = errors.New("the session that kept it has ended at the store")
+	errForgotten = errors.New("the store does not know it any more, as after ForceUnlock, Steal, FLUSHALL, an eviction or a failover")
+)
+
+// byClock is an ErrExpired for which a clock is to blame.
+type byClock struct{ error }
+
+func (byClock) Is(target error) bool { return target == ErrExpired }
+
+// reason is all that follows from the cause of a loss. It is made before Lock.mu is taken: an error of a
+// RenewHook, say, has methods of the program, which may look at the lease.
+type reason struct {
+	cause error // as it was told; nil for none in particular
+	why   error // what is behind ErrLost
+	end   error // of the holds
+	topic topic // for the log
+}
+
+func (g *Grant) reasonOf(cause error) *reason {
+	why := whyOf(cause)
+	t := topic{log: g.opts.Log(), cause: why.Error()}
+	t.alone = errors.Is(cause, token.ErrTakenAway) || errors.Is(cause, ErrHeldTooLong)
+	if cause != nil && errors.Is(why, ErrExpired) && !errors.Is(cause, keepalive.ErrClock) {
+		t.cause = ErrExpired.Error() + ": " + session.CauseOf(cause) // each connection has a port of its own
+	}
+	return &reason{cause, why, g.lock.r.Wrap("hold", g.lock.id, fmt.Errorf("%w: %w", ErrLost, why)), t}
+}
+
+// whyOf says why a lease was lost.
+func whyOf(cause error) error {
+	var stolen *token.Stolen
+	switch {
+	case errors.As(cause, &stolen):
+		return stolen
+	case errors.Is(cause, token.ErrTakenAway):
+		return errTakenAway
+	case errors.Is(cause, token.ErrEnded):
+		return errEnded
+	case errors.Is(cause, driver.ErrNotHeld):
+		return errForgotten
+	case cause == ErrHeldTooLong:
+		return ErrHeldTooLong
+	case errors.Is(cause, keepalive.ErrClock):
+		return byClock{cause}
+	case cause == nil:
+		return ErrExpired
+	}
+	return fmt.Errorf("%w: %w", ErrExpired, cause)
+}
 
 // losses has the log tell of leases that were lost. An outage may end ten thousand of them at once, and
 // a handler may take milliseconds for a line. So those with one cause share a line, and one goroutine
@@ -56,20 +112,10 @@ type loss struct {
 	why        error
 }
 
-// topic returns what the loss of a grant shares with others. The caller holds Lock.mu.
-func (g *Grant) topic(why error) topic {
-	t, cause := topic{log: g.opts.Log(), cause: why.Error()}, *g.cause
-	t.alone = errors.Is(cause, token.ErrTakenAway) || errors.Is(cause, ErrHeldTooLong)
-	if cause != nil && errors.Is(why, ErrExpired) && !errors.Is(cause, keepalive.ErrClock) {
-		t.cause = ErrExpired.Error() + ": " + session.CauseOf(cause) // each connection has a port of its own
-	}
-	return t
-}
-
 // tellLoss has the log tell of the loss of a hold. The caller holds Lock.mu.
 func (g *Grant) tellLoss(h *Hold) {
-	why := g.why()
-	g.lock.r.losses.add(g.topic(why), loss{time.Now(), string(g.lock.id.Kind), g.lock.id.Name, h.fence, why})
+	id, why := g.lock.id, g.reason
+	g.lock.r.losses.add(why.topic, loss{time.Now(), string(id.Kind), id.Name, h.fence, why.why})
 }
 
 func (l *losses) add(t topic, lost loss) {
@@ -177,7 +223,7 @@ type forgotten struct {
 	at     time.Time
 }
 
-// forget has the token of a lost grant forgotten. It ends an operation.
+// forget has the token of a lost grant forgotten. That ends the caller's operation.
 func (g *Grant) forget(values context.Context) {
 	f := &g.lock.r.forgetting
 	f.mu.Lock()
@@ -209,40 +255,5 @@ func (f *forgetting) run(closing <-chan struct{}) {
 		} else {
 			f.crew.send(maxForgetting, func() { next.grant.token.Forget(next.values) })
 		}
-	}
-}
-
-// crew does things on few goroutines, in the order in which they come.
-type crew struct {
-	mu      sync.Mutex
-	due     []func()
-	running int
-}
-
-// send has f called on another goroutine, of which there are most.
-func (c *crew) send(most int, f func()) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.due = append(c.due, f)
-	if c.running < most {
-		c.running++
-		go c.run()
-	}
-}
-
-func (c *crew) run() {
-	for {
-		c.mu.Lock()
-		if len(c.due) == 0 {
-			c.due = nil
-			c.running--
-			c.mu.Unlock()
-			return
-		}
-		next := c.due[0]
-		c.due[0] = nil
-		c.due = c.due[1:]
-		c.mu.Unlock()
-		next()
 	}
 }

@@ -51,7 +51,7 @@ func (l *Lock) nested(ctx context.Context, w *Want) (*Hold, error) {
 			w.Report.Reentrant = false
 		}
 		l.mu.Lock()
-		h.endContext(ErrNotHeld)
+		h.endContext(ErrNotHeld) // nobody has it, but the timer of MaxHold may run
 		l.mu.Unlock()
 		// The outer one has just ended, or become less. There may be another further out.
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/memdriver"
+	"github.com/holdfast-go/holdfast/internal/local"
 	"github.com/holdfast-go/holdfast/internal/test/behavior/lab"
 )
 
@@ -402,6 +403,71 @@ func TestNobodyJoinsWhenTheTrustIsOver(t *testing.T) {
 	}
 }
 
+// The lock was taken away from a writer, whose Unlock comes first. Until then no reader is in, and none of
+// them keeps the others from asking.
+func TestReadersWaitTogetherForTheUnlockOfALostLock(t *testing.T) {
+	lab.InBubble(t, func(t *testing.T, l *lab.Lab) {
+		const readers = 30
+		c, other := l.FarMates(), l.Near().RWMutex("x")
+		l.Ready(c)
+		rw := c.RWMutex("x")
+		rw.Lock()
+		var in []<-chan any
+		for range readers {
+			in = append(in, lab.Begin(rw.RLock))
+		}
+		l.UntilWaiting(other, 1)
+		n := l.Count(l.On("rwmutex", "x"))
+		require.NoError(t, other.ForceUnlock(t.Context()))
+		for _, done := range in {
+			l.Stays(done)
+		}
+		l.GiveBack(l.Take(other.Lease)) // they hold nothing meanwhile
+		assert.Less(t, n.Load(), int64(readers), "one of them went and saw")
+		rw.Unlock()
+		for _, done := range in {
+			l.Ends(done)
+		}
+		for range in {
+			rw.RUnlock()
+		}
+		l.IsClean("rwmutex", "x")
+		assert.Zero(t, inUse(c))
+	})
+}
+
+// The last of those who shared a lease has undone its RLock, but not yet told the store.
+func TestReadersDoNotJoinWhatIsBeingGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memdriver.New()
+		p := newProcess(t, store)
+		id, cached := local.ID{Kind: driver.RWMutex, Name: "x"}, new(local.Cached)
+		w := local.Want{Shared: true, Wait: true, Sync: true, Options: &local.Options{TTL: time.Second}}
+		holders := func() int {
+			info, err := store.Inspect(t.Context(), id.Kind, id.Name)
+			require.NoError(t, err)
+			return len(info.Holders)
+		}
+		read := func() []local.Part {
+			_, err := p.Acquire(t.Context(), id, cached, &w)
+			require.NoError(t, err)
+			left, ok := p.TakeBack(id, cached, true, 1, nil)
+			require.True(t, ok)
+			return left
+		}
+		first := read()
+		second := read()
+		require.Len(t, first, 1)
+		require.Len(t, second, 1)
+		assert.Equal(t, 2, holders())
+		for _, last := range [][]local.Part{first, second} {
+			require.NoError(t, last[0].Hold.ReleaseBriefly(t.Context()))
+		}
+		assert.Zero(t, holders())
+		p.end()
+	})
+}
+
 func TestForcedReadersAreNotJoined(t *testing.T) {
 	lab.Everywhere(t, func(t *testing.T, l *lab.Lab) {
 		c, other := l.Mates(holdfast.WithTTL(l.Time(900*time.Millisecond))), l.Near().RWMutex("x")
@@ -560,5 +626,40 @@ func TestReadersGoOnWithoutOneThatOnlyTried(t *testing.T) {
 		assert.Len(t, l.Look(rw).Holders, 1)
 		rw.RUnlock()
 		rw.RUnlock()
+	})
+}
+
+// robber is a store that takes a lock away from a reader just as it has waited for it.
+type robber struct{ *memdriver.Driver }
+
+func (r robber) Acquire(ctx context.Context, of *driver.Request) (driver.Grant, error) {
+	own, once := *of, sync.Once{}
+	own.Wake = func(g driver.Grant) {
+		of.Wake(g)
+		if of.Shared && g.Status == driver.Granted {
+			once.Do(func() { of.Wake(driver.Grant{Status: driver.Lost}) })
+		}
+	}
+	return r.Driver.Acquire(ctx, &own)
+}
+
+// A reader has its grant, which is lost already, and must wait for Unlock of a lost lock. The wrong version
+// believed that it was still at the store, and had it and all readers after it wait for it.
+func TestLostGrantOfAReaderThatMustWaitForUnlockIsWaitedForByNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := robber{memdriver.New()}
+		c := holdfast.Open(store, holdfast.WithLogger(slog.New(slog.DiscardHandler)))
+		rw := c.RWMutex("x")
+		rw.Lock()
+		in := lab.Begin(rw.RLock)
+		synctest.Wait()
+		require.NoError(t, store.ForceRelease(t.Context(), driver.RWMutex, "x"))
+		synctest.Wait()
+		rw.Unlock()
+		lab.Promptly(t, time.Minute, func() error { <-in; return nil })
+		require.True(t, rw.TryRLock())
+		rw.RUnlock()
+		rw.RUnlock()
+		require.NoError(t, c.Close())
 	})
 }

@@ -2,6 +2,7 @@ package local_test
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -45,13 +46,7 @@ func newProcess(t *testing.T, store driver.Driver) *process {
 
 // end closes the process, which must have nothing left.
 func (p *process) end() {
-	require.True(p.t, p.Session.Close(func() {
-		for _, result := range p.Close() {
-			defer func() { assert.NoError(p.t, <-result.Result) }()
-		}
-	}))
-	p.Keeper.Close()
-	p.Session.End()
+	require.NoError(p.t, errors.Join(p.Close()...))
 	assert.Zero(p.t, p.InUse(), "locks that somebody uses")
 }
 
@@ -66,20 +61,10 @@ func contend(t *testing.T, rng *rand.Rand, p *process, r *referee.Referee, optio
 			ctx, cancel = context.WithTimeout(ctx, time.Duration(rng.IntN(40))*time.Millisecond)
 		}
 		hold, pause := time.Duration(rng.IntN(3))*time.Millisecond, time.Duration(rng.IntN(4))*time.Millisecond
-		var held *local.Hold
-		var err error
-		if !sync {
-			lock := p.Ref(id, new(local.Cached))
-			held, err = lock.Acquire(ctx, &w)
-			lock.Unref()
-		} else if lock := p.Enter(id, new(local.Cached), &w, false); lock != nil {
-			var h *local.Hold
-			h, err = lock.Acquire(ctx, &w)
-			err = lock.Keep(&w, h, err)
-		}
+		held, err := p.Acquire(ctx, id, new(local.Cached), &w)
 		if err == nil {
 			fence, weight := int64(referee.Unseen), int64(lab.CrowdOf)
-			if held != nil && held.Fence() > 0 { // of a sync hold nobody sees it
+			if !sync && held.Fence() > 0 { // of a sync hold nobody sees it
 				fence = held.Fence()
 			}
 			if shared {
@@ -92,10 +77,10 @@ func contend(t *testing.T, rng *rand.Rand, p *process, r *referee.Referee, optio
 			case !sync:
 				assert.NoError(t, held.Release(ctx))
 			default:
-				last, ok := p.TakeBack(id, new(local.Cached), shared)
+				parts, ok := p.TakeBack(id, new(local.Cached), shared, 1, nil)
 				assert.True(t, ok)
-				if last != nil {
-					assert.NoError(t, last.ReleaseBriefly(context.Background()))
+				for _, last := range parts {
+					assert.NoError(t, last.Hold.ReleaseBriefly(context.Background()))
 				}
 			}
 		}

@@ -2,10 +2,10 @@ package local
 
 import "github.com/holdfast-go/holdfast/internal/token"
 
-// robbed ends the leases of this process that the store has ended for a thief, whose grant has
+// endRobbed ends the leases of this process that the store has ended for a thief, whose grant has
 // that fence. They would hear of it anyway, but perhaps only when they are renewed, and the thief
 // should not meet them here.
-func (l *Lock) robbed(thief *Grant, fence int64) {
+func (l *Lock) endRobbed(thief *Grant, fence int64) {
 	for _, owner := range l.r.Keeper.Owners() {
 		g := owner.(*Grant)
 		if g == thief || g.lock.id.Kind != l.id.Kind || g.lock.id.Name != l.id.Name {

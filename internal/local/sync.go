@@ -12,17 +12,17 @@ import (
 // The forms of package sync return nothing to release. So their holds stay with the lock until
 // a caller that knows only the name undoes one.
 
-// syncHold is what is left of a hold, in permits. A lock has one, or one for each reader of
-// a group.
-type syncHold struct {
-	hold *Hold
-	left int64
+// Part is what is left of a hold, in permits. The hold of a lock has one, or one for each reader that
+// shares it.
+type Part struct {
+	Hold *Hold
+	Left int64
 }
 
 // syncHolds are the sync holds of a lock, in the order of their grants.
 type syncHolds struct {
-	all   []syncHold
-	room  [1]syncHold   // for most
+	all   []Part
+	room  [1]Part       // for most
 	freed chan struct{} // closed when one of them goes; nil if nobody waits for that
 }
 
@@ -31,14 +31,22 @@ type syncHolds struct {
 // It matters here if the lease is lost, for a sync hold lasts until it is undone. So with
 // lostOnly only lost ones count.
 func (l *Lock) blockedBy(w *Want, lostOnly bool) <-chan struct{} {
-	if !w.Sync || l.id.Owner != "" || l.deposited.Load() == 0 { // the store lets an owner in beside itself
+	if l.kept.Load() == 0 {
 		return nil
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return l.blocks(w, lostOnly)
+}
+
+// blocks is blockedBy for a caller that holds mu.
+func (l *Lock) blocks(w *Want, lostOnly bool) <-chan struct{} {
+	if !w.Sync || l.id.Owner != "" || l.sync == nil { // the store lets an owner in beside itself
+		return nil
+	}
 	for _, h := range l.sync.all {
-		together := w.Shared && h.hold.grant.shared
-		if !together && (!lostOnly || h.hold.end != nil) {
+		together := w.Shared && h.Hold.grant.shared
+		if !together && (!lostOnly || h.Hold.end != nil) {
 			if l.sync.freed == nil {
 				l.sync.freed = make(chan struct{})
 			}
@@ -71,97 +79,54 @@ func (l *Lock) waitFreed(wait context.Context, w *Want, freed <-chan struct{}) e
 	}
 }
 
-// Enter is the first step of a lock without a lease, Acquire the second and Keep the third. It returns
-// nil if the caller is in already: readers go in together, unless each is to be seen.
-func (r *Registry) Enter(id ID, cached *Cached, w *Want, seen bool) *Lock {
-	l := r.Ref(id, cached)
-	w.group = nil
-	if w.Shared && !seen && w.Options.grouped() && l.joinReaders(w) {
-		return nil
-	}
-	return l
+// Keep leaves a hold that hooks have seen with its lock, where TakeBack finds it. It reports false if another
+// hold is in the way of the request, which was lost meanwhile: its Unlock comes first.
+func (r *Registry) Keep(id ID, cached *Cached, w *Want, h *Hold) (kept bool, err error) {
+	l := r.ref(id, cached)
+	defer l.unref()
+	freed, err := l.keep(w, h)
+	return freed == nil && err == nil, err
 }
 
-// Keep leaves the hold that was acquired with the lock, where TakeBack finds it. If that cannot
-// be or there is none, since err says why, the lock is given back.
-func (l *Lock) Keep(w *Want, h *Hold, err error) error {
-	if err == nil && !l.deposit(h) {
-		h, err = nil, session.ErrClosed // which has released it
-	}
-	if w.group != nil {
-		l.admit(w, h)
-	}
-	if err != nil {
-		l.Unref()
-	}
-	return err
-}
-
-// Deposit leaves a hold with its lock, where TakeBackSome finds it. It reports false if Close has
-// released the hold.
-func (r *Registry) Deposit(id ID, cached *Cached, h *Hold) bool {
-	l := r.Ref(id, cached)
-	if !l.deposit(h) {
-		l.Unref()
-		return false
-	}
-	return true
-}
-
-// deposit leaves a hold with the lock, which is in use from then on. It reports false if Close has
-// released the hold.
-func (l *Lock) deposit(h *Hold) bool {
+// keep leaves a hold with the lock, which is in use from then on. Readers that wait for it are in with that, for one turn. If
+// another sync hold is in the way of the request, keep returns what blockedBy does, and has kept nothing. The
+// wrong version looked first, and kept it later: two holds, one of them lost, could be kept in between.
+func (l *Lock) keep(w *Want, h *Hold) (freed <-chan struct{}, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.r.Session.Open() {
-		return false
+		return nil, session.ErrClosed // Close releases it
+	}
+	if freed = l.blocks(w, false); freed != nil {
+		return freed, nil
 	}
 	if l.sync == nil {
 		l.sync = &syncHolds{}
 		l.sync.all = l.sync.room[:0]
 	}
-	l.sync.all = append(l.sync.all, syncHold{h, max(1, h.grant.weight)})
-	l.deposited.Add(1)
-	return true
+	l.sync.all = append(l.sync.all, Part{h, max(1, h.grant.weight)})
+	l.kept.Add(1)
+	l.refs.Add(1)
+	if h.grant.shared {
+		h.grant.arrive()
+	}
+	return nil, nil
 }
 
-// TakeBack undoes one sync hold, shared or not, and reports whether there is one. If it
-// returns a hold, the caller must release that.
-func (r *Registry) TakeBack(id ID, cached *Cached, shared bool) (h *Hold, ok bool) {
-	l := r.find(id, cached)
-	if l == nil {
-		return nil, false
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.sync == nil {
-		return nil, false
-	}
-	if all := l.sync.all; len(all) == 1 && all[0].hold.grant.shared == shared && all[0].left == 1 { // mostly
-		h = all[0].hold
-		all[0] = syncHold{} // or the lock would remember the grant
-		l.sync.all = all[:0]
-		l.undone(1)
-	} else if taken := l.takeBack(shared, 1); len(taken) == 0 {
-		return nil, false
-	} else if taken[0].left == 0 {
-		h = taken[0].hold
-	}
-	if h != nil && h.anonymous && h.end == nil && l.passOn(h.grant) {
-		h = nil // it goes on with the grant
-	}
-	return h, true
+// share counts another reader on the hold of a grant. The caller holds Lock.mu.
+func (s *syncHolds) share(g *Grant) { s.all[s.index(g)].Left++ }
+
+// index returns where the hold of readers is that count on a grant, below 0 if they have left. The caller holds
+// Lock.mu.
+func (s *syncHolds) index(g *Grant) int {
+	return slices.IndexFunc(s.all, func(p Part) bool { return p.Hold == &g.first })
 }
 
-// Part is what is left of a hold that was taken from.
-type Part struct {
-	Hold *Hold
-	Left int64
-}
-
-// TakeBackSome undoes n permits of the sync holds, and returns the holds that it has taken
-// from. It reports false, and takes nothing, if there are fewer.
-func (r *Registry) TakeBackSome(id ID, cached *Cached, n int64) (parts []Part, ok bool) {
+// TakeBack undoes n permits of the sync holds that are shared, or are not. It returns
+//   - false if there are fewer: then it takes nothing
+//   - true, and the parts appended to those given, if the caller has to release them
+//   - true alone if there is no more to do: others count on the hold, or it has passed to the next one.
+func (r *Registry) TakeBack(id ID, cached *Cached, shared bool, n int64, to []Part) (parts []Part, ok bool) {
 	l := r.find(id, cached)
 	if l == nil {
 		return nil, n == 0
@@ -171,52 +136,64 @@ func (r *Registry) TakeBackSome(id ID, cached *Cached, n int64) (parts []Part, o
 	if l.sync == nil {
 		return nil, n == 0
 	}
-	for _, t := range l.takeBack(false, n) {
-		parts = append(parts, Part{t.hold, t.left})
+	parts, ok = l.takeBack(shared, n, to)
+	if len(parts) == 1 {
+		if h := parts[0].Hold; parts[0].Left > 0 && shared || h.anonymous && h.end == nil && l.passOn(h.grant) {
+			parts = nil
+		}
 	}
-	return parts, len(parts) > 0 || n == 0
+	return parts, ok
 }
 
-// takeBack takes n away from the holds that are shared, or are not. It returns them as they
-// are then, or none if there are fewer than n. The caller holds mu.
+// takeBack takes n away, and appends the holds as they are then. The caller holds mu.
 //
 // Nobody says which hold they mean, and a lost one is as good as any other. Lost holds come
 // first. A caller may think of a lost hold; to end a good one for it would let in a
 // stranger beside the real owner. The clock is asked, too: just after a suspension nobody
 // has been told yet what was lost meanwhile.
-func (l *Lock) takeBack(shared bool, n int64) (taken []syncHold) {
+func (l *Lock) takeBack(shared bool, n int64, to []Part) (taken []Part, ok bool) {
+	if all := l.sync.all; len(all) == 1 && all[0].Hold.grant.shared == shared && 0 < n && n <= all[0].Left { // mostly
+		all[0].Left -= n
+		to = append(to, all[0])
+		if all[0].Left == 0 {
+			all[0] = Part{} // or the lock would remember the grant
+			l.sync.all = all[:0]
+			l.undone(1)
+		}
+		return to, true
+	}
 	var lost, same, rest []int
 	var sum int64
-	for i, h := range l.sync.all {
+	for i, p := range l.sync.all {
 		switch {
-		case h.hold.grant.shared != shared:
+		case p.Hold.grant.shared != shared:
 			continue
-		case h.hold.end != nil || !h.hold.grant.Trusted():
+		case p.Hold.end != nil || !p.Hold.grant.trusted():
 			lost = append(lost, i)
-		case h.left == n && !shared: // of readers' holds the oldest goes first: nobody joins it
+		case p.Left == n && !shared: // of readers' holds the oldest goes first: nobody joins it
 			same = append(same, i)
 		default:
 			rest = append(rest, i)
 		}
-		sum += h.left
+		sum += p.Left
 	}
 	if sum < n {
-		return nil
+		return nil, false
 	}
 	for _, i := range slices.Concat(lost, same, rest) {
-		h := &l.sync.all[i]
-		part := min(n, h.left)
+		p := &l.sync.all[i]
+		part := min(n, p.Left)
 		if part == 0 {
 			break
 		}
-		h.left -= part
+		p.Left -= part
 		n -= part
-		taken = append(taken, *h)
+		to = append(to, *p)
 	}
 	before := len(l.sync.all)
-	l.sync.all = slices.DeleteFunc(l.sync.all, func(h syncHold) bool { return h.left == 0 })
+	l.sync.all = slices.DeleteFunc(l.sync.all, func(p Part) bool { return p.Left == 0 })
 	l.undone(before - len(l.sync.all))
-	return taken
+	return to, true
 }
 
 // undone notes that n sync holds are. The caller holds mu.
@@ -225,6 +202,6 @@ func (l *Lock) undone(n int) {
 		close(l.sync.freed)
 		l.sync.freed = nil
 	}
-	l.deposited.Add(int32(-n))
+	l.kept.Add(int32(-n))
 	l.refs.Add(int32(-n))
 }

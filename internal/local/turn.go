@@ -37,7 +37,7 @@ func now() moment { return moment(time.Since(start)) }
 // turn is the time, the passes and the fences that this client has left before others get
 // the lock. It is guarded by Lock.mu.
 type turn struct {
-	began     moment
+	began     moment // of the first hold; not changed any more
 	passes    int16
 	shared    bool       // among readers
 	noticed   bool       // the store tells when somebody waits, or will when it has granted the lock
@@ -54,7 +54,7 @@ type lingering struct {
 }
 
 // begin begins the turn of what was granted. Readers that hold together have one fence.
-func (t *turn) begin(g driver.Grant, shared bool) {
+func (t *turn) begin(g *driver.Grant, shared bool) {
 	t.began, t.shared, t.next, t.left = now(), shared, g.Fence, max(g.Fences, 1)
 	if g.Fence == 0 || shared {
 		t.left = math.MaxInt64

@@ -11,7 +11,7 @@ import (
 )
 
 // A holder hears that another waits for what it holds only if it wants to know. Goroutines of
-// this process that wait in the queue of the lock are seen here. For all others the store is
+// this process that wait in the lane of the lock are seen here. For all others the store is
 // asked, once for each hold, and tells of those that come later. A hold for which nobody asks
 // costs nothing.
 
@@ -23,7 +23,7 @@ func (h *Hold) Wanted() <-chan struct{} {
 	if first {
 		h.wanted = make(chan struct{})
 	}
-	if first && h.end == nil && l.grant == g && (l.waiting.first != nil || l.atStore != nil) {
+	if ln := g.lane; first && h.end == nil && ln != nil && ln.grant == g && (ln.waiting.first != nil || ln.atStore != nil) {
 		h.want()
 	}
 	asks := first && h.end == nil && !h.sought
@@ -81,9 +81,9 @@ func (g *Grant) notice(ctx context.Context) error {
 // is asked again with a command, which tells that.
 func (r *Registry) Deaf() { r.told.Store(false) }
 
-// ask asks the store, once and on another goroutine, whether anybody waits, for the turn. The
+// askIfWanted asks the store, once and on another goroutine, whether anybody waits, for the turn. The
 // caller holds Lock.mu.
-func (g *Grant) ask() {
+func (g *Grant) askIfWanted() {
 	s := g.lock.r.Session
 	if s.Notifier == nil || !s.Begin() {
 		g.turn.unheard()
@@ -101,8 +101,8 @@ func (g *Grant) ask() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		g.turn.unheard()
-		if l.grant == g {
-			l.advance()
+		if ln := g.lane; ln != nil && ln.grant == g {
+			l.next(ln)
 		}
 	}()
 }

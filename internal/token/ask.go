@@ -19,14 +19,13 @@ import (
 // some 26,000 times.
 const asksInTrace = 4
 
-// ask sends the next ask on another goroutine, unless too many are under way. The first one goes in place if
-// the store is brisk, see [session.Session.InPlace].
+// ask sends the next ask on another goroutine, unless too many are under way.
 func (a *asker) ask(ctx context.Context) {
 	if a.underWay == maxAsking {
 		a.due = a.heartbeat(time.Now())
 		return
 	}
-	r, replies := a.number(), a.replies
+	r, replies := a.nextRequest(), a.replies
 	a.s.Go(func() {
 		answer, late := a.send(ctx, r)
 		replies <- answer
@@ -43,12 +42,12 @@ func (a *asker) askInPlace(ctx context.Context) (driver.Grant, error) {
 	brief, leave := context.WithCancel(ctx)
 	a.leave = leave
 	alarm := a.s.Alarm(session.LeastHang, a)
-	r, _ := a.send(brief, a.number())
+	r, _ := a.send(brief, a.nextRequest())
 	hung := !alarm.Stop()
 	leave()
 	unsent := hung && ctx.Err() == nil && errors.Is(r.err, context.Canceled)
 	if r.cut = r.cut && (unsent || ctx.Err() != nil); unsent {
-		a.unsent = 1
+		a.unsent = true
 	}
 	g, err := a.answer(r)
 	switch {
@@ -72,8 +71,8 @@ func (a *asker) heartbeat(asked time.Time) time.Time {
 	return a.s.Beat(asked.Add(a.TTL/3), a.TTL/30)
 }
 
-// number makes the next ask and notes when it is sent.
-func (a *asker) number() *driver.Request {
+// nextRequest makes the next ask and notes when it is sent.
+func (a *asker) nextRequest() *driver.Request {
 	now := time.Now()
 	a.underWay++
 	a.last++
@@ -209,21 +208,22 @@ func (a *asker) busy(r reply) {
 	case g.Behind:
 		why = behind{}
 	case g.Holder != "":
-		why = &Held{g.Holder, g.HolderFence, g.HeldFor, time.Now()}
+		a.by = &Held{g.Holder, g.HolderFence, g.HeldFor, time.Now()}
+		why = a.by
 	}
 	a.blame(why, time.Time{})
-	a.Stats.Behind("", a.obstacle.Held)
+	a.Stats.InTheWay("", a.obstacle.Held)
 	a.Stats.Contended = true
-	if !a.behind && a.request.Wait {
+	if !a.contended && a.request.Wait {
 		a.listener.Busy()
 	}
-	a.behind = true
+	a.contended = true
 }
 
 // tagged notes what the store says with the tag of a holder that is in the way.
 func (a *asker) tagged(said string) {
 	a.tag = cmp.Or(tag.Own(said), a.tag)
-	a.Stats.Behind(a.tag, nil)
+	a.Stats.InTheWay(a.tag, nil)
 }
 
 // failed decides whether an error ends the wait.
@@ -234,7 +234,11 @@ func (a *asker) failed(err error, cut bool) error {
 	// A user whom the store has let in before is let in again, once somebody has mended the password or the
 	// rights. To give up for that would end a fleet.
 	passes := errors.Is(err, driver.ErrTransient) || a.request.Wait && a.s.Accepted() && errors.Is(err, driver.ErrDenied)
-	if !passes || !cut && !a.request.Wait && a.last-a.unsent >= maxTries {
+	tries := a.last
+	if a.unsent {
+		tries--
+	}
+	if !passes || !cut && !a.request.Wait && tries >= maxTries {
 		return err
 	}
 	if !cut {

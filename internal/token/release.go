@@ -44,9 +44,9 @@ type Send func(context.Context, driver.Lease) error
 
 // LastHolder held the lock by a token that is released.
 type LastHolder interface {
-	// Robbed says that the store held the lease no more when it was released, and reports whether it would
+	// FoundGone says that the store held the lease no more when it was released, and reports whether it would
 	// still be held by the clock.
-	Robbed() bool
+	FoundGone() bool
 }
 
 // Release is a token that is being given up at the store, or a part of what it holds. It goes on until the
@@ -69,11 +69,11 @@ type Release struct {
 	trouble atomic.Pointer[error] // why the last attempt failed; nil if none has
 }
 
-// Release gives the token up, with which nobody asks any more unless a part goes on. It is called within an
-// operation of the session, which ends with the release.
+// Release gives the token up, with which nobody asks any more unless a part goes on. The caller's operation of
+// the session ends with the release.
 //
 // In place the first attempt is made here, and the caller is kept no longer than until it hangs before it is
-// written. If that attempt is the last, Release returns nil and what the caller is told. Else the release goes
+// written. If that attempt is the last, Release returns no *Release, and what the caller is told. Else the release goes
 // on in the background, also if it was refused: that may pass.
 func (t *Token) Release(ctx context.Context, e Ending, inPlace bool) (*Release, error) {
 	r, s := t.newRelease(ctx, e), t.s
@@ -128,7 +128,7 @@ func (t *Token) Cease() {
 }
 
 // Forget is a Release of a token that was lost, and which nobody may ever release otherwise: one attempt, so
-// that the driver forgets it.
+// that the driver forgets it. The caller's operation ends with that.
 func (t *Token) Forget(ctx context.Context) {
 	defer t.s.Done()
 	r := t.newRelease(ctx, Ending{Lost: true})
@@ -136,16 +136,18 @@ func (t *Token) Forget(ctx context.Context) {
 }
 
 // Withdraw gives the token up in the background, whatever became of its asks: its place in the queue, or a
-// grant that nobody used. It is called within an operation. The channel gets a value when that is done, and is
-// nil if there is nothing to do. If the store is never told, the log says nothing: the caller has been told of
+// grant that nobody used. The caller needs an operation that goes on. The channel gets a value when that is done
+// or refused, and is nil if there is nothing to do. If the store is never told, the log says nothing: the caller has been told of
 // the same trouble, and in an outage there would be a line for each of the callers.
 func (t *Token) Withdraw(ctx context.Context) <-chan error {
 	if a := t.asker; a.heard && a.underWay == 0 && t.absent() {
+		t.asked(gone)
 		return nil
 	}
 	return t.withdraw(ctx)
 }
 
+// withdraw is Withdraw of a token that the store may know.
 func (t *Token) withdraw(ctx context.Context) <-chan error {
 	t.s.Grow()
 	r, _ := t.Release(ctx, Ending{Unused: true}, false)
@@ -334,7 +336,7 @@ func (r *Release) end(err error) error {
 	case r.Later != nil:
 		said = "holdfast: not kept for as long as it was to be, another may have it"
 	case errors.Is(err, driver.ErrNotHeld):
-		if r.Last == nil || !r.Last.Robbed() {
+		if r.Last == nil || !r.Last.FoundGone() {
 			return nil // its time has run out since, but it was given up before
 		}
 		return driver.ErrNotHeld

@@ -18,7 +18,7 @@ import (
 // holder is one that would still hold the lock, or not.
 type holder bool
 
-func (h holder) Robbed() bool { return bool(h) }
+func (h holder) FoundGone() bool { return bool(h) }
 
 // release gives the token up in the background.
 func (c *contender) release(h token.LastHolder) (told <-chan error) {

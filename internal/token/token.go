@@ -11,15 +11,17 @@
 //	              v
 //	            gone
 //
+// A token that another takes over in the store, or whose release ends with the client, stays leaving.
+//
 // An ask may be answered when its token is given up already, and may have got the lock for nobody. For the
 // store can carry it out after the release. Two rules deal with that.
 //   - A release says whether asks are unsettled, that is whether the store has perhaps carried one out, or
 //     still will. Then the store keeps a tombstone and refuses them, see [driver.Lease].
-//   - If an ask is granted nevertheless, the release is repeated, by the later one of that ask and the
-//     first release. While the token is leaving, the ask only notes that it has straggled, and the
+//   - If an ask is granted nevertheless, or let into the queue, the release is repeated, by the later one of that ask
+//     and the first release. While the token is leaving, the ask only notes that it has straggled, and the
 //     release is repeated when it comes to its end. Once the token is gone, the ask has it repeated.
 //
-// Of the client a token needs only the session. Package local decides what follows from a grant, such as
+// Of the client a token needs only the session, and of the keeper what it makes of the time of an ask. Package local decides what follows from a grant, such as
 // renewals and who in this process may use it.
 package token
 
@@ -71,7 +73,7 @@ type Token struct {
 
 	mu        sync.Mutex // guards the rest
 	state     state
-	straggled bool   // an ask was granted while the token was leaving
+	straggled bool   // an ask has left something in the store while the token was leaving
 	left      bool   // an answer left something behind in the store
 	unsettled int32  // asks that the store has perhaps carried out, or still will
 	asker     *asker // nil once the lock is held, for thousands may be held for long
@@ -116,14 +118,17 @@ func (t *Token) Lease(tag string) driver.Lease {
 	return driver.Lease{Kind: t.ID.Kind, Name: t.ID.Name, Token: t.Value, TTL: t.TTL, Owner: t.Owner, HolderTag: tag}
 }
 
-// Granted frees what a holder does not need. An ask that is still under way keeps its own reference to the
-// channel for its reply, so nobody else may have that.
-func (t *Token) Granted() {
+// Granted frees what a holder does not need.
+func (t *Token) Granted() { t.asked(held) }
+
+// asked ends the asking. An ask that is still under way keeps its own reference to the channel for its reply, so
+// nobody else may have that.
+func (t *Token) asked(next state) {
 	t.mu.Lock()
 	a := t.asker
 	t.asker = nil
 	if t.state == asking { // else it is given up already, as by Close
-		t.state = held
+		t.state = next
 	}
 	t.mu.Unlock()
 	if a.underWay > 0 {

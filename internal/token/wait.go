@@ -43,18 +43,18 @@ type asker struct {
 	from    *driver.Lease  // to take over; nil to acquire
 	steal   bool
 
-	heard  bool   // there were answers
-	letIn  bool   // to the queue
-	behind bool   // another has the lock, or is before us
-	gaveUp bool   // the caller had enough
-	late   int32  // grants that came too late to be of use
-	again  bool   // one of them was asked for again at once
-	brief  uint64 // the ask whose grant will do though little is left; 0: none was such yet
+	heard     bool   // there were answers: the driver knows of the token no more than the store does, see absent
+	letIn     bool   // to the queue
+	contended bool   // another has the lock, or is before us
+	gaveUp    bool   // the caller had enough
+	late      int32  // grants that came too late to be of use
+	again     bool   // one of them was asked for again at once
+	unsent    bool   // the first ask was never sent
+	brief     uint64 // the ask whose grant will do though little is left; 0: none was such yet
 
 	sent []time.Time // when the asks were sent; sent[0] is ask number first
 	first,
 	last uint64 // numbers of the oldest ask that is remembered, and of the newest
-	unsent uint64 // how many were never sent
 
 	underWay int                // asks that are not answered
 	due      time.Time          // when to ask again
@@ -62,6 +62,7 @@ type asker struct {
 	leave    context.CancelFunc // ends an ask in place that hangs
 
 	tag string // of the last holder that had one
+	by  *Held  // the last holder that the store has named; nil for none
 	own session.Complaint
 
 	*post
@@ -103,9 +104,9 @@ type Stats struct {
 	HolderFence             int64    // of its grant; 0 if not known
 }
 
-// Behind notes a holder that is in the way, by its tag and by what is known of it otherwise. Of a long wait the
+// InTheWay notes a holder that is in the way, by its tag and by what is known of it otherwise. Of a long wait the
 // first tags are remembered.
-func (s *Stats) Behind(tag string, held *Held) {
+func (s *Stats) InTheWay(tag string, held *Held) {
 	if tag != "" && len(s.Tags) < maxTags && !slices.Contains(s.Tags, tag) {
 		s.Tags = append(s.Tags, tag)
 	}
@@ -122,14 +123,15 @@ type Obstacle struct {
 	Since   time.Time // the store owes an answer: from the first ask without one; zero if it owes none
 }
 
-// Obstacle returns what the token waits for, to whoever has to wait behind it. It is zero if nobody waits.
-func (t *Token) Obstacle() (o Obstacle) {
+// Obstacle returns what the token waits for, to whoever has to wait behind it. It reports false if the token
+// has not begun to ask, or asks no more.
+func (t *Token) Obstacle() (o Obstacle, asks bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.asker != nil {
-		o = t.asker.obstacle
+	if t.asker == nil {
+		return o, false
 	}
-	return o
+	return t.asker.obstacle, true
 }
 
 // blame notes why it takes so long, and since when the store owes an answer.
@@ -147,25 +149,28 @@ func (a *asker) blame(why error, since time.Time) {
 
 // Wait asks, and asks again every TTL/3, which is the heartbeat of a waiter. It returns when the lock is
 // granted or there is a reason to give up. After that another goroutine may go on with the token.
-func (t *Token) Wait(ctx context.Context, by Caller) (keepalive.Trust, driver.Grant, error) {
+func (t *Token) Wait(ctx context.Context, by *Caller) (keepalive.Trust, driver.Grant, error) {
 	a := t.asker
 	defer a.own.Leave()
-	by.Said, by.Stats, by.Why = cmp.Or(by.Said, &a.own), cmp.Or(by.Stats, &a.unread), cmp.Or(by.Why, a.Why)
-	a.Caller, a.gaveUp = by, false
+	why := cmp.Or(by.Why, a.Why)
+	a.Caller, a.gaveUp = *by, false
+	a.Said, a.Stats, a.Why = cmp.Or(a.Said, &a.own), cmp.Or(a.Stats, &a.unread), why
 	var g driver.Grant
 	var err error
 	switch {
 	case a.last > 0: // another began, with whose context the ask under way may end
-		a.due = time.Now()
-		a.Stats.Contended = a.Stats.Contended || a.behind
-		a.Stats.Behind(a.tag, a.obstacle.Held)
+		if ctx.Err() == nil {
+			a.due = time.Now()
+		}
+		a.Stats.Contended = a.Stats.Contended || a.contended
+		a.Stats.InTheWay(a.tag, a.by)
 		if a.request.Wait && !a.obstacle.Since.IsZero() {
 			a.Said.Asked()
 		}
 	case a.Endure > 0 || !t.s.InPlace(ctx, t.TTL):
 		a.ask(ctx)
 	case ctx.Done() == nil: // it has the time
-		r, _ := a.send(ctx, a.number())
+		r, _ := a.send(ctx, a.nextRequest())
 		g, err = a.answer(r)
 	default:
 		g, err = a.askInPlace(ctx)

@@ -41,6 +41,12 @@ func (c *contender) note(f func()) {
 	f()
 }
 
+// obstacle is what a mate that waits behind the contender is told.
+func (c *contender) obstacle() token.Obstacle {
+	o, _ := c.Obstacle()
+	return o
+}
+
 func (c *contender) Lost(cause error)  { c.note(func() { c.lost = append(c.lost, cause) }) }
 func (c *contender) Wanted()           { c.note(func() { c.wanted++ }) }
 func (c *contender) Busy()             { c.note(func() { c.busy++ }) }
@@ -91,7 +97,7 @@ type waiting struct {
 func (c *contender) wait(ctx context.Context) *waiting {
 	w := new(waiting)
 	go func() {
-		w.trust, w.grant, w.err = c.Wait(ctx, token.Caller{Said: c.said, Stats: &w.stats})
+		w.trust, w.grant, w.err = c.Wait(ctx, &token.Caller{Said: c.said, Stats: &w.stats})
 		w.done = true
 		c.s.Done()
 	}()
@@ -175,7 +181,7 @@ func TestAnswerThatComesTooLateIsNotUsed(t *testing.T) {
 		time.Sleep(ttl - margin/2)
 		first.Granted(1)
 		require.False(t, w.returned())
-		require.ErrorContains(t, c.Obstacle().Trouble, "longer to answer than a lease lasts", "it counts as a grant")
+		require.ErrorContains(t, c.obstacle().Trouble, "longer to answer than a lease lasts", "it counts as a grant")
 		second, third := <-s.Asks, <-s.Asks
 		third.Granted(1)
 		require.True(t, w.returned())
@@ -219,11 +225,11 @@ func TestLostReplyIsAskedForAgain(t *testing.T) {
 				again := <-s.Asks
 				require.Equal(t, first.Token, again.Token)
 				require.EqualValues(t, 2, again.Ask)
-				require.Equal(t, test.err, c.Obstacle().Trouble)
+				require.Equal(t, test.err, c.obstacle().Trouble)
 				again.Granted(1)
 				require.True(t, w.returned())
 				require.NoError(t, w.err)
-				require.Zero(t, c.Obstacle())
+				require.Zero(t, c.obstacle())
 				require.NoError(t, <-c.release(nil))
 				require.Equal(t, test.unsettled, s.Released()[0].Unsettled)
 			})
@@ -400,6 +406,25 @@ func TestMuteStoreKeepsNobodyFromGivingUp(t *testing.T) {
 }
 
 // The context may end at the moment of the grant. It is not used then.
+// Also if the store has been in trouble since.
+func TestHeirIsToldWhoWasInTheWay(t *testing.T) {
+	alone(t, true, func(t *testing.T, s *store, c *contender) {
+		ctx, cancel := context.WithCancel(t.Context())
+		w := c.wait(ctx)
+		(<-s.Asks).Answer <- lab.Result{Grant: driver.Grant{Status: driver.Queued, Holder: "job 7", HolderFence: 3}}
+		(<-s.Asks).Answer <- lab.Result{Err: driver.ErrTransient}
+		synctest.Wait()
+		cancel()
+		require.True(t, w.returned())
+		var heirs token.Stats
+		_, _, err := c.Wait(ctx, &token.Caller{Stats: &heirs})
+		require.ErrorIs(t, err, context.Canceled)
+		require.Equal(t, "job 7", heirs.Holder)
+		require.EqualValues(t, 3, heirs.HolderFence)
+		c.withdraw()
+	})
+}
+
 func TestGrantToAContextThatHasEndedIsNotUsed(t *testing.T) {
 	alone(t, true, func(t *testing.T, s *store, c *contender) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -409,7 +434,7 @@ func TestGrantToAContextThatHasEndedIsNotUsed(t *testing.T) {
 		require.True(t, w.returned())
 		ask.Granted(1)
 		synctest.Wait()
-		_, _, err := c.Wait(ctx, token.Caller{}) // finds the answer first
+		_, _, err := c.Wait(ctx, &token.Caller{}) // finds the answer first
 		require.ErrorIs(t, err, context.Canceled)
 		c.withdraw()
 		synctest.Wait()

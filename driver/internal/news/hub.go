@@ -65,7 +65,7 @@ type Hub[X any] struct {
 	failing time.Time     // when the first of these failed
 	pinged  chan struct{} // a ping was heard; has room for one
 	stir    chan struct{} // somebody waits; has room for one
-	first   chan struct{} // closed when the first subscription counts, or has failed
+	first   chan struct{} // closed when the first subscription counts, has failed, or has had its time
 	once    sync.Once     // closes first
 	stop    func()        // ends the listener, nil if none was started
 	stopped chan struct{} // closed when the listener has ended
@@ -91,7 +91,7 @@ func (h *Hub[X]) OnReconnect(f func(reason string)) {
 	h.reports = append(h.reports, f)
 }
 
-// Tried reports whether a subscription has been made, or found impossible.
+// Tried reports whether a subscription has been made, or found impossible, or has not been answered in time.
 func (h *Hub[X]) Tried() bool {
 	select {
 	case <-h.first:

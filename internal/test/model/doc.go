@@ -12,7 +12,7 @@
 //
 // The scripts are real: those that package redisdriver sends. The server is a table with one key
 // (server_test.go), as strict as Redis and with no command that the scripts do not use. Claims
-// behave as those of internal/token, internal/keepalive and the Go side of redisdriver do; that
+// behave as the tokens of internal/token, internal/keepalive and the Go side of redisdriver do; that
 // is written down once more, in world_test.go, and can be wrong.
 //
 // Lua is slow, and the search needs millions of states. But a script only turns one record into

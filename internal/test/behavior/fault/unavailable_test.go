@@ -282,7 +282,7 @@ func TestOutageEndsTheWaitsOfAllThatWaitInOneProcess(t *testing.T) {
 				stays := l.Wait(c, "x")
 				l.UntilQueue("x", 1)
 				var endure []*lab.Pending
-				for _, d := range []time.Duration{2 * time.Second, time.Second, 2 * time.Second, 2 * time.Second} {
+				for _, d := range []time.Duration{2 * time.Second, 300 * time.Millisecond, time.Second, 2 * time.Second, 2 * time.Second} {
 					endure = append(endure, l.Wait(c, "x", holdfast.WithOutageWait(d)))
 				}
 				time.Sleep(5 * time.Second)
