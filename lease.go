@@ -172,6 +172,9 @@ func (l *Lease) Downgrade(ctx context.Context) error {
 	d := c.session.Downgrader
 	undone := true // surely, whatever was sent
 	return c.await(ctx, h.Options(), h.ID(), op, session.Errand{Able: d != nil, First: h.Lower, Do: func() error {
+		if err := l.Err(); err != nil { // since the last attempt
+			return err
+		}
 		err := trouble.Of(d.Downgrade(c.session.Under(ctx), h.Grant().Leased(), 0))
 		undone = undone && errors.Is(err, driver.ErrNotExecuted)
 		switch {

@@ -143,6 +143,19 @@ func TestDowngradeOfALostLeaseIsErrLost(t *testing.T) {
 	})
 }
 
+// Nor does a caller that has the time wait for a store that is silent, to hear that it has nothing to downgrade.
+func TestDowngradeEndsWithTheLease(t *testing.T) {
+	lab.InBubble(t, func(t *testing.T, l *lab.Lab) {
+		const ttl = 2 * time.Second
+		lease := l.Take(l.Far(holdfast.WithTTL(ttl)).RWMutex("x").Lease)
+		l.Link.BlackHole(true)
+		downgraded := make(chan error, 1)
+		go func() { downgraded <- lease.Downgrade(context.Background()) }()
+		require.ErrorIs(t, lab.Promptly(t, lab.Ages, func() error { return <-downgraded }), holdfast.ErrLost)
+		l.Heal()
+	})
+}
+
 // knowsDowngrade lets Redis know the script, so that the next one is carried out at once.
 func knowsDowngrade(l *lab.Lab) {
 	l.T.Helper()
