@@ -329,22 +329,21 @@ func (r *Release) settle() {
 // end ends the operation with the result err, and returns what the caller is told.
 func (r *Release) end(err error) error {
 	defer r.t.s.Done()
-	said := ""
 	switch {
 	case err == nil:
-		return nil
 	case r.Later != nil:
-		said = "holdfast: not kept for as long as it was to be, another may have it"
+		r.t.log.Log().Warn("holdfast: not kept for as long as it was to be, another may have it", r.about(err)...)
 	case errors.Is(err, driver.ErrNotHeld):
 		if r.Last == nil || !r.Last.FoundGone() {
 			return nil // its time has run out since, but it was given up before
 		}
 		return driver.ErrNotHeld
-	case r.Lost, r.Unused:
-		return err
-	default:
-		said = "holdfast: not released, the store keeps it until its TTL is over"
+	case !r.Lost && !r.Unused:
+		r.t.log.Log().Warn("holdfast: not released, the store keeps it until its TTL is over", r.about(err)...)
 	}
-	r.t.log.Log().Warn(said, "kind", string(r.t.ID.Kind), "lock", r.t.ID.Name, "ttl", r.t.TTL, "error", err)
 	return err
+}
+
+func (r *Release) about(err error) []any {
+	return []any{"kind", string(r.t.ID.Kind), "lock", r.t.ID.Name, "ttl", r.t.TTL, "error", err}
 }
