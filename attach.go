@@ -19,10 +19,11 @@ import (
 // If several callers attach to one token, exactly one succeeds. The others get an error
 // that matches [ErrNotHeld], as does a caller that comes too late, or whose text is not a
 // token. Transient errors, such as a broken connection, are retried until ctx ends. If ctx
-// ends while the answer is under way, nobody knows who holds the lock, and it is released. If that release
-// overtakes the request, the lock stays as it was detached, until its TTL has passed or Attach is called again.
-// Attach can also take over a lease that was not detached, from a holder that is believed
-// dead. If that holder is alive, its next renewal fails, and its fence is smaller.
+// ends while the answer is under way, nobody knows who holds the lock, and it is released. If
+// that release overtakes the request, the lock stays as it was detached, until its TTL has
+// passed or Attach is called again. Attach can also take over a lease that was not detached,
+// from a holder that is believed dead. If that holder is alive, its next renewal fails, and its
+// fence is smaller.
 //
 // For hooks Attach is a way to acquire, see [AcquireOp].
 func (c *Client) Attach(ctx context.Context, token string, opts ...LockOption) (*Lease, error) {

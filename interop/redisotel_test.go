@@ -82,7 +82,7 @@ func (c *counting) RenewHook(next holdfast.RenewFunc) holdfast.RenewFunc {
 }
 
 // Everything that somebody asks for is within the trace of who did: a wait, a grant, also when the
-// request is over, and the release. What goes on by itself is in no trace, and with
+// request is over, and the release. A command that nobody asks for is in no trace, and with
 // WithBackgroundSpans it is within that one, too.
 func TestCommandsAreWithinTheTraceOfTheRequest(t *testing.T) {
 	t.Parallel()

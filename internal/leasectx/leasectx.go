@@ -84,8 +84,8 @@ type merged struct {
 	values context.Context
 }
 
-// Value returns the value of m.values, with one exception. What package context finds the end of
-// m by must come from the context that ends m.
+// Value returns the value of m.values, with one exception. The value by which package context
+// finds the end of m must come from the context that ends m.
 func (m merged) Value(k any) any {
 	if IsEnd(k) {
 		return m.Context.Value(k)

@@ -146,19 +146,19 @@ func (r *Registry) Acquire(ctx context.Context, id ID, cached *Cached, w *Want) 
 			}
 			asking = g
 			trust, granted, failure := g.token.Wait(wait, &w.Caller)
-			asking = nil
 			ours := failure == nil // but perhaps not confirmed
 			if ours && w.Options.confirmed() {
 				failure = g.confirm(wait, &trust)
 			}
+			if failure == nil && w.Steal {
+				l.endRobbed(g, granted.Fence)
+			}
+			if failure == nil {
+				h, err = l.firstHold(ctx, w, g, trust, &granted)
+			}
+			asking = nil // no hook is called any more
 			switch {
 			case failure == nil:
-				if w.Steal {
-					l.endRobbed(g, granted.Fence)
-				}
-				asking = g
-				h, err = l.firstHold(ctx, w, g, trust, &granted)
-				asking = nil
 			case l.retries(wait, w, failure):
 				g.token.Withdraw(ctx)
 				g, w.MaxWaiters = g.anew(), 0 // it has been let in

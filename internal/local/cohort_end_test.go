@@ -130,8 +130,8 @@ func (a away) Acquire(context.Context, *driver.Request) (driver.Grant, error) {
 	return driver.Grant{}, fmt.Errorf("connection refused: %w", errors.Join(driver.ErrTransient, driver.ErrNotExecuted))
 }
 
-// One end may end them all at once, also mates that cannot go on with the same token. Who of them is at the store
-// then has not asked yet. It is chance who is first, so they try often.
+// One end may end them all at once, also mates that cannot go on with the same token. The one that is at the
+// store then has not asked yet. It is chance which of them is the first, so they try often.
 func TestMatesWhoNeverCameToTheStoreAreToldThatItIsAway(t *testing.T) {
 	for range 20 {
 		synctest.Test(t, func(t *testing.T) {

@@ -97,7 +97,7 @@ func (h *Hold) lives() *life {
 	return life
 }
 
-// endContext ends the contexts of a hold that has ended. What hangs on them hears of it soon. The
+// endContext ends the contexts of a hold that has ended. The contexts that hang on them hear of it soon. The
 // caller holds Lock.mu.
 func (h *Hold) endContext(cause error) {
 	if life := h.life.Load(); life != nil && life.end(cause) {

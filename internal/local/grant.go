@@ -263,8 +263,7 @@ func (g *Grant) values() context.Context {
 }
 
 // giveBack releases a grant in the background. With nil it does so only if nobody holds the grant, else
-// all holds end so, also while Close waits. It returns nil if the grant was not released,
-// by this goroutine.
+// all holds end so, also while Close waits. It returns nil if this goroutine did not release it.
 func (g *Grant) giveBack(end error) <-chan error {
 	s := g.lock.r.Session
 	if end != nil {

@@ -88,9 +88,10 @@ func (r *Registry) Keep(id ID, cached *Cached, w *Want, h *Hold) (kept bool, err
 	return freed == nil && err == nil, err
 }
 
-// keep leaves a hold with the lock, which is in use from then on. Readers that wait for it are in with that, for one turn. If
-// another sync hold is in the way of the request, keep returns what blockedBy does, and has kept nothing. The
-// wrong version looked first, and kept it later: two holds, one of them lost, could be kept in between.
+// keep leaves a hold with the lock, which is in use from then on. Readers that wait for it are in with that,
+// for one turn. If another sync hold is in the way of the request, keep returns what blockedBy does, and has
+// kept nothing. The wrong version looked first, and kept it later: two holds, one of them lost, could be kept
+// in between.
 func (l *Lock) keep(w *Want, h *Hold) (freed <-chan struct{}, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -73,8 +73,8 @@ type Release struct {
 // the session ends with the release.
 //
 // In place the first attempt is made here, and the caller is kept no longer than until it hangs before it is
-// written. If that attempt is the last, Release returns no *Release, and what the caller is told. Else the release goes
-// on in the background, also if it was refused: that may pass.
+// written. If that attempt is the last, Release returns no *Release, and what the caller is told. Else the
+// release goes on in the background, also if it was refused: that may pass.
 func (t *Token) Release(ctx context.Context, e Ending, inPlace bool) (*Release, error) {
 	r, s := t.newRelease(ctx, e), t.s
 	if !inPlace {
@@ -136,9 +136,9 @@ func (t *Token) Forget(ctx context.Context) {
 }
 
 // Withdraw gives the token up in the background, whatever became of its asks: its place in the queue, or a
-// grant that nobody used. The caller needs an operation that goes on. The channel gets a value when that is done
-// or refused, and is nil if there is nothing to do. If the store is never told, the log says nothing: the caller has been told of
-// the same trouble, and in an outage there would be a line for each of the callers.
+// grant that nobody used. The caller needs an operation that goes on. The channel gets a value when that is
+// done or refused, and is nil if there is nothing to do. If the store is never told, the log says nothing: the
+// caller has been told of the same trouble, and in an outage there would be a line for each of the callers.
 func (t *Token) Withdraw(ctx context.Context) <-chan error {
 	if a := t.asker; a.heard && a.underWay == 0 && t.absent() {
 		t.asked(gone)

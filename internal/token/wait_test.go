@@ -238,7 +238,7 @@ func TestLostReplyIsAskedForAgain(t *testing.T) {
 }
 
 // An error that is known to be the same next time ends the wait. So does, for a token that does not
-// wait, the third failure. What nobody has heard of is waited out like an outage, also as the first
+// wait, the third failure. An error that nobody has heard of is waited out like an outage, also as the first
 // answer, and the end of the context names it.
 func TestErrorsThatEndTheWait(t *testing.T) {
 	refused := errors.Join(errors.New("WRONGTYPE"), driver.ErrNotExecuted)

@@ -3,7 +3,7 @@
 //
 // What nobody has heard of may pass: a proxy that has lost its upstream, a certificate that is
 // renewed, a service of tokens that is down, a breaker that is open. A list of what passes is never
-// complete, and a wait that ends for the rest of it ends a fleet at once. What lasts can be listed.
+// complete, and a wait that ends for the rest of it ends a fleet at once. The errors that last can be listed.
 // The price is a wait for what lasts and is not on that list. The log names it after 2 s.
 package trouble
 

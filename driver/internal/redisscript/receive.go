@@ -8,7 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Receive is ReceiveTimeout of ps. What comes in there may have any form, as behind a proxy that
+// Receive is ReceiveTimeout of ps. A message there may have any form, as behind a proxy that
 // answers for the server: go-redis panics, and no program can recover on a goroutine of ours.
 func Receive(ctx context.Context, ps *redis.PubSub, timeout time.Duration) (msg any, err error) {
 	defer func() {

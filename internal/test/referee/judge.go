@@ -1,5 +1,5 @@
 // Package referee judges who believed to hold a lock when, and knows nothing of locks: no more are inside
-// than there is room for, and fences increase. Who may come before whom is for the rig to judge, which
+// than there is room for, and fences increase. The rig judges who may come before whom, since it
 // knows who waits.
 //
 // A [Referee] hears from holders while they are inside, or is given what they wrote down, with times of one
