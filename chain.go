@@ -134,9 +134,9 @@ func (op *AcquireOp) count(r *local.Report) {
 	}
 }
 
-// surely carries out a release that hooks cannot refuse, because nobody has the lease to try
+// releaseAnyway carries out a release that hooks cannot refuse, because nobody has the lease to try
 // again.
-func (h *hooks) surely(l *Lease, ctx context.Context, keep int64, run func(*local.Hold, context.Context) error) error {
+func (h *hooks) releaseAnyway(l *Lease, ctx context.Context, keep int64, run func(*local.Hold, context.Context) error) error {
 	refused := true
 	err := h.release(ctx, &ReleaseOp{Lease: l, Keep: keep, run: func(ctx context.Context, l *Lease) error {
 		refused = false
@@ -153,7 +153,7 @@ func (h *hooks) surely(l *Lease, ctx context.Context, keep int64, run func(*loca
 
 // give is surely for Unlock and its like.
 func (h *hooks) give(held *local.Hold) {
-	_ = h.surely((*Lease)(held), context.WithoutCancel(held.Context()), 0, (*local.Hold).ReleaseBriefly)
+	_ = h.releaseAnyway((*Lease)(held), context.WithoutCancel(held.Context()), 0, (*local.Hold).ReleaseBriefly)
 }
 
 // renewDue renews leases for the keeper, with the values of one of them: if renewals are to be in

@@ -74,7 +74,7 @@ func configure(opts []Option) config {
 
 func open(d driver.Driver, cfg config) *Client {
 	c := &Client{session: session.New(d), config: cfg}
-	c.config.hold = c.options(cfg)
+	c.config.lockOptions = c.options(cfg)
 	c.session.Traced = cfg.traced
 	if b := c.session.Batcher; b != nil && cfg.batch != nil {
 		b.Batch(*cfg.batch)
@@ -103,7 +103,7 @@ func (c *Client) options(cfg config) *local.Options {
 	if c.session.Notifier == nil {
 		o.Linger = 0 // nobody would tell us to stop
 	}
-	if own := c.config.hold; own != nil && o == *own {
+	if own := c.config.lockOptions; own != nil && o == *own {
 		return own
 	}
 	return &o

@@ -37,7 +37,7 @@ func (c *Client) handle(k driver.Kind, name string, opts []LockOption) handle {
 			o.apply(&given)
 		}
 		own.lingers(&given)
-		own.hold = c.options(own)
+		own.lockOptions = c.options(own)
 		cfg = &own
 	}
 	return handle{c: c, kind: k, name: name, config: cfg}
@@ -58,7 +58,7 @@ func (h *handle) base() local.ID { return local.ID{Kind: h.kind, Name: h.name} }
 func (h *handle) id(shared bool) local.ID {
 	id := h.base()
 	if h.kind != driver.Semaphore && !shared {
-		id.Owner = h.config.hold.Owner
+		id.Owner = h.config.lockOptions.Owner
 	}
 	return id
 }
@@ -78,7 +78,7 @@ func (h *handle) lock(shared, wait bool) bool {
 		ctx, cancel = context.WithTimeout(ctx, tryWait)
 		defer cancel()
 	}
-	id, w := h.id(shared), local.Want{Shared: shared, Wait: wait, Sync: true, Options: h.config.hold}
+	id, w := h.id(shared), local.Want{Shared: shared, Wait: wait, Sync: true, Options: h.config.lockOptions}
 	if !wait {
 		w.Patience = h.config.wait
 	}
@@ -107,16 +107,16 @@ func (h *handle) lock(shared, wait bool) bool {
 			h.misuse(err)
 		case !wait:
 			return false
-		case w.Said == nil:
-			w.Said = h.c.session.Complaint("acquire", h.kind, h.name, w.Options)
+		case w.Complaint == nil:
+			w.Complaint = h.c.session.Complaint("acquire", h.kind, h.name, w.Options)
 		}
-		w.Said.Persist(err)
+		w.Complaint.Persist(err)
 		select {
 		case <-h.c.session.Closing():
-			w.Said.Leave()
+			w.Complaint.Leave()
 			h.strand()
 		case <-time.After(pause.Next(time.Second)):
-			w.Said.Leave() // until the store is asked again
+			w.Complaint.Leave() // until the store is asked again
 		}
 	}
 }
@@ -143,7 +143,7 @@ func (h *handle) invalid() error {
 	if !validName(h.name) {
 		return ErrInvalidName
 	}
-	if ttl := h.config.hold.TTL; ttl < c.session.LeastTTL {
+	if ttl := h.config.lockOptions.TTL; ttl < c.session.LeastTTL {
 		return fmt.Errorf("a TTL of %v: on this store leases last at least %v: %w", ttl, c.session.LeastTTL, errors.ErrUnsupported)
 	}
 	return nil
@@ -154,7 +154,7 @@ func (h *handle) lease(ctx context.Context, w local.Want, verb string) (*Lease, 
 	if err := h.invalid(); err != nil {
 		return nil, h.fail(verb, err)
 	}
-	w.Options, w.Patience, w.MaxWaiters = h.config.hold, h.config.wait, h.config.maxWaiters
+	w.Options, w.Patience, w.MaxWaiters = h.config.lockOptions, h.config.wait, h.config.maxWaiters
 	w.Endure = w.Options.Endure
 	id := h.id(w.Shared || w.From != nil)
 	if hooks := h.c.hooks.Load(); hooks != nil {
@@ -183,7 +183,7 @@ func (h *handle) fatal(err error) bool {
 // Each goroutine logs its end itself. In a bubble of testing/synctest, where none may stay, the
 // handler of a test can end it there.
 func (h *handle) strand() {
-	if log := h.config.hold.Log(); !h.c.stranded.Swap(true) {
+	if log := h.config.lockOptions.Log(); !h.c.stranded.Swap(true) {
 		log.Warn("holdfast: the client is closed, so Lock never returns", "kind", string(h.kind), "lock", h.name)
 	} else {
 		log.Debug("holdfast: the client is closed, so Lock never returns", "kind", string(h.kind), "lock", h.name)
@@ -207,7 +207,7 @@ func (h *handle) steal(ctx context.Context) (*Lease, error) {
 func (h *handle) inspect(ctx context.Context) (Info, error) {
 	i := h.client().session.Inspector
 	found := make(chan Info, 1) // which may come when nobody waits any more
-	err := h.c.await(ctx, h.config.hold, h.base(), "inspect", session.Errand{Able: i != nil, Do: func() error {
+	err := h.c.await(ctx, h.config.lockOptions, h.base(), "inspect", session.Errand{Able: i != nil, Do: func() error {
 		info, err := i.Inspect(leasectx.Exempt(ctx), h.kind, h.name)
 		if err == nil {
 			info.Kind = h.kind
@@ -223,7 +223,7 @@ func (h *handle) inspect(ctx context.Context) (Info, error) {
 
 func (h *handle) force(ctx context.Context) error {
 	f := h.client().session.Forcer
-	return h.c.await(ctx, h.config.hold, h.base(), "force unlock", session.Errand{Able: f != nil, Once: true, Do: func() error {
+	return h.c.await(ctx, h.config.lockOptions, h.base(), "force unlock", session.Errand{Able: f != nil, Once: true, Do: func() error {
 		err := f.ForceRelease(leasectx.Exempt(ctx), h.kind, h.name)
 		if errors.Is(err, driver.ErrNotHeld) {
 			err = ErrNotHeld

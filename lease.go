@@ -136,7 +136,7 @@ func (l *Lease) Renew(ctx context.Context) error {
 			return err
 		}
 		sent := time.Now()
-		err := c.renew(c.session.Under(ctx), &RenewOp{}, []*local.Grant{g}, func(int) {})[0]
+		err := c.renew(c.session.Detached(ctx), &RenewOp{}, []*local.Grant{g}, func(int) {})[0]
 		switch {
 		case err == nil:
 			g.Renewed(sent)
@@ -175,7 +175,7 @@ func (l *Lease) Downgrade(ctx context.Context) error {
 		if err := l.Err(); err != nil { // since the last attempt
 			return err
 		}
-		err := trouble.Of(d.Downgrade(c.session.Under(ctx), h.Grant().Leased(), 0))
+		err := trouble.Of(d.Downgrade(c.session.Detached(ctx), h.Grant().Leased(), 0))
 		undone = undone && errors.Is(err, driver.ErrNotExecuted)
 		switch {
 		case errors.Is(err, driver.ErrNotHeld):
@@ -222,7 +222,7 @@ func (h *handle) do(ctx context.Context, w local.Want, f func(context.Context) e
 // releaseSurely is Release of a lease that nobody has who could try again if a hook refuses.
 func (l *Lease) releaseSurely(ctx context.Context) error {
 	if hooks := l.client().hooks.Load(); hooks != nil {
-		return hooks.surely(l, ctx, 0, (*local.Hold).Release)
+		return hooks.releaseAnyway(l, ctx, 0, (*local.Hold).Release)
 	}
 	return l.error("release", l.hold().Release(ctx))
 }

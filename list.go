@@ -39,8 +39,8 @@ func (c *Client) List(ctx context.Context, prefix string) ([]Info, error) {
 		atOnce = crowd
 	}
 	found := make(chan listed, 1) // which may come when nobody waits any more
-	said := s.Complaint("list", "", prefix, c.config.hold)
-	err := s.Await(ctx, session.Errand{Able: s.Lister != nil && s.Inspector != nil, Endure: c.config.hold.Endure, Do: func() error {
+	said := s.Complaint("list", "", prefix, c.config.lockOptions)
+	err := s.Await(ctx, session.Errand{Able: s.Lister != nil && s.Inspector != nil, Endure: c.config.lockOptions.Endure, Do: func() error {
 		all, refused, err := list(leasectx.Exempt(ctx), s.Lister, s.Inspector, prefix, atOnce, said.AnsweredInPart)
 		if err == nil {
 			found <- listed{all, refused}

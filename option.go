@@ -24,10 +24,10 @@ type LockOption interface {
 }
 
 type config struct {
-	options local.Options
-	hold    *local.Options // what locks use: options without what the store cannot do, one for all that are equal
-	wait    time.Duration  // 0: as long as the context allows
-	prefix  string         // of New; empty for the default
+	options     local.Options
+	lockOptions *local.Options // what locks use: options without what the store cannot do, one for all that are equal
+	wait        time.Duration  // 0: as long as the context allows
+	prefix      string         // of New; empty for the default
 
 	maxWaiters int64 // 0: as many as there are
 	batch      *bool // nil: unless there is a tracing hook

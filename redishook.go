@@ -28,10 +28,10 @@ import (
 // nodes, so also add the hook there, with OnNewNode. An AutoPipeline sends commands with a
 // context that is not theirs, so they cannot be guarded; check [Lease.Err] before them. The
 // commands of this library are never refused.
-func GuardHook() redis.Hook { return redishook.Guard(over) }
+func GuardHook() redis.Hook { return redishook.Guard(leasesOver) }
 
-// over returns why a lease that ctx comes from is over.
-func over(ctx context.Context) error {
+// leasesOver returns why a lease that ctx comes from is over.
+func leasesOver(ctx context.Context) error {
 	for c := leasectx.Of(ctx); c != nil; c = c.Outer {
 		if err := c.Lease.Over(); err != nil {
 			return err

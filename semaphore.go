@@ -105,8 +105,8 @@ func (s *Semaphore) Resize(ctx context.Context, limit int64) error {
 	checkLimit(limit)
 	r := s.client().session.Resizer
 	token := s.c.session.NewToken() // by which the store knows a repeat
-	return s.c.await(ctx, s.config.hold, s.base(), "resize", session.Errand{Able: r != nil, Do: func() error {
-		return trouble.Of(r.Resize(s.c.session.Under(ctx), s.name, token, limit))
+	return s.c.await(ctx, s.config.lockOptions, s.base(), "resize", session.Errand{Able: r != nil, Do: func() error {
+		return trouble.Of(r.Resize(s.c.session.Detached(ctx), s.name, token, limit))
 	}})
 }
 
@@ -145,7 +145,7 @@ func (s *Semaphore) TryAcquire(n int64) bool {
 		s.misuse(err)
 	}
 	if errors.Is(err, ErrLimitConflict) {
-		s.config.hold.Log().Warn("holdfast: cannot acquire", "lock", s.name, "error", err)
+		s.config.lockOptions.Log().Warn("holdfast: cannot acquire", "lock", s.name, "error", err)
 	}
 	return err == nil
 }
@@ -194,7 +194,7 @@ func (s *Semaphore) releasePart(p local.Part) {
 		run = func(h *local.Hold, ctx context.Context) error { return h.ReleasePart(ctx, p.Left) }
 	}
 	if hooks := s.c.hooks.Load(); hooks != nil {
-		_ = hooks.surely((*Lease)(p.Hold), context.WithoutCancel(p.Hold.Context()), p.Left, run)
+		_ = hooks.releaseAnyway((*Lease)(p.Hold), context.WithoutCancel(p.Hold.Context()), p.Left, run)
 	} else {
 		_ = run(p.Hold, p.Hold.Values())
 	}

@@ -112,13 +112,13 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 	wait := r.Wait && d.news.Tried()
 	weight, limit := share(r)
 	for {
-		at, session, changes := d.news.Seat(t)
+		at, session, changes := d.news.Place(t)
 		var a answer
 		err := d.callFor(ctx, r.Kind, r.Name, r.TTL, a.columns(), `
 			SELECT status, fence, fences, place, `+micros("retry")+`, tag, size, behind, holder, `+micros("held_for")+`, holder_fence
 			  FROM holdfast.acquire($1::text, $2::bytea, $3::text, $4::bigint, $5::interval, $6::bigint, $7::boolean, $8::bigint, $9::bigint, $10::bytea, $11::boolean, $12::boolean,
 				$13::text, $14::text, $15::integer, $16::bigint, $17::bigint)`,
-			r.Kind, []byte(r.Name), r.Token, int64(r.Ask), r.TTL, useful(r.Fences), shared(r), weight, limit, owner(r),
+			r.Kind, []byte(r.Name), r.Token, int64(r.Ask), r.TTL, capFences(r.Fences), shared(r), weight, limit, owner(r),
 			wait, r.Notice, printable(r.Holder), d.ears.client(r), given(int64(session)), given(at.Number), given(r.MaxWaiters))
 		if err != nil {
 			d.news.Failed(t, !errors.Is(err, driver.ErrNotExecuted), ctx.Err() != nil)
@@ -277,9 +277,9 @@ func owner(r *driver.Request) []byte {
 	return []byte(r.Owner)
 }
 
-// useful is how many fences to ask for. Those of a grant are from the last so many us, and a
+// capFences is how many fences to ask for. Those of a grant are from the last so many us, and a
 // replica that has lost what its master gave must not give them again: a failover takes longer.
-func useful(fences int64) int64 { return min(max(fences, 1), 1024) }
+func capFences(fences int64) int64 { return min(max(fences, 1), 1024) }
 
 // printable is a text as PostgreSQL can keep it.
 func printable(text string) string {

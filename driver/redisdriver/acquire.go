@@ -22,9 +22,9 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 	lock := d.lockOf(t, r.Kind, r.Name)
 	wait, seated := r.Wait && d.news.Tried(), false
 	for {
-		at, _, changes := d.news.Seat(t)
-		stands := standing(r.Ask, at)
-		a, err := d.run(ctx, request{acquireScript, lock, [...]any{t.Beside.said, stands, d.wish(r, wait)}, stands != newcomer})
+		at, _, changes := d.news.Place(t)
+		stands := askArg(r.Ask, at)
+		a, err := d.run(ctx, request{acquireScript, lock, [...]any{t.Beside.token, stands, d.requestArg(r, wait)}, stands != firstAsk})
 		if err != nil {
 			if seated {
 				err = redisscript.Unknown(err) // by the run before
@@ -53,7 +53,7 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 			d.news.Forget(r.Token)
 			return driver.Grant{}, redisscript.Refusal(fmt.Errorf("%w: %d, not %d", driver.ErrLimitConflict, first, r.Limit))
 		case status == acquireQueued:
-			after := d.news.Queued(t, r.Ask, changes, a.seat(), time.Duration(first)*time.Millisecond)
+			after := d.news.Queued(t, r.Ask, changes, a.place(), time.Duration(first)*time.Millisecond)
 			return a.heldBy(driver.Grant{Status: driver.Queued, RetryAfter: after}), nil
 		case status == acquireFull:
 			d.news.Forget(r.Token)

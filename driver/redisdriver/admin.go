@@ -24,8 +24,8 @@ func (d *Driver) Attach(ctx context.Context, old driver.Lease, r *driver.Request
 	}
 	t := d.news.Expect(r)
 	lock := d.lockOf(t, r.Kind, r.Name)
-	a, err := d.only(ctx, attachScript, lock, t.Beside.said,
-		old.Token, redisscript.Millis(r.TTL), useful(r.Fences), d.channel.client(r), r.Holder)
+	a, err := d.only(ctx, attachScript, lock, t.Beside.token,
+		old.Token, redisscript.Millis(r.TTL), capFences(r.Fences), d.channel.client(r), r.Holder)
 	if err != nil {
 		d.news.Failed(t, !errors.Is(err, driver.ErrNotExecuted), ctx.Err() != nil)
 		return driver.Grant{}, err
@@ -75,7 +75,7 @@ func (d *Driver) Inspect(ctx context.Context, k driver.Kind, name string) (drive
 			return driver.Info{Name: name}, redisscript.Unsent(ctx.Err())
 		}
 	}
-	v, err := d.told(ctx, request{script: inspectScript, lock: lock})
+	v, err := d.reply(ctx, request{script: inspectScript, lock: lock})
 	if refused, ok := v.(error); ok {
 		err = redisscript.Classify(refused)
 	}

@@ -23,10 +23,10 @@ import (
 // subscription mostly passes news on, and the first ping tells if it does not.
 var pace = news.Pace{Ping: time.Second, Acknowledged: true}
 
-// words are a token and the key of the lock of which it was first heard, as arguments: strings.
-type words struct{ key, said any }
+// tokenArgs are a token and the key of the lock of which it was first heard, as arguments: strings.
+type tokenArgs struct{ key, token any }
 
-type token = news.Token[words]
+type token = news.Token[tokenArgs]
 
 // channel is where news for a client comes in. It implements [news.Transport].
 type channel struct {
@@ -104,9 +104,9 @@ func newChannel(rdb redis.UniversalClient, base string) *channel {
 	return c
 }
 
-// words returns what is kept beside the token of a request.
-func (c *channel) words(r *driver.Request) words {
-	return words{lockAt(c.base, r.Kind, r.Name).key, r.Token}
+// tokenArgs returns what is kept beside the token of a request.
+func (c *channel) tokenArgs(r *driver.Request) tokenArgs {
+	return tokenArgs{lockAt(c.base, r.Kind, r.Name).key, r.Token}
 }
 
 // client is how other clients reach this request, - for not at all. See script/lib/record.lua.

@@ -66,7 +66,7 @@ func (d *Driver) Waiting() (n int) {
 			continue
 		}
 		g.mu.Lock()
-		for _, l := range g.lines {
+		for _, l := range g.queues {
 			n += len(l.waiting)
 		}
 		g.mu.Unlock()

@@ -59,7 +59,7 @@ func newGroups(rdb redis.UniversalClient) *groups {
 }
 
 func (g *groups) group(addr string) *group {
-	return &group{groups: g, addr: addr, seats: sync.Pool{New: newSeat}, began: time.Now()}
+	return &group{groups: g, addr: addr, unused: sync.Pool{New: newCaller}, began: time.Now()}
 }
 
 // of returns the group for a key, nil if each call is to be for one lock.

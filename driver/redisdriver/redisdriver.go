@@ -133,14 +133,14 @@ type Driver struct {
 	prefix    string
 	retention time.Duration
 	channel   *channel
-	news      *news.Hub[words]
+	news      *news.Hub[tokenArgs]
 	silence   *silence
 	uptime    *redisscript.Uptime
 	onCluster bool
 
-	commands redis.UniversalClient   // rdb, for all but pipelines
-	wishes   [2]atomic.Pointer[wish] // the last, of holders of all and of some
-	looking  chan struct{}           // has one for each that looks at a lock and shares no call
+	commands     redis.UniversalClient          // rdb, for all but pipelines
+	requestTexts [2]atomic.Pointer[requestText] // the last, of holders of all and of some
+	looking      chan struct{}                  // has one for each that looks at a lock and shares no call
 
 	channels, keeps any // as arguments: what channels begin with, and the retention
 }
@@ -212,7 +212,7 @@ func New(rdb redis.UniversalClient, opts ...Option) *Driver {
 	_, d.onCluster = rdb.(*redis.ClusterClient)
 	d.groups, d.silence = newGroups(rdb), newSilence(rdb)
 	d.channel = newChannel(rdb, d.prefix+format)
-	d.news = news.New(d.channel, pace, d.channel.words)
+	d.news = news.New(d.channel, pace, d.channel.tokenArgs)
 	d.commands = within(rdb, false, answerTimeout)
 	d.uptime = redisscript.NewUptime(rdb)
 	d.channels, d.keeps = d.channel.prefix, redisscript.Millis(d.retention)

@@ -13,11 +13,11 @@ func (d *Driver) Release(ctx context.Context, l driver.Lease) error {
 		return driver.ErrNotHeld // no ask reached Redis, nor will one
 	}
 	if t == nil { // nothing is known of the token
-		t = &token{Beside: words{said: l.Token}}
+		t = &token{Beside: tokenArgs{token: l.Token}}
 	}
 	lock := d.lockOf(t, l.Kind, l.Name)
-	says := parting(l)
-	a, err := d.run(ctx, request{releaseScript, lock, [3]any{t.Beside.said, says}, t.Waited() || says != silently})
+	says := releaseArg(l)
+	a, err := d.run(ctx, request{releaseScript, lock, [3]any{t.Beside.token, says}, t.Waited() || says != plainRelease})
 	if err != nil {
 		return err
 	}
@@ -35,7 +35,7 @@ func (d *Driver) Release(ctx context.Context, l driver.Lease) error {
 // Should this process end here, or a run fail, the heartbeats of the waiters take over.
 func (d *Driver) serve(ctx context.Context, l lock) {
 	for more := true; more; {
-		a, err := d.run(ctx, request{releaseScript, l, [3]any{nobody, silently}, true})
+		a, err := d.run(ctx, request{releaseScript, l, [3]any{nobody, plainRelease}, true})
 		more = err == nil && a.more()
 	}
 }

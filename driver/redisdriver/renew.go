@@ -100,16 +100,16 @@ func (d *Driver) RenewEach(ctx context.Context, leases []driver.Lease, renewed f
 	first, size := d.lock(leases[0].Kind, leases[0].Name), 1
 	g := d.groups.of(first.key)
 	if g != nil && g.tried.Load() {
-		size = most
+		size = maxLocks
 	}
-	left := trip(trip(all, size), most/contended) // of which none should be left out
+	left := trip(trip(all, size), maxLocks/contendedCost) // of which none should be left out
 
 	// Each by itself, in a pipeline; and in none, should it be that which is not wanted.
 	singly := append(left, alone...)
 	alone = nil
 	left = trip(singly, 1)
 	alone = append(alone, left...)
-	room := few
+	room := fewCallers
 	if g != nil {
 		room = max(1, len(alone)) // they share calls
 	}
@@ -148,7 +148,7 @@ func (d *Driver) renewals(leases []driver.Lease, which []int) redisscript.Call {
 		args := renewal(l)
 		return d.call(renewScript, d.lock(l.Kind, l.Name), args[:]...)
 	}
-	return d.callFor(renewScript, len(which), contended, func(j int) (any, []any) {
+	return d.callFor(renewScript, len(which), contendedCost, func(j int) (any, []any) {
 		l := leases[which[j]]
 		args := renewal(l)
 		return d.lock(l.Kind, l.Name).key, args[:]

@@ -47,8 +47,8 @@ func (a *answer) acquired() (first int64, more bool) { return a.numbers[1], a.nu
 // granted are the numbers of a grant, of acquire or attach.
 func (a *answer) granted() (fence, fences int64) { return a.numbers[1], a.numbers[3] }
 
-// seat is where a token waits, of acquire.
-func (a *answer) seat() driver.Place { return driver.Place{Birth: a.numbers[3], Number: a.numbers[4]} }
+// place is where a token waits, of acquire.
+func (a *answer) place() driver.Place { return driver.Place{Birth: a.numbers[3], Number: a.numbers[4]} }
 
 // weight is that of a hold that was attached to.
 func (a *answer) weight() int64 { return a.numbers[4] }

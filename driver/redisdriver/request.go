@@ -54,36 +54,36 @@ func (d *Driver) lockOf(t *token, k driver.Kind, name string) lock {
 	return d.lock(k, name)
 }
 
-// standing is which ask of a token this is, and the place that it was told to wait in.
-func standing(ask uint64, at driver.Place) any {
+// askArg is which ask of a token this is, and the place that it was told to wait in.
+func askArg(ask uint64, at driver.Place) any {
 	if ask == 1 && at.Number == 0 {
-		return newcomer
+		return firstAsk
 	}
 	b := strconv.AppendUint(make([]byte, 0, 48), ask, 10)
 	b = strconv.AppendInt(append(b, ' '), at.Birth, 10)
 	return string(strconv.AppendInt(append(b, ' '), at.Number, 10))
 }
 
-var newcomer any = "1 0 0"
+var firstAsk any = "1 0 0"
 
-// wish is all else that a request says, in one text: see acquire.lua. Most requests of a client
+// requestText is all else that a request says, in one text: see acquire.lua. Most requests of a client
 // say the same, so the last is kept.
-type wish struct {
+type requestText struct {
 	numbers               [5]int64
 	client, owner, holder string
 	text                  any // a string
 }
 
-// wish returns what a request says in one text.
-func (d *Driver) wish(r *driver.Request, wait bool) any {
+// requestArg returns what a request says in one text.
+func (d *Driver) requestArg(r *driver.Request, wait bool) any {
 	weight, limit := r.Share()
-	w := wish{
-		numbers: [...]int64{redisscript.Millis(r.TTL), useful(r.Fences), room(r, wait), weight, limit},
+	w := requestText{
+		numbers: [...]int64{redisscript.Millis(r.TTL), capFences(r.Fences), room(r, wait), weight, limit},
 		client:  d.channel.client(r), owner: owner(r), holder: r.Holder,
 	}
-	memo := &d.wishes[0]
+	memo := &d.requestTexts[0]
 	if r.Shared {
-		memo = &d.wishes[1]
+		memo = &d.requestTexts[1]
 	}
 	if last := memo.Load(); last != nil {
 		if w.text = last.text; w == *last {
@@ -113,10 +113,10 @@ func room(r *driver.Request, wait bool) int64 {
 	return driver.MaxLimit
 }
 
-// parting is what a release says of a lease, see release.lua.
-func parting(l driver.Lease) any {
+// releaseArg is what a release says of a lease, see release.lua.
+func releaseArg(l driver.Lease) any {
 	if !l.Unsettled && news.Tag(l.HolderTag) == "" {
-		return silently
+		return plainRelease
 	}
 	unsettled, said := "0 ", nobody
 	if l.Unsettled {
@@ -128,11 +128,11 @@ func parting(l driver.Lease) any {
 	return unsettled + said
 }
 
-var silently any = "0 " + nobody
+var plainRelease any = "0 " + nobody
 
-// useful is how many fences to ask for. Those of a grant are from the last so many us, and a
+// capFences is how many fences to ask for. Those of a grant are from the last so many us, and a
 // master that has lost what another gave must not give them again: a failover takes longer.
-func useful(fences int64) int64 { return min(max(fences, 1), 1024) }
+func capFences(fences int64) int64 { return min(max(fences, 1), 1024) }
 
 // nobody stands for no token, tag, client or owner in scripts and records.
 const nobody = "-"

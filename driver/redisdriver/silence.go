@@ -53,26 +53,26 @@ const (
 type silence struct {
 	rdb redis.UniversalClient
 
-	mu     sync.Mutex
-	took   time.Duration // what the last answer took
-	ring   pending       // of commands under way: next is the oldest
-	timer  *time.Timer   // nil before the first command
-	set    bool
-	due    time.Time                   // when the timer fires
-	late   bool                        // it did so late, the last time
-	tried  map[*redis.Client]time.Time // when a new connection to a node was made last
-	swept  map[*redis.Client]time.Time // when the idle ones were tried last
-	crowds map[*redis.Client]bool      // nodes that answer, whose pool is full
-	crowd  atomic.Int32                // how many these are
-	closed bool
-	wg     sync.WaitGroup
+	mu        sync.Mutex
+	took      time.Duration // what the last answer took
+	ring      pending       // of commands under way: next is the oldest
+	timer     *time.Timer   // nil before the first command
+	set       bool
+	due       time.Time                   // when the timer fires
+	late      bool                        // it did so late, the last time
+	dialed    map[*redis.Client]time.Time // when a new connection to a node was made last
+	swept     map[*redis.Client]time.Time // when the idle ones were tried last
+	fullPools map[*redis.Client]bool      // nodes that answer, whose pool is full
+	full      atomic.Int32                // how many these are
+	closed    bool
+	wg        sync.WaitGroup
 
 	life context.Context // until it is closed
 	end  context.CancelFunc
 }
 
 func newSilence(rdb redis.UniversalClient) *silence {
-	s := &silence{rdb: rdb, tried: map[*redis.Client]time.Time{}, swept: map[*redis.Client]time.Time{}, crowds: map[*redis.Client]bool{}}
+	s := &silence{rdb: rdb, dialed: map[*redis.Client]time.Time{}, swept: map[*redis.Client]time.Time{}, fullPools: map[*redis.Client]bool{}}
 	s.ring.next, s.ring.last = &s.ring, &s.ring
 	s.life, s.end = context.WithCancel(telemetry.Unasked(context.Background()))
 	return s
@@ -163,8 +163,8 @@ func (s *silence) look() {
 	}
 }
 
-// again watches a command again whose server is silent, unless nobody waits for it any more.
-func (s *silence) again(v *pending) {
+// watchAgain watches a command again whose server is silent, unless nobody waits for it any more.
+func (s *silence) watchAgain(v *pending) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !v.over && !s.closed {
@@ -194,14 +194,14 @@ func (s *silence) try(v *pending) {
 	if err != nil {
 		return
 	}
-	full, room := crowd(node)
+	full, room := poolFull(node)
 	switch {
 	case full && s.joins(node, v, room):
 		return
 	case !full && s.sweptSince(node, v):
 		return
-	case !s.first(node, timeout):
-		s.again(v)
+	case !s.mayDial(node, timeout):
+		s.watchAgain(v)
 		return
 	}
 	switch s.compare(ctx, node, v, timeout) {
@@ -209,14 +209,14 @@ func (s *silence) try(v *pending) {
 		return
 	case theNode:
 		s.note(node, false)
-		s.again(v)
+		s.watchAgain(v)
 		return
 	}
 	if full {
 		s.note(node, true)
 		s.joins(node, v, room)
 	}
-	s.sweep(node)
+	s.noteSwept(node)
 	// They have as much time as that had. It may have taken nearly all, and connections that are well
 	// would be closed by what is left, if the client heeds deadlines of contexts.
 	ctx, cancel = context.WithTimeout(s.life, timeout)
@@ -285,7 +285,7 @@ func answers(ctx context.Context, rdb *redis.Client) bool {
 	return err == nil || redisscript.Answered(err)
 }
 
-// crowd reports whether all connections of a client to a node are taken, and whether it has others, for
+// poolFull reports whether all connections of a client to a node are taken, and whether it has others, for
 // pipelines.
 //
 // The program may have taken them for commands that block, such as BLPOP. Then our commands wait for
@@ -295,7 +295,7 @@ func answers(ctx context.Context, rdb *redis.Client) bool {
 // is full for a moment would cost the server connections.
 //
 // A server that is silent fills a pool as well, so it must have answered on a new connection.
-func crowd(node *redis.Client) (full, room bool) {
+func poolFull(node *redis.Client) (full, room bool) {
 	o, stats := node.Options(), node.PoolStats()
 	size, spare := o.PoolSize, o.PipelinePoolSize
 	if o.MaxActiveConns > 0 {
@@ -309,9 +309,9 @@ func crowd(node *redis.Client) (full, room bool) {
 	return full, p != nil && (idle(p.IdleConns) > 0 || int(p.TotalConns) < spare)
 }
 
-// isCrowded reports whether the pool of the node of a call is known to be full, and still is.
-func (s *silence) isCrowded(ctx context.Context, call redisscript.Call) bool {
-	if s.crowd.Load() == 0 {
+// poolIsFull reports whether the pool of the node of a call is known to be full, and still is.
+func (s *silence) poolIsFull(ctx context.Context, call redisscript.Call) bool {
+	if s.full.Load() == 0 {
 		return false
 	}
 	node, err := redisscript.Master(ctx, s.rdb, call.Key())
@@ -319,12 +319,12 @@ func (s *silence) isCrowded(ctx context.Context, call redisscript.Call) bool {
 		return false
 	}
 	s.mu.Lock()
-	known := s.crowds[node]
+	known := s.fullPools[node]
 	s.mu.Unlock()
 	if !known {
 		return false
 	}
-	full, room := crowd(node)
+	full, room := poolFull(node)
 	if !full {
 		s.note(node, false)
 	}
@@ -340,7 +340,7 @@ func (s *silence) exhausted(ctx context.Context, call redisscript.Call, err erro
 	if err != nil {
 		return false
 	}
-	full, room := crowd(node)
+	full, room := poolFull(node)
 	return full && room
 }
 
@@ -349,18 +349,18 @@ func (s *silence) note(node *redis.Client, full bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if full {
-		s.crowds[node] = true
+		s.fullPools[node] = true
 	} else {
-		delete(s.crowds, node)
+		delete(s.fullPools, node)
 	}
-	s.crowd.Store(int32(len(s.crowds)))
+	s.full.Store(int32(len(s.fullPools)))
 }
 
 // joins has a command wait no more for a connection to a node whose pool is known to be full, if there
 // is room elsewhere, and else watches it again. It reports false if there is more to try.
 func (s *silence) joins(node *redis.Client, v *pending, room bool) bool {
 	s.mu.Lock()
-	known, leaves := s.crowds[node], room && v.leave != nil
+	known, leaves := s.fullPools[node], room && v.leave != nil
 	if known && leaves {
 		v.left = true
 	}
@@ -371,7 +371,7 @@ func (s *silence) joins(node *redis.Client, v *pending, room bool) bool {
 	case leaves:
 		v.leave()
 	default:
-		s.again(v)
+		s.watchAgain(v)
 	}
 	return true
 }
@@ -380,10 +380,10 @@ func (s *silence) joins(node *redis.Client, v *pending, room bool) bool {
 // under way: those that wait end with the contexts of their callers, who may ask only then.
 func (s *silence) explain() error {
 	s.mu.Lock()
-	nodes := slices.Collect(maps.Keys(s.crowds))
+	nodes := slices.Collect(maps.Keys(s.fullPools))
 	s.mu.Unlock()
 	for _, node := range nodes {
-		if full, room := crowd(node); full && !room {
+		if full, room := poolFull(node); full && !room {
 			return redisscript.Classify(redis.ErrPoolTimeout)
 		}
 	}
@@ -406,16 +406,16 @@ func (s *silence) begin() bool {
 	return !s.closed
 }
 
-// first reports whether to make a new connection to a node. Of many callers that get no answer,
+// mayDial reports whether to make a new connection to a node. Of many callers that get no answer,
 // one does.
-func (s *silence) first(node *redis.Client, every time.Duration) bool {
+func (s *silence) mayDial(node *redis.Client, every time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	forget(s.tried, every)
+	forget(s.dialed, every)
 	forget(s.swept, every)
-	_, lately := s.tried[node]
+	_, lately := s.dialed[node]
 	if !lately {
-		s.tried[node] = time.Now()
+		s.dialed[node] = time.Now()
 	}
 	return !lately
 }
@@ -432,8 +432,8 @@ func (s *silence) state(v *pending) (over, answered bool) {
 	return v.over, v.answered
 }
 
-// sweep notes that the idle connections to a node are tried.
-func (s *silence) sweep(node *redis.Client) {
+// noteSwept notes that the idle connections to a node are tried.
+func (s *silence) noteSwept(node *redis.Client) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.swept[node] = time.Now()

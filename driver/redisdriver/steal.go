@@ -24,8 +24,8 @@ func (d *Driver) Steal(ctx context.Context, r *driver.Request) (driver.Grant, er
 	t := d.news.Expect(r)
 	lock := d.lockOf(t, r.Kind, r.Name)
 	weight, _ := r.Share()
-	a, err := d.only(ctx, stealScript, lock, t.Beside.said,
-		redisscript.Millis(r.TTL), useful(r.Fences), weight, owner(r), d.channel.client(r), r.Holder)
+	a, err := d.only(ctx, stealScript, lock, t.Beside.token,
+		redisscript.Millis(r.TTL), capFences(r.Fences), weight, owner(r), d.channel.client(r), r.Holder)
 	if err != nil {
 		d.news.Failed(t, !errors.Is(err, driver.ErrNotExecuted), ctx.Err() != nil)
 		return driver.Grant{}, err

@@ -16,23 +16,23 @@ import (
 
 // run runs a script for one lock, with others if there are many.
 func (d *Driver) run(ctx context.Context, r request) (answer, error) {
-	v, err := d.told(ctx, r)
+	v, err := d.reply(ctx, r)
 	return understood(r.lock, v, err)
 }
 
-// told is what the script says then.
-func (d *Driver) told(ctx context.Context, r request) (any, error) {
+// reply is what the script says then.
+func (d *Driver) reply(ctx context.Context, r request) (any, error) {
 	g := d.groups.of(r.lock.key)
 	if g == nil {
 		return d.value(ctx, d.call(r.script, r.lock, r.arguments()...))
 	}
 	c := g.enter(r)
-	defer g.vacate(c)
+	defer g.recycle(c)
 	for g.await(ctx, c) {
 		switch {
-		case c.turn == answered:
+		case c.step == answered:
 			return c.outcome()
-		case len(c.company) > 0:
+		case len(c.batch) > 0:
 			v, err := d.forMany(ctx, g, c)
 			g.ended(c, v, err)
 		default:
@@ -43,11 +43,11 @@ func (d *Driver) told(ctx context.Context, r request) (any, error) {
 	return nil, redisscript.Unsent(ctx.Err())
 }
 
-// forMany makes the call of a caller for its company, who have not given up if that has. But all of them wait for
+// forMany makes the call of a caller for its batch, who have not given up if that has. But all of them wait for
 // it, also those that must return soon. So it is given up if it has not been written after a second: there is no
 // connection for it, or that is being made. A client of a Cluster looks at a command before it has a connection. There
 // the call is also given up if its first answer takes a second, and more is to be sent.
-func (d *Driver) forMany(ctx context.Context, g *group, c *seat) (any, error) {
+func (d *Driver) forMany(ctx context.Context, g *group, c *caller) (any, error) {
 	unsent, leave := context.WithCancel(telemetry.ForMany(ctx)) // whose deadline might be taken for that of the answer
 	defer leave()
 	timer := time.AfterFunc(mostPatience, leave)
@@ -82,25 +82,25 @@ func (d *Driver) call(s *script, l lock, args ...any) redisscript.Call {
 	return one().On(string(l.kind), 2+len(args), l.key).With(d.channels, d.keeps).With(args...)
 }
 
-// callForMany is a run of a script for the locks of a caller and its company.
-func (d *Driver) callForMany(c *seat) redisscript.Call {
-	return d.callFor(c.script, len(c.company), c.dear, func(i int) (key any, args []any) {
-		one := c.company[i]
+// callForMany is a run of a script for the locks of a caller and its batch.
+func (d *Driver) callForMany(c *caller) redisscript.Call {
+	return d.callFor(c.script, len(c.batch), c.cost, func(i int) (key any, args []any) {
+		one := c.batch[i]
 		return one.lock.key, one.arguments()
 	})
 }
 
 // callFor is a run of a script for n locks, two or more: the keys of these, and the arguments. A contended
 // one costs so much; what would be too much is left out.
-func (d *Driver) callFor(s *script, n, dear int, lock func(i int) (key any, args []any)) redisscript.Call {
-	atLength := (most + dear - 1) / dear
+func (d *Driver) callFor(s *script, n, cost int, lock func(i int) (key any, args []any)) redisscript.Call {
+	atLength := (maxLocks + cost - 1) / cost
 	if d.onCluster {
 		call := s.onNode().Undeclared("locks", 4+n*(s.arguments+1), 2+s.arguments).With(d.channels, d.keeps)
 		for i := range n {
 			key, args := lock(i)
 			call = call.With(args...).With(key)
 		}
-		if dear < contended { // else the script knows
+		if cost < contendedCost { // else the script knows
 			call = call.With(atLength)
 		}
 		return call.With(n)
@@ -111,7 +111,7 @@ func (d *Driver) callFor(s *script, n, dear int, lock func(i int) (key any, args
 		key, of := lock(i)
 		keys[i], args = key, append(args, of...)
 	}
-	if dear < contended {
+	if cost < contendedCost {
 		args = append(args, atLength)
 	}
 	return s.many().On("locks", len(args), keys...).With(args...)
@@ -120,7 +120,7 @@ func (d *Driver) callFor(s *script, n, dear int, lock func(i int) (key any, args
 // value sends a call, and returns what the script says. If there is no connection for it, it takes
 // one of those for pipelines, see [crowd].
 func (d *Driver) value(ctx context.Context, call redisscript.Call) (any, error) {
-	if !d.silence.isCrowded(ctx, call) {
+	if !d.silence.poolIsFull(ctx, call) {
 		waits, leave := context.WithCancel(ctx)
 		v := d.silence.watch(call, leave)
 		c, err := redisscript.Run(waits, d.commands, call)

@@ -19,12 +19,12 @@ const retention = time.Minute
 
 // Driver keeps mutexes, and readers and writers, on Redis. See the package for how.
 type Driver struct {
-	rdb     redis.UniversalClient
-	form    Form
-	turn    time.Duration // of a FairLock
-	prefix  string
-	publish string // the command, PUBLISH or SPUBLISH
-	ears    *ears
+	rdb      redis.UniversalClient
+	form     Form
+	turn     time.Duration // of a FairLock
+	prefix   string
+	publish  string // the command, PUBLISH or SPUBLISH
+	listener *listener
 }
 
 var (
@@ -75,7 +75,7 @@ func New(rdb redis.UniversalClient, opts ...Option) *Driver {
 	case d.turn < time.Millisecond:
 		panic("holdfast: redisson: WithFairLockWaitTimeout: less than a millisecond")
 	}
-	d.ears = newEars(rdb, d.publish == "SPUBLISH")
+	d.listener = newListener(rdb, d.publish == "SPUBLISH")
 	return d
 }
 
@@ -137,12 +137,12 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 	channel, after := d.ear(r.Kind, r.Name, r.Token), redisscript.Remaining(left)
 	switch {
 	case status == 0:
-		d.ears.leave(channel, r.Token)
+		d.listener.leave(channel, r.Token)
 		return driver.Grant{}, fmt.Errorf("%w: the token was released before", driver.ErrNotHeld)
 	case status == 1:
-		d.ears.leave(channel, r.Token)
+		d.listener.leave(channel, r.Token)
 		return granted(r, text)
-	case status != 3 && r.Wait && r.Wake != nil && !d.ears.wait(channel, d.Node(r.Kind, r.Name), r):
+	case status != 3 && r.Wait && r.Wake != nil && !d.listener.wait(channel, d.Node(r.Kind, r.Name), r):
 		after = redisscript.RetryAfter(r, after, redisscript.Poll)
 	}
 	answer := map[int64]driver.Status{3: driver.Full, 4: driver.Queued}[status]
@@ -182,7 +182,7 @@ func (d *Driver) Release(ctx context.Context, l driver.Lease) error {
 	if !d.knows(l.Kind) {
 		return redisscript.Unsupported("redisson", l.Kind)
 	}
-	d.ears.leave(d.ear(l.Kind, l.Name, l.Token), l.Token)
+	d.listener.leave(d.ear(l.Kind, l.Name, l.Token), l.Token)
 	return held(d.answer(ctx, d.releaseCall(l)))
 }
 
@@ -239,7 +239,7 @@ func (d *Driver) Node(_ driver.Kind, name string) string {
 
 // Close implements [driver.Driver]. It ends the subscriptions.
 func (d *Driver) Close() error {
-	d.ears.close()
+	d.listener.close()
 	return nil
 }
 

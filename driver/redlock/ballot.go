@@ -141,7 +141,7 @@ func (b *ballot) begin(n *node, ask uint64) (*driver.Request, int, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	v := &b.votes[n.i]
-	if b.over || v.giving || v.spoiled || n.owes(b.req.Token) {
+	if b.over || v.giving || v.spoiled || n.isReleasing(b.req.Token) {
 		return nil, 0, false
 	}
 	v.open++

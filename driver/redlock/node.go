@@ -44,14 +44,14 @@ type node struct {
 
 	pending, stuck atomic.Int32 // calls, and those of them that are overdue
 
-	mu     sync.Mutex
-	behind map[lockID][]chan struct{} // calls that were left behind, see round
-	debts  map[string]debt            // by token
-	paying bool
+	mu         sync.Mutex
+	behind     map[lockID][]chan struct{} // calls that were left behind, see round
+	unreleased map[string]pendingRelease  // by token
+	releasing  bool
 }
 
 func newNode(i int, d driver.Driver) *node {
-	n := &node{Driver: d, i: i, behind: map[lockID][]chan struct{}{}, debts: map[string]debt{}}
+	n := &node{Driver: d, i: i, behind: map[lockID][]chan struct{}{}, unreleased: map[string]pendingRelease{}}
 	n.raise, _ = driver.As[FenceRaiser](d)
 	n.uptime, _ = driver.As[Uptimer](d)
 	return n

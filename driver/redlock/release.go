@@ -81,7 +81,7 @@ func (d *redlock) releaseOn(ctx context.Context, b *ballot, l driver.Lease, node
 		l.Unsettled = l.Unsettled || b.unsettled(n)
 		err := n.release(ctx, l)
 		if !answered(err) {
-			d.owe(n, l)
+			d.releaseLater(n, l)
 		}
 		mu.Lock()
 		defer mu.Unlock()

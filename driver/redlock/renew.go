@@ -87,7 +87,7 @@ func (d *redlock) vouched(n *node, leases []driver.Lease, do func() []error) []e
 // standing returns the term of a node's vote for a token, and why the vote does not count
 // even if the node still has it, nil if it does.
 func (d *redlock) standing(n *node, token string) (term int, doubt error) {
-	if n.owes(token) {
+	if n.isReleasing(token) {
 		return 0, errGiving
 	}
 	d.mu.Lock()

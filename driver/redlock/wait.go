@@ -234,7 +234,7 @@ func (d *redlock) giveBack(ctx context.Context, b *ballot) {
 		err := n.release(ctx, l)
 		executed := !errors.Is(err, driver.ErrNotExecuted)
 		if executed && !answered(err) {
-			d.owe(n, l)
+			d.releaseLater(n, l)
 		}
 		b.mu.Lock()
 		defer b.mu.Unlock()

@@ -143,7 +143,7 @@ func (k *Keeper) Add(e *Entry, lease driver.Lease, trust Trust) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.timer == nil {
-		k.ahead = ahead(time.Now())
+		k.ahead = wallLead(time.Now())
 		k.timer, k.planned = time.NewTimer(0), time.Now()
 		k.wg.Go(k.run)
 	}
@@ -277,7 +277,7 @@ func (k *Keeper) schedule(now time.Time) {
 // gained on it. The caller holds mu.
 func (k *Keeper) catchUp(now time.Time) {
 	before := k.ahead
-	if k.ahead = ahead(now); k.ahead-before <= gain {
+	if k.ahead = wallLead(now); k.ahead-before <= gain {
 		k.ahead = min(k.ahead, before) // or a slow gain would never show
 		return
 	}

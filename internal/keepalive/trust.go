@@ -20,15 +20,15 @@ var ErrClock = errors.New("the wall clock was set forward, or the machine was su
 // cannot be set, but stands still while a virtual machine is suspended. The wall clock sees
 // the suspension, but can be set. If it is set forward, trust ends early, which is safe.
 type Trust struct {
-	sent  time.Time
-	ttl   time.Duration
-	ahead time.Duration // of the wall clock, then
+	sent     time.Time
+	ttl      time.Duration
+	wallLead time.Duration // of the wall clock, then
 }
 
 // NewTrust returns the trust that follows from a request that grants or renews a lease of
 // length ttl. sent, a result of [time.Now], is when the request was sent.
 func NewTrust(sent time.Time, ttl time.Duration) Trust {
-	return Trust{sent, ttl, ahead(sent)}
+	return Trust{sent, ttl, wallLead(sent)}
 }
 
 // Left returns how much time remains, negative or zero if trust has ended.
@@ -53,18 +53,18 @@ func (t Trust) Cause() error {
 }
 
 // skipped is what the monotonic clock has missed since the request was sent.
-func (t Trust) skipped(now time.Time) time.Duration { return max(ahead(now)-t.ahead, 0) }
+func (t Trust) skipped(now time.Time) time.Duration { return max(wallLead(now)-t.wallLead, 0) }
 
 // caughtUp returns the same trust as if the monotonic clock had missed nothing, so that a
 // timer can wait for its end.
 func (t Trust) caughtUp(now time.Time) Trust {
 	d := t.skipped(now)
-	return Trust{t.sent.Add(-d), t.ttl, t.ahead + d}
+	return Trust{t.sent.Add(-d), t.ttl, t.wallLead + d}
 }
 
-// ahead is by how much the wall clock was ahead of the monotonic one at a moment. Only
+// wallLead is by how much the wall clock was ahead of the monotonic one at a moment. Only
 // differences mean something.
-func ahead(at time.Time) time.Duration {
+func wallLead(at time.Time) time.Duration {
 	return time.Duration(wallClock(at)-startWall) - at.Sub(start) // the first knows the wall clock alone
 }
 

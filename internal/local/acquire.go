@@ -80,7 +80,7 @@ func (r *Registry) Acquire(ctx context.Context, id ID, cached *Cached, w *Want) 
 	l := r.ref(id, cached)
 	var asking *Grant
 	defer func() {
-		w.Said.Leave()
+		w.Complaint.Leave()
 		if asking != nil { // a hook panics, and the caller may recover, as net/http does
 			asking.token.Withdraw(ctx)
 			l.failed(asking)
@@ -116,7 +116,7 @@ func (r *Registry) Acquire(ctx context.Context, id ID, cached *Cached, w *Want) 
 	passable := l.passable(w)
 	freed := l.blockedBy(w, w.Wait)
 	for {
-		w.Said.Leave() // from here on a holder is in the way, if anything
+		w.Complaint.Leave() // from here on a holder is in the way, if anything
 		if err := l.waitFreed(wait, w, freed); err != nil {
 			return nil, err
 		}
@@ -230,10 +230,10 @@ func (l *Lock) retries(wait context.Context, w *Want, failure error) bool {
 	again := (unconfirmed || errors.Is(failure, driver.ErrNotHeld)) && w.Wait && w.From == nil && !w.Steal && wait.Err() == nil
 	if again && unconfirmed {
 		w.unconfirmed = failure
-		if w.Said == nil {
-			w.Said = l.r.Session.Complaint("acquire", l.id.Kind, l.id.Name, w.Options)
+		if w.Complaint == nil {
+			w.Complaint = l.r.Session.Complaint("acquire", l.id.Kind, l.id.Name, w.Options)
 		}
-		w.Said.Persist(failure)
+		w.Complaint.Persist(failure)
 	}
 	return again
 }
@@ -264,7 +264,7 @@ func (l *Lock) firstHold(ctx context.Context, w *Want, g *Grant, trust keepalive
 	s := l.r.Session
 	switch {
 	case before == lost:
-		s.Grow()
+		s.BeginWithin()
 		g.forget(h.values)
 	case !s.Open():
 		g.giveBack(errClosed) // unless Close has
@@ -349,7 +349,7 @@ func (l *Lock) await(ctx, wait context.Context, w *Want, me *waiter) (n news, er
 // waiter in the lane endures, or else a channel for the next look.
 func (l *Lock) outage(ln *lane, w *Want, began time.Time) (<-chan time.Time, error) {
 	l.mu.Lock()
-	ahead := ln.ahead()
+	ahead := ln.obstacle()
 	l.mu.Unlock()
 	left := w.Endure
 	if !ahead.Since.IsZero() {
@@ -415,13 +415,13 @@ func (l *Lock) blame(ln *lane, r *Report) {
 		h := ln.grant.oldest()
 		r.InTheWay(h.tag(), &token.Held{Holder: l.holder(h.grant.opts), Fence: h.fence})
 	default:
-		ahead := ln.ahead()
+		ahead := ln.obstacle()
 		r.InTheWay(ahead.Tag, ahead.Held)
 	}
 }
 
-// ahead is what is in the way of the goroutine at the store. The caller holds Lock.mu.
-func (ln *lane) ahead() (o token.Obstacle) {
+// obstacle is what is in the way of the goroutine at the store. The caller holds Lock.mu.
+func (ln *lane) obstacle() (o token.Obstacle) {
 	if ln.atStore == nil {
 		return o
 	}
@@ -436,7 +436,7 @@ func (ln *lane) ahead() (o token.Obstacle) {
 func (l *Lock) obstacle(ln *lane, began time.Time) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	ahead := ln.ahead()
+	ahead := ln.obstacle()
 	switch {
 	case ahead.Trouble != nil:
 		return ahead.Trouble
@@ -451,7 +451,7 @@ func (l *Lock) busy(ln *lane) error {
 	if ln.grant != nil {
 		return &token.Held{Holder: l.holder(ln.grant.opts), For: max(time.Duration(now()-ln.grant.turn.began), 1), At: time.Now()}
 	}
-	if by := ln.ahead().Held; by != nil {
+	if by := ln.obstacle().Held; by != nil {
 		return by.Now()
 	}
 	return token.ErrLocked

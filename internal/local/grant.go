@@ -267,7 +267,7 @@ func (g *Grant) values() context.Context {
 func (g *Grant) giveBack(end error) <-chan error {
 	s := g.lock.r.Session
 	if end != nil {
-		s.Grow()
+		s.BeginWithin()
 	} else if !s.Begin() {
 		return nil // Close releases it
 	}

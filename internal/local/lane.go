@@ -305,7 +305,7 @@ func (l *Lock) reject(ctx context.Context, n news) {
 		on := n.grant.state != held || l.passOrFinish(n.grant)
 		l.mu.Unlock()
 		if !on {
-			l.r.Session.Grow()
+			l.r.Session.BeginWithin()
 			n.grant.tellStore(true)
 		}
 	case n.grant.token.Begun():

@@ -39,7 +39,7 @@ func (h *Hold) askForNotice() {
 	g, s := h.grant, h.grant.lock.r.Session
 	defer s.Done()
 	for pause := session.Pause(0); ; {
-		err := g.notice(s.While(h.values))
+		err := g.notice(s.UntilClose(h.values))
 		if !errors.Is(err, driver.ErrTransient) && !errors.Is(err, driver.ErrDenied) {
 			return
 		}
@@ -92,7 +92,7 @@ func (g *Grant) askIfWanted() {
 	values := g.values()
 	go func() {
 		defer s.Done()
-		ctx, cancel := context.WithTimeout(s.Unasked(s.While(values)), g.opts.TTL)
+		ctx, cancel := context.WithTimeout(s.Unasked(s.UntilClose(values)), g.opts.TTL)
 		defer cancel()
 		if g.notice(ctx) == nil {
 			return

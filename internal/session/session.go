@@ -85,12 +85,12 @@ func (s *Session) Begin() bool {
 	}
 }
 
-// Grow starts another operation within one that has begun and not ended, or within Close.
-func (s *Session) Grow() { s.underWay.Add(2) }
+// BeginWithin starts another operation within one that has begun and not ended, or within Close.
+func (s *Session) BeginWithin() { s.underWay.Add(2) }
 
 // Go runs f on another goroutine, as an operation within one that has begun and not ended.
 func (s *Session) Go(f func()) {
-	s.Grow()
+	s.BeginWithin()
 	go func() {
 		defer s.Done()
 		f()
@@ -132,22 +132,22 @@ func (s *Session) Closing() <-chan struct{} { return s.closing.Done() }
 // End ends the commands that go on although nobody waits for them.
 func (s *Session) End() { s.end() }
 
-// Life is the context of commands that go on although nobody waits for them.
-func (s *Session) Life() context.Context { return s.life }
+// Context is the context of commands that go on although nobody waits for them.
+func (s *Session) Context() context.Context { return s.life }
 
-// Under returns a context for commands that must be carried out although ctx may have
+// Detached returns a context for commands that must be carried out although ctx may have
 // ended. It has the values of ctx, such as the span, and ends when the session does. It has
 // no leases, so that a guard does not stop the release of a lease that is over.
-func (s *Session) Under(ctx context.Context) context.Context {
+func (s *Session) Detached(ctx context.Context) context.Context {
 	if ctx == context.Background() {
 		return s.life // which costs nothing
 	}
 	return leasectx.Detached(s.life, ctx)
 }
 
-// While is Under for a command that is not worth waiting for: its context ends as soon as
+// UntilClose is Detached for a command that is not worth waiting for: its context ends as soon as
 // the session is shut.
-func (s *Session) While(ctx context.Context) context.Context {
+func (s *Session) UntilClose(ctx context.Context) context.Context {
 	return leasectx.Detached(s.closing, ctx)
 }
 

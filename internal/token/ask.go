@@ -85,7 +85,7 @@ func (a *asker) nextRequest() *driver.Request {
 	}
 	a.due = a.heartbeat(now)
 	if a.request.Wait {
-		a.Said.Asked()
+		a.Complaint.Asked()
 	}
 	a.mu.Lock()
 	a.unsettled++
@@ -167,7 +167,7 @@ func (a *asker) answer(r reply) (driver.Grant, error) {
 	}
 	a.s.Answered()
 	a.pause = 0
-	a.Said.Answered()
+	a.Complaint.Answered()
 	a.heard = true
 	a.tagged(r.grant.HolderTag)
 	if r.grant.Status == driver.Granted {
@@ -201,7 +201,7 @@ func (a *asker) answer(r reply) (driver.Grant, error) {
 func (a *asker) busy(r reply) {
 	g := r.grant
 	if trust, ok := a.trust(r.ask); ok && trust.Left() > a.TTL/2 {
-		a.Said.Over(errTooSlow)
+		a.Complaint.Over(errTooSlow)
 	}
 	why := ErrLocked
 	switch {
@@ -243,7 +243,7 @@ func (a *asker) failed(err error, cut bool) error {
 	}
 	if !cut {
 		if a.request.Wait {
-			a.Said.Failed(err)
+			a.Complaint.Failed(err)
 		}
 		if !errors.Is(err, driver.ErrTransient) {
 			err = trouble.Passing(err)

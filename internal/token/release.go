@@ -82,7 +82,7 @@ func (t *Token) Release(ctx context.Context, e Ending, inPlace bool) (*Release, 
 		go r.run(nil)
 		return r, nil
 	}
-	s.Grow() // the attempt may last longer than the release
+	s.BeginWithin() // the attempt may last longer than the release
 	defer s.Done()
 	r.underWay = 1
 	quiet, alarm := r.ctx, s.Alarm(r.hang(), r)
@@ -112,9 +112,9 @@ func (t *Token) newRelease(ctx context.Context, e Ending) *Release {
 	if e.Part == nil {
 		t.Cease()
 	}
-	under := t.s.Under
+	under := t.s.Detached
 	if e.Lost {
-		under = t.s.While
+		under = t.s.UntilClose
 	}
 	return &Release{Ending: e, t: t, ctx: under(ctx), lease: t.Lease(e.Tag)}
 }
@@ -149,7 +149,7 @@ func (t *Token) Withdraw(ctx context.Context) <-chan error {
 
 // withdraw is Withdraw of a token that the store may know.
 func (t *Token) withdraw(ctx context.Context) <-chan error {
-	t.s.Grow()
+	t.s.BeginWithin()
 	r, _ := t.Release(ctx, Ending{Unused: true}, false)
 	return r.told
 }
@@ -230,7 +230,7 @@ func (r *Release) run(failed error) {
 			next.Reset(r.hang())
 		case <-ends:
 			r.tell(fmt.Errorf("%w: it ends the lease by itself", r.Trouble()))
-		case <-s.Life().Done():
+		case <-s.Context().Done():
 			over = true
 		case <-closing:
 			over = true

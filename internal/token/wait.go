@@ -29,7 +29,7 @@ const (
 type Caller struct {
 	Interrupt <-chan error       // gives the waiting up with the error that it brings
 	Why       error              // it takes so long: ErrLocked, or an error of the store; nil for what it was
-	Said      *session.Complaint // of a caller that retries; nil for one of the token's own
+	Complaint *session.Complaint // of a caller that retries; nil for one of the token's own
 	Stats     *Stats             // to add to; nil for none
 	Endure    time.Duration      // gives up when the store has owed an answer for so long; 0: never
 	Began     time.Time          // when it began, since it endures that much in any case
@@ -154,7 +154,7 @@ func (t *Token) Wait(ctx context.Context, by *Caller) (keepalive.Trust, driver.G
 	defer a.own.Leave()
 	why := cmp.Or(by.Why, a.Why)
 	a.Caller, a.gaveUp = *by, false
-	a.Said, a.Stats, a.Why = cmp.Or(a.Said, &a.own), cmp.Or(a.Stats, &a.unread), why
+	a.Complaint, a.Stats, a.Why = cmp.Or(a.Complaint, &a.own), cmp.Or(a.Stats, &a.unread), why
 	var g driver.Grant
 	var err error
 	switch {
@@ -165,7 +165,7 @@ func (t *Token) Wait(ctx context.Context, by *Caller) (keepalive.Trust, driver.G
 		a.Stats.Contended = a.Stats.Contended || a.contended
 		a.Stats.InTheWay(a.tag, a.by)
 		if a.request.Wait && !a.obstacle.Since.IsZero() {
-			a.Said.Asked()
+			a.Complaint.Asked()
 		}
 	case a.Endure > 0 || !t.s.InPlace(ctx, t.TTL):
 		a.ask(ctx)
@@ -204,7 +204,7 @@ func (t *Token) Wait(ctx context.Context, by *Caller) (keepalive.Trust, driver.G
 			}
 			a.blame(errTooSlow, a.obstacle.Since) // such a grant is no answer
 			if a.request.Wait {
-				a.Said.Persist(errTooSlow)
+				a.Complaint.Persist(errTooSlow)
 			}
 			if !a.again && a.request.Wait && a.underWay == 0 {
 				a.again, a.due = true, time.Now()

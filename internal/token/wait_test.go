@@ -97,7 +97,7 @@ type waiting struct {
 func (c *contender) wait(ctx context.Context) *waiting {
 	w := new(waiting)
 	go func() {
-		w.trust, w.grant, w.err = c.Wait(ctx, &token.Caller{Said: c.said, Stats: &w.stats})
+		w.trust, w.grant, w.err = c.Wait(ctx, &token.Caller{Complaint: c.said, Stats: &w.stats})
 		w.done = true
 		c.s.Done()
 	}()
@@ -108,7 +108,7 @@ func (w *waiting) returned() bool { synctest.Wait(); return w.done }
 
 // withdraw is what a caller does that has got nothing, beside the operation that has ended.
 func (c *contender) withdraw() {
-	c.s.Grow()
+	c.s.BeginWithin()
 	c.Withdraw(context.Background())
 	c.s.Done()
 }
@@ -289,7 +289,7 @@ func TestComplaintOfACallerThatHasLeftIsOver(t *testing.T) {
 		said := c.s.Complaint("acquire", driver.Mutex, "x", gone)
 		said.Persist(driver.ErrNotConfirmed)
 		c.said = said
-		c.s.Grow() // for the heir
+		c.s.BeginWithin() // for the heir
 		ctx, cancel := context.WithCancel(t.Context())
 		first := c.wait(ctx)
 		ask := <-s.Asks
@@ -377,7 +377,7 @@ func TestMuteStoreKeepsNobodyFromGivingUp(t *testing.T) {
 			require.Len(t, s.Asks, 3)
 			began, why := time.Now(), errors.New("had enough")
 			closed := make(chan bool, 1)
-			c.s.Grow() // for what is withdrawn below
+			c.s.BeginWithin() // for what is withdrawn below
 			if closing {
 				go func() { closed <- c.s.Close(func() {}) }()
 			} else {

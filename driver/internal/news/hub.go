@@ -53,24 +53,24 @@ type Hub[X any] struct {
 	pace      Pace
 	beside    func(*driver.Request) X
 
-	mu      sync.Mutex
-	tokens  map[string]*Token[X]
-	waiting int // tokens that were last answered Queued
-	state   state
-	session int32         // of the subscription, while it counts
-	changes int           // how often it has begun or ceased to count
-	mute    bool          // no news comes in until somebody mends that
-	deaf    int           // subscriptions in a row that were not answered by a single ping
-	failed  int           // subscriptions in a row that heard none, for whatever reason
-	failing time.Time     // when the first of these failed
-	pinged  chan struct{} // a ping was heard; has room for one
-	stir    chan struct{} // somebody waits; has room for one
-	first   chan struct{} // closed when the first subscription counts, has failed, or has had its time
-	once    sync.Once     // closes first
-	stop    func()        // ends the listener, nil if none was started
-	stopped chan struct{} // closed when the listener has ended
-	closed  bool
-	reports []func(reason string)
+	mu         sync.Mutex
+	tokens     map[string]*Token[X]
+	waiting    int // tokens that were last answered Queued
+	state      state
+	session    int32         // of the subscription, while it counts
+	changes    int           // how often it has begun or ceased to count
+	mute       bool          // no news comes in until somebody mends that
+	deaf       int           // subscriptions in a row that were not answered by a single ping
+	failed     int           // subscriptions in a row that heard none, for whatever reason
+	failing    time.Time     // when the first of these failed
+	pinged     chan struct{} // a ping was heard; has room for one
+	waiterCame chan struct{} // somebody waits; has room for one
+	tried      chan struct{} // closed when the first subscription counts, has failed, or has had its time
+	closeTried sync.Once     // closes tried
+	stop       func()        // ends the listener, nil if none was started
+	stopped    chan struct{} // closed when the listener has ended
+	closed     bool
+	reports    []func(reason string)
 }
 
 // New returns a Hub that subscribes when [Hub.Prepare] first asks for it. beside makes what the
@@ -78,7 +78,7 @@ type Hub[X any] struct {
 func New[X any](t Transport, p Pace, beside func(*driver.Request) X) *Hub[X] {
 	return &Hub[X]{
 		transport: t, pace: p, beside: beside, tokens: map[string]*Token[X]{},
-		pinged: make(chan struct{}, 1), stir: make(chan struct{}, 1), first: make(chan struct{}),
+		pinged: make(chan struct{}, 1), waiterCame: make(chan struct{}, 1), tried: make(chan struct{}),
 	}
 }
 
@@ -94,7 +94,7 @@ func (h *Hub[X]) OnReconnect(f func(reason string)) {
 // Tried reports whether a subscription has been made, or found impossible, or has not been answered in time.
 func (h *Hub[X]) Tried() bool {
 	select {
-	case <-h.first:
+	case <-h.tried:
 		return true
 	default:
 		return false
@@ -123,13 +123,13 @@ func (h *Hub[X]) Prepare(ctx context.Context) {
 	}
 	h.mu.Unlock()
 	select {
-	case <-h.first:
+	case <-h.tried:
 	case <-ctx.Done():
 	case <-time.After(prepareTimeout):
 		// The acknowledgement may be lost, and nobody looks for it while nobody waits. The wrong
 		// version had every ask of a lock that lingers wait as long again. If that is longer
 		// than the TTL, each grant is over before it is known.
-		h.once.Do(func() { close(h.first) })
+		h.closeTried.Do(func() { close(h.tried) })
 	}
 }
 

@@ -107,7 +107,7 @@ func (p *party) wait() (askAgain time.Duration) {
 		defer p.mu.Unlock()
 		p.heard = append(p.heard, g)
 	}})
-	_, _, changes := p.Seat(p.token)
+	_, _, changes := p.Place(p.token)
 	return p.Queued(p.token, 1, changes, driver.Place{Number: 1}, time.Hour)
 }
 
@@ -143,7 +143,7 @@ func TestSubscriptionCountsFromItsFirstPingUnlessTheStoreIsTakenByItsWord(t *tes
 			r.change(func() { r.err = nil })
 			pass(2 * time.Second)
 			require.False(t, p.polls())
-			_, session, _ := p.Seat(p.token)
+			_, session, _ := p.Place(p.token)
 			require.EqualValues(t, 1, session)
 			require.Empty(t, p.told())
 			r.change(func() { r.err = errors.New("overloaded") })
@@ -372,7 +372,7 @@ func TestPlaceOfAGrantThatWasHeardTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := tune(t, &radio{}, true)
 		seat := func() driver.Place {
-			at, _, _ := p.Seat(p.token)
+			at, _, _ := p.Place(p.token)
 			return at
 		}
 		stood := seat()
@@ -395,7 +395,7 @@ func TestGrantOfAnAskBeforeTheLastThatWasQueuedIsOver(t *testing.T) {
 		p.Queued(token, 2, 0, driver.Place{Number: 7}, 0) // its lease is over by then
 		p.Hear("granted late 1 5 1")
 		require.Empty(t, heard)
-		at, _, _ := p.Seat(token)
+		at, _, _ := p.Place(token)
 		require.EqualValues(t, 7, at.Number)
 		p.Hear("granted late 2 9 1")
 		require.Equal(t, []uint64{2}, heard)

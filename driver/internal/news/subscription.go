@@ -70,7 +70,7 @@ func (h *Hub[X]) listen(ctx context.Context) {
 		}
 		mute := h.lost(err)
 		if !mute && h.futile(ctx) {
-			h.hush()
+			h.becomeMute()
 			mute = true
 		}
 		if time.Since(began) > time.Minute {
@@ -95,7 +95,7 @@ func (h *Hub[X]) rest(ctx context.Context) (rested bool) {
 	for ; ctx.Err() == nil && !h.awaited(); rested = true {
 		select {
 		case <-ctx.Done():
-		case <-h.stir:
+		case <-h.waiterCame:
 		}
 	}
 	return rested
@@ -156,7 +156,7 @@ func (h *Hub[X]) ping(ctx context.Context, end func(error)) {
 		// all of them. Else an overloaded store would get thousands of waiters that poll.
 		if err := h.transport.Ping(bounded); h.transport.Refused(err) {
 			// The subscription stays: others must not take the client for one that has gone.
-			h.hush()
+			h.becomeMute()
 			pause = rest
 		} else if err != nil {
 			pause = pingAgain
@@ -187,7 +187,7 @@ func (h *Hub[X]) awaited() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	select {
-	case <-h.stir:
+	case <-h.waiterCame:
 	default:
 	}
 	return h.waiting > 0
@@ -241,16 +241,16 @@ func (h *Hub[X]) report(reasons ...string) {
 	}
 }
 
-// hush notes that no news will come in until somebody mends that.
-func (h *Hub[X]) hush() {
+// becomeMute notes that no news will come in until somebody mends that.
+func (h *Hub[X]) becomeMute() {
 	h.mu.Lock()
 	was := h.mute
 	if !was {
 		if h.counts() {
-			h.turn()
+			h.askAll()
 		}
 		h.state, h.mute = min(h.state, made), true
-		h.once.Do(func() { close(h.first) })
+		h.closeTried.Do(func() { close(h.tried) })
 	}
 	h.mu.Unlock()
 	if !was {
@@ -291,16 +291,16 @@ func (h *Hub[X]) set(s state, session int32) {
 	}
 	if s == absent || h.counts() {
 		// Last: a waiter that goes on because of it must not find that news may have been missed.
-		defer h.once.Do(func() { close(h.first) })
+		defer h.closeTried.Do(func() { close(h.tried) })
 	}
 	if again := s == made && did; did == h.counts() && !again {
 		return
 	}
-	h.turn()
+	h.askAll()
 }
 
-// turn has every waiter ask, as the subscription begins or ceases to count. The caller holds mu.
-func (h *Hub[X]) turn() {
+// askAll has every waiter ask, as the subscription begins or ceases to count. The caller holds mu.
+func (h *Hub[X]) askAll() {
 	h.changes++
 	for _, t := range h.tokens {
 		if t.queued {

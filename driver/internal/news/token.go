@@ -19,14 +19,14 @@ type Token[X any] struct {
 	wake func(driver.Grant)
 
 	// The rest is guarded by Hub.mu.
-	heeds   bool          // wants to hear when it is wanted
-	sent    bool          // an ask may have reached the store
-	waited  bool          // it was queued once, so others want the lock, too
-	queued  bool          // last answered Queued
-	asking  int32         // asks under way
-	granted uint64        // the ask that the last grant rests on, 0 for none
-	seated  uint64        // the last ask that was answered Queued: grants of earlier ones are over
-	place   *driver.Place // where it waits, or did last; nil if nowhere: there may be very many of those
+	heeds      bool          // wants to hear when it is wanted
+	sent       bool          // an ask may have reached the store
+	waited     bool          // it was queued once, so others want the lock, too
+	queued     bool          // last answered Queued
+	asking     int32         // asks under way
+	grantedAsk uint64        // the ask that the last grant rests on, 0 for none
+	queuedAsk  uint64        // the last ask that was answered Queued: grants of earlier ones are over
+	place      *driver.Place // where it waits, or did last; nil if nowhere: there may be very many of those
 }
 
 // Waited reports whether the token was queued once. It is for the release of a token, which the
@@ -41,7 +41,7 @@ func (h *Hub[X]) Expect(r *driver.Request) *Token[X] {
 	if t == nil {
 		t = &Token[X]{Name: r.Token, Beside: h.beside(r), wake: r.Wake, heeds: r.Notice}
 		if t.wake == nil {
-			t.wake = unheeded
+			t.wake = ignore
 		}
 		if at := r.Place; at.Number != 0 {
 			t.place = &at
@@ -52,7 +52,7 @@ func (h *Hub[X]) Expect(r *driver.Request) *Token[X] {
 	return t
 }
 
-func unheeded(driver.Grant) {}
+func ignore(driver.Grant) {}
 
 // Failed notes that an ask came to nothing, as far as is known. reached says whether it may
 // have reached the store, over that nobody will ask again with this context. If there is
@@ -63,7 +63,7 @@ func (h *Hub[X]) Failed(t *Token[X], reached, over bool) {
 	defer h.mu.Unlock()
 	t.asking--
 	t.sent = t.sent || reached
-	if t.asking == 0 && !t.queued && t.granted == 0 && (reached || over) && h.tokens[t.Name] == t {
+	if t.asking == 0 && !t.queued && t.grantedAsk == 0 && (reached || over) && h.tokens[t.Name] == t {
 		delete(h.tokens, t.Name)
 	}
 }
@@ -106,17 +106,17 @@ func (h *Hub[X]) Buried(t *Token[X]) error {
 
 // served notes that a token has left the queue. The caller holds mu.
 func (h *Hub[X]) served(t *Token[X], ask uint64) {
-	t.granted = max(t.granted, ask)
+	t.grantedAsk = max(t.grantedAsk, ask)
 	h.wait(t, false)
 }
 
-// Seat returns the place of a token in the queue, the session of the subscription if it counts,
+// Place returns the place of a token in the queue, the session of the subscription if it counts,
 // else 0, and the number of changes of the subscription so far: an ask is about to be sent.
-func (h *Hub[X]) Seat(t *Token[X]) (at driver.Place, session int32, changes int) {
+func (h *Hub[X]) Place(t *Token[X]) (at driver.Place, session int32, changes int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	// If it asks again after a lease, it must not get its old place.
-	if t.place != nil && (t.queued || t.granted == 0) {
+	if t.place != nil && (t.queued || t.grantedAsk == 0) {
 		at = *t.place
 	}
 	if h.counts() {
@@ -134,10 +134,10 @@ func (h *Hub[X]) Queued(t *Token[X], ask uint64, changes int, at driver.Place, a
 	t.asking--
 	t.sent = true
 	// The answer may be late: the token may have been granted the lock since, or released.
-	if ask > t.granted && h.tokens[t.Name] == t {
+	if ask > t.grantedAsk && h.tokens[t.Name] == t {
 		t.place = &at
 		t.waited = true
-		t.seated = max(t.seated, ask)
+		t.queuedAsk = max(t.queuedAsk, ask)
 		h.wait(t, true)
 	}
 	if poll := 50*time.Millisecond + rand.N(200*time.Millisecond); !h.counts() && (after == 0 || poll < after) {
@@ -156,7 +156,7 @@ func (h *Hub[X]) wait(t *Token[X], waits bool) {
 	switch {
 	case waits && !t.queued:
 		if h.waiting++; h.waiting == 1 {
-			tell(h.stir)
+			tell(h.waiterCame)
 		}
 	case !waits && t.queued:
 		h.waiting--
@@ -196,7 +196,7 @@ func (h *Hub[X]) Hear(line string) {
 		ask, err1 := strconv.ParseUint(word[2], 10, 64)
 		fence, err2 := strconv.ParseInt(word[3], 10, 64)
 		fences, err3 := strconv.ParseInt(word[4], 10, 64)
-		if errors.Join(err1, err2, err3) == nil && ask > t.granted && ask >= t.seated {
+		if errors.Join(err1, err2, err3) == nil && ask > t.grantedAsk && ask >= t.queuedAsk {
 			h.served(t, ask)
 			t.wake(driver.Grant{Status: driver.Granted, Ask: ask, Fence: fence, Fences: fences, HolderTag: tag(word[5:])})
 		}

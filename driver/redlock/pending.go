@@ -9,55 +9,55 @@ import (
 	"github.com/holdfast-go/holdfast/internal/trouble"
 )
 
-// maxDebts is how many releases are kept for a node. Beyond, leases end with their TTL.
-const maxDebts = 4096
+// maxUnreleased is how many releases are kept for a node. Beyond, leases end with their TTL.
+const maxUnreleased = 4096
 
-// debt is a release that a node has not answered. It is repeated in the background until
+// pendingRelease is a release that a node has not answered. It is repeated in the background until
 // it is answered, or the lease has ended by itself: one at a time, on one goroutine for
 // each node, however many there are.
-type debt struct {
+type pendingRelease struct {
 	lease driver.Lease
 	until time.Time
 }
 
-// owe has a token released on a node in the background.
-func (d *redlock) owe(n *node, l driver.Lease) {
+// releaseLater has a token released on a node in the background.
+func (d *redlock) releaseLater(n *node, l driver.Lease) {
 	l.Unsettled = true // the release itself may be overtaken by an ask
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if len(n.debts) >= maxDebts {
+	if len(n.unreleased) >= maxUnreleased {
 		return
 	}
-	n.debts[l.Token] = debt{l, time.Now().Add(max(l.TTL, time.Second) + time.Second)}
-	if !n.paying {
-		n.paying = d.background(func() { d.pay(n) })
+	n.unreleased[l.Token] = pendingRelease{l, time.Now().Add(max(l.TTL, time.Second) + time.Second)}
+	if !n.releasing {
+		n.releasing = d.background(func() { d.releasePending(n) })
 	}
 }
 
-// owes reports whether a release of the token is under way. Its votes would be given up
+// isReleasing reports whether a release of the token is under way. Its votes would be given up
 // while they are counted, so the node is not asked.
-func (n *node) owes(token string) bool {
+func (n *node) isReleasing(token string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	_, ok := n.debts[token]
+	_, ok := n.unreleased[token]
 	return ok
 }
 
-// pay releases what is owed to a node until there is no more.
-func (d *redlock) pay(n *node) {
+// releasePending releases what a node has not answered until there is no more.
+func (d *redlock) releasePending(n *node) {
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		for l, ok := n.due(); ok; l, ok = n.due() {
+		for l, ok := n.nextPending(); ok; l, ok = n.nextPending() {
 			var err error
 			d.one(d.life, d.limit(l.TTL), n, func(ctx context.Context) { err = n.release(ctx, l) })
 			if !answered(err) {
 				break // nor will it answer the others
 			}
-			n.paid(l.Token)
+			n.released(l.Token)
 			pause = 10 * time.Millisecond
 		}
 		n.mu.Lock()
-		n.paying = len(n.debts) > 0 && d.life.Err() == nil
-		more := n.paying
+		n.releasing = len(n.unreleased) > 0 && d.life.Err() == nil
+		more := n.releasing
 		n.mu.Unlock()
 		if !more {
 			return
@@ -69,23 +69,23 @@ func (d *redlock) pay(n *node) {
 	}
 }
 
-// due returns one of the releases, and forgets those whose leases have ended.
-func (n *node) due() (driver.Lease, bool) {
+// nextPending returns one of the releases, and forgets those whose leases have ended.
+func (n *node) nextPending() (driver.Lease, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for token, debt := range n.debts {
-		if time.Now().Before(debt.until) {
-			return debt.lease, true
+	for token, r := range n.unreleased {
+		if time.Now().Before(r.until) {
+			return r.lease, true
 		}
-		delete(n.debts, token)
+		delete(n.unreleased, token)
 	}
 	return driver.Lease{}, false
 }
 
-func (n *node) paid(token string) {
+func (n *node) released(token string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	delete(n.debts, token)
+	delete(n.unreleased, token)
 }
 
 // release releases a token on one node.

@@ -25,27 +25,27 @@ const (
 	rarely = 30 * time.Second
 )
 
-// ears hear of releases. A lock that somebody here waits for has a channel. All channels
+// listener hears of releases. A lock that somebody here waits for has a channel. All channels
 // share one connection, or one for each node if they are sharded. A connection exists while
 // anybody waits.
 //
-// Only speed depends on ears. A message says that a lock may be free, and all its waiters
+// Only speed depends on it. A message says that a lock may be free, and all its waiters
 // ask again. A waiter that cannot hear asks more often instead.
-type ears struct {
+type listener struct {
 	rdb     redis.UniversalClient
 	sharded bool
 
 	mu       sync.Mutex
 	closed   bool
 	channels map[string]*channel
-	lines    map[string]*line // by node, "" for any; also the last one that has ended
+	links    map[string]*link // by node, "" for any; also the last one that has ended
 	open     sync.WaitGroup
 }
 
 // channel is where the releases of a lock are told.
 type channel struct {
 	name    string
-	line    *line              // nil if there is none
+	link    *link              // nil if there is none
 	live    bool               // the subscription is acknowledged
 	missed  bool               // it was live before
 	waiters map[string]*waiter // by token
@@ -56,8 +56,8 @@ type waiter struct {
 	gone *time.Timer
 }
 
-// line is a connection for subscriptions.
-type line struct {
+// link is a connection for subscriptions.
+type link struct {
 	began time.Time
 	end   context.CancelFunc
 	over  bool
@@ -74,15 +74,15 @@ type change struct {
 	leave   bool
 }
 
-func newEars(rdb redis.UniversalClient, sharded bool) *ears {
-	return &ears{rdb: rdb, sharded: sharded, channels: map[string]*channel{}, lines: map[string]*line{}}
+func newListener(rdb redis.UniversalClient, sharded bool) *listener {
+	return &listener{rdb: rdb, sharded: sharded, channels: map[string]*channel{}, links: map[string]*link{}}
 }
 
 // wait notes that a token waits, and reports whether it will hear of a release. A token
 // that begins to wait is made to ask once more as soon as it can hear. The lock may have
 // become free after the ask that found it busy. A token that stops asking is forgotten, for
 // a client that gives up after a Busy does not say so.
-func (e *ears) wait(name, node string, r *driver.Request) bool {
+func (e *listener) wait(name, node string, r *driver.Request) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
@@ -102,14 +102,14 @@ func (e *ears) wait(name, node string, r *driver.Request) bool {
 			r.Wake(driver.Grant{Status: driver.Queued})
 		}
 	}
-	if c.line == nil {
+	if c.link == nil {
 		e.connect(c, node)
 	}
 	return c.live
 }
 
 // leave ends the news of a token, and of its channel if it was the last one there.
-func (e *ears) leave(name, token string) {
+func (e *listener) leave(name, token string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	c := e.channels[name]
@@ -122,17 +122,17 @@ func (e *ears) leave(name, token string) {
 		return
 	}
 	delete(e.channels, name)
-	if c.line != nil {
-		c.line.tell(change{name, true})
+	if c.link != nil {
+		c.link.tell(change{name, true})
 	}
 }
 
-// connect subscribes to a channel, on the line to its node. The caller holds mu.
-func (e *ears) connect(c *channel, node string) {
+// connect subscribes to a channel, on the link to its node. The caller holds mu.
+func (e *listener) connect(c *channel, node string) {
 	if !e.sharded {
 		node = "" // every node has all messages
 	}
-	l := e.lines[node]
+	l := e.links[node]
 	if l != nil && l.over && time.Since(l.began) < l.pause {
 		return // the next ask may
 	}
@@ -142,16 +142,16 @@ func (e *ears) connect(c *channel, node string) {
 			pause = min(2*l.pause, rarely)
 		}
 		ctx, cancel := context.WithCancel(telemetry.Unasked(context.Background()))
-		l = &line{began: time.Now(), end: cancel, pause: pause, changed: make(chan struct{}, 1)}
-		e.lines[node] = l
+		l = &link{began: time.Now(), end: cancel, pause: pause, changed: make(chan struct{}, 1)}
+		e.links[node] = l
 		e.open.Go(func() { e.keep(ctx, l) })
 	}
-	c.line = l
+	c.link = l
 	l.tell(change{c.name, false})
 }
 
 // tell has the server told. The caller holds mu.
-func (l *line) tell(c change) {
+func (l *link) tell(c change) {
 	l.changes = append(l.changes, c)
 	select {
 	case l.changed <- struct{}{}:
@@ -159,8 +159,8 @@ func (l *line) tell(c change) {
 	}
 }
 
-// keep keeps a line until it breaks or nobody needs it.
-func (e *ears) keep(ctx context.Context, l *line) {
+// keep keeps a link until it breaks or nobody needs it.
+func (e *listener) keep(ctx context.Context, l *link) {
 	var reading sync.WaitGroup
 	ps := e.rdb.Subscribe(ctx) // The first channel tells go-redis which node to call.
 	defer func() {
@@ -193,7 +193,7 @@ func (e *ears) keep(ctx context.Context, l *line) {
 }
 
 // apply tells the server of changes, one by one: channels of one call must be in one slot.
-func (e *ears) apply(ctx context.Context, ps *redis.PubSub, l *line) error {
+func (e *listener) apply(ctx context.Context, ps *redis.PubSub, l *link) error {
 	e.mu.Lock()
 	changes := l.changes
 	l.changes = nil
@@ -215,12 +215,12 @@ func (e *ears) apply(ctx context.Context, ps *redis.PubSub, l *line) error {
 	return nil
 }
 
-// idle reports whether nobody needs a line any more, and then nobody will get it.
-func (e *ears) idle(l *line) bool {
+// idle reports whether nobody needs a link any more, and then nobody will get it.
+func (e *listener) idle(l *link) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, c := range e.channels {
-		if c.line == l {
+		if c.link == l {
 			return false
 		}
 	}
@@ -228,8 +228,8 @@ func (e *ears) idle(l *line) bool {
 	return true
 }
 
-// read passes on what comes in, until the line breaks or falls silent.
-func (e *ears) read(ctx context.Context, ps *redis.PubSub, l *line) {
+// read passes on what comes in, until the link breaks or falls silent.
+func (e *listener) read(ctx context.Context, ps *redis.PubSub, l *link) {
 	for {
 		msg, err := redisscript.Receive(ctx, ps, silence)
 		if err != nil {
@@ -244,7 +244,7 @@ func (e *ears) read(ctx context.Context, ps *redis.PubSub, l *line) {
 	}
 }
 
-func (e *ears) heard(name string) {
+func (e *listener) heard(name string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if c := e.channels[name]; c != nil {
@@ -253,12 +253,12 @@ func (e *ears) heard(name string) {
 }
 
 // noted takes note of what the server has done about a channel.
-func (e *ears) noted(l *line, s *redis.Subscription) {
+func (e *listener) noted(l *link, s *redis.Subscription) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	c := e.channels[s.Channel]
 	switch {
-	case c == nil || c.line != l:
+	case c == nil || c.link != l:
 	case s.Kind == "subscribe" || s.Kind == "ssubscribe":
 		c.live, l.hears = true, true
 		c.wake(driver.Grant{Status: driver.Queued, Reconnect: c.missed})
@@ -267,23 +267,23 @@ func (e *ears) noted(l *line, s *redis.Subscription) {
 	}
 }
 
-// cut notes that a line has ended.
-func (e *ears) cut(l *line) {
+// cut notes that a link has ended.
+func (e *listener) cut(l *link) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	l.over = true
 	for _, c := range e.channels {
-		if c.line == l {
+		if c.link == l {
 			c.lose()
 		}
 	}
 }
 
-// lose notes that a channel has no line any more. News may have been missed since the line
-// broke. So all listeners ask, and the first of them makes another line. The caller holds
+// lose notes that a channel has no link any more. News may have been missed since the link
+// broke. So all waiters ask, and the first of them makes another link. The caller holds
 // mu.
 func (c *channel) lose() {
-	c.line = nil
+	c.link = nil
 	if c.live {
 		c.live, c.missed = false, true
 		c.wake(driver.Grant{Status: driver.Queued, Reconnect: true})
@@ -297,10 +297,10 @@ func (c *channel) wake(g driver.Grant) {
 	}
 }
 
-func (e *ears) close() {
+func (e *listener) close() {
 	e.mu.Lock()
 	e.closed = true
-	for _, l := range e.lines {
+	for _, l := range e.links {
 		l.end()
 	}
 	for name, c := range e.channels {
