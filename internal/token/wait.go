@@ -176,44 +176,54 @@ func (t *Token) Wait(ctx context.Context, by *Caller) (keepalive.Trust, driver.G
 		g, err = a.askInPlace(ctx)
 	}
 	for ; err == nil; g, err = a.event(ctx) {
-		if g.Status == driver.Granted && ctx.Err() == nil {
-			trust, ok := a.trust(g.Ask)
-			ok = ok && trust.Left() > 0
-			if ok && trust.Left() < t.TTL/2 && (a.brief == 0 || g.Ask < a.brief) && a.from == nil && !a.steal {
-				// A renewal may take as long as this answer has, as for a client that makes its first
-				// connections to a store that is far. The lease would be over first. An answer to one more ask
-				// renews it, and the caller need not know.
-				if a.brief == 0 {
-					a.ask(ctx)
-					a.brief = a.last
-				}
-				continue
+		if g.Status != driver.Granted || ctx.Err() != nil {
+			continue
+		}
+		switch trust, ok := a.trust(g.Ask); {
+		case !ok || trust.Left() <= 0:
+			if slow := a.tooLate(); slow != nil {
+				return keepalive.Trust{}, driver.Grant{}, slow
 			}
-			if ok {
-				t.mu.Lock()
-				a.obstacle = Obstacle{}
-				t.mu.Unlock()
-				return trust, g, nil
+		case a.tooBrief(trust, g.Ask):
+			if a.brief == 0 {
+				a.ask(ctx)
+				a.brief = a.last
 			}
-			// The news came so late that the lease it tells of is over, and somebody else may hold the lock.
-			// Whether we do, a new ask will tell: at once, as after a stall in which this one lay at the store,
-			// which has only now granted a whole lease. But if answers take so long, each such grant keeps the
-			// lock from the others for a TTL, so they get their turn first.
-			if a.late++; !a.request.Wait && a.late == maxTries {
-				return keepalive.Trust{}, driver.Grant{}, errTooSlow
-			}
-			a.blame(errTooSlow, a.obstacle.Since) // such a grant is no answer
-			if a.request.Wait {
-				a.Complaint.Persist(errTooSlow)
-			}
-			if !a.again && a.request.Wait && a.underWay == 0 {
-				a.again, a.due = true, time.Now()
-				continue
-			}
-			a.askIn(min(t.TTL<<min(a.late, 8), max(t.TTL, time.Second)))
+		default:
+			t.mu.Lock()
+			a.obstacle = Obstacle{}
+			t.mu.Unlock()
+			return trust, g, nil
 		}
 	}
 	return keepalive.Trust{}, driver.Grant{}, err
+}
+
+// tooBrief reports whether too little is left of a grant, which rests on that ask. A renewal may take as long as
+// this answer has, as for a client that makes its first connections to a store that is far. The lease would be over
+// first. An answer to one more ask renews it, and the caller need not know.
+func (a *asker) tooBrief(trust keepalive.Trust, ask uint64) bool {
+	return trust.Left() < a.TTL/2 && (a.brief == 0 || ask < a.brief) && a.from == nil && !a.steal
+}
+
+// tooLate notes that news of a grant came so late that the lease it tells of is over, and somebody else may hold
+// the lock. Whether we do, a new ask will tell: at once, as after a stall in which this one lay at the store,
+// which has only now granted a whole lease. But if answers take so long, each such grant keeps the lock from the
+// others for a TTL, so they get their turn first. It returns an error if it is no use to go on.
+func (a *asker) tooLate() error {
+	if a.late++; !a.request.Wait && a.late == maxTries {
+		return errTooSlow
+	}
+	a.blame(errTooSlow, a.obstacle.Since) // such a grant is no answer
+	if a.request.Wait {
+		a.Complaint.Persist(errTooSlow)
+	}
+	if !a.again && a.request.Wait && a.underWay == 0 {
+		a.again, a.due = true, time.Now()
+		return nil
+	}
+	a.askIn(min(a.TTL<<min(a.late, 8), max(a.TTL, time.Second)))
+	return nil
 }
 
 // event waits for the next thing to happen and returns its result: a grant, a reason to give up, or neither.
