@@ -60,7 +60,14 @@ func (h *handle) hooked(ctx context.Context, hooks *hooks, id local.ID, w local.
 		Kind: h.kind, Name: h.name, Shared: w.Shared, Weight: w.Weight, Wait: w.Wait, TTL: w.Options.TTL,
 		Attach: w.From != nil, Steal: w.Steal, WithoutRenewal: w.Options.Fixed, run: c.acquire,
 	}
+	returned := false
+	defer func() {
+		if !returned && c.granted != nil { // a hook panics, and nobody gets the lease
+			hooks.give(c.granted)
+		}
+	}()
 	l, err := hooks.acquire(ctx, &c.op)
+	returned = true
 	if l == nil && err == nil {
 		err = h.fail(c.op.verb(), errAcquireHook)
 	}
@@ -74,6 +81,8 @@ type call struct {
 	id     local.ID
 	want   local.Want
 	report local.Report
+
+	granted *local.Hold // the last one
 }
 
 // acquire is called by the innermost hook, perhaps several times.
@@ -84,7 +93,9 @@ func (c *call) acquire(ctx context.Context, op *AcquireOp) (*Lease, error) {
 	if op.Holding != nil {
 		w.Holding = func(lease context.Context, fence int64) (context.Context, string) {
 			op.note(w.Report)
-			lease = op.Holding(lease, fence)
+			if lease = op.Holding(lease, fence); lease == nil {
+				panic("holdfast: Holding of a hook returns no context")
+			}
 			tag, _ := lease.Value(holderTagKey{}).(string)
 			return lease, tag
 		}
@@ -95,6 +106,7 @@ func (c *call) acquire(ctx context.Context, op *AcquireOp) (*Lease, error) {
 	if err != nil {
 		return nil, c.handle.fail(op.verb(), err)
 	}
+	c.granted = held
 	return (*Lease)(held), nil
 }
 
@@ -135,14 +147,19 @@ func (op *AcquireOp) count(r *local.Report) {
 }
 
 // releaseAnyway carries out a release that hooks cannot refuse, because nobody has the lease to try
-// again.
+// again. It is also carried out if a hook panics before.
 func (h *hooks) releaseAnyway(l *Lease, ctx context.Context, keep int64, run func(*local.Hold, context.Context) error) error {
-	refused := true
+	refused, returned := true, false
+	defer func() {
+		if refused && !returned {
+			_ = run(l.hold(), ctx)
+		}
+	}()
 	err := h.release(ctx, &ReleaseOp{Lease: l, Keep: keep, run: func(ctx context.Context, l *Lease) error {
 		refused = false
 		return l.error("release", run(l.hold(), ctx))
 	}})
-	if refused {
+	if returned = true; refused {
 		id := l.hold().ID()
 		l.hold().Options().Log().Warn("holdfast: a hook refused a release that cannot be refused",
 			"kind", id.Kind, "lock", id.Name, "error", err)

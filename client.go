@@ -128,8 +128,8 @@ func (c *Client) reconnected(reason string) {
 // Close ends the client. Callers that wait for a lease get [ErrClosed]; if the store has just fallen silent, when their
 // command ends, see [Mutex.Lease]. Goroutines in Lock and RLock never return. Leases that are
 // held are released, and their contexts end with cause ErrClosed. Close returns when all that
-// is done. If Redis does not answer, or the program has all connections of its pool, Close returns an error
-// after 10 s that says which. Leases that could not
+// is done. If Redis does not answer, a hook does not return, or the program has all connections of its
+// pool, Close returns an error after 10 s that says which. Leases that could not
 // be released end with their TTL. Goroutines end when their commands do, after the Redis
 // client's ReadTimeout. Closing again does nothing.
 func (c *Client) Close() error {
@@ -150,7 +150,11 @@ func (c *Client) Close() error {
 	case failed := <-finished:
 		return errors.Join(failed...)
 	case <-timeout.C:
-		why := cmp.Or(c.session.Explain(), errors.New("the store does not answer"))
+		silent := errors.New("the store does not answer")
+		if c.hooks.Load() != nil {
+			silent = errors.New("the store does not answer, or a hook does not return")
+		}
+		why := cmp.Or(c.session.Explain(), silent)
 		c.session.End()
 		return fmt.Errorf("holdfast: close: %w", why)
 	}

@@ -23,6 +23,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/memdriver"
 	"github.com/holdfast-go/holdfast/internal/test/behavior/lab"
 )
 
@@ -185,4 +186,39 @@ func TestLibraryImportsNoSDK(t *testing.T) {
 			assert.NotContains(t, d, no)
 		}
 	}
+}
+
+// Another may have the lock by then.
+func TestLeaseIsLostIfAHookHoldsItUpForLongerThanTheTTL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memdriver.New()
+		c, other := holdfast.Open(store), holdfast.Open(store)
+		defer other.Close()
+		defer c.Close()
+		ttl := holdfast.WithTTL(time.Second)
+		c.AddHook(lab.Meddler{Acquire: func(next holdfast.AcquireFunc, ctx context.Context, op *holdfast.AcquireOp) (*holdfast.Lease, error) {
+			op.Holding = func(ctx context.Context, _ int64) context.Context {
+				time.Sleep(2 * time.Second)
+				return ctx
+			}
+			return next(ctx, op)
+		}})
+		err := c.Mutex("x", ttl).Do(t.Context(), func(ctx context.Context) error {
+			require.ErrorIs(t, context.Cause(ctx), holdfast.ErrLost)
+			lease, err := other.Mutex("x", ttl).TryLease(t.Context())
+			require.NoError(t, err)
+			return lease.Release(t.Context())
+		})
+		require.ErrorIs(t, err, holdfast.ErrLost)
+	})
+}
+
+func TestHookThatReturnsNoContextIsToldSo(t *testing.T) {
+	c := holdfast.Open(memdriver.New())
+	defer c.Close()
+	c.AddHook(lab.Meddler{Acquire: func(next holdfast.AcquireFunc, ctx context.Context, op *holdfast.AcquireOp) (*holdfast.Lease, error) {
+		op.Holding = func(context.Context, int64) context.Context { return nil }
+		return next(ctx, op)
+	}})
+	require.PanicsWithValue(t, "holdfast: Holding of a hook returns no context", c.Mutex("x").Lock)
 }

@@ -450,6 +450,9 @@ func (s *silence) sweptSince(node *redis.Client, v *pending) bool {
 func (s *silence) close() {
 	s.mu.Lock()
 	s.closed = true
+	if s.timer != nil {
+		s.timer.Stop()
+	}
 	s.mu.Unlock()
 	s.end()
 	s.wg.Wait()

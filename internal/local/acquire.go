@@ -249,6 +249,9 @@ func (l *Lock) firstHold(ctx context.Context, w *Want, g *Grant, trust keepalive
 	h := &g.first
 	h.grant, h.anonymous, h.fence = g, w.anonymous(), granted.Fence
 	h.start(ctx, w)
+	if trust.Left() <= 0 { // a hook took so long
+		g.Lost(trust.Cause())
+	}
 	l.r.Keeper.Locate(&g.entry, l.id.Kind, l.id.Name)
 
 	l.mu.Lock()

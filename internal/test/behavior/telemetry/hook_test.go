@@ -263,8 +263,8 @@ func TestCloseEndsWhatIsWithinHooks(t *testing.T) {
 	})
 }
 
-// A hook must not panic. One that does, in a program that goes on nevertheless, keeps
-// nobody from using the client, nor from closing it.
+// A hook that panics, in a program that goes on nevertheless, keeps nobody from using the client, nor
+// from closing it, and leaves nothing locked that nobody could unlock.
 func TestHookThatPanicsDoesNotWedgeTheClient(t *testing.T) {
 	for _, when := range []string{"before", "after"} {
 		t.Run(when, func(t *testing.T) {
@@ -316,7 +316,15 @@ func TestHookThatPanicsDoesNotWedgeTheClient(t *testing.T) {
 					require.NoError(t, permits.Acquire(t.Context(), 1))
 				}
 				panics(func() { permits.Release(3) })
+				panics(func() { _ = c.Mutex("do").Do(t.Context(), func(context.Context) error { return nil }) })
+				panics(func() { c.RWMutex("rw").RLock() })
 
+				// The caller has "release", "three" and "four", and can try again.
+				for _, name := range []string{"lease", "lock", "try", "unlock", "one", "two", "do"} {
+					l.SoonFree(l.Near(), name)
+				}
+				require.NoError(t, l.Near().Semaphore("permits", 3).Acquire(t.Context(), 3))
+				l.Near().RWMutex("rw").Lock()
 				l.Free(c, "other")
 				c.Mutex("other").Lock()
 				c.Mutex("other").Unlock()
