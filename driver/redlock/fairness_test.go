@@ -104,6 +104,60 @@ func crowd(t *testing.T, nodes int, seed uint64) int {
 	return worst
 }
 
+// A crowd in which some answers and pushes come late soon stands in another order at each node. Then the
+// votes of each release are split, and nobody has the lock until most have given way.
+func TestSplitVotesAreSoonGivenBackInVirtualTime(t *testing.T) {
+	var longest []time.Duration // of each game: time without a grant
+	for seed := range uint64(48) {
+		synctest.Test(t, func(t *testing.T) {
+			longest = append(longest, jam(t, seed))
+		})
+	}
+	slices.Sort(longest)
+	require.Less(t, longest[len(longest)/2], 230*time.Millisecond, "of %v", longest)
+}
+
+// jam is a game with five nodes. It returns the longest time between two grants.
+func jam(t *testing.T, seed uint64) (longest time.Duration) {
+	const clients, rounds = crowded, 15
+	var stores []driver.Driver
+	for range 5 {
+		stores = append(stores, memdriver.New())
+	}
+	var mu sync.Mutex
+	rng := rand.New(rand.NewPCG(seed, 2))
+	latency := func() time.Duration {
+		mu.Lock()
+		defer mu.Unlock()
+		most := time.Millisecond
+		if rng.IntN(10) == 0 {
+			most = 20 * time.Millisecond
+		}
+		return time.Duration(rng.Int64N(int64(most)))
+	}
+	var wg sync.WaitGroup
+	last := time.Now()
+	for range clients {
+		lock := faraway(t, stores, latency)
+		wg.Go(func() {
+			for range rounds {
+				lease, err := lock.Lease(t.Context())
+				if !assert.NoError(t, err) {
+					return
+				}
+				mu.Lock()
+				longest = max(longest, time.Since(last))
+				last = time.Now()
+				mu.Unlock()
+				time.Sleep(time.Millisecond)
+				assert.NoError(t, lease.Release(t.Context()))
+			}
+		})
+	}
+	wg.Wait()
+	return longest
+}
+
 // faraway is a mutex of another client, whose links have no fences.
 func faraway(t *testing.T, stores []driver.Driver, latency func() time.Duration, opts ...holdfast.Option) *holdfast.Mutex {
 	var links []driver.Driver
