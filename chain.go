@@ -168,7 +168,7 @@ func (h *hooks) releaseAnyway(l *Lease, ctx context.Context, keep int64, run fun
 	return err
 }
 
-// give is surely for Unlock and its like.
+// give is releaseAnyway for Unlock and its like.
 func (h *hooks) give(held *local.Hold) {
 	_ = h.releaseAnyway((*Lease)(held), context.WithoutCancel(held.Context()), 0, (*local.Hold).ReleaseBriefly)
 }
