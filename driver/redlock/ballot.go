@@ -30,9 +30,8 @@ type ballot struct {
 	queue bool                 // a node has had it wait: others want the lock
 
 	// What is to become of a minority, see wait.go.
-	timer  *time.Timer // gives it back; nil if there is none
-	first  int         // the first node in it when the timer was set
-	yields int         // times that it was given back, up to doublings
+	timer *time.Timer // gives it back; nil if there is none
+	first int         // the first node in it when the timer was set
 }
 
 // vote is what one node has said.

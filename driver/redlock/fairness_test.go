@@ -104,58 +104,60 @@ func crowd(t *testing.T, nodes int, seed uint64) int {
 	return worst
 }
 
-// A crowd in which some answers and pushes come late soon stands in another order at each node. Then the
-// votes of each release are split, and nobody has the lock until most have given way.
-func TestSplitVotesAreSoonGivenBackInVirtualTime(t *testing.T) {
-	var longest []time.Duration // of each game: time without a grant
-	for seed := range uint64(48) {
-		synctest.Test(t, func(t *testing.T) {
-			longest = append(longest, jam(t, seed))
+// After a storm, in which answers and pushes come late, waiters have other places at each node. Then the votes
+// of each release are split, and somebody must nevertheless get most of them soon.
+func TestCrowdGoesOnAfterAStormInVirtualTime(t *testing.T) {
+	for seed := range uint64(8) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				require.Greater(t, calm(t, seed), 100, "grants in 5 s")
+			})
 		})
 	}
-	slices.Sort(longest)
-	require.Less(t, longest[len(longest)/2], 230*time.Millisecond, "of %v", longest)
 }
 
-// jam is a game with five nodes. It returns the longest time between two grants.
-func jam(t *testing.T, seed uint64) (longest time.Duration) {
-	const clients, rounds = crowded, 15
+// calm is a game with five nodes, which begins with a storm. It returns how many grants there are in the 5 s after that.
+func calm(t *testing.T, seed uint64) (grants int) {
+	const clients, storm = 24, 2 * time.Second
 	var stores []driver.Driver
 	for range 5 {
 		stores = append(stores, memdriver.New())
 	}
 	var mu sync.Mutex
 	rng := rand.New(rand.NewPCG(seed, 2))
+	began := time.Now()
 	latency := func() time.Duration {
 		mu.Lock()
 		defer mu.Unlock()
 		most := time.Millisecond
-		if rng.IntN(10) == 0 {
-			most = 20 * time.Millisecond
+		if time.Since(began) < storm && rng.IntN(3) == 0 {
+			most = 150 * time.Millisecond
 		}
 		return time.Duration(rng.Int64N(int64(most)))
 	}
+	ctx, cancel := context.WithTimeout(t.Context(), storm+5*time.Second)
+	defer cancel()
 	var wg sync.WaitGroup
-	last := time.Now()
 	for range clients {
-		lock := faraway(t, stores, latency)
+		lock := faraway(t, stores, latency, holdfast.WithTTL(time.Second))
 		wg.Go(func() {
-			for range rounds {
-				lease, err := lock.Lease(t.Context())
-				if !assert.NoError(t, err) {
-					return
+			for ctx.Err() == nil {
+				lease, err := lock.Lease(ctx)
+				if err != nil {
+					continue // the storm, or the end
 				}
 				mu.Lock()
-				longest = max(longest, time.Since(last))
-				last = time.Now()
+				if time.Since(began) > storm {
+					grants++
+				}
 				mu.Unlock()
 				time.Sleep(time.Millisecond)
-				assert.NoError(t, lease.Release(t.Context()))
+				_ = lease.Release(context.Background())
 			}
 		})
 	}
 	wg.Wait()
-	return longest
+	return grants
 }
 
 // faraway is a mutex of another client, whose links have no fences.
