@@ -193,14 +193,24 @@ func (s *Leases) atOnce(ctx context.Context, parts []part) (failed error) {
 
 // inOrder takes the locks one after the other.
 func (s *Leases) inOrder(ctx context.Context, parts []part, order []int) error {
+	undo := func() <-chan any {
+		return together(len(s.all), func(n int) {
+			if s.all[n] != nil {
+				_ = s.all[n].releaseSurely(ctx)
+			}
+		})
+	}
+	returned := false
+	defer func() {
+		if !returned { // a hook panics
+			<-undo()
+		}
+	}()
 	for _, i := range order {
+		returned = false
 		lease, err := parts[i].get(ctx, true)
-		if err != nil {
-			undone := together(len(s.all), func(n int) {
-				if s.all[n] != nil {
-					_ = s.all[n].releaseSurely(ctx)
-				}
-			})
+		if returned = true; err != nil {
+			undone := undo()
 			if ctx.Err() == nil { // else nobody waits for what is undone, as in Lease
 				if v := <-undone; v != nil {
 					panic(v) // of a hook
@@ -256,7 +266,7 @@ func (s *Leases) Release(ctx context.Context) error {
 			errs[n] = s.all[n].Release(ctx)
 		}
 	}); v != nil {
-		panic(v) // of a hook; all are released
+		panic(v) // of a hook; what none has passed on is still held
 	}
 	var failed error
 	for _, err := range errs {

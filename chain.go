@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 
 	"go.opentelemetry.io/otel/trace"
 
@@ -60,14 +61,14 @@ func (h *handle) hooked(ctx context.Context, hooks *hooks, id local.ID, w local.
 		Kind: h.kind, Name: h.name, Shared: w.Shared, Weight: w.Weight, Wait: w.Wait, TTL: w.Options.TTL,
 		Attach: w.From != nil, Steal: w.Steal, WithoutRenewal: w.Options.Fixed, run: c.acquire,
 	}
-	returned := false
+	var l *Lease
+	var err error
 	defer func() {
-		if !returned && c.granted != nil { // a hook panics, and nobody gets the lease
-			hooks.give(c.granted)
+		if held := c.granted.Load(); held != nil && l == nil && held.Err() == nil { // a hook panics, or drops it
+			hooks.give(held)
 		}
 	}()
-	l, err := hooks.acquire(ctx, &c.op)
-	returned = true
+	l, err = hooks.acquire(ctx, &c.op)
 	if l == nil && err == nil {
 		err = h.fail(c.op.verb(), errAcquireHook)
 	}
@@ -82,7 +83,7 @@ type call struct {
 	want   local.Want
 	report local.Report
 
-	granted *local.Hold // the last one
+	granted atomic.Pointer[local.Hold] // the last one; a hook may call on another goroutine
 }
 
 // acquire is called by the innermost hook, perhaps several times.
@@ -106,7 +107,7 @@ func (c *call) acquire(ctx context.Context, op *AcquireOp) (*Lease, error) {
 	if err != nil {
 		return nil, c.handle.fail(op.verb(), err)
 	}
-	c.granted = held
+	c.granted.Store(held)
 	return (*Lease)(held), nil
 }
 

@@ -129,7 +129,7 @@ func (c *Client) reconnected(reason string) {
 // command ends, see [Mutex.Lease]. Goroutines in Lock and RLock never return. Leases that are
 // held are released, and their contexts end with cause ErrClosed. Close returns when all that
 // is done. If Redis does not answer, a hook does not return, or the program has all connections of its
-// pool, Close returns an error after 10 s that says which. Leases that could not
+// pool, Close returns an error after 10 s that says what is known of that. Leases that could not
 // be released end with their TTL. Goroutines end when their commands do, after the Redis
 // client's ReadTimeout. Closing again does nothing.
 func (c *Client) Close() error {

@@ -32,9 +32,9 @@ import (
 // That is the last word of a Lease or Do, whatever the error. Lock and its like treat a refusal like
 // one of the store, see [Mutex.Lock]; one that matches [driver.ErrTransient] they wait out. Unlock and its
 // like cannot be refused. While a hook waits, its caller waits too, whatever bounds are
-// promised elsewhere, so a hook should return when its context ends. A hook must not call Close. One that
-// panics leaves nothing locked that its caller did not have before. Hooks are called from many goroutines
-// at once. Downgrade, Resize, Inspect and ForceUnlock have no hooks, and Detach has those of the renewal
+// promised elsewhere, so a hook should return when its context ends. A hook must not call Close. If the
+// AcquireHook or ReleaseHook panics, nothing stays locked that its caller did not have before. A RenewHook must not
+// panic: it is called on goroutines where nobody could recover. Hooks are called from many goroutines at once. Downgrade, Resize, Inspect and ForceUnlock have no hooks, and Detach has those of the renewal
 // that it begins with.
 //
 // There is no hook for the end of a lease. The context of [Lease.Context] ends when the
@@ -99,8 +99,8 @@ type AcquireOp struct {
 
 	// Holding, if a hook has set it before it calls next, is called when the lock was
 	// granted. It gets the context that Lease.Context is made from, and returns the one to
-	// use instead. If it is already set, wrap it. It runs again on a retry. It should not take long: the
-	// lease is not renewed before it has returned, and is lost if that takes longer than TTL.
+	// use instead. If it is already set, wrap it. It runs again on a retry. It should not take long: a
+	// new lease is not renewed before it has returned, and is lost if its TTL is over by then.
 	Holding func(ctx context.Context, fence int64) context.Context
 
 	// The outcome, complete when next returns.

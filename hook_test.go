@@ -210,6 +210,60 @@ func TestLeaseIsLostIfAHookHoldsItUpForLongerThanTheTTL(t *testing.T) {
 			return lease.Release(t.Context())
 		})
 		require.ErrorIs(t, err, holdfast.ErrLost)
+		require.False(t, c.Mutex("x", ttl).TryLock())
+	})
+}
+
+// One takes the locks after each other, as another has the last, and a hook panics at that one.
+func TestHookThatPanicsLeavesAllFree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memdriver.New()
+		c, other := holdfast.Open(store), holdfast.Open(store)
+		defer other.Close()
+		defer c.Close()
+		c.AddHook(lab.Meddler{Acquire: func(next holdfast.AcquireFunc, ctx context.Context, op *holdfast.AcquireOp) (*holdfast.Lease, error) {
+			lease, err := next(ctx, op)
+			if op.Name == "b" && err == nil {
+				panic("mishap")
+			}
+			return lease, err
+		}})
+		other.Mutex("b").Lock()
+		time.AfterFunc(time.Minute, other.Mutex("b").Unlock)
+		require.PanicsWithValue(t, "mishap", func() { _, _ = holdfast.All(t.Context(), c.Mutex("a"), c.Mutex("b")) })
+		synctest.Wait()
+		require.True(t, other.Mutex("a").TryLock())
+		require.True(t, other.Mutex("b").TryLock())
+	})
+}
+
+// It may have recovered from a panic of the next.
+func TestLeaseThatAHookDropsIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := holdfast.Open(memdriver.New())
+		defer c.Close()
+		released := 0
+		c.AddHook(lab.Meddler{
+			Acquire: func(next holdfast.AcquireFunc, ctx context.Context, op *holdfast.AcquireOp) (*holdfast.Lease, error) {
+				lease, err := next(ctx, op)
+				if op.Name == "released" {
+					require.NoError(t, lease.Release(ctx))
+				}
+				return nil, errors.Join(err, errors.New("dropped"))
+			},
+			Release: func(next holdfast.ReleaseFunc, ctx context.Context, op *holdfast.ReleaseOp) error {
+				released++
+				return next(ctx, op)
+			},
+		})
+		for _, name := range []string{"dropped", "released"} {
+			_, err := c.Mutex(name).Lease(t.Context())
+			require.ErrorContains(t, err, "dropped")
+			info, err := c.Mutex(name).Inspect(t.Context())
+			require.NoError(t, err)
+			require.Empty(t, info.Holders)
+		}
+		require.Equal(t, 2, released, "once each")
 	})
 }
 

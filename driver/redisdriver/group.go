@@ -130,7 +130,7 @@ const (
 	answered      // it has the reply, or the error
 )
 
-// caller is one caller. Its next task is decided under mu, and its own from then on.
+// caller is one that waits for a call. Its next task is decided under mu, and its own from then on.
 type caller struct {
 	request
 	done chan struct{} // gets one when there is something to do; has room for it

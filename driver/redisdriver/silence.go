@@ -111,6 +111,9 @@ func (s *silence) add(v *pending) {
 
 // wake sets the timer. The caller holds mu.
 func (s *silence) wake(after time.Duration) {
+	if s.closed {
+		return
+	}
 	s.due = time.Now().Add(after)
 	if s.timer == nil {
 		s.timer = time.AfterFunc(after, s.look)

@@ -203,8 +203,8 @@ const (
 	// MostInPlace is how long a command may take of a store that falls silent just now, so that callers wait for it
 	// in place. It is the ReadTimeout that go-redis has by default.
 	MostInPlace = 5 * time.Second
-	// unsent is how long a command in place may take, beside its timeout, until it is written. It waits for a seat
-	// beside others for a second at most, and these wait for a connection for as long.
+	// unsent is how long a command in place may take, beside its timeout, until it is written. It waits to
+	// share a call with others for a second at most, and these wait for a connection for as long.
 	unsent = 2 * time.Second
 	// LeastHang is how long a command may go unanswered at least before it is repeated. The store may be
 	// far away.

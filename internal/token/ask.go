@@ -36,7 +36,7 @@ func (a *asker) ask(ctx context.Context) {
 }
 
 // askInPlace sends the first ask of a caller that may have to leave, and returns what answer says. If the ask
-// hangs it is ended, unless it is written: it waits for a connection, or for a seat beside others. Then another
+// hangs it is ended, unless it is written: it waits for a connection, or to share a call with others. Then another
 // goroutine asks.
 func (a *asker) askInPlace(ctx context.Context) (driver.Grant, error) {
 	brief, leave := context.WithCancel(ctx)

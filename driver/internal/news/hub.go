@@ -19,7 +19,7 @@ import (
 // Transport carries news from a store to one client.
 type Transport interface {
 	// Subscribe makes a subscription, calls made when the store has acknowledged it, and hear for
-	// each piece of news, until it breaks or ctx ends. session is for [Hub.Seat]. If there is no
+	// each piece of news, until it breaks or ctx ends. session is for [Hub.Place]. If there is no
 	// connection for it, the error is [Unconnected].
 	Subscribe(ctx context.Context, made func(session int32), hear func(line string)) error
 

@@ -182,7 +182,7 @@ func (h *Hub[X]) ping(ctx context.Context, end func(error)) {
 	}
 }
 
-// awaited reports whether anybody waits, and if not, has the next waiter stir.
+// awaited reports whether anybody waits, and if not, has the next waiter tell waiterCame.
 func (h *Hub[X]) awaited() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

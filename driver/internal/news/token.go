@@ -126,7 +126,7 @@ func (h *Hub[X]) Place(t *Token[X]) (at driver.Place, session int32, changes int
 }
 
 // Queued notes that a token waits in a place, as the answer to an ask, and says when it should
-// ask again. changes is what [Hub.Seat] returned before the ask was sent, after the time that
+// ask again. changes is what [Hub.Place] returned before the ask was sent, after the time that
 // the store named, 0 for none.
 func (h *Hub[X]) Queued(t *Token[X], ask uint64, changes int, at driver.Place, after time.Duration) time.Duration {
 	h.mu.Lock()

@@ -323,8 +323,12 @@ func TestHookThatPanicsDoesNotWedgeTheClient(t *testing.T) {
 				for _, name := range []string{"lease", "lock", "try", "unlock", "one", "two", "do"} {
 					l.SoonFree(l.Near(), name)
 				}
-				require.NoError(t, l.Near().Semaphore("permits", 3).Acquire(t.Context(), 3))
-				l.Near().RWMutex("rw").Lock()
+				bounded, cancel := context.WithTimeout(t.Context(), lab.Soon)
+				defer cancel()
+				_, err = l.Near().Semaphore("permits", 3).Lease(bounded, 3)
+				require.NoError(t, err)
+				_, err = l.Near().RWMutex("rw").Lease(bounded)
+				require.NoError(t, err)
 				l.Free(c, "other")
 				c.Mutex("other").Lock()
 				c.Mutex("other").Unlock()
