@@ -207,6 +207,56 @@ func TestLockThatIsLostWithinAHookIsNotBesideAnother(t *testing.T) {
 	}
 }
 
+// lateNews is a store of which a client hears late that a lock is lost.
+type lateNews struct{ *memdriver.Driver }
+
+func (s lateNews) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, error) {
+	late := *r
+	late.Wake = func(g driver.Grant) {
+		if g.Status != driver.Lost {
+			r.Wake(g)
+			return
+		}
+		time.AfterFunc(200*time.Millisecond, func() { r.Wake(g) })
+	}
+	return s.Driver.Acquire(ctx, &late)
+}
+
+// The client does not know yet that the lock at which a hook still looks was lost. It asks the store for another
+// goroutine, which has to queue there.
+func TestLockThatIsLostUnheardWithinAHookIsNotBesideAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memdriver.New()
+		c, other := holdfast.Open(lateNews{store}), holdfast.Open(store)
+		defer other.Close()
+		defer c.Close()
+		first := true
+		c.AddHook(lab.Meddler{Acquire: func(next holdfast.AcquireFunc, ctx context.Context, op *holdfast.AcquireOp) (*holdfast.Lease, error) {
+			slow := first
+			first = false
+			l, err := next(ctx, op)
+			if slow {
+				time.Sleep(100 * time.Millisecond)
+			}
+			return l, err
+		}})
+		x := c.Mutex("x", holdfast.WithStrictFIFO())
+		in := make(chan bool, 1)
+		go func() {
+			x.Lock()
+			in <- true
+		}()
+		synctest.Wait()
+		require.NoError(t, other.Mutex("x").ForceUnlock(t.Context()))
+		x.Lock()
+		time.Sleep(time.Second)
+		require.Empty(t, in, "FOUL: both are in")
+		x.Unlock()
+		require.True(t, <-in)
+		x.Unlock()
+	})
+}
+
 // strict is a store that refuses releases after a while.
 type strict struct {
 	*memdriver.Driver
