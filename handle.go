@@ -88,11 +88,8 @@ func (h *handle) lock(shared, wait bool) bool {
 		if hooks := h.c.hooks.Load(); hooks == nil {
 			_, err = h.c.locks.Acquire(ctx, id, &h.cached, &w)
 		} else if held, err = h.hooked(ctx, hooks, id, w); err == nil {
-			kept := false
-			if held.Err() == nil { // it may have been lost on its way through the hooks
-				kept, err = h.c.locks.Keep(id, &h.cached, &w, held)
-			}
-			if !kept && err == nil {
+			var kept bool
+			if kept, err = h.c.locks.Keep(id, &h.cached, &w, held); !kept && err == nil {
 				hooks.give(held)
 				if wait {
 					continue
