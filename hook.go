@@ -33,9 +33,10 @@ import (
 // one of the store, see [Mutex.Lock]; one that matches [driver.ErrTransient] they wait out. Unlock and its
 // like cannot be refused. While a hook waits, its caller waits too, whatever bounds are
 // promised elsewhere, so a hook should return when its context ends. A hook must not call Close. If the
-// AcquireHook or ReleaseHook panics, nothing stays locked that its caller did not have before. A RenewHook must not
-// panic: it is called on goroutines where nobody could recover. Hooks are called from many goroutines at once. Downgrade, Resize, Inspect and ForceUnlock have no hooks, and Detach has those of the renewal
-// that it begins with.
+// AcquireHook or ReleaseHook panics, nothing stays locked that its caller did not have before. A RenewHook
+// must not panic: it is called on goroutines where nobody could recover. Hooks are called from many
+// goroutines at once. Downgrade, Resize, Inspect and ForceUnlock have no hooks, and Detach has those of the
+// renewal that it begins with.
 //
 // There is no hook for the end of a lease. The context of [Lease.Context] ends when the
 // lease is released or lost, and [context.AfterFunc] can call a function then.
