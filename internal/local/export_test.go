@@ -34,3 +34,15 @@ func (r *Registry) Waiting(id ID) (n int) {
 	}
 	return n
 }
+
+// Overtaken has Close come to the hold while f runs, and reports whether the lease was left to it.
+func (h *Hold) Overtaken(f func()) (left bool) {
+	r := h.grant.lock.r
+	r.Session.Close(func() {
+		f()
+		left = h.grant.giveBack(errClosed) != nil
+	})
+	r.Keeper.Close()
+	r.Session.End()
+	return left
+}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/local"
 	"github.com/holdfast-go/holdfast/internal/test/behavior/lab"
 )
 
@@ -64,5 +65,20 @@ func TestReleaseThatIsRepeatedHasBeenAnswered(t *testing.T) {
 		s.answer <- nil // to the one that is repeated
 		require.NoError(t, <-released)
 		require.NoError(t, c.Close())
+	})
+}
+
+// Close has shut the client, and has not come to this lease yet.
+func TestReleaseThatCloseOvertakesLeavesTheLeaseToIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := lab.NewPlay()
+		go func() { (<-p.Asks).Granted(1) }()
+		lease, err := holdfast.Open(p, holdfast.WithTTL(lab.PlayTTL)).Mutex("x").Lease(t.Context())
+		require.NoError(t, err)
+		require.True(t, (*local.Hold)(lease).Overtaken(func() {
+			require.ErrorIs(t, lease.Release(t.Context()), holdfast.ErrClosed)
+		}))
+		require.Equal(t, []string{"acquire", "release"}, p.Calls())
+		require.ErrorIs(t, lease.Err(), holdfast.ErrNotHeld)
 	})
 }
