@@ -159,6 +159,20 @@ func TestPanicBesideAGrantLeavesTheLockToOthers(t *testing.T) {
 	}
 }
 
+// looksAtTheFirst is a hook that keeps the first lease from its caller for a while.
+func looksAtTheFirst(d time.Duration) holdfast.Hook {
+	first := true
+	return lab.Meddler{Acquire: func(next holdfast.AcquireFunc, ctx context.Context, op *holdfast.AcquireOp) (*holdfast.Lease, error) {
+		looks := first
+		first = false
+		l, err := next(ctx, op)
+		if looks {
+			time.Sleep(d)
+		}
+		return l, err
+	}}
+}
+
 // A hook still looks at a lock that was lost meanwhile, and another goroutine of the process has got it. Of the
 // two one is in, and the other waits for its Unlock.
 func TestLockThatIsLostWithinAHookIsNotBesideAnother(t *testing.T) {
@@ -166,16 +180,7 @@ func TestLockThatIsLostWithinAHookIsNotBesideAnother(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := memdriver.New()
 			c, other := holdfast.Open(store), holdfast.Open(store)
-			first := true
-			c.AddHook(lab.Meddler{Acquire: func(next holdfast.AcquireFunc, ctx context.Context, op *holdfast.AcquireOp) (*holdfast.Lease, error) {
-				slow := first
-				first = false
-				l, err := next(ctx, op)
-				if slow {
-					time.Sleep(500 * time.Millisecond)
-				}
-				return l, err
-			}})
+			c.AddHook(looksAtTheFirst(500 * time.Millisecond))
 			in := make(chan bool, 1)
 			go func() {
 				if tries {
@@ -230,16 +235,7 @@ func TestLockThatIsLostUnheardWithinAHookIsNotBesideAnother(t *testing.T) {
 		c, other := holdfast.Open(lateNews{store}), holdfast.Open(store)
 		defer other.Close()
 		defer c.Close()
-		first := true
-		c.AddHook(lab.Meddler{Acquire: func(next holdfast.AcquireFunc, ctx context.Context, op *holdfast.AcquireOp) (*holdfast.Lease, error) {
-			slow := first
-			first = false
-			l, err := next(ctx, op)
-			if slow {
-				time.Sleep(100 * time.Millisecond)
-			}
-			return l, err
-		}})
+		c.AddHook(looksAtTheFirst(100 * time.Millisecond))
 		x := c.Mutex("x", holdfast.WithStrictFIFO())
 		in := make(chan bool, 1)
 		go func() {

@@ -200,7 +200,7 @@ func (h *handle) do(ctx context.Context, w local.Want, f func(context.Context) e
 		if err != nil && within.Err() != nil {
 			end = l.Err()
 		}
-		released = l.releaseSurely(ctx)
+		released = l.releaseDespiteHooks(ctx)
 		told := errors.Is(err, end) || errors.Is(end, err) // f has told of the end, or of what has led to it
 		if errors.Is(released, ErrLost) {
 			told = told && errors.Is(err, ErrLost)
@@ -219,8 +219,8 @@ func (h *handle) do(ctx context.Context, w local.Want, f func(context.Context) e
 	return f(within)
 }
 
-// releaseSurely is Release of a lease that nobody has who could try again if a hook refuses.
-func (l *Lease) releaseSurely(ctx context.Context) error {
+// releaseDespiteHooks is Release of a lease that nobody has who could try again if a hook refuses.
+func (l *Lease) releaseDespiteHooks(ctx context.Context) error {
 	if hooks := l.client().hooks.Load(); hooks != nil {
 		return hooks.releaseAnyway(l, ctx, 0, (*local.Hold).Release)
 	}

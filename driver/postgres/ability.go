@@ -33,7 +33,7 @@ func (d *Driver) Steal(ctx context.Context, r *driver.Request) (driver.Grant, er
 		SELECT fence, fences FROM holdfast.steal($1::text, $2::bytea, $3::text, $4::bigint, $5::interval, $6::bigint,
 			$7::bigint, $8::bytea, $9::text, $10::text, $11::integer)`,
 		r.Kind, []byte(r.Name), r.Token, int64(r.Ask), r.TTL, capFences(r.Fences), weight, owner(r), printable(r.Holder),
-		d.ears.client(r), given(int64(session)))
+		d.listener.client(r), given(int64(session)))
 	return d.taken(ctx, t, r, fence, fences, err)
 }
 
@@ -118,7 +118,7 @@ func (d *Driver) Attach(ctx context.Context, old driver.Lease, r *driver.Request
 		SELECT fence, fences, shared, weight, encode(owner, 'hex') FROM holdfast.attach($1::text, $2::bytea, $3::text, $4::text, $5::bigint,
 			$6::interval, $7::bigint, $8::boolean, $9::text, $10::text, $11::integer)`,
 		r.Kind, []byte(r.Name), old.Token, r.Token, int64(r.Ask), r.TTL, capFences(r.Fences), r.Notice, printable(r.Holder),
-		d.ears.client(r), given(int64(session)))
+		d.listener.client(r), given(int64(session)))
 	g, err := d.taken(ctx, t, r, fence, fences, err)
 	if err != nil {
 		return g, err

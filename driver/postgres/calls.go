@@ -148,7 +148,7 @@ func (d *Driver) call(ctx context.Context, ttl time.Duration, into []any, sql st
 		}
 		refusal := err
 		if err = row(quietly(sql)); err == nil {
-			d.hush(ctx, conn, mode, refusal)
+			d.suspendNews(ctx, conn, mode, refusal)
 		}
 		return err
 	})
@@ -166,9 +166,9 @@ func quietly(sql string) string {
 	return sql[:at[0]] + "CASE WHEN set_config('holdfast.quiet', 'on', true) = 'on' THEN " + sql[at[0]:at[1]] + " END" + sql[at[1]:]
 }
 
-// hush has calls go without news for a while, since the server refuses it. The listener looks
+// suspendNews has calls go without news for a while, since the server refuses it. The listener looks
 // soon whether it still does.
-func (d *Driver) hush(ctx context.Context, conn *pgx.Conn, mode pgx.QueryExecMode, refusal error) {
+func (d *Driver) suspendNews(ctx context.Context, conn *pgx.Conn, mode pgx.QueryExecMode, refusal error) {
 	// The server shortens its queue when it is asked for the usage, or when it takes something in. The
 	// wrong version does not ask, and a queue that is full stays so after its cause has gone.
 	var usage float64
@@ -178,7 +178,7 @@ func (d *Driver) hush(ctx context.Context, conn *pgx.Conn, mode pgx.QueryExecMod
 	}
 	until := time.Now().Add(pace.Ping)
 	d.quiet.Store(&until)
-	d.ears.doubt.Store(true)
+	d.listener.doubt.Store(true)
 }
 
 // queueUsage is how much of the queue of all notifications is in use, from 0 to 1. At fullQueue

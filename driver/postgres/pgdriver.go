@@ -26,7 +26,7 @@ type Driver struct {
 	refreshed atomic.Pointer[time.Time] // when connections were last made again, see afresh
 	gates     gates
 	news      *news.Hub[struct{}]
-	ears      *listener
+	listener  *listener
 	sweeper   sweeper
 }
 
@@ -57,7 +57,7 @@ func WithListenConfig(c *pgx.ConnConfig) Option {
 	c = c.Copy()
 	hasten(c)
 	return optionFunc(func(d *Driver) {
-		d.ears.connect = func(ctx context.Context) (*pgx.Conn, error) { return pgx.ConnectConfig(ctx, c) }
+		d.listener.connect = func(ctx context.Context) (*pgx.Conn, error) { return pgx.ConnectConfig(ctx, c) }
 	})
 }
 
@@ -71,9 +71,9 @@ func New(pool *pgxpool.Pool, opts ...Option) *Driver {
 	d := &Driver{}
 	d.pool = d.callers(pool)
 	d.mode.Store(int32(pool.Config().ConnConfig.DefaultQueryExecMode))
-	d.ears = newListener()
-	d.ears.connect, d.ears.ping, d.ears.session = d.connect, d.ping, d.session
-	d.news = news.New(d.ears, pace, nothing)
+	d.listener = newListener()
+	d.listener.connect, d.listener.ping, d.listener.session = d.connect, d.ping, d.session
+	d.news = news.New(d.listener, pace, nothing)
 	for _, o := range opts {
 		o.apply(d)
 	}
@@ -119,7 +119,7 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 			  FROM holdfast.acquire($1::text, $2::bytea, $3::text, $4::bigint, $5::interval, $6::bigint, $7::boolean, $8::bigint, $9::bigint, $10::bytea, $11::boolean, $12::boolean,
 				$13::text, $14::text, $15::integer, $16::bigint, $17::bigint)`,
 			r.Kind, []byte(r.Name), r.Token, int64(r.Ask), r.TTL, capFences(r.Fences), shared(r), weight, limit, owner(r),
-			wait, r.Notice, printable(r.Holder), d.ears.client(r), given(int64(session)), given(at.Number), given(r.MaxWaiters))
+			wait, r.Notice, printable(r.Holder), d.listener.client(r), given(int64(session)), given(at.Number), given(r.MaxWaiters))
 		if err != nil {
 			d.news.Failed(t, !errors.Is(err, driver.ErrNotExecuted), ctx.Err() != nil)
 			return driver.Grant{}, err
@@ -242,7 +242,7 @@ func (d *Driver) ping(ctx context.Context, client string) error {
 	err := d.query(ctx, mostTime, func(ctx context.Context, conn *pgx.Conn, mode pgx.QueryExecMode) error {
 		_, err := conn.Exec(ctx, `SELECT concat(holdfast.lazily(), holdfast.tell($1::text, 'ping'))`, mode, client)
 		if refusesNews(err) {
-			d.hush(ctx, conn, mode, err)
+			d.suspendNews(ctx, conn, mode, err)
 		}
 		return err
 	})

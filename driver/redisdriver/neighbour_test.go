@@ -60,10 +60,10 @@ func TestGarbageInALockTakesNoNeighbourAlong(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed.Of(), 0))
 	do := func(step string) []any {
 		verb, token, _ := strings.Cut(step, " ")
-		wish := fmt.Sprint("30000 1 9 1 ", limit, " - client.secret text")
+		request := fmt.Sprint("30000 1 9 1 ", limit, " - client.secret text")
 		one := map[string][]any{
-			"acquire": {token, "1 0 0", wish},
-			"beat":    {token, "2 5 1", wish},
+			"acquire": {token, "1 0 0", request},
+			"beat":    {token, "2 5 1", request},
 			"renew":   {token, "30000", "-"},
 			"release": {token, "0 -"}, // settled, else there is no short way
 		}[verb]

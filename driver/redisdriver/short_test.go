@@ -257,15 +257,15 @@ func bit(b bool) int {
 }
 
 func (s *story) ask(p *person) []string {
-	standing := "1 0 0"
+	asked := "1 0 0"
 	if p.asks++; p.asks > 1 && s.chance(60) || s.chance(5) {
-		standing = fmt.Sprint(pick(s, p.asks, p.asks, p.asks, 1), " seat")
+		asked = fmt.Sprint(pick(s, p.asks, p.asks, p.asks, 1), " seat")
 	}
 	room, limit := pick(s, 1<<30, 1<<30, 1<<30, 1<<30, 1<<30, 1<<30, 1<<30, 0, 2), s.limit
 	if !s.calm && s.chance(3) {
 		limit = pick[int64](s, 1, 2, 3)
 	}
-	return []string{p.token, standing, fmt.Sprintf("%d %d %d %d %d %s %s %s", p.ttl, p.fences, room, p.weight, limit, p.owner, p.client, p.text)}
+	return []string{p.token, asked, fmt.Sprintf("%d %d %d %d %d %s %s %s", p.ttl, p.fences, room, p.weight, limit, p.owner, p.client, p.text)}
 }
 
 // rarely makes up a step that has no short way.

@@ -197,7 +197,7 @@ func (s *silence) try(v *pending) {
 	if err != nil {
 		return
 	}
-	full, room := poolFull(node)
+	full, room := poolState(node)
 	switch {
 	case full && s.joins(node, v, room):
 		return
@@ -288,7 +288,7 @@ func answers(ctx context.Context, rdb *redis.Client) bool {
 	return err == nil || redisscript.Answered(err)
 }
 
-// poolFull reports whether all connections of a client to a node are taken, and whether it has others, for
+// poolState reports whether all connections of a client to a node are taken, and whether it has others, for
 // pipelines.
 //
 // The program may have taken them for commands that block, such as BLPOP. Then our commands wait for
@@ -298,7 +298,7 @@ func answers(ctx context.Context, rdb *redis.Client) bool {
 // is full for a moment would cost the server connections.
 //
 // A server that is silent fills a pool as well, so it must have answered on a new connection.
-func poolFull(node *redis.Client) (full, room bool) {
+func poolState(node *redis.Client) (full, room bool) {
 	o, stats := node.Options(), node.PoolStats()
 	size, spare := o.PoolSize, o.PipelinePoolSize
 	if o.MaxActiveConns > 0 {
@@ -327,7 +327,7 @@ func (s *silence) poolIsFull(ctx context.Context, call redisscript.Call) bool {
 	if !known {
 		return false
 	}
-	full, room := poolFull(node)
+	full, room := poolState(node)
 	if !full {
 		s.note(node, false)
 	}
@@ -343,7 +343,7 @@ func (s *silence) exhausted(ctx context.Context, call redisscript.Call, err erro
 	if err != nil {
 		return false
 	}
-	full, room := poolFull(node)
+	full, room := poolState(node)
 	return full && room
 }
 
@@ -386,7 +386,7 @@ func (s *silence) explain() error {
 	nodes := slices.Collect(maps.Keys(s.fullPools))
 	s.mu.Unlock()
 	for _, node := range nodes {
-		if full, room := poolFull(node); full && !room {
+		if full, room := poolState(node); full && !room {
 			return redisscript.Classify(redis.ErrPoolTimeout)
 		}
 	}

@@ -118,7 +118,7 @@ func (d *Driver) callFor(s *script, n, cost int, lock func(i int) (key any, args
 }
 
 // value sends a call, and returns what the script says. If there is no connection for it, it takes
-// one of those for pipelines, see [poolFull].
+// one of those for pipelines, see [poolState].
 func (d *Driver) value(ctx context.Context, call redisscript.Call) (any, error) {
 	if !d.silence.poolIsFull(ctx, call) {
 		waits, leave := context.WithCancel(ctx)

@@ -60,7 +60,7 @@ func TestReleasesAreHeardOnAllNodes(t *testing.T) {
 			name += j.publishes
 			nodes[c.Owner(t, name)] = true
 			j.mustLock(t, name, time.Hour)
-			e := newEar(t, d, name, "me")
+			e := newWaiting(t, d, name, "me")
 			require.False(t, e.told().Reconnect)
 			require.Greater(t, e.asks().RetryAfter, 50*time.Minute)
 			_, err := j.unlock(t.Context(), name)
@@ -87,7 +87,7 @@ func TestWaitersFollowTheirSlot(t *testing.T) {
 	neighbour := another(t, c, "a")
 	j.mustLock(t, "a", time.Hour)
 	j.mustLock(t, neighbour, time.Hour)
-	moves, stays := newEar(t, d, "a", "me"), newEar(t, d, neighbour, "me")
+	moves, stays := newWaiting(t, d, "a", "me"), newWaiting(t, d, neighbour, "me")
 	require.False(t, moves.told().Reconnect)
 	require.False(t, stays.told().Reconnect)
 

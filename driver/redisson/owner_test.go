@@ -97,7 +97,7 @@ func TestDeadTokensOfAnOwnerDoNotHoldUpTheNews(t *testing.T) {
 		alive, aliveLease := of("o", "a", "alive", time.Minute)
 		granted(t, d, dead)
 		granted(t, d, alive)
-		e := newEar(t, d, "a", "me")
+		e := newWaiting(t, d, "a", "me")
 		e.told()
 		time.Sleep(11 * time.Second)
 		require.NoError(t, d.Release(t.Context(), aliveLease))

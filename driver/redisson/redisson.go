@@ -92,8 +92,8 @@ func (d *Driver) channel(k driver.Kind, name string) string {
 	return "redisson_lock__channel:" + tagged(d.key(name))
 }
 
-// ear is where a token hears of that: for a FairLock each waiter has a channel.
-func (d *Driver) ear(k driver.Kind, name, token string) string {
+// channelOf is where a token hears of that: for a FairLock each waiter has a channel.
+func (d *Driver) channelOf(k driver.Kind, name, token string) string {
 	if d.form == FairLock {
 		return d.channel(k, name) + ":" + token
 	}
@@ -134,7 +134,7 @@ func (d *Driver) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, 
 	if err != nil {
 		return driver.Grant{}, err
 	}
-	channel, after := d.ear(r.Kind, r.Name, r.Token), redisscript.Remaining(left)
+	channel, after := d.channelOf(r.Kind, r.Name, r.Token), redisscript.Remaining(left)
 	switch {
 	case status == 0:
 		d.listener.leave(channel, r.Token)
@@ -182,7 +182,7 @@ func (d *Driver) Release(ctx context.Context, l driver.Lease) error {
 	if !d.knows(l.Kind) {
 		return redisscript.Unsupported("redisson", l.Kind)
 	}
-	d.listener.leave(d.ear(l.Kind, l.Name, l.Token), l.Token)
+	d.listener.leave(d.channelOf(l.Kind, l.Name, l.Token), l.Token)
 	return held(d.answer(ctx, d.releaseCall(l)))
 }
 

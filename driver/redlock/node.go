@@ -31,9 +31,9 @@ type Uptimer interface {
 	Uptime(ctx context.Context) (sure, said time.Duration, err error)
 }
 
-// maxPending is how many calls a node may leave unanswered once one of them is overdue. It
+// maxUnanswered is how many calls a node may leave unanswered once one of them is overdue. It
 // gets no more then, so that a frozen one does not collect goroutines and connections.
-const maxPending = 64
+const maxUnanswered = 64
 
 // node is one of the stores that vote.
 type node struct {
@@ -42,12 +42,12 @@ type node struct {
 	raise  FenceRaiser // nil if it is none
 	uptime Uptimer     // nil if it is none
 
-	pending, stuck atomic.Int32 // calls, and those of them that are overdue
+	unanswered, overdue atomic.Int32 // calls that are, and those of them that are late
 
 	mu         sync.Mutex
 	behind     map[lockID][]chan struct{} // calls that were left behind, see round
 	unreleased map[string]pendingRelease  // by token
-	releasing  bool
+	repeating  bool
 }
 
 func newNode(i int, d driver.Driver) *node {

@@ -29,8 +29,8 @@ func (d *redlock) releaseLater(n *node, l driver.Lease) {
 		return
 	}
 	n.unreleased[l.Token] = pendingRelease{l, time.Now().Add(max(l.TTL, time.Second) + time.Second)}
-	if !n.releasing {
-		n.releasing = d.background(func() { d.releasePending(n) })
+	if !n.repeating {
+		n.repeating = d.background(func() { d.releasePending(n) })
 	}
 }
 
@@ -56,8 +56,8 @@ func (d *redlock) releasePending(n *node) {
 			pause = 10 * time.Millisecond
 		}
 		n.mu.Lock()
-		n.releasing = len(n.unreleased) > 0 && d.life.Err() == nil
-		more := n.releasing
+		n.repeating = len(n.unreleased) > 0 && d.life.Err() == nil
+		more := n.repeating
 		n.mu.Unlock()
 		if !more {
 			return

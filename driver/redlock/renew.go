@@ -66,11 +66,11 @@ func (d *redlock) vouched(n *node, leases []driver.Lease, do func() []error) []e
 	terms := make([]int, len(leases))
 	doubts := make([]error, len(leases))
 	for i, l := range leases {
-		terms[i], doubts[i] = d.standing(n, l.Token)
+		terms[i], doubts[i] = d.voteOf(n, l.Token)
 	}
 	errs := do()
 	for i, l := range leases {
-		term, doubt := d.standing(n, l.Token)
+		term, doubt := d.voteOf(n, l.Token)
 		switch {
 		case errs[i] != nil:
 		case doubts[i] != nil:
@@ -84,9 +84,9 @@ func (d *redlock) vouched(n *node, leases []driver.Lease, do func() []error) []e
 	return errs
 }
 
-// standing returns the term of a node's vote for a token, and why the vote does not count
+// voteOf returns the term of a node's vote for a token, and why the vote does not count
 // even if the node still has it, nil if it does.
-func (d *redlock) standing(n *node, token string) (term int, doubt error) {
+func (d *redlock) voteOf(n *node, token string) (term int, doubt error) {
 	if n.isReleasing(token) {
 		return 0, errGiving
 	}

@@ -49,7 +49,7 @@ type call struct {
 func (d *redlock) round(ctx context.Context, lock lockID, limit time.Duration, nodes ...*node) *round {
 	r := &round{lock: lock, under: make([]*call, len(nodes)), done: make(chan struct{}, len(nodes))}
 	for i, n := range nodes {
-		n.pending.Add(1)
+		n.unanswered.Add(1)
 		r.under[i] = &call{node: n, before: n.leftBehind(lock)}
 	}
 	r.calls = leasectx.Merged(d.life, ctx)
@@ -67,7 +67,7 @@ func (r *round) overdue() {
 	for _, c := range r.under {
 		if len(c.before) == 0 {
 			c.late = true
-			c.stuck.Add(1)
+			c.overdue.Add(1)
 		}
 		c.pass(r.lock)
 	}
@@ -91,7 +91,7 @@ func (r *round) do(c *call, limit time.Duration, f func(context.Context, *node))
 		defer r.mu.Unlock()
 		if slices.Contains(r.under, c) {
 			c.late = true
-			c.stuck.Add(1)
+			c.overdue.Add(1)
 		}
 	})
 	defer stop()
@@ -104,12 +104,12 @@ func (r *round) ended(c *call) {
 	i := slices.Index(r.under, c)
 	r.under = slices.Delete(r.under, i, i+1)
 	if c.late {
-		c.stuck.Add(-1)
+		c.overdue.Add(-1)
 	}
 	c.pass(r.lock)
 	last := len(r.under) == 0
 	r.mu.Unlock()
-	c.pending.Add(-1)
+	c.unanswered.Add(-1)
 	r.done <- struct{}{}
 	if last {
 		r.stop()
@@ -157,7 +157,7 @@ func (c *call) pass(lock lockID) {
 // wait waits for calls that were left behind before, unless the node is silent.
 func (c *call) wait() {
 	for _, over := range c.before {
-		if c.stuck.Load() == 0 {
+		if c.overdue.Load() == 0 {
 			<-over
 		}
 	}
@@ -178,7 +178,7 @@ func (r *round) silent() (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, c := range r.under {
-		if c.stuck.Load() > 0 {
+		if c.overdue.Load() > 0 {
 			n++
 		}
 	}
@@ -225,9 +225,9 @@ func (d *redlock) one(ctx context.Context, limit time.Duration, n *node, f func(
 	f(r.ctx)
 }
 
-// send does what a call is for, unless too much is pending.
+// send does what a call is for, unless too much is unanswered.
 func send[T any](ctx context.Context, n *node, do func(context.Context) (T, error)) (T, error) {
-	if n.stuck.Load() > 0 && n.pending.Load() > maxPending {
+	if n.overdue.Load() > 0 && n.unanswered.Load() > maxUnanswered {
 		var none T
 		return none, errSilent
 	}

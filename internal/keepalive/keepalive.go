@@ -46,7 +46,7 @@ type Keeper struct {
 	heap    entries
 	timer   *time.Timer   // nil until there is something to do
 	planned time.Time     // when the timer goroutine looks next
-	ahead   time.Duration // of the wall clock, when it last looked
+	lead    time.Duration // of the wall clock, when it last looked
 	late    lateness
 	nodes   map[string]*node
 
@@ -143,7 +143,7 @@ func (k *Keeper) Add(e *Entry, lease driver.Lease, trust Trust) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.timer == nil {
-		k.ahead = wallLead(time.Now())
+		k.lead = wallLead(time.Now())
 		k.timer, k.planned = time.NewTimer(0), time.Now()
 		k.wg.Go(k.run)
 	}
@@ -276,9 +276,9 @@ func (k *Keeper) schedule(now time.Time) {
 // catchUp has the heap, which follows the monotonic clock, follow the wall clock if that has
 // gained on it. The caller holds mu.
 func (k *Keeper) catchUp(now time.Time) {
-	before := k.ahead
-	if k.ahead = wallLead(now); k.ahead-before <= gain {
-		k.ahead = min(k.ahead, before) // or a slow gain would never show
+	before := k.lead
+	if k.lead = wallLead(now); k.lead-before <= gain {
+		k.lead = min(k.lead, before) // or a slow gain would never show
 		return
 	}
 	for _, e := range k.heap {

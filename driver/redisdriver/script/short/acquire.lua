@@ -15,17 +15,17 @@
 -- Returns for each lock what op/acquire.lua does, or nothing yet.
 
 do
-  local wish, ttl, fences, room, weight, limit, owner, whom -- of those who ask together mostly one
+  local request, ttl, fences, room, weight, limit, owner, whom -- of those who ask together mostly one
   local lasts, weighs, most, length -- its numbers
-  local held, granted, waits, last -- what the records of a wish have in common
+  local held, granted, waits, last -- what the records of a request have in common
   local passed = {} -- locks in this call of which what was read is out of date, or that others are to get first
   for n = 1, #KEYS do
     repeat -- break leaves it to op/acquire.lua
       local at = (n - 1) * ARGUMENTS
-      local token, standing, record = ARGV[3 + at], ARGV[4 + at], records[n]
-      if wish ~= ARGV[5 + at] then
-        wish, held, waits = ARGV[5 + at], nil, nil
-        ttl, fences, room, weight, limit, owner, whom = match(wish, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (.*)$')
+      local token, asked, record = ARGV[3 + at], ARGV[4 + at], records[n]
+      if request ~= ARGV[5 + at] then
+        request, held, waits = ARGV[5 + at], nil, nil
+        ttl, fences, room, weight, limit, owner, whom = match(request, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (.*)$')
         lasts, weighs, most = ttl + 0, weight + 0, limit + 0
         length = lasts + grace(lasts)
       end
@@ -40,7 +40,7 @@ do
         if not high then
           break
         end
-      elseif sub(standing, -2) == ' 0' and redis.call('EXISTS', KEYS[n]) == 0 then
+      elseif sub(asked, -2) == ' 0' and redis.call('EXISTS', KEYS[n]) == 0 then
         if int(now_us) + 0 ~= now_us then
           return { err = 'ERR this is a Redis server of 32 bits, which cannot keep locks' }
         end
@@ -134,7 +134,7 @@ do
       end
       local ask = '1'
       if stands then -- it says again that it does
-        place, ask = head and match(stands, '^w(%d+)$'), match(standing, '^%d+')
+        place, ask = head and match(stands, '^w(%d+)$'), match(asked, '^%d+')
         local who, before = match(place and redis.call('HGET', KEYS[n], 'w:' .. place) or '', '^(%S+) (%d+) ')
         if who ~= token or before + 0 > ask + 0 then
           break
@@ -142,7 +142,7 @@ do
         first = head == place
       else
         tail, waiting = tonumber(tail), tonumber(waiting or 0)
-        if standing ~= '1 0 0' or not tail or not waiting or waiting >= room + 0 then
+        if asked ~= '1 0 0' or not tail or not waiting or waiting >= room + 0 then
           break
         end
         place, waiting, first = int(tail + 1), int(waiting + 1), not head

@@ -18,50 +18,50 @@ import (
 	"github.com/holdfast-go/holdfast/internal/test/redistest"
 )
 
-// ear is a token that waits for a lock.
-type ear struct {
+// waiting is a token that waits for a lock.
+type waiting struct {
 	*testing.T
 	d    driver.Driver
 	r    *driver.Request
 	news chan driver.Grant
 }
 
-// newEar returns a token that waits for a lock of Java.
-func newEar(t *testing.T, d driver.Driver, name, token string) *ear {
+// newWaiting returns a token that waits for a lock of Java.
+func newWaiting(t *testing.T, d driver.Driver, name, token string) *waiting {
 	t.Helper()
-	e := &ear{t, d, request(name, token), make(chan driver.Grant, 100)}
-	e.r.Wait, e.r.TTL = true, time.Hour
-	e.r.Wake = func(g driver.Grant) { e.news <- g }
-	e.asks()
-	return e
+	w := &waiting{t, d, request(name, token), make(chan driver.Grant, 100)}
+	w.r.Wait, w.r.TTL = true, time.Hour
+	w.r.Wake = func(g driver.Grant) { w.news <- g }
+	w.asks()
+	return w
 }
 
-func (e *ear) asks() driver.Grant {
-	e.Helper()
-	return busy(e.T, e.d, e.r)
+func (w *waiting) asks() driver.Grant {
+	w.Helper()
+	return busy(w.T, w.d, w.r)
 }
 
 // told waits for news.
-func (e *ear) told() driver.Grant {
-	e.Helper()
+func (w *waiting) told() driver.Grant {
+	w.Helper()
 	select {
-	case g := <-e.news:
-		require.Equal(e, driver.Queued, g.Status)
+	case g := <-w.news:
+		require.Equal(w, driver.Queued, g.Status)
 		return g
 	case <-time.After(20 * time.Second):
-		require.FailNow(e, "no news")
+		require.FailNow(w, "no news")
 		return driver.Grant{}
 	}
 }
 
 // asksUntilTold asks as one who cannot hear does, until it can.
-func (e *ear) asksUntilTold() driver.Grant {
-	e.Helper()
-	require.Eventually(e, func() bool {
-		_, err := e.d.Acquire(e.Context(), e.r)
-		return err == nil && len(e.news) > 0
+func (w *waiting) asksUntilTold() driver.Grant {
+	w.Helper()
+	require.Eventually(w, func() bool {
+		_, err := w.d.Acquire(w.Context(), w.r)
+		return err == nil && len(w.news) > 0
 	}, 20*time.Second, 10*time.Millisecond)
-	return e.told()
+	return w.told()
 }
 
 // open returns a driver that ends with the test.
@@ -76,13 +76,13 @@ func TestWhoBeginsToListenAsksOnceMore(t *testing.T) {
 		rdb, name := s.Client(t), s.Prefix()+"a"
 		d, j := open(t, s.Client(t)), newJava(rdb)
 		j.mustLock(t, name, time.Hour)
-		first := newEar(t, d, name, "first")
+		first := newWaiting(t, d, name, "first")
 		require.Equal(t, driver.Grant{Status: driver.Queued}, first.told())
-		second := newEar(t, d, name, "second") // hears at once: the first one has subscribed
+		second := newWaiting(t, d, name, "second") // hears at once: the first one has subscribed
 		require.Equal(t, driver.Grant{Status: driver.Queued}, second.told())
-		for _, e := range []*ear{first, second} {
-			require.Greater(t, e.asks().RetryAfter, 50*time.Minute, "it is told, and need not ask")
-			require.Empty(t, e.news)
+		for _, w := range []*waiting{first, second} {
+			require.Greater(t, w.asks().RetryAfter, 50*time.Minute, "it is told, and need not ask")
+			require.Empty(t, w.news)
 		}
 		_, err := j.unlock(t.Context(), name)
 		require.NoError(t, err)
@@ -96,7 +96,7 @@ func TestReleasedTokenHearsNothing(t *testing.T) {
 		rdb, name := s.Client(t), s.Prefix()+"a"
 		d, j := open(t, s.Client(t)), newJava(rdb)
 		j.mustLock(t, name, time.Hour)
-		stays, leaves := newEar(t, d, name, "stays"), newEar(t, d, name, "leaves")
+		stays, leaves := newWaiting(t, d, name, "stays"), newWaiting(t, d, name, "leaves")
 		stays.told()
 		leaves.told()
 		require.ErrorIs(t, d.Release(t.Context(), lease(name, "leaves")), driver.ErrNotHeld)
@@ -149,21 +149,21 @@ func TestOneConnectionIsForAllLocksAndEndsWithTheLastWaiter(t *testing.T) {
 func TestAllAskWhenTheConnectionWasLost(t *testing.T) {
 	s := redistest.Real(t)
 	rdb, d, j := s.Client(t), open(t, s.Client(t)), newJava(s.Client(t))
-	var ears []*ear
+	var all []*waiting
 	for _, name := range []string{"a", "b"} {
 		j.mustLock(t, name, time.Hour)
-		ears = append(ears, newEar(t, d, name, "me"))
+		all = append(all, newWaiting(t, d, name, "me"))
 	}
-	for _, e := range ears {
-		require.False(t, e.told().Reconnect)
+	for _, w := range all {
+		require.False(t, w.told().Reconnect)
 	}
 	require.NoError(t, rdb.ClientKillByFilter(t.Context(), "TYPE", "pubsub").Err())
-	for _, e := range ears {
-		require.True(t, e.told().Reconnect, "it is lost")
+	for _, w := range all {
+		require.True(t, w.told().Reconnect, "it is lost")
 	}
-	for _, e := range ears {
-		require.True(t, e.asksUntilTold().Reconnect, "there is another")
-		require.Greater(t, e.asks().RetryAfter, 50*time.Minute)
+	for _, w := range all {
+		require.True(t, w.asksUntilTold().Reconnect, "there is another")
+		require.Greater(t, w.asks().RetryAfter, 50*time.Minute)
 	}
 }
 
@@ -173,18 +173,18 @@ func TestSilentConnectionIsGivenUp(t *testing.T) {
 		proxy := redistest.NewProxy(t, s)
 		d, j := open(t, proxy.Client(t)), newJava(s.Client(t))
 		j.mustLock(t, "a", time.Hour)
-		e := newEar(t, d, "a", "me")
-		e.told()
+		w := newWaiting(t, d, "a", "me")
+		w.told()
 		time.Sleep(time.Minute) // Silence of the lock is not silence of the server.
-		require.Empty(t, e.news)
+		require.Empty(t, w.news)
 		proxy.BlackHole(true)
-		require.True(t, e.told().Reconnect)
+		require.True(t, w.told().Reconnect)
 		proxy.BlackHole(false)
 		proxy.Cut()
-		require.True(t, e.asksUntilTold().Reconnect)
+		require.True(t, w.asksUntilTold().Reconnect)
 		_, err := j.unlock(t.Context(), "a")
 		require.NoError(t, err)
-		e.told()
+		w.told()
 	})
 }
 
@@ -193,16 +193,16 @@ func TestTokenThatStopsAskingIsForgotten(t *testing.T) {
 	redistest.Bubble(t, func(t *testing.T, s *redistest.Server) {
 		rdb, d, j := s.Client(t), open(t, s.Client(t)), newJava(s.Client(t))
 		j.mustLock(t, "a", 24*time.Hour)
-		e := newEar(t, d, "a", "me")
-		e.told()
+		w := newWaiting(t, d, "a", "me")
+		w.told()
 		for range 3 { // as long as it asks
-			time.Sleep(e.r.TTL * 3 / 4)
-			e.asks()
+			time.Sleep(w.r.TTL * 3 / 4)
+			w.asks()
 			require.Len(t, rdb.PubSubChannels(t.Context(), "*").Val(), 1)
 		}
-		time.Sleep(e.r.TTL + time.Second)
+		time.Sleep(w.r.TTL + time.Second)
 		require.Empty(t, rdb.PubSubChannels(t.Context(), "*").Val())
-		require.Empty(t, e.news)
+		require.Empty(t, w.news)
 	})
 }
 
@@ -213,17 +213,17 @@ func TestWhoMayNotListenAsks(t *testing.T) {
 	require.NoError(t, rdb.Do(t.Context(), "ACL", "SETUSER", "deaf", "on", "nopass", "~*", "resetchannels", "+@all").Err())
 	d := open(t, s.Client(t, func(o *redis.Options) { o.Username, o.Password = "deaf", "any" }))
 	j.mustLock(t, "a", time.Hour)
-	e := newEar(t, d, "a", "me")
+	w := newWaiting(t, d, "a", "me")
 	refused := func() bool { return strings.Contains(rdb.Do(t.Context(), "ACL", "LOG").String(), "deaf") }
 	for asks := 0; asks < 20 || !refused(); asks++ {
-		after := e.asks().RetryAfter
+		after := w.asks().RetryAfter
 		require.Positive(t, after)
 		require.LessOrEqual(t, after, 100*time.Millisecond)
 	}
-	require.Empty(t, e.news)
+	require.Empty(t, w.news)
 	_, err := j.unlock(t.Context(), "a")
 	require.NoError(t, err)
-	g, err := d.Acquire(t.Context(), e.r)
+	g, err := d.Acquire(t.Context(), w.r)
 	require.NoError(t, err)
 	require.Equal(t, driver.Granted, g.Status)
 	require.NoError(t, d.Release(t.Context(), lease("a", "me")), "nor may it publish")
@@ -241,10 +241,10 @@ func TestWhoMayNotListenTriesRarely(t *testing.T) {
 			c.WriteError("NOPERM this user has no permissions to access one of the channels used as arguments")
 			return true
 		})
-		e := newEar(t, d, "a", "me")
+		w := newWaiting(t, d, "a", "me")
 		asks := func(during time.Duration) {
 			for start := time.Now(); time.Since(start) < during; {
-				time.Sleep(e.asks().RetryAfter)
+				time.Sleep(w.asks().RetryAfter)
 			}
 		}
 		before := s.Mini().TotalConnectionCount()
@@ -252,10 +252,10 @@ func TestWhoMayNotListenTriesRarely(t *testing.T) {
 		opened := s.Mini().TotalConnectionCount() - before
 		require.LessOrEqual(t, opened, 30)
 		require.GreaterOrEqual(t, opened, 15, "it does not try again")
-		require.Empty(t, e.news)
+		require.Empty(t, w.news)
 
 		s.Mini().Server().SetPreHook(nil)
 		asks(31 * time.Second)
-		require.NotEmpty(t, e.news)
+		require.NotEmpty(t, w.news)
 	})
 }
