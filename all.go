@@ -266,7 +266,7 @@ func (s *Leases) Release(ctx context.Context) error {
 			errs[n] = s.all[n].Release(ctx)
 		}
 	}); v != nil {
-		panic(v) // of a hook; what none has passed on is still held
+		panic(v) // of a hook
 	}
 	var failed error
 	for _, err := range errs {

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync/atomic"
+	"sync"
 
 	"go.opentelemetry.io/otel/trace"
 
@@ -29,8 +29,11 @@ func (c *Client) chain(hook Hook) {
 	defer c.adding.Unlock()
 	next := &hooks{
 		acquire: func(ctx context.Context, op *AcquireOp) (*Lease, error) { return op.run(ctx, op) },
-		release: func(ctx context.Context, op *ReleaseOp) error { return op.run(ctx, op.Lease) },
-		renew:   func(ctx context.Context, op *RenewOp) []error { return op.run(ctx, op) },
+		release: func(ctx context.Context, op *ReleaseOp) error {
+			op.ran = true
+			return op.run(ctx, op.Lease)
+		},
+		renew: func(ctx context.Context, op *RenewOp) []error { return op.run(ctx, op) },
 	}
 	if now := c.hooks.Load(); now != nil {
 		next.all = append(next.all, now.all...)
@@ -54,40 +57,84 @@ func (h *hooks) wrap(hook Hook) {
 	}
 }
 
-// hooked gets a hold through the hooks.
-func (h *handle) hooked(ctx context.Context, hooks *hooks, id local.ID, w local.Want) (*local.Hold, error) {
-	c := &call{handle: h, id: id, want: w}
+// hooked gets a hold through the hooks. What they get and do not return, as they panic or fail, is given back.
+func (h *handle) hooked(ctx context.Context, hooks *hooks, id local.ID, w local.Want) (held *local.Hold, err error) {
+	c := &call{handle: h, hooks: hooks, id: id, want: w}
 	c.op = AcquireOp{
 		Kind: h.kind, Name: h.name, Shared: w.Shared, Weight: w.Weight, Wait: w.Wait, TTL: w.Options.TTL,
 		Attach: w.From != nil, Steal: w.Steal, WithoutRenewal: w.Options.Fixed, run: c.acquire,
 	}
-	var l *Lease
-	var err error
-	defer func() {
-		if held := c.granted.Load(); held != nil && l == nil && held.Err() == nil { // a hook panics, or drops it
-			hooks.give(held)
-		}
-	}()
-	l, err = hooks.acquire(ctx, &c.op)
-	if l == nil && err == nil {
-		err = h.fail(c.op.verb(), errAcquireHook)
+	defer func() { c.end(held) }()
+	l, err := hooks.acquire(ctx, &c.op)
+	switch {
+	case err != nil:
+		return nil, err
+	case l == nil || !c.has((*local.Hold)(l)):
+		return nil, h.fail(c.op.verb(), errAcquireHook)
 	}
-	return (*local.Hold)(l), err
+	return (*local.Hold)(l), nil
 }
 
 // call is an acquisition on its way through the hooks.
 type call struct {
 	op     AcquireOp
 	handle *handle
+	hooks  *hooks
 	id     local.ID
 	want   local.Want
 	report local.Report
 
-	granted atomic.Pointer[local.Hold] // the last one; a hook may call on another goroutine
+	mu   sync.Mutex
+	held *local.Hold // what was granted last, until the hooks have returned
+	over bool        // they have
 }
 
-// acquire is called by the innermost hook, perhaps several times.
+// replace has the call hold this instead of what it has held, which is given back. Nobody else could: an inner
+// hook has dropped it, and an outer one tries again. It reports false if the call is over.
+func (c *call) replace(held *local.Hold) bool {
+	c.mu.Lock()
+	before := c.held
+	if c.over {
+		before = held
+	} else {
+		c.held = held
+	}
+	open := !c.over
+	c.mu.Unlock()
+	c.giveBack(before)
+	return open
+}
+
+// has reports whether the call holds this.
+func (c *call) has(held *local.Hold) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.held == held
+}
+
+// end ends the call, of which the caller gets this, or nil.
+func (c *call) end(held *local.Hold) {
+	c.mu.Lock()
+	rest := c.held
+	c.held, c.over = nil, true
+	c.mu.Unlock()
+	if rest != held {
+		c.giveBack(rest)
+	}
+}
+
+func (c *call) giveBack(held *local.Hold) {
+	if held != nil && held.Err() == nil {
+		held.Waive()
+		c.hooks.give(held)
+	}
+}
+
+// acquire is called by the innermost hook, perhaps several times, perhaps when the hooks around it have given up.
 func (c *call) acquire(ctx context.Context, op *AcquireOp) (*Lease, error) {
+	if !c.replace(nil) {
+		return nil, c.handle.fail(op.verb(), errHookLate)
+	}
 	w := c.want
 	c.report = local.Report{}
 	w.Report, w.Interrupt = &c.report, op.Interrupt
@@ -107,7 +154,9 @@ func (c *call) acquire(ctx context.Context, op *AcquireOp) (*Lease, error) {
 	if err != nil {
 		return nil, c.handle.fail(op.verb(), err)
 	}
-	c.granted.Store(held)
+	if !c.replace(held) {
+		return nil, c.handle.fail(op.verb(), errHookLate)
+	}
 	return (*Lease)(held), nil
 }
 
@@ -145,6 +194,21 @@ func (op *AcquireOp) count(r *local.Report) {
 			op.Blockers = append(op.Blockers, tag)
 		}
 	}
+}
+
+// releaseOf is [Lease.Release] through the hooks, which can refuse it. It is carried out if one panics.
+func (h *hooks) releaseOf(l *Lease, ctx context.Context) error {
+	op, returned := &ReleaseOp{Lease: l, run: func(ctx context.Context, l *Lease) error {
+		return l.error("release", l.hold().Release(ctx))
+	}}, false
+	defer func() {
+		if !op.ran && !returned {
+			_ = l.hold().Release(ctx)
+		}
+	}()
+	err := h.release(ctx, op)
+	returned = true
+	return err
 }
 
 // releaseAnyway carries out a release that hooks cannot refuse, because nobody has the lease to try
@@ -237,5 +301,6 @@ func (c *Client) renewNow(ctx context.Context, grants []*local.Grant, renewed fu
 
 var (
 	errRenewHook   = errors.New("holdfast: a RenewHook does not return an error or nil for each lease")
-	errAcquireHook = errors.New("holdfast: an AcquireHook returns neither a lease nor an error")
+	errAcquireHook = errors.New("holdfast: an AcquireHook returns neither the lease of next nor an error")
+	errHookLate    = errors.New("holdfast: an AcquireHook has returned before next")
 )

@@ -28,13 +28,15 @@ import (
 //	Lease -> first -> second -> the store -> second -> first -> Lease returns
 //
 // A hook can measure, change the context, try again, or refuse by returning an error
-// without calling next. It passes on the op that it got, whose fields are there to be read.
-// That is the last word of a Lease or Do, whatever the error. Lock and its like treat a refusal like
+// without calling next. It passes on the op that it got, whose fields are there to be read, and
+// returns the lease that next returned, or an error. It calls next on as many goroutines as it likes, but
+// not twice at a time. An error is the last word of a Lease or Do, whatever it is. Lock and its like treat a refusal like
 // one of the store, see [Mutex.Lock]; one that matches [driver.ErrTransient] they wait out. Unlock and its
 // like cannot be refused. While a hook waits, its caller waits too, whatever bounds are
-// promised elsewhere, so a hook should return when its context ends. A hook must not call Close. If the
-// AcquireHook or ReleaseHook panics, nothing stays locked that its caller did not have before. A RenewHook
-// must not panic: it is called on goroutines where nobody could recover. Hooks are called from many
+// promised elsewhere, so a hook should return when its context ends. A hook must not call Close. If an
+// AcquireHook or a ReleaseHook panics, the lock is released. A RenewHook
+// must not panic: it is called on goroutines where nobody could recover. Nor must a hook of go-redis: most
+// commands are sent on such goroutines. Hooks are called from many
 // goroutines at once. Downgrade, Resize, Inspect and ForceUnlock have no hooks, and Detach has those of the
 // renewal that it begins with.
 //
@@ -62,8 +64,10 @@ func (HookBase) ReleaseHook(ReleaseFunc) ReleaseFunc { return nil }
 func (HookBase) RenewHook(RenewFunc) RenewFunc { return nil }
 
 // AcquireFunc acquires a lock. It lasts from the call of Lease, TryLease and their like until they
-// return, including the waiting. Lock calls it again after an error that it waits out. A hook that drops a lease which next
-// returned must release it.
+// return, including the waiting. Lock calls it again after an error that it waits out. A lease that next
+// returned, and the hooks do not, is released when they have returned, or before next is called again.
+// [WithMinHold] does not keep such a lock. Next may return after its hook has: it should be given a context
+// that ends then, or what it waits for is released only when it is granted.
 type AcquireFunc func(ctx context.Context, op *AcquireOp) (*Lease, error)
 
 // ReleaseFunc releases a lease, or a part of it. If a hook of [Lease.Release] does not call
@@ -120,8 +124,9 @@ type AcquireOp struct {
 	BlockedByFence int64
 
 	// Interrupt, if a hook has made it with room for one error before it calls next, takes an
-	// error that ends the waiting: next returns it, as soon as it hears of the end of a context. A
-	// hook that finds it made uses it, and an error that finds no room is not needed.
+	// error that ends the waiting: next returns it, as quickly as it returns when its context ends. If that
+	// has ended, too, next returns the error of the context. A hook that finds Interrupt made uses it, and
+	// an error that finds no room is not needed. Nobody closes it.
 	Interrupt chan error
 
 	run AcquireFunc
@@ -141,6 +146,7 @@ type ReleaseOp struct {
 	Keep  int64 // how many permits are kept, of a semaphore that is released in part
 
 	run func(ctx context.Context, l *Lease) error
+	ran bool
 }
 
 // RenewOp is one call of a RenewFunc. All leases that are due and live on one node are

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"os/exec"
@@ -263,6 +264,160 @@ func TestLeaseThatAHookDropsIsGivenBack(t *testing.T) {
 			require.Empty(t, info.Holders)
 		}
 		require.Equal(t, 2, released, "once each")
+	})
+}
+
+// takes are the ways to a lock. Each gives it back, if it got it.
+func takes(c *holdfast.Client) map[string]func() error {
+	ctx, do := context.Background(), func(context.Context) error { return nil }
+	refused := errors.New("refused")
+	tried := func(ok bool, undo func()) error {
+		if !ok {
+			return refused
+		}
+		undo()
+		return nil
+	}
+	return map[string]func() error{
+		"Lease": func() error {
+			l, err := c.Mutex("x").Lease(ctx)
+			if err != nil {
+				return err
+			}
+			return l.Release(ctx)
+		},
+		"Do":      func() error { return c.Mutex("x").Do(ctx, do) },
+		"RDo":     func() error { return c.RWMutex("x").RDo(ctx, do) },
+		"owner":   func() error { return c.Mutex("x", holdfast.WithOwner("me")).Do(ctx, do) },
+		"Lock":    func() error { c.Mutex("x").Lock(); c.Mutex("x").Unlock(); return nil },
+		"RLock":   func() error { c.RWMutex("x").RLock(); c.RWMutex("x").RUnlock(); return nil },
+		"TryLock": func() error { return tried(c.Mutex("x").TryLock(), c.Mutex("x").Unlock) },
+		"Acquire": func() error {
+			s := c.Semaphore("x", 2)
+			if err := s.Acquire(ctx, 1); err != nil {
+				return err
+			}
+			s.Release(1)
+			return nil
+		},
+	}
+}
+
+// slowly is a store that takes a while to look.
+type slowly struct{ *memdriver.Driver }
+
+const aWhile = 10 * time.Millisecond
+
+func (s slowly) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, error) {
+	time.Sleep(aWhile)
+	return s.Driver.Acquire(ctx, r)
+}
+
+// Whatever hooks do with a lease, it is had once, and then nobody has it: hooks that drop it although they return
+// no error, return it beside one, return it for another, or call next late, and those around them that try again.
+func TestWhatHooksDoNotReturnIsHeldByNobody(t *testing.T) {
+	dropped := errors.New("dropped")
+	type acquire = func(next holdfast.AcquireFunc, ctx context.Context, op *holdfast.AcquireOp) (*holdfast.Lease, error)
+	for name, bad := range map[string]acquire{
+		"drops": func(next holdfast.AcquireFunc, ctx context.Context, op *holdfast.AcquireOp) (*holdfast.Lease, error) {
+			_, err := next(ctx, op)
+			return nil, errors.Join(err, dropped)
+		},
+		"returns both": func(next holdfast.AcquireFunc, ctx context.Context, op *holdfast.AcquireOp) (*holdfast.Lease, error) {
+			l, err := next(ctx, op)
+			return l, errors.Join(err, dropped)
+		},
+		"returns another": func(next holdfast.AcquireFunc, ctx context.Context, op *holdfast.AcquireOp) (*holdfast.Lease, error) {
+			_, err := next(ctx, op)
+			return new(holdfast.Lease), err
+		},
+		"returns before": func(next holdfast.AcquireFunc, ctx context.Context, op *holdfast.AcquireOp) (*holdfast.Lease, error) {
+			go next(ctx, op) //nolint:errcheck // nobody looks
+			time.Sleep(aWhile / 2)
+			return nil, dropped
+		},
+		"has returned before": func(next holdfast.AcquireFunc, ctx context.Context, op *holdfast.AcquireOp) (*holdfast.Lease, error) {
+			time.AfterFunc(time.Second, func() { _, _ = next(ctx, op) })
+			return nil, dropped
+		},
+		"recovers": func(next holdfast.AcquireFunc, ctx context.Context, op *holdfast.AcquireOp) (l *holdfast.Lease, err error) {
+			defer func() {
+				if recover() != nil {
+					l, err = nil, dropped
+				}
+			}()
+			_, _ = next(ctx, op)
+			panic("mishap")
+		},
+	} {
+		for _, again := range []bool{false, true} {
+			for _, way := range slices.Sorted(maps.Keys(takes(nil))) {
+				if again && (strings.HasSuffix(name, "before") || name == "returns another") { // next twice at a time; no error
+					continue
+				}
+				t.Run(fmt.Sprint(name, "/", way, "/", again), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						store := memdriver.New()
+						c, other := holdfast.Open(slowly{store}), holdfast.Open(store)
+						defer other.Close()
+						defer c.Close()
+						require.NoError(t, takes(c)[way]()) // the client has been served before
+						if again {
+							c.AddHook(lab.Meddler{Acquire: func(next holdfast.AcquireFunc, ctx context.Context, op *holdfast.AcquireOp) (*holdfast.Lease, error) {
+								l, err := next(ctx, op)
+								if err != nil {
+									return next(ctx, op)
+								}
+								return l, err
+							}})
+						}
+						calls := 0
+						c.AddHook(lab.Meddler{Acquire: func(next holdfast.AcquireFunc, ctx context.Context, op *holdfast.AcquireOp) (*holdfast.Lease, error) {
+							if calls++; calls == 1 {
+								return bad(next, ctx, op)
+							}
+							return next(ctx, op)
+						}})
+						done := make(chan error, 1)
+						go func() { done <- takes(c)[way]() }()
+						time.Sleep(10 * time.Second)
+						select {
+						case err := <-done:
+							require.Equal(t, again || way == "Lock" || way == "RLock", err == nil, "%v", err)
+						default:
+							t.Error("it waits for itself")
+						}
+						for kind, held := range map[string]func() (holdfast.Info, error){
+							"mutex":     func() (holdfast.Info, error) { return other.Mutex("x").Inspect(t.Context()) },
+							"rwmutex":   func() (holdfast.Info, error) { return other.RWMutex("x").Inspect(t.Context()) },
+							"semaphore": func() (holdfast.Info, error) { return other.Semaphore("x", 2).Inspect(t.Context()) },
+						} {
+							info, err := held()
+							require.NoError(t, err)
+							require.Empty(t, info.Holders, kind)
+						}
+					})
+				})
+			}
+		}
+	}
+}
+
+// A job of which a hook has kept the lease from its caller was not done: the next one may.
+func TestMinHoldIsNotKeptForALeaseThatAHookDrops(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memdriver.New()
+		c, other := holdfast.Open(store), holdfast.Open(store)
+		defer other.Close()
+		defer c.Close()
+		c.AddHook(lab.Meddler{Acquire: func(next holdfast.AcquireFunc, ctx context.Context, op *holdfast.AcquireOp) (*holdfast.Lease, error) {
+			_, err := next(ctx, op)
+			return nil, errors.Join(err, errors.New("dropped"))
+		}})
+		_, err := c.Mutex("job", holdfast.WithMinHold(time.Minute)).TryLease(t.Context())
+		require.ErrorContains(t, err, "dropped")
+		require.True(t, other.Mutex("job").TryLock())
+		other.Mutex("job").Unlock()
 	})
 }
 

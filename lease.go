@@ -114,9 +114,7 @@ func (l *Lease) Wanted() <-chan struct{} {
 // the latter case the log says so.
 func (l *Lease) Release(ctx context.Context) error {
 	if hooks := l.client().hooks.Load(); hooks != nil {
-		return hooks.release(ctx, &ReleaseOp{Lease: l, run: func(ctx context.Context, l *Lease) error {
-			return l.error("release", l.hold().Release(ctx))
-		}})
+		return hooks.releaseOf(l, ctx)
 	}
 	return l.error("release", l.hold().Release(ctx))
 }

@@ -193,48 +193,55 @@ func (t *tracing) AcquireHook(next AcquireFunc) AcquireFunc {
 			return lease
 		}
 
-		l, err := next(within, op)
-
-		t.meters.Waiting.Add(ctx, -1, waiting)
-		outcome, failure := outcomeOf(ctx, err)
-		ended := append(on.few, attrOutcome.String(outcome), attrContended.Bool(op.Contended))
-		if failure != "" {
-			ended = append(ended, semconv.ErrorTypeKey.String(failure))
-			span.SetStatus(codes.Error, err.Error())
-		}
-		span.SetAttributes(append(ended, attrAttempts.Int(op.Asked-asked),
-			attrLocal.Int(op.Wakeups.Local-wakeups.Local), attrNotify.Int(op.Wakeups.Notify-wakeups.Notify),
-			attrPoll.Int(op.Wakeups.Poll-wakeups.Poll))...)
-		if err == nil && l != nil {
-			span.SetAttributes(attrFence.Int64(l.Fence()))
-		}
-		if op.BlockedBy != "" {
-			span.SetAttributes(attrBlockedBy.String(op.BlockedBy))
-		}
-		if op.BlockedByFence != 0 {
-			span.SetAttributes(attrBlockedByFence.Int64(op.BlockedByFence))
-		}
-		switch {
-		case held == nil:
-		case err == nil && l != nil:
-			held.follow(l)
-		default: // an inner hook gave the lease back, or the client was closed
-			held.end(nil, time.Now())
-		}
-		t.meters.Acquire.Record(within, time.Since(began).Seconds(), metric.WithAttributes(ended...))
-		for source, n := range map[string]int{
-			"local": op.Wakeups.Local - wakeups.Local, "notify": op.Wakeups.Notify - wakeups.Notify,
-			"poll": op.Wakeups.Poll - wakeups.Poll, "reconnect": op.Wakeups.Reconnect - wakeups.Reconnect,
-		} {
-			if n > 0 {
-				attrs := append(t.attrs[:len(t.attrs):len(t.attrs)], attrSource.String(source))
-				t.meters.Wakeups.Add(within, int64(n), metric.WithAttributes(attrs...))
+		var l *Lease
+		var err error = hookPanic{}
+		defer func() {
+			t.meters.Waiting.Add(ctx, -1, waiting)
+			failed := err
+			if l == nil && err == nil {
+				failed = errAcquireHook
 			}
-		}
-		if t.links {
-			telemetry.Link(span, op.Blockers, attrLink.String("holder"))
-		}
-		span.End()
+			outcome, failure := outcomeOf(ctx, failed)
+			ended := append(on.few, attrOutcome.String(outcome), attrContended.Bool(op.Contended))
+			if failure != "" {
+				ended = append(ended, semconv.ErrorTypeKey.String(failure))
+				span.SetStatus(codes.Error, failed.Error())
+			}
+			span.SetAttributes(append(ended, attrAttempts.Int(op.Asked-asked),
+				attrLocal.Int(op.Wakeups.Local-wakeups.Local), attrNotify.Int(op.Wakeups.Notify-wakeups.Notify),
+				attrPoll.Int(op.Wakeups.Poll-wakeups.Poll))...)
+			if failed == nil {
+				span.SetAttributes(attrFence.Int64(l.Fence()))
+			}
+			if op.BlockedBy != "" {
+				span.SetAttributes(attrBlockedBy.String(op.BlockedBy))
+			}
+			if op.BlockedByFence != 0 {
+				span.SetAttributes(attrBlockedByFence.Int64(op.BlockedByFence))
+			}
+			switch {
+			case held == nil:
+			case failed == nil:
+				held.follow(l)
+			default: // an inner hook gave the lease back or panics, or the client was closed
+				held.end(nil, time.Now())
+			}
+			t.meters.Acquire.Record(within, time.Since(began).Seconds(), metric.WithAttributes(ended...))
+			for source, n := range map[string]int{
+				"local": op.Wakeups.Local - wakeups.Local, "notify": op.Wakeups.Notify - wakeups.Notify,
+				"poll": op.Wakeups.Poll - wakeups.Poll, "reconnect": op.Wakeups.Reconnect - wakeups.Reconnect,
+			} {
+				if n > 0 {
+					attrs := append(t.attrs[:len(t.attrs):len(t.attrs)], attrSource.String(source))
+					t.meters.Wakeups.Add(within, int64(n), metric.WithAttributes(attrs...))
+				}
+			}
+			if t.links {
+				telemetry.Link(span, op.Blockers, attrLink.String("holder"))
+			}
+			span.End()
+		}()
+		l, err = next(within, op)
 		return l, err
 	}
 }
@@ -252,23 +259,26 @@ func (t *tracing) ReleaseHook(next ReleaseFunc) ReleaseFunc {
 		}
 		within, span := t.start(ctx, "release", h.on)
 		known := errors.Is(op.Lease.Err(), ErrLost)
-		err := next(within, op)
-		if errors.Is(err, ErrLost) && !known && errors.Is(op.Lease.Err(), ErrNotHeld) { // the release has found it
-			t.meters.Lost.Add(within, 1, h.on.only)
-		}
-		outcome, attrs := "released", h.on.only
-		if err != nil {
-			failure := semconv.ErrorType(err)
-			outcome, attrs = "error", metric.WithAttributes(append(h.on.few, failure)...)
-			span.SetAttributes(failure)
-			span.SetStatus(codes.Error, err.Error())
-		}
-		span.SetAttributes(attrOutcome.String(outcome))
-		t.meters.Release.Record(within, time.Since(began).Seconds(), attrs)
-		span.End()
-		if op.Lease.Err() != nil {
-			h.end(op.Lease, began)
-		}
+		var err error = hookPanic{}
+		defer func() {
+			if errors.Is(err, ErrLost) && !known && errors.Is(op.Lease.Err(), ErrNotHeld) { // the release has found it
+				t.meters.Lost.Add(within, 1, h.on.only)
+			}
+			outcome, attrs := "released", h.on.only
+			if err != nil {
+				failure := semconv.ErrorType(err)
+				outcome, attrs = "error", metric.WithAttributes(append(h.on.few, failure)...)
+				span.SetAttributes(failure)
+				span.SetStatus(codes.Error, err.Error())
+			}
+			span.SetAttributes(attrOutcome.String(outcome))
+			t.meters.Release.Record(within, time.Since(began).Seconds(), attrs)
+			span.End()
+			if op.Lease.Err() != nil {
+				h.end(op.Lease, began)
+			}
+		}()
+		err = next(within, op)
 		return err
 	}
 }
@@ -348,6 +358,12 @@ func (t *tracing) start(ctx context.Context, operation string, on subject, opts 
 	attrs := append([]attribute.KeyValue{attrOperation.String(operation)}, on.all...)
 	return t.tracer.Start(ctx, t.name(operation, on.kind), append(opts, trace.WithAttributes(attrs...))...)
 }
+
+// hookPanic is how a hook has ended that did not return.
+type hookPanic struct{}
+
+func (hookPanic) Error() string     { return "holdfast: a hook panics" }
+func (hookPanic) ErrorType() string { return "panic" }
 
 // outcomeOf returns how an acquisition ended, and the type of the error if it failed. A
 // lock that another holds is an answer, and a cancellation is a decision of the caller: no

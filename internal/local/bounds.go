@@ -36,10 +36,18 @@ func (g *Grant) ending(tag string) token.Ending {
 // rest is how much is left of Options.MinHold. It is never too little, since the grant is older than
 // its turn.
 func (g *Grant) rest() time.Duration {
-	if g.opts.MinHold == 0 {
+	if g.opts.MinHold == 0 || g.waived.Load() {
 		return 0
 	}
 	return g.opts.MinHold - time.Duration(now()-g.turn.began)
+}
+
+// Waive gives up Options.MinHold, since nobody has had the hold. It is released next.
+func (h *Hold) Waive() {
+	g := h.grant
+	g.lock.mu.Lock()
+	defer g.lock.mu.Unlock()
+	g.waived.Store(len(g.holds) == 1)
 }
 
 // stay returns what gives the lock up later. A token that nobody has takes the lock over,

@@ -3,6 +3,7 @@ package local
 import (
 	"cmp"
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -42,8 +43,9 @@ type Grant struct {
 	lane   *lane // of those that it may pass to; nil for none
 	opts   *Options
 	entry  keepalive.Entry
-	weight int64 // of what is asked for, or was granted
-	shared bool  // the same
+	weight int64       // of what is asked for, or was granted
+	shared bool        // the same
+	waived atomic.Bool // Options.MinHold, since nobody has had it
 
 	// The rest is guarded by Lock.mu.
 	state   state

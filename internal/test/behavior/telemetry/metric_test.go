@@ -214,29 +214,32 @@ func TestLossForWantOfRenewalIsTold(t *testing.T) {
 	})
 }
 
+// active returns how many wait and hold.
+func (e *telemetry) active() map[string]int64 {
+	e.t.Helper()
+	values := map[string]int64{}
+	for _, m := range e.scope().Metrics {
+		if strings.HasSuffix(m.Name, ".active") {
+			values[m.Name] = m.Data.(metricdata.Sum[int64]).DataPoints[0].Value
+		}
+	}
+	return values
+}
+
 // Waits and holds are counted while they last.
 func TestWhoWaitsAndWhoHoldsIsCounted(t *testing.T) {
 	e := newTelemetry(t)
 	now := make(chan map[string]int64, 1)
-	active := func() map[string]int64 {
-		values := map[string]int64{}
-		for _, m := range e.scope().Metrics {
-			if strings.HasSuffix(m.Name, ".active") {
-				values[m.Name] = m.Data.(metricdata.Sum[int64]).DataPoints[0].Value
-			}
-		}
-		return values
-	}
 	c := lab.WithPuppet(t, lab.Puppet{OnAcquire: func(r *driver.Request) (driver.Grant, error) {
-		now <- active()
+		now <- e.active()
 		return lab.Instant{}.Acquire(t.Context(), r)
 	}}, e.hook)
 	l, err := c.Mutex("x").Lease(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, map[string]int64{"holdfast.wait.active": 1}, <-now)
-	assert.Equal(t, map[string]int64{"holdfast.wait.active": 0, "holdfast.hold.active": 1}, active())
+	assert.Equal(t, map[string]int64{"holdfast.wait.active": 0, "holdfast.hold.active": 1}, e.active())
 	require.NoError(t, l.Release(t.Context()))
-	assert.Equal(t, map[string]int64{"holdfast.wait.active": 0, "holdfast.hold.active": 0}, active())
+	assert.Equal(t, map[string]int64{"holdfast.wait.active": 0, "holdfast.hold.active": 0}, e.active())
 }
 
 // Exemplars lead from a metric to the span that it was recorded in.

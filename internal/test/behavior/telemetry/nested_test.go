@@ -2,6 +2,7 @@ package telemetry_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -66,9 +67,9 @@ func TestLeasesOfAHookThatTriesAgainAreTold(t *testing.T) {
 	assert.Equal(t, map[string]int64{acquiredFree: 1, heldTillEnd: 2}, e.counted())
 }
 
-// A hook that tries again without giving back what it had has lost that.
-func TestLeaseThatAHookHasForgottenIsLost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // the second waits for its turn
+// A hook tries again without giving back what it had. The second lease would wait for the first.
+func TestLeaseThatAHookHasForgottenIsReleased(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		e := newTelemetry(t, holdfast.WithHoldSpans(holdfast.HoldSpansAlways))
 		c := lab.WithPuppet(t, lab.Puppet{}, e.hook, lab.Meddler{
 			Acquire: func(next holdfast.AcquireFunc, ctx context.Context, op *holdfast.AcquireOp) (*holdfast.Lease, error) {
@@ -79,8 +80,10 @@ func TestLeaseThatAHookHasForgottenIsLost(t *testing.T) {
 		l, err := c.Mutex("x").Lease(t.Context())
 		require.NoError(t, err)
 		require.NoError(t, l.Release(t.Context()))
-		assert.Contains(t, e.told(), "hold mutex exclusive: end_reason=lost error.type=lock_lost renewals=0 ERROR")
-		assert.EqualValues(t, 1, e.counted()[heldTillEnd])
+		assert.ElementsMatch(t, []string{
+			"acquire mutex exclusive: attempts=2 contended=false fencing_token=N outcome=acquired wakeups.local=0 wakeups.notify=0 wakeups.poll=0",
+			held, released, held, released}, e.told())
+		assert.Equal(t, map[string]int64{acquiredFree: 1, heldTillEnd: 2}, e.counted())
 	})
 }
 
@@ -233,6 +236,51 @@ func TestLossThatTheReleaseFindsIsCounted(t *testing.T) {
 	assert.EqualValues(t, 1, e.counted()["lease.lost mode=exclusive primitive=mutex"])
 }
 
+// A hook inside panics, as an HTTP server recovers from it. All that was begun has ended.
+func TestTelemetryEndsWithAHookThatPanics(t *testing.T) {
+	for _, when := range []string{"before", "after", "holding", "release"} {
+		t.Run(when, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e := newTelemetry(t, holdfast.WithHoldSpans(holdfast.HoldSpansAlways))
+				mishap := func(then string) {
+					if then == when {
+						panic("mishap")
+					}
+				}
+				c := lab.WithPuppet(t, lab.Puppet{}, e.hook, lab.Meddler{
+					Acquire: func(next holdfast.AcquireFunc, ctx context.Context, op *holdfast.AcquireOp) (*holdfast.Lease, error) {
+						mishap("before")
+						outer := op.Holding
+						op.Holding = func(ctx context.Context, fence int64) context.Context {
+							ctx = outer(ctx, fence)
+							mishap("holding")
+							return ctx
+						}
+						l, err := next(ctx, op)
+						mishap("after")
+						return l, err
+					},
+					Release: func(next holdfast.ReleaseFunc, ctx context.Context, op *holdfast.ReleaseOp) error {
+						mishap("release")
+						return next(ctx, op)
+					},
+				})
+				require.PanicsWithValue(t, "mishap", func() {
+					_ = c.Mutex("x").Do(t.Context(), func(context.Context) error { return nil })
+				})
+				require.NoError(t, c.Close())
+				synctest.Wait()
+				require.Len(t, e.spans.Ended(), len(e.spans.Started()))
+				require.Contains(t, strings.Join(e.told(), "\n"), "error.type=panic")
+				require.Contains(t, e.active(), "holdfast.wait.active")
+				for name, n := range e.active() {
+					require.Zero(t, n, name)
+				}
+			})
+		})
+	}
+}
+
 // Hooks that break their contract, within it, end no program.
 func TestHooksThatReturnNothingAreTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -253,6 +301,6 @@ func TestHooksThatReturnNothingAreTold(t *testing.T) {
 		require.ErrorIs(t, l.Err(), holdfast.ErrLost)
 		nothing = true
 		_, err = c.Mutex("y").Lease(t.Context())
-		require.ErrorContains(t, err, "neither a lease nor an error")
+		require.ErrorContains(t, err, "neither the lease of next nor an error")
 	})
 }
