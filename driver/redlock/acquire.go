@@ -51,7 +51,9 @@ func (d *redlock) ask(ctx context.Context, b *ballot, n *node, ask uint64) {
 		}
 		return g, err
 	})
-	b.note(n, term, r.Ask, g, age, err)
+	if b.note(n, term, r.Ask, g, age, err) {
+		d.releaseLater(n, b.lease())
+	}
 	if g, l, ok := b.stray(n); ok {
 		d.raise(ctx, b, n, l, g)
 	}

@@ -58,7 +58,8 @@ type vote struct {
 	giving  bool
 	spoiled bool
 
-	open int // asks of which it is not known whether the node has carried them out
+	open      int  // asks of which it is not known whether the node has carried them out
+	overtaken bool // by a release, when there were some
 }
 
 // ballot returns the ballot of a token, a new one for a new token, and notes its ask.
@@ -120,18 +121,31 @@ func (b *ballot) open() {
 	}
 }
 
-// hopeless reports whether so many votes are spoiled that there can be no majority. A
-// caller that still wants the lock needs a new token.
+// hopeless reports whether votes are spoiled, and too few of the others can count for a majority. A caller that
+// still wants the lock needs a new token. The wrong version takes for a vote what a node could give that does
+// not answer, or that only says that it is old enough: one waiter kept two of three votes until the node came
+// back, or for half a minute, of no use to itself and in the way of all others.
 func (b *ballot) hopeless() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	left := 0
-	for _, v := range b.votes {
-		if !v.spoiled {
+	return b.doomed()
+}
+
+// doomed is hopeless for who holds mu.
+func (b *ballot) doomed() bool {
+	left, claims, spoiled := 0, 0, false
+	for i := range b.votes {
+		switch v := &b.votes[i]; {
+		case v.spoiled:
+			spoiled = true
+		case v.held || v.err == nil:
 			left++
+			if !v.age.certain() {
+				claims++
+			}
 		}
 	}
-	return left < b.d.majority()
+	return spoiled && b.d.enough(left, claims) < b.d.majority()
 }
 
 // begin notes that a node is about to be asked. It returns what to ask, and the term that
@@ -156,16 +170,23 @@ func (b *ballot) begin(n *node, ask uint64) (*driver.Request, int, bool) {
 	return &r, v.term, true
 }
 
-// note notes the answer to an ask.
-func (b *ballot) note(n *node, term int, ask uint64, g driver.Grant, age age, err error) {
+// note notes the answer to an ask. It reports whether the node may have something of the token that was
+// released before: the release has overtaken the ask, and left a tombstone, but a node keeps those of the
+// last 150 tokens or so. The wrong version relies on that. In a storm of callers that give up, an ask may be late
+// by seconds, and what it takes then is nobody's, and locked for a whole TTL.
+func (b *ballot) note(n *node, term int, ask uint64, g driver.Grant, age age, err error) (left bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	v := &b.votes[n.i]
+	took := err == nil && (g.Status == driver.Granted || g.Status == driver.Queued)
 	if err == nil || errors.Is(err, driver.ErrNotExecuted) || errors.Is(err, driver.ErrNotHeld) {
 		v.open--
+	} else {
+		took = true // for all we know
 	}
+	left = took && v.overtaken && (b.over || v.term != term)
 	if v.term != term {
-		return
+		return left
 	}
 	v.err = err
 	switch {
@@ -179,6 +200,7 @@ func (b *ballot) note(n *node, term int, ask uint64, g driver.Grant, age age, er
 		v.after, v.tag = g.RetryAfter, g.HolderTag
 		b.queue = b.queue || v.queued
 	}
+	return left
 }
 
 // count takes a vote. The caller holds mu.

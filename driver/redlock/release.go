@@ -78,7 +78,7 @@ func (d *redlock) releaseOn(ctx context.Context, b *ballot, l driver.Lease, node
 	}
 	d.each(ctx, lockID{l.Kind, l.Name}, d.limit(l.TTL), nodes, func(ctx context.Context, n *node) {
 		l := l
-		l.Unsettled = l.Unsettled || b.unsettled(n)
+		l.Unsettled = b.unsettled(n) || l.Unsettled
 		err := n.release(ctx, l)
 		if !answered(err) {
 			d.releaseLater(n, l)
@@ -106,12 +106,14 @@ func (b *ballot) waited() bool {
 	return b.queue
 }
 
-// unsettled reports whether an ask of the token may still reach the node.
+// unsettled reports whether an ask of the token may still reach the node. A release comes next.
 func (b *ballot) unsettled(n *node) bool {
 	if b == nil {
 		return false
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.votes[n.i].open > 0
+	v := &b.votes[n.i]
+	v.overtaken = v.overtaken || v.open > 0
+	return v.open > 0
 }

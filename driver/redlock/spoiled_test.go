@@ -3,6 +3,7 @@ package redlock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -21,6 +22,14 @@ type mumbler struct {
 	driver.Driver
 	mumbles atomic.Bool
 	heard   chan struct{}
+	dead    atomic.Bool
+}
+
+func (m *mumbler) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, error) {
+	if m.dead.Load() {
+		return driver.Grant{}, errDial
+	}
+	return m.Driver.Acquire(ctx, r)
 }
 
 type cutOff struct{ error }
@@ -34,6 +43,7 @@ func (m *mumbler) Release(ctx context.Context, l driver.Lease) error {
 	if m.mumbles.Load() {
 		m.mumbles.Store(false)
 		close(m.heard)
+		time.Sleep(10 * time.Millisecond)
 		return cutOff{errors.New("the answer was lost")}
 	}
 	return err
@@ -42,50 +52,162 @@ func (m *mumbler) Release(ctx context.Context, l driver.Lease) error {
 // A waiter that gave votes back without hearing what became of them cannot count on these
 // nodes again. When they are too many it goes on under another token.
 func TestWaiterWhoseVotesAreSpoiledStillGetsTheLock(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoiled []int
+		dead    bool // the last node
+		opts    []redlock.Option
+	}{
+		"two":                  {[]int{1, 2}, false, []redlock.Option{redlock.WithDelayedRestart(0)}},
+		"one, another is dead": {[]int{1}, true, []redlock.Option{redlock.WithDelayedRestart(0)}},
+		"one, none is certain": {[]int{1}, false, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { spoils(t, c.spoiled, c.dead, c.opts...) })
+		})
+	}
+}
+
+func spoils(t *testing.T, spoiled []int, dead bool, opts ...redlock.Option) {
+	var nodes []driver.Driver
+	var mumblers []*mumbler
+	var taken []driver.Request
+	for range 3 {
+		m := &mumbler{Driver: &claimant{Driver: memdriver.New()}, heard: make(chan struct{})}
+		mumblers, nodes = append(mumblers, m), append(nodes, m)
+		taken = append(taken, driver.Request{Kind: driver.Mutex, Name: "x", Token: "other", Ask: 1, TTL: time.Hour})
+	}
+	take := func(i int) {
+		g, err := mumblers[i].Driver.Acquire(t.Context(), &taken[i])
+		require.NoError(t, err)
+		require.Equal(t, driver.Granted, g.Status)
+	}
+	give := func(i int) {
+		l := driver.Lease{Kind: driver.Mutex, Name: "x", Token: taken[i].Token, TTL: time.Hour}
+		require.NoError(t, mumblers[i].Driver.Release(t.Context(), l))
+		taken[i].Token += "'"
+	}
+	for i := range 3 {
+		take(i)
+	}
+	mumblers[2].dead.Store(dead)
+	locks := holdfast.Open(redlock.New(nodes, opts...), holdfast.WithTTL(10*time.Second))
+	done := make(chan error, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		lease, err := locks.Mutex("x").Lease(ctx)
+		if err == nil {
+			err = lease.Release(t.Context())
+		}
+		done <- err
+	}()
+	synctest.Wait()
+	for _, i := range spoiled { // the waiter has a minority there, and gives it back
+		mumblers[i].mumbles.Store(true)
+		give(i)
+		<-mumblers[i].heard
+		take(i)
+	}
+	for i := range 3 {
+		if !dead || i < 2 {
+			give(i)
+		}
+	}
+	began := time.Now()
+	require.NoError(t, <-done)
+	require.Less(t, time.Since(began), time.Second)
+	require.NoError(t, locks.Close())
+}
+
+// straggler is a node to which an ask is so long on its way that the tombstone of its release is gone.
+type straggler struct {
+	driver.Driver
+	arrives chan struct{}
+}
+
+func (s *straggler) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, error) {
+	asked := *r
+	<-s.arrives
+	return s.Driver.Acquire(context.WithoutCancel(ctx), &asked)
+}
+
+func (s *straggler) Release(ctx context.Context, l driver.Lease) error {
+	l.Unsettled = false
+	return s.Driver.Release(ctx, l)
+}
+
+func TestAskThatArrivesLongAfterItsReleaseTakesNothing(t *testing.T) {
+	for _, queued := range []bool{false, true} {
+		t.Run(fmt.Sprint("queued ", queued), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &straggler{memdriver.New(), make(chan struct{})}
+				nodes := []driver.Driver{memdriver.New(), memdriver.New(), s}
+				other := driver.Request{Kind: driver.Mutex, Name: "x", Token: "other", Ask: 1, TTL: time.Hour}
+				for i, n := range []driver.Driver{nodes[0], nodes[1], s.Driver} {
+					if i < 2 || queued {
+						_, err := n.Acquire(t.Context(), &other)
+						require.NoError(t, err)
+					}
+				}
+				locks := holdfast.Open(redlock.New(nodes, redlock.WithDelayedRestart(0)))
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				_, err := locks.Mutex("x").Lease(ctx)
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				time.Sleep(time.Second)
+				close(s.arrives)
+				time.Sleep(time.Second)
+				if queued {
+					require.NoError(t, s.Driver.Release(t.Context(), driver.Lease{Kind: driver.Mutex, Name: "x", Token: "other", TTL: time.Hour}))
+				}
+				info, err := s.Driver.(driver.Inspector).Inspect(t.Context(), driver.Mutex, "x")
+				require.NoError(t, err)
+				require.Empty(t, info.Holders)
+				require.NoError(t, locks.Close())
+			})
+		})
+	}
+}
+
+// shy is a node that cannot be dialed once, or takes its time to release.
+type shy struct {
+	driver.Driver
+	fails  atomic.Bool
+	pauses time.Duration
+}
+
+func (s *shy) Unwrap() driver.Driver { return s.Driver }
+
+func (s *shy) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, error) {
+	if s.fails.Swap(false) {
+		return driver.Grant{}, errDial
+	}
+	return s.Driver.Acquire(ctx, r)
+}
+
+func (s *shy) Release(ctx context.Context, l driver.Lease) error {
+	time.Sleep(s.pauses)
+	return s.Driver.Release(ctx, l)
+}
+
+// A client that has just started needs all nodes. It gives the vote of one back, and asks again before that is
+// done, so that it stands in no queue there.
+func TestNodeThatIsGivenBackWhileOthersAreAskedIsAskedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var nodes []driver.Driver
-		var mumblers []*mumbler
-		var taken []driver.Request
-		for range 3 {
-			m := &mumbler{Driver: memdriver.New(), heard: make(chan struct{})}
-			mumblers, nodes = append(mumblers, m), append(nodes, m)
-			taken = append(taken, driver.Request{Kind: driver.Mutex, Name: "x", Token: "other", Ask: 1, TTL: time.Hour})
-		}
-		take := func(i int) {
-			g, err := mumblers[i].Driver.Acquire(t.Context(), &taken[i])
-			require.NoError(t, err)
-			require.Equal(t, driver.Granted, g.Status)
-		}
-		give := func(i int) {
-			l := driver.Lease{Kind: driver.Mutex, Name: "x", Token: taken[i].Token, TTL: time.Hour}
-			require.NoError(t, mumblers[i].Driver.Release(t.Context(), l))
-			taken[i].Token += "'"
-		}
 		for i := range 3 {
-			take(i)
-		}
-		locks := holdfast.Open(redlock.New(nodes, redlock.WithDelayedRestart(0)), holdfast.WithTTL(10*time.Second))
-		done := make(chan error, 1)
-		go func() {
-			lease, err := locks.Mutex("x").Lease(t.Context())
-			if err == nil {
-				err = lease.Release(t.Context())
+			s := &shy{Driver: &claimant{Driver: memdriver.New()}}
+			if s.fails.Store(i < 2); i == 2 {
+				s.pauses = 40 * time.Millisecond
 			}
-			done <- err
-		}()
-		synctest.Wait()
-		for _, i := range []int{1, 2} { // the waiter has a minority there, and gives it back
-			mumblers[i].mumbles.Store(true)
-			give(i)
-			<-mumblers[i].heard
-			take(i)
+			nodes = append(nodes, s)
 		}
-		for i := range 3 {
-			give(i)
-		}
+		locks := holdfast.Open(redlock.New(nodes), holdfast.WithTTL(30*time.Second))
 		began := time.Now()
-		require.NoError(t, <-done)
-		require.Less(t, time.Since(began), time.Second)
+		lease, err := locks.Mutex("x").Lease(t.Context())
+		require.NoError(t, err)
+		require.Less(t, time.Since(began), 5*time.Second, "it was no heartbeat")
+		require.NoError(t, lease.Release(t.Context()))
 		require.NoError(t, locks.Close())
 	})
 }

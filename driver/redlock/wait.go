@@ -42,10 +42,11 @@ const (
 	prefer = 64
 )
 
-// patience is how long a minority is kept if its first node is first. The caller holds mu.
+// patience is how long a minority is kept if its first node is first, and it may yet become a majority. The caller
+// holds mu.
 func (b *ballot) patience(first int) time.Duration {
 	d := b.d.limit(b.req.TTL) / hasty
-	if before := b.d.majority() - first; before > 0 {
+	if before := b.d.majority() - first; before > 0 && !b.doomed() {
 		worth := math.Pow(prefer, float64(before)/float64(b.d.majority()))
 		d = time.Duration(min(worth*float64(d), float64(b.req.TTL/6)))
 	}
@@ -242,7 +243,7 @@ func (d *redlock) giveBack(ctx context.Context, b *ballot) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		v := &b.votes[n.i]
-		v.giving = false
+		v.giving, v.queued = false, false // which a round may have hoped for, see open
 		v.spoiled = executed && (l.Unsettled || err != nil && !errors.Is(err, driver.ErrNotHeld))
 	}, all)
 }
