@@ -31,6 +31,11 @@
 // first come, first served as a rule, not always. Where the nodes have no queue, a waiter
 // asks again at random times.
 //
+// Votes are split more often where each of the nodes that are left has to agree: if a minority is away, or if a client
+// has watched the nodes for less than [WithDelayedRestart] says. 24 clients at three servers had the lock some
+// 40 times a second then, and 600 times otherwise. Where calls give up sooner than a crowd can be served,
+// nobody may get the lock while that lasts.
+//
 // # Fences
 //
 // Nodes have fences of their own, of which each reserves a range with its vote. A fence is
