@@ -145,7 +145,7 @@ func (s *Leases) atOnce(ctx context.Context, parts []part) (failed error) {
 		}()
 	}
 	var back sync.WaitGroup
-	giveBack := func(l *Lease) { back.Go(func() { caught(panics, func() { _ = l.releaseDespiteHooks(ctx) }) }) }
+	giveBack := func(l *Lease) { back.Go(func() { caught(panics, func() { l.undo(ctx) }) }) }
 	giveUp := func(err error) {
 		if failed != nil {
 			return
@@ -196,7 +196,7 @@ func (s *Leases) inOrder(ctx context.Context, parts []part, order []int) error {
 	undo := func() <-chan any {
 		return together(len(s.all), func(n int) {
 			if s.all[n] != nil {
-				_ = s.all[n].releaseDespiteHooks(ctx)
+				s.all[n].undo(ctx)
 			}
 		})
 	}

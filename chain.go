@@ -1,10 +1,12 @@
 package holdfast
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"go.opentelemetry.io/otel/trace"
 
@@ -30,7 +32,7 @@ func (c *Client) chain(hook Hook) {
 	next := &hooks{
 		acquire: func(ctx context.Context, op *AcquireOp) (*Lease, error) { return op.run(ctx, op) },
 		release: func(ctx context.Context, op *ReleaseOp) error {
-			op.ran = true
+			op.ran.Store(true)
 			return op.run(ctx, op.Lease)
 		},
 		renew: func(ctx context.Context, op *RenewOp) []error { return op.run(ctx, op) },
@@ -58,69 +60,84 @@ func (h *hooks) wrap(hook Hook) {
 }
 
 // hooked gets a hold through the hooks. What they get and do not return, as they panic or fail, is given back.
-func (h *handle) hooked(ctx context.Context, hooks *hooks, id local.ID, w local.Want) (held *local.Hold, err error) {
+func (h *handle) hooked(ctx context.Context, hooks *hooks, id local.ID, w local.Want) (*local.Hold, error) {
 	c := &call{handle: h, hooks: hooks, id: id, want: w}
 	c.op = AcquireOp{
 		Kind: h.kind, Name: h.name, Shared: w.Shared, Weight: w.Weight, Wait: w.Wait, TTL: w.Options.TTL,
 		Attach: w.From != nil, Steal: w.Steal, WithoutRenewal: w.Options.Fixed, run: c.acquire,
 	}
-	defer func() { c.end(held) }()
+	returned := false
+	defer func() {
+		if !returned { // a hook panics
+			c.end(nil)
+		}
+	}()
 	l, err := hooks.acquire(ctx, &c.op)
-	switch {
-	case err != nil:
+	if returned = true; err != nil {
+		l = nil
+	}
+	if !c.end((*local.Hold)(l)) && err == nil {
+		err = h.fail(c.op.verb(), errAcquireHook)
+	}
+	if err != nil {
 		return nil, err
-	case l == nil || !c.has((*local.Hold)(l)):
-		return nil, h.fail(c.op.verb(), errAcquireHook)
 	}
 	return (*local.Hold)(l), nil
 }
 
-// call is an acquisition on its way through the hooks.
+// call is an acquisition on its way through the hooks. They may try again, and return before next does.
 type call struct {
 	op     AcquireOp
 	handle *handle
 	hooks  *hooks
 	id     local.ID
 	want   local.Want
-	report local.Report
+	report local.Report // of the first attempt
 
-	mu   sync.Mutex
-	held *local.Hold // what was granted last, until the hooks have returned
-	over bool        // they have
+	mu       sync.Mutex
+	attempts int         // calls of next
+	held     *local.Hold // what the last attempt got, until the hooks have returned
+	over     bool        // the hooks have returned
 }
 
-// replace has the call hold this instead of what it has held, which is given back. Nobody else could: an inner
-// hook has dropped it, and an outer one tries again. It reports false if the call is over.
-func (c *call) replace(held *local.Hold) bool {
+// begin begins an attempt, and returns its number, or 0 if the call is over. What the attempt before has got is
+// given back. Nobody else could: an inner hook has dropped it, and an outer one tries again.
+func (c *call) begin() (attempt int) {
 	c.mu.Lock()
 	before := c.held
-	if c.over {
-		before = held
-	} else {
-		c.held = held
+	c.held = nil
+	if !c.over {
+		c.attempts++
+		attempt = c.attempts
 	}
-	open := !c.over
 	c.mu.Unlock()
 	c.giveBack(before)
-	return open
+	return attempt
 }
 
-// has reports whether the call holds this.
-func (c *call) has(held *local.Hold) bool {
+// during calls f if the attempt is the last one, and the hooks have not returned. Else nobody waits for it.
+func (c *call) during(attempt int, f func()) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.held == held
+	if c.over || attempt != c.attempts {
+		return false
+	}
+	f()
+	return true
 }
 
-// end ends the call, of which the caller gets this, or nil.
-func (c *call) end(held *local.Hold) {
+// end ends the call, of which the caller is to get a hold, or nil. What the hooks have got else is given back. It
+// reports whether they have got that hold.
+func (c *call) end(hold *local.Hold) bool {
 	c.mu.Lock()
-	rest := c.held
+	got := c.held
 	c.held, c.over = nil, true
 	c.mu.Unlock()
-	if rest != held {
-		c.giveBack(rest)
+	if hold != nil && got == hold {
+		return true
 	}
+	c.giveBack(got)
+	return false
 }
 
 func (c *call) giveBack(held *local.Hold) {
@@ -132,16 +149,21 @@ func (c *call) giveBack(held *local.Hold) {
 
 // acquire is called by the innermost hook, perhaps several times, perhaps when the hooks around it have given up.
 func (c *call) acquire(ctx context.Context, op *AcquireOp) (*Lease, error) {
-	if !c.replace(nil) {
+	attempt := c.begin()
+	if attempt == 0 {
 		return nil, c.handle.fail(op.verb(), errHookLate)
 	}
 	w := c.want
-	c.report = local.Report{}
 	w.Report, w.Interrupt = &c.report, op.Interrupt
-	if op.Holding != nil {
+	if attempt > 1 {
+		w.Report = &local.Report{} // the first may not have ended
+	}
+	if holding := op.Holding; holding != nil { // a hook that returns before next sets it back
 		w.Holding = func(lease context.Context, fence int64) (context.Context, string) {
-			op.note(w.Report)
-			if lease = op.Holding(lease, fence); lease == nil {
+			if !c.during(attempt, func() { op.note(w.Report) }) {
+				return lease, ""
+			}
+			if lease = holding(lease, fence); lease == nil {
 				panic("holdfast: Holding of a hook returns no context")
 			}
 			tag, _ := lease.Value(holderTagKey{}).(string)
@@ -149,13 +171,16 @@ func (c *call) acquire(ctx context.Context, op *AcquireOp) (*Lease, error) {
 		}
 	}
 	held, err := c.handle.c.locks.Acquire(ctx, c.id, &c.handle.cached, &w)
-	op.note(w.Report)
-	op.count(w.Report)
+	if !c.during(attempt, func() {
+		op.note(w.Report)
+		op.count(w.Report)
+		c.held = held
+	}) {
+		c.giveBack(held)
+		err = cmp.Or(err, errHookLate)
+	}
 	if err != nil {
 		return nil, c.handle.fail(op.verb(), err)
-	}
-	if !c.replace(held) {
-		return nil, c.handle.fail(op.verb(), errHookLate)
 	}
 	return (*Lease)(held), nil
 }
@@ -198,11 +223,11 @@ func (op *AcquireOp) count(r *local.Report) {
 
 // releaseOf is [Lease.Release] through the hooks, which can refuse it. It is carried out if one panics.
 func (h *hooks) releaseOf(l *Lease, ctx context.Context) error {
-	op, returned := &ReleaseOp{Lease: l, run: func(ctx context.Context, l *Lease) error {
+	op, returned := newReleaseOp(l, 0, func(ctx context.Context, l *Lease) error {
 		return l.error("release", l.hold().Release(ctx))
-	}}, false
+	}), false
 	defer func() {
-		if !op.ran && !returned {
+		if !returned && !op.ran.Load() {
 			_ = l.hold().Release(ctx)
 		}
 	}()
@@ -211,20 +236,29 @@ func (h *hooks) releaseOf(l *Lease, ctx context.Context) error {
 	return err
 }
 
+// newReleaseOp returns an op whose copies tell, too, whether run was called.
+func newReleaseOp(l *Lease, keep int64, run func(context.Context, *Lease) error) *ReleaseOp {
+	var both struct { // which costs one allocation
+		op  ReleaseOp
+		ran atomic.Bool
+	}
+	both.op = ReleaseOp{Lease: l, Keep: keep, run: run, ran: &both.ran}
+	return &both.op
+}
+
 // releaseAnyway carries out a release that hooks cannot refuse, because nobody has the lease to try
 // again. It is also carried out if a hook panics before.
 func (h *hooks) releaseAnyway(l *Lease, ctx context.Context, keep int64, run func(*local.Hold, context.Context) error) error {
-	refused, returned := true, false
+	op, returned := newReleaseOp(l, keep, func(ctx context.Context, l *Lease) error {
+		return l.error("release", run(l.hold(), ctx))
+	}), false
 	defer func() {
-		if refused && !returned {
+		if !returned && !op.ran.Load() {
 			_ = run(l.hold(), ctx)
 		}
 	}()
-	err := h.release(ctx, &ReleaseOp{Lease: l, Keep: keep, run: func(ctx context.Context, l *Lease) error {
-		refused = false
-		return l.error("release", run(l.hold(), ctx))
-	}})
-	if returned = true; refused {
+	err := h.release(ctx, op)
+	if returned = true; !op.ran.Load() {
 		id := l.hold().ID()
 		l.hold().Options().Log().Warn("holdfast: a hook refused a release that cannot be refused",
 			"kind", id.Kind, "lock", id.Name, "error", err)

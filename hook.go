@@ -2,6 +2,7 @@ package holdfast
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -29,12 +30,12 @@ import (
 //
 // A hook can measure, change the context, try again, or refuse by returning an error
 // without calling next. It passes on the op that it got, whose fields are there to be read, and
-// returns the lease that next returned, or an error. It calls next on as many goroutines as it likes, but
-// not twice at a time. An error is the last word of a Lease or Do, whatever it is. Lock and its like treat a refusal like
+// returns the lease that next returned, or an error. A hook that may return before next does, as one with a time
+// limit of its own, gives next a copy of the op, and a context that ends then. An error is the last word of a Lease or Do, whatever it is. Lock and its like treat a refusal like
 // one of the store, see [Mutex.Lock]; one that matches [driver.ErrTransient] they wait out. Unlock and its
 // like cannot be refused. While a hook waits, its caller waits too, whatever bounds are
 // promised elsewhere, so a hook should return when its context ends. A hook must not call Close. If an
-// AcquireHook or a ReleaseHook panics, the lock is released. A RenewHook
+// AcquireHook or a ReleaseHook panics, what the call was about is released. A RenewHook
 // must not panic: it is called on goroutines where nobody could recover. Nor must a hook of go-redis: most
 // commands are sent on such goroutines. Hooks are called from many
 // goroutines at once. Downgrade, Resize, Inspect and ForceUnlock have no hooks, and Detach has those of the
@@ -66,8 +67,8 @@ func (HookBase) RenewHook(RenewFunc) RenewFunc { return nil }
 // AcquireFunc acquires a lock. It lasts from the call of Lease, TryLease and their like until they
 // return, including the waiting. Lock calls it again after an error that it waits out. A lease that next
 // returned, and the hooks do not, is released when they have returned, or before next is called again.
-// [WithMinHold] does not keep such a lock. Next may return after its hook has: it should be given a context
-// that ends then, or what it waits for is released only when it is granted.
+// [WithMinHold] does not keep such a lock. What a next gets after the hooks have returned, or have called
+// next again, is released as well.
 type AcquireFunc func(ctx context.Context, op *AcquireOp) (*Lease, error)
 
 // ReleaseFunc releases a lease, or a part of it. If a hook of [Lease.Release] does not call
@@ -146,7 +147,7 @@ type ReleaseOp struct {
 	Keep  int64 // how many permits are kept, of a semaphore that is released in part
 
 	run func(ctx context.Context, l *Lease) error
-	ran bool
+	ran *atomic.Bool // run was called
 }
 
 // RenewOp is one call of a RenewFunc. All leases that are due and live on one node are

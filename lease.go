@@ -225,6 +225,12 @@ func (l *Lease) releaseDespiteHooks(ctx context.Context) error {
 	return l.error("release", l.hold().Release(ctx))
 }
 
+// undo gives back a lease that its caller never gets.
+func (l *Lease) undo(ctx context.Context) {
+	l.hold().Waive()
+	_ = l.releaseDespiteHooks(ctx)
+}
+
 // labels tell in a profile who holds what.
 func (l *Lease) labels() pprof.LabelSet {
 	id := l.hold().ID()

@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/local"
 	"github.com/holdfast-go/holdfast/internal/telemetry"
 )
 
@@ -176,12 +177,19 @@ func (t *tracing) AcquireHook(next AcquireFunc) AcquireFunc {
 		waiting := on.only
 		t.meters.Waiting.Add(ctx, 1, waiting)
 		within, span := t.start(ctx, "acquire", on)
+		var mu sync.Mutex // as next may go on when a hook inside this one has given up
 		var held *holdSpan
+		over := false
 		op.Holding = func(lease context.Context, fence int64) context.Context {
 			// To acquire and to hold are siblings. Another hook may have a span for it, too.
 			lease = trace.ContextWithSpan(lease, trace.SpanFromContext(ctx))
 			if outer != nil {
 				lease = outer(lease, fence)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if over {
+				return lease
 			}
 			if held != nil {
 				held.end(nil, time.Now()) // an inner hook tries again, and has forgotten it
@@ -196,9 +204,12 @@ func (t *tracing) AcquireHook(next AcquireFunc) AcquireFunc {
 		var l *Lease
 		var err error = hookPanic{}
 		defer func() {
+			mu.Lock()
+			over = true
+			mu.Unlock()
 			t.meters.Waiting.Add(ctx, -1, waiting)
 			failed := err
-			if l == nil && err == nil {
+			if err == nil && (l == nil || (*local.Hold)(l).Grant() == nil) {
 				failed = errAcquireHook
 			}
 			outcome, failure := outcomeOf(ctx, failed)
@@ -359,7 +370,7 @@ func (t *tracing) start(ctx context.Context, operation string, on subject, opts 
 	return t.tracer.Start(ctx, t.name(operation, on.kind), append(opts, trace.WithAttributes(attrs...))...)
 }
 
-// hookPanic is how a hook has ended that did not return.
+// hookPanic is told as the error of a hook that does not return.
 type hookPanic struct{}
 
 func (hookPanic) Error() string     { return "holdfast: a hook panics" }

@@ -52,7 +52,10 @@ func (d *redlock) ask(ctx context.Context, b *ballot, n *node, ask uint64) {
 		return g, err
 	})
 	if b.note(n, term, r.Ask, g, age, err) {
-		d.releaseLater(n, b.lease())
+		b.mu.Lock()
+		l := b.lease()
+		b.mu.Unlock()
+		d.releaseLater(n, l)
 	}
 	if g, l, ok := b.stray(n); ok {
 		d.raise(ctx, b, n, l, g)
@@ -70,7 +73,7 @@ func (d *redlock) lost(ctx context.Context, b *ballot, r *driver.Request) (drive
 	case b.full():
 		d.drop(ctx, b)
 		return driver.Grant{Status: driver.Full, HolderTag: answer.HolderTag}, nil
-	case b.hopeless():
+	case b.abandon():
 		d.drop(ctx, b)
 		return driver.Grant{}, fmt.Errorf("%w: it is not known what became of too many votes of the token", driver.ErrNotHeld)
 	case b.clean() && errors.Is(err, driver.ErrNotExecuted):

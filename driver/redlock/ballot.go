@@ -59,7 +59,9 @@ type vote struct {
 	spoiled bool
 
 	open      int  // asks of which it is not known whether the node has carried them out
-	overtaken bool // by a release, when there were some
+	overtaken bool // a release was sent while there were some
+	straggled bool // one of them may have taken something since, while the vote was given back
+	missed    int  // how many asks in a row were not answered
 }
 
 // ballot returns the ballot of a token, a new one for a new token, and notes its ask.
@@ -122,23 +124,19 @@ func (b *ballot) open() {
 }
 
 // hopeless reports whether votes are spoiled, and too few of the others can count for a majority. A caller that
-// still wants the lock needs a new token. The wrong version takes for a vote what a node could give that does
-// not answer, or that only says that it is old enough: one waiter kept two of three votes until the node came
-// back, or for half a minute, of no use to itself and in the way of all others.
+// still wants the lock needs a new token. The wrong version also counted nodes that do not answer, and forgot that
+// some only say that they are old enough: one waiter kept two of three votes until the node came back, or for half
+// a minute, of no use to itself and in the way of all others. A node where the token has a place may be late once:
+// with a new token that place is gone.
+//
+// The caller holds mu.
 func (b *ballot) hopeless() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.doomed()
-}
-
-// doomed is hopeless for who holds mu.
-func (b *ballot) doomed() bool {
 	left, claims, spoiled := 0, 0, false
 	for i := range b.votes {
 		switch v := &b.votes[i]; {
 		case v.spoiled:
 			spoiled = true
-		case v.held || v.err == nil:
+		case v.held || v.missed == 0 || v.queued && v.missed == 1:
 			left++
 			if !v.age.certain() {
 				claims++
@@ -146,6 +144,17 @@ func (b *ballot) doomed() bool {
 		}
 	}
 	return spoiled && b.d.enough(left, claims) < b.d.majority()
+}
+
+// abandon ends a ballot that is hopeless. If it was won meanwhile, it is not.
+func (b *ballot) abandon() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.over || b.won || !b.hopeless() {
+		return false
+	}
+	b.over = true
+	return true
 }
 
 // begin notes that a node is about to be asked. It returns what to ask, and the term that
@@ -170,10 +179,14 @@ func (b *ballot) begin(n *node, ask uint64) (*driver.Request, int, bool) {
 	return &r, v.term, true
 }
 
-// note notes the answer to an ask. It reports whether the node may have something of the token that was
-// released before: the release has overtaken the ask, and left a tombstone, but a node keeps those of the
-// last 150 tokens or so. The wrong version relies on that. In a storm of callers that give up, an ask may be late
-// by seconds, and what it takes then is nobody's, and locked for a whole TTL.
+// note notes the answer to an ask. It reports whether the ask may have taken something after the release of the
+// token, which must be released again. The release has overtaken it, and left a tombstone, but a node keeps no
+// more than those of some 150 tokens of a lock. The wrong version relies on that. In a storm of callers that give up, an ask
+// may be late by seconds, and what it takes then is nobody's, and locked for a whole TTL.
+//
+// A vote that was given back is released again only if it is spoiled, and so never counts. The wrong version
+// looks at the term: if the first release was not executed, the node was asked again, and the vote may be
+// part of a majority.
 func (b *ballot) note(n *node, term int, ask uint64, g driver.Grant, age age, err error) (left bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -184,7 +197,14 @@ func (b *ballot) note(n *node, term int, ask uint64, g driver.Grant, age age, er
 	} else {
 		took = true // for all we know
 	}
-	left = took && v.overtaken && (b.over || v.term != term)
+	if took = took && v.overtaken; took && v.giving && !b.over {
+		v.straggled = true // giveBack will know whether it is spoiled
+	} else {
+		left = took && (b.over || v.spoiled)
+	}
+	if v.missed++; err == nil || errors.Is(err, driver.ErrNotHeld) {
+		v.missed = 0
+	}
 	if v.term != term {
 		return left
 	}

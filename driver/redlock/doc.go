@@ -16,7 +16,7 @@
 // validity left. Validity is the TTL, less the age of the oldest ask among these votes,
 // less a margin for drift (TTL/100 + 2 ms). Otherwise the acquisition gives back what it
 // has on every node, including nodes that did not answer, in the background if need be. An
-// ask that is then still on its way takes nothing when it arrives. Any two majorities have
+// ask that is then still on its way takes nothing when it arrives, or is released again. Any two majorities have
 // a node in common, and no node grants a lock to two. A renewal also needs a majority.
 //
 // A node that is down or frozen costs its timeout at most. While it owes an answer, it
@@ -31,7 +31,7 @@
 // first come, first served as a rule, not always. Where the nodes have no queue, a waiter
 // asks again at random times.
 //
-// Votes are split more often where each of the nodes that are left has to agree: if a minority is away, or if a client
+// Votes are split more often where each of the nodes that are left has to agree: if as many are away as can be, or if a client
 // has watched the nodes for less than [WithDelayedRestart] says. 24 clients at three servers had the lock some
 // 40 times a second then, and 600 times otherwise. Where calls give up sooner than a crowd can be served,
 // nobody may get the lock while that lasts.

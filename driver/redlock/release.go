@@ -78,7 +78,8 @@ func (d *redlock) releaseOn(ctx context.Context, b *ballot, l driver.Lease, node
 	}
 	d.each(ctx, lockID{l.Kind, l.Name}, d.limit(l.TTL), nodes, func(ctx context.Context, n *node) {
 		l := l
-		l.Unsettled = b.unsettled(n) || l.Unsettled
+		overtakes := b.overtake(n)
+		l.Unsettled = l.Unsettled || overtakes
 		err := n.release(ctx, l)
 		if !answered(err) {
 			d.releaseLater(n, l)
@@ -106,8 +107,8 @@ func (b *ballot) waited() bool {
 	return b.queue
 }
 
-// unsettled reports whether an ask of the token may still reach the node. A release comes next.
-func (b *ballot) unsettled(n *node) bool {
+// overtake notes that a release is sent to a node, and reports whether an ask of the token may reach it later.
+func (b *ballot) overtake(n *node) bool {
 	if b == nil {
 		return false
 	}

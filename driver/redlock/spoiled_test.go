@@ -211,3 +211,113 @@ func TestNodeThatIsGivenBackWhileOthersAreAskedIsAskedAgain(t *testing.T) {
 		require.NoError(t, locks.Close())
 	})
 }
+
+// unlucky is a link on which the next ask hangs, and is lost then, and the next release cannot be sent.
+type unlucky struct {
+	driver.Driver
+	hangs, refuses, dead, late atomic.Bool
+	loses                      chan struct{}
+}
+
+func (u *unlucky) Unwrap() driver.Driver { return u.Driver }
+
+func (u *unlucky) Close() error { return nil }
+
+func (u *unlucky) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, error) {
+	switch {
+	case u.dead.Load():
+		return driver.Grant{}, errDial
+	case u.hangs.Swap(false):
+		<-u.loses
+		return driver.Grant{}, errLost
+	case u.late.Swap(false):
+		return driver.Grant{}, errLost
+	}
+	return u.Driver.Acquire(ctx, r)
+}
+
+func (u *unlucky) Release(ctx context.Context, l driver.Lease) error {
+	if u.dead.Load() || u.refuses.Swap(false) {
+		return errDial
+	}
+	return u.Driver.Release(ctx, l)
+}
+
+// unluckyNodes are three nodes on which another token holds the lock.
+func unluckyNodes(t *testing.T) (links []*unlucky, nodes []driver.Driver) {
+	for range 3 {
+		u := &unlucky{Driver: memdriver.New(), loses: make(chan struct{})}
+		_, err := u.Driver.Acquire(t.Context(), request("other"))
+		require.NoError(t, err)
+		links, nodes = append(links, u), append(nodes, u)
+	}
+	return links, nodes
+}
+
+// asksFor has a token ask, and wait. It notes when that has won.
+func asksFor(t *testing.T, d driver.Driver, token string, ask uint64, won *atomic.Bool) (driver.Grant, error) {
+	r := request(token)
+	r.Ask, r.Wait = ask, true
+	r.Wake = func(g driver.Grant) {
+		if g.Status == driver.Granted {
+			won.Store(true)
+		}
+	}
+	g, err := d.Acquire(t.Context(), r)
+	if err == nil && g.Status == driver.Granted {
+		won.Store(true)
+	}
+	return g, err
+}
+
+// A heartbeat hangs while its vote is to be given back, which fails. The node is asked again, and the vote makes a
+// majority. Then the heartbeat is lost.
+func TestVoteThatWasNotGivenBackIsKeptByItsHolder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		links, nodes := unluckyNodes(t)
+		var others []driver.Driver
+		for _, u := range links {
+			others = append(others, &unlucky{Driver: u.Driver})
+		}
+		links[1].dead.Store(true)
+		d, other := redlock.New(nodes, redlock.WithDelayedRestart(0)), redlock.New(others, redlock.WithDelayedRestart(0))
+		var first, second atomic.Bool
+		_, _ = asksFor(t, d, "first", 1, &first)
+		_, _ = asksFor(t, other, "second", 1, &second)
+		links[2].hangs.Store(true)
+		links[2].refuses.Store(true)
+		go asksFor(t, d, "first", 2, &first) //nolint:errcheck // won says it
+		synctest.Wait()
+		for _, i := range []int{2, 1, 0} {
+			require.NoError(t, links[i].Driver.Release(t.Context(), lease("other")))
+			time.Sleep(4 * time.Millisecond)
+		}
+		require.True(t, first.Load())
+		close(links[2].loses)
+		time.Sleep(5 * time.Millisecond)
+		require.False(t, second.Load(), "FOUL: there are two")
+		require.Equal(t, []error{nil}, d.Renew(t.Context(), []driver.Lease{lease("first")}))
+		require.NoError(t, d.Close())
+		require.NoError(t, other.Close())
+	})
+}
+
+// It would lose its places.
+func TestWaiterKeepsItsTokenThoughANodeIsLateOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		links, nodes := unluckyNodes(t)
+		mumbles := &mumbler{Driver: links[1], heard: make(chan struct{})}
+		nodes[1] = mumbles
+		d := redlock.New(nodes, redlock.WithDelayedRestart(0))
+		var won atomic.Bool
+		_, err := asksFor(t, d, "me", 1, &won)
+		require.NoError(t, err)
+		mumbles.mumbles.Store(true) // its vote is spoiled
+		require.NoError(t, links[1].Driver.Release(t.Context(), lease("other")))
+		time.Sleep(time.Second)
+		links[2].late.Store(true)
+		_, err = asksFor(t, d, "me", 2, &won)
+		require.NotErrorIs(t, err, driver.ErrNotHeld)
+		require.NoError(t, d.Close())
+	})
+}

@@ -42,11 +42,10 @@ const (
 	prefer = 64
 )
 
-// patience is how long a minority is kept if its first node is first, and it may yet become a majority. The caller
-// holds mu.
+// patience is how long a minority is kept if its first node is first. The caller holds mu.
 func (b *ballot) patience(first int) time.Duration {
 	d := b.d.limit(b.req.TTL) / hasty
-	if before := b.d.majority() - first; before > 0 && !b.doomed() {
+	if before := b.d.majority() - first; before > 0 {
 		worth := math.Pow(prefer, float64(before)/float64(b.d.majority()))
 		d = time.Duration(min(worth*float64(d), float64(b.req.TTL/6)))
 	}
@@ -191,7 +190,10 @@ func (d *redlock) yield(b *ballot) {
 	b.timer = nil
 	b.mu.Unlock()
 	d.giveBack(d.life, b)
-	if b.hopeless() {
+	b.mu.Lock()
+	hopeless := b.hopeless()
+	b.mu.Unlock()
+	if hopeless {
 		b.tell(driver.Grant{Status: driver.Queued})
 		return
 	}
@@ -234,16 +236,20 @@ func (d *redlock) giveBack(ctx context.Context, b *ballot) {
 	b.mu.Unlock()
 	d.each(ctx, b.lock(), d.limit(lease.TTL), nodes, func(ctx context.Context, n *node) {
 		l := lease
-		l.Unsettled = b.unsettled(n)
+		l.Unsettled = b.overtake(n)
 		err := n.release(ctx, l)
 		executed := !errors.Is(err, driver.ErrNotExecuted)
 		if executed && !answered(err) {
 			d.releaseLater(n, l)
 		}
 		b.mu.Lock()
-		defer b.mu.Unlock()
 		v := &b.votes[n.i]
-		v.giving, v.queued = false, false // which a round may have hoped for, see open
+		v.giving, v.queued = false, false // open assumed that we would queue here again
 		v.spoiled = executed && (l.Unsettled || err != nil && !errors.Is(err, driver.ErrNotHeld))
+		again := v.spoiled && v.straggled
+		b.mu.Unlock()
+		if again {
+			d.releaseLater(n, l)
+		}
 	}, all)
 }

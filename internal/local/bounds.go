@@ -42,12 +42,15 @@ func (g *Grant) rest() time.Duration {
 	return g.opts.MinHold - time.Duration(now()-g.turn.began)
 }
 
-// Waive gives up Options.MinHold, since nobody has had the hold. It is released next.
+// Waive gives up Options.MinHold, since no caller has got the hold, which is released next. The holds that are
+// nested in it, or that it is nested in, may have been of use.
 func (h *Hold) Waive() {
 	g := h.grant
 	g.lock.mu.Lock()
 	defer g.lock.mu.Unlock()
-	g.waived.Store(len(g.holds) == 1)
+	if h == &g.first && len(g.holds) == 1 {
+		g.waived.Store(true)
+	}
 }
 
 // stay returns what gives the lock up later. A token that nobody has takes the lock over,

@@ -45,7 +45,7 @@ type Grant struct {
 	entry  keepalive.Entry
 	weight int64       // of what is asked for, or was granted
 	shared bool        // the same
-	waived atomic.Bool // Options.MinHold, since nobody has had it
+	waived atomic.Bool // Options.MinHold does not apply: no caller got the lease
 
 	// The rest is guarded by Lock.mu.
 	state   state
