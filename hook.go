@@ -28,18 +28,22 @@ import (
 //
 //	Lease -> first -> second -> the store -> second -> first -> Lease returns
 //
-// A hook can measure, change the context, try again, or refuse by returning an error
-// without calling next. It passes on the op that it got, whose fields are there to be read, and
-// returns the lease that next returned, or an error. A hook that may return before next does, as one with a time
-// limit of its own, gives next a copy of the op, and a context that ends then. An error is the last word of a Lease or Do, whatever it is. Lock and its like treat a refusal like
-// one of the store, see [Mutex.Lock]; one that matches [driver.ErrTransient] they wait out. Unlock and its
-// like cannot be refused. While a hook waits, its caller waits too, whatever bounds are
-// promised elsewhere, so a hook should return when its context ends. A hook must not call Close. If an
-// AcquireHook or a ReleaseHook panics, what the call was about is released. A RenewHook
-// must not panic: it is called on goroutines where nobody could recover. Nor must a hook of go-redis: most
-// commands are sent on such goroutines. Hooks are called from many
-// goroutines at once. Downgrade, Resize, Inspect and ForceUnlock have no hooks, and Detach has those of the
-// renewal that it begins with.
+// A hook can measure, change the context, try again, or refuse by returning an error without
+// calling next. It passes on the op that it got, whose fields are there to be read, and
+// returns the lease that next returned, or an error. A hook that may return before next does,
+// as one with a time limit of its own, gives next a copy of the op, and a context that ends
+// then.
+//
+// An error is the last word of a Lease or Do, whatever it is. Lock and its like treat a
+// refusal like one of the store, see [Mutex.Lock]; one that matches [driver.ErrTransient] they
+// wait out. Unlock and its like cannot be refused. While a hook waits, its caller waits too,
+// whatever bounds are promised elsewhere, so a hook should return when its context ends.
+//
+// A hook must not call Close. If an AcquireHook or a ReleaseHook panics, what the call was
+// about is released. A RenewHook must not panic: it is called on goroutines where nobody could
+// recover. Nor must a hook of go-redis: most commands are sent on such goroutines. Hooks are
+// called from many goroutines at once. Downgrade, Resize, Inspect and ForceUnlock have no
+// hooks, and Detach has those of the renewal that it begins with.
 //
 // There is no hook for the end of a lease. The context of [Lease.Context] ends when the
 // lease is released or lost, and [context.AfterFunc] can call a function then.
