@@ -85,11 +85,14 @@ func read(r io.Reader) ([]*suite, error) {
 	}
 }
 
-// crashed reports whether the detector has ended the package, in a test perhaps, which then has no end.
+// crashed reports whether the detector has ended the package, in a test perhaps, which then has no end, and may have run
+// again since.
 func (s *suite) crashed() bool {
 	for _, runs := range s.runs {
-		if detector.MatchString(runs[len(runs)-1].output.String()) {
-			return true
+		for _, r := range runs {
+			if detector.MatchString(r.output.String()) {
+				return true
+			}
 		}
 	}
 	return detector.MatchString(s.output.String())
@@ -136,7 +139,7 @@ var (
 	where = regexp.MustCompile(`(?m)^\s*(Error Trace|Test):.*$|^\s*--- FAIL:.*$|^\s*=== .*$|^\s+\S*/\S+\.go:\d+$`)
 
 	// A check of the detector, or a signal in it: one in Go is a panic, and begins with that.
-	detector = regexp.MustCompile(`(?m)^ThreadSanitizer: CHECK failed|^SIGSEGV: segmentation violation\s*PC=`)
+	detector = regexp.MustCompile(`(?m)^ThreadSanitizer: CHECK failed|^==\d+==FATAL: ThreadSanitizer|^SIGSEGV: segmentation violation\s*PC=`)
 )
 
 // judge writes what failed, and returns the exit code.
@@ -161,11 +164,11 @@ func judge(out io.Writer, suites []*suite, machine []second) (code int) {
 			}
 		}
 		switch {
-		case !s.failed || failed > 0:
-		case s.crashed():
+		case !s.failed:
+		case s.crashed(): // and the tests behind that one did not run
 			crashes++
 			say("crashed: %s", s.name)
-		default:
+		case failed == 0:
 			// A leak that TestMain found, a panic, a timeout. To run no test once more would pass.
 			reds++
 			say("red: %s: it failed, and none of its tests did", s.name)

@@ -106,10 +106,15 @@ func TestMoreThanFiveFlakyTestsAreRed(t *testing.T) {
 func TestCrashOfTheRaceDetectorIsToldApart(t *testing.T) {
 	for _, words := range [][]string{
 		{"output - ThreadSanitizer: CHECK failed: tsan_rtl.cpp:327"},
+		{"output - ==3812==FATAL: ThreadSanitizer: internal allocator is out of memory trying to allocate 0xffffffff6d004e00 bytes"},
 		{"output T SIGSEGV: segmentation violation", "output T PC=0x41c729 m=0 sigcode=1 addr=0x0"},
 	} {
 		crash := append(append([]string{"run T"}, words...), "fail -")
 		require.Equal(t, crashed, judge(&strings.Builder{}, story(t, crash...), stood))
+		again := append(append([]string{}, crash...), "run T", "output T ok", "pass T", "pass -")
+		require.Equal(t, crashed, judge(&strings.Builder{}, story(t, again...), stood), "T passed alone, and the others did not run")
+		beside := append([]string{"run S", "fail S"}, append(again, "run S", "pass S")...)
+		require.Equal(t, crashed, judge(&strings.Builder{}, story(t, beside...), stood), "S was flaky before")
 		require.Equal(t, red, judge(&strings.Builder{}, append(story(t, crash...), story(t, "run T", "fail T", "fail -")...), stood))
 	}
 	panicked := []string{"run T", "output - panic: runtime error: invalid memory address", "output - [signal SIGSEGV: segmentation violation code=0x1]", "fail -"}
