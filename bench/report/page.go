@@ -185,7 +185,7 @@ func duration(µs float64) string {
 	return digits(µs*1e3) + " ns"
 }
 
-// number has three digits at least, and commas.
+// number has three digits, or fewer if it is small, and all before the point, with commas.
 func number(v float64) string {
 	s := digits(v)
 	whole, fraction, _ := strings.Cut(s, ".")
@@ -206,6 +206,8 @@ func digits(v float64) string {
 		return fmt.Sprintf("%.0f", v)
 	case math.Abs(v) >= 10:
 		return fmt.Sprintf("%.1f", v)
+	case math.Abs(v) < 0.01:
+		return fmt.Sprintf("%.*f", 1-int(math.Floor(math.Log10(math.Abs(v)))), v) // two digits that are not 0
 	}
 	return fmt.Sprintf("%.2f", v)
 }

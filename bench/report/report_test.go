@@ -74,7 +74,7 @@ func TestTablesAreAligned(t *testing.T) {
 }
 
 func TestFiguresHaveThreeDigitsAndUnits(t *testing.T) {
-	for v, want := range map[float64]string{0: "0", 1.234: "1.23", 12.34: "12.3", 123.4: "123", 1234567: "1,234,567", -1: "-1", -1234: "-1,234"} {
+	for v, want := range map[float64]string{0: "0", 1.234: "1.23", 12.34: "12.3", 123.4: "123", 1234567: "1,234,567", -1: "-1", -1234: "-1,234", 0.05: "0.05", 0.00196: "0.0020", -0.0001: "-0.00010"} {
 		require.Equal(t, want, number(v))
 	}
 	for v, want := range map[float64]string{0.03: "30 ns", 1.5: "1.50 µs", 62: "62 µs", 307e3: "307 ms", 2.5e6: "2.50 s"} {
