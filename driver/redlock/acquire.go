@@ -70,22 +70,22 @@ func (d *redlock) lost(ctx context.Context, b *ballot, r *driver.Request) (drive
 		return answer, nil
 	case b.stands():
 		return answer, err
-	case b.full():
+	case b.end(b.full):
 		d.drop(ctx, b)
 		return driver.Grant{Status: driver.Full, HolderTag: answer.HolderTag}, nil
-	case b.abandon():
+	case r.Wait && b.end(b.hopeless): // who only tries gets no other token, and is told of the trouble
 		d.drop(ctx, b)
 		return driver.Grant{}, fmt.Errorf("%w: it is not known what became of too many votes of the token", driver.ErrNotHeld)
-	case b.clean() && errors.Is(err, driver.ErrNotExecuted):
+	case errors.Is(err, driver.ErrNotExecuted) && b.end(b.clean):
 		d.forget(r.Token) // no ask has come to any node: the caller need not release
 		return answer, err
-	case errors.Is(err, driver.ErrNotHeld), errors.Is(err, driver.ErrNotExecuted) && !errors.Is(err, driver.ErrTransient):
+	case final(err) && b.end(func() bool { return true }):
 		d.drop(ctx, b)
 		return driver.Grant{}, err
 	case !r.Wait && err != nil:
 		d.giveBack(ctx, b) // the token may ask again, and is released in the end
 		return answer, err
-	case !r.Wait:
+	case !r.Wait && b.end(func() bool { return true }):
 		d.drop(ctx, b)
 		return answer, nil
 	case queued || err != nil:
@@ -94,11 +94,16 @@ func (d *redlock) lost(ctx context.Context, b *ballot, r *driver.Request) (drive
 	}
 	// No node has a queue, so nobody is woken, and nobody gains if we keep a vote.
 	d.giveBack(ctx, b)
-	if b.clean() {
+	if b.end(b.clean) {
 		d.forget(r.Token)
 		answer.Status = driver.Busy
 	}
 	return answer, err
+}
+
+// final reports whether it is of no use to ask again with this token.
+func final(err error) bool {
+	return errors.Is(err, driver.ErrNotHeld) || errors.Is(err, driver.ErrNotExecuted) && !errors.Is(err, driver.ErrTransient)
 }
 
 // verdict says why there is no majority: because the lock is taken, or an error. queued
@@ -122,7 +127,7 @@ func (b *ballot) verdict() (answer driver.Grant, queued bool, err error) {
 			held++
 		default:
 			taken++
-			queued = queued || v.queued
+			queued = queued || v.queued || v.given && !v.spoiled // which was not asked, or it would say that it has no queue
 			if v.after > 0 {
 				after = append(after, v.after)
 			}
@@ -179,17 +184,13 @@ func (b *ballot) stands() bool {
 // full reports whether the request is turned away. The first node that answers says so: the
 // others may know of more waiters, or of fewer. Each of a crowd is in the queues of some nodes,
 // and the wrong version, which counts nodes, may let in none of them, or more than it should.
-// A waiter joins the queue of a node that turned it away with its next ask.
+// A waiter joins the queue of a node that turned it away with its next ask. The caller holds mu.
 func (b *ballot) full() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	first := b.gate()
 	return first >= 0 && b.votes[first].full
 }
 
-// clean reports whether the nodes surely have nothing of this token.
+// clean reports whether the nodes surely have nothing of this token. The caller holds mu.
 func (b *ballot) clean() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return !slices.ContainsFunc(b.votes, func(v vote) bool { return v.held || v.queued || v.open > 0 || v.spoiled })
+	return !slices.ContainsFunc(b.votes, func(v vote) bool { return v.held || v.queued || v.giving || v.open > 0 || v.spoiled })
 }

@@ -56,6 +56,7 @@ type vote struct {
 	// given back while an ask was under way, as the node refuses the token from then on.
 	term    int
 	giving  bool
+	given   bool // it was to be given back, and the node has not answered an ask since
 	spoiled bool
 
 	open      int  // asks of which it is not known whether the node has carried them out
@@ -110,7 +111,7 @@ func (b *ballot) close() {
 // lock is what the ballot is about.
 func (b *ballot) lock() lockID { return lockID{b.req.Kind, b.req.Name} }
 
-// open begins a round: nobody has answered yet. Nodes at which we queue again need not.
+// open begins a round: nobody has answered yet. A node that gets its vote back need not.
 func (b *ballot) open() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -118,7 +119,7 @@ func (b *ballot) open() {
 		v := &b.votes[i]
 		v.err = errUnheard
 		if v.giving {
-			v.err, v.queued = nil, true
+			v.err = nil
 		}
 	}
 }
@@ -146,11 +147,13 @@ func (b *ballot) hopeless() bool {
 	return spoiled && b.d.enough(left, claims) < b.d.majority()
 }
 
-// abandon ends a ballot that is hopeless. If it was won meanwhile, it is not.
-func (b *ballot) abandon() bool {
+// end ends the ballot if why holds, and reports whether it did. A ballot that is won goes on: it looks and ends at
+// one moment, as news of other nodes may make it win at any other, and the client may hear of that first. The wrong
+// version gave back the votes of a lease that its caller had just got.
+func (b *ballot) end(why func() bool) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.over || b.won || !b.hopeless() {
+	if b.over || b.won || !why() {
 		return false
 	}
 	b.over = true
@@ -208,7 +211,7 @@ func (b *ballot) note(n *node, term int, ask uint64, g driver.Grant, age age, er
 	if v.term != term {
 		return left
 	}
-	v.err = err
+	v.err, v.given = err, v.given && v.missed > 0
 	switch {
 	case errors.Is(err, driver.ErrNotHeld):
 		v.held, v.queued = false, false
@@ -229,7 +232,7 @@ func (b *ballot) count(v *vote, g driver.Grant, age age) {
 		return // late
 	}
 	v.late = b.won && (v.late || !v.held)
-	v.held, v.queued, v.full, v.err = true, false, false, nil
+	v.held, v.given, v.queued, v.full, v.err = true, false, false, false, nil
 	v.ask, v.fence, v.fences, v.age = g.Ask, g.Fence, max(g.Fences, 1), age
 	if !b.d.fenced {
 		v.fence, v.fences = 0, 0

@@ -46,12 +46,12 @@ type node struct {
 
 	mu         sync.Mutex
 	behind     map[lockID][]chan struct{} // calls that were left behind, see round
-	unreleased map[string]pendingRelease  // by token
+	unreleased map[string]*pendingRelease // by token
 	repeating  bool
 }
 
 func newNode(i int, d driver.Driver) *node {
-	n := &node{Driver: d, i: i, behind: map[lockID][]chan struct{}{}, unreleased: map[string]pendingRelease{}}
+	n := &node{Driver: d, i: i, behind: map[lockID][]chan struct{}{}, unreleased: map[string]*pendingRelease{}}
 	n.raise, _ = driver.As[FenceRaiser](d)
 	n.uptime, _ = driver.As[Uptimer](d)
 	return n

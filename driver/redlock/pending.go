@@ -25,10 +25,10 @@ func (d *redlock) releaseLater(n *node, l driver.Lease) {
 	l.Unsettled = true // the release itself may be overtaken by an ask
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if len(n.unreleased) >= maxUnreleased {
+	if n.unreleased[l.Token] == nil && len(n.unreleased) >= maxUnreleased {
 		return
 	}
-	n.unreleased[l.Token] = pendingRelease{l, time.Now().Add(max(l.TTL, time.Second) + time.Second)}
+	n.unreleased[l.Token] = &pendingRelease{l, time.Now().Add(max(l.TTL, time.Second) + time.Second)}
 	if !n.repeating {
 		n.repeating = d.background(func() { d.releasePending(n) })
 	}
@@ -46,13 +46,13 @@ func (n *node) isReleasing(token string) bool {
 // releasePending releases what a node has not answered until there is no more.
 func (d *redlock) releasePending(n *node) {
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		for l, ok := n.nextPending(); ok; l, ok = n.nextPending() {
+		for r := n.nextPending(); r != nil; r = n.nextPending() {
 			var err error
-			d.one(d.life, d.limit(l.TTL), n, func(ctx context.Context) { err = n.release(ctx, l) })
+			d.one(d.life, d.limit(r.lease.TTL), n, func(ctx context.Context) { err = n.release(ctx, r.lease) })
 			if !answered(err) {
 				break // nor will it answer the others
 			}
-			n.released(l.Token)
+			n.released(r)
 			pause = 10 * time.Millisecond
 		}
 		n.mu.Lock()
@@ -69,23 +69,26 @@ func (d *redlock) releasePending(n *node) {
 	}
 }
 
-// nextPending returns one of the releases, and forgets those whose leases have ended.
-func (n *node) nextPending() (driver.Lease, bool) {
+// nextPending returns one of the releases, or nil, and forgets those whose leases have ended.
+func (n *node) nextPending() *pendingRelease {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for token, r := range n.unreleased {
 		if time.Now().Before(r.until) {
-			return r.lease, true
+			return r
 		}
 		delete(n.unreleased, token)
 	}
-	return driver.Lease{}, false
+	return nil
 }
 
-func (n *node) released(token string) {
+// released notes that a release was answered. Another one of the token may be due since, as an ask came in late.
+func (n *node) released(r *pendingRelease) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	delete(n.unreleased, token)
+	if n.unreleased[r.lease.Token] == r {
+		delete(n.unreleased, r.lease.Token)
+	}
 }
 
 // release releases a token on one node.

@@ -172,8 +172,9 @@ func TestAskThatArrivesLongAfterItsReleaseTakesNothing(t *testing.T) {
 // shy is a node that cannot be dialed once, or takes its time to release.
 type shy struct {
 	driver.Driver
-	fails  atomic.Bool
-	pauses time.Duration
+	fails    atomic.Bool
+	pauses   time.Duration
+	releases atomic.Bool
 }
 
 func (s *shy) Unwrap() driver.Driver { return s.Driver }
@@ -186,6 +187,7 @@ func (s *shy) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, err
 }
 
 func (s *shy) Release(ctx context.Context, l driver.Lease) error {
+	s.releases.Store(true)
 	time.Sleep(s.pauses)
 	return s.Driver.Release(ctx, l)
 }
@@ -318,6 +320,151 @@ func TestWaiterKeepsItsTokenThoughANodeIsLateOnce(t *testing.T) {
 		links[2].late.Store(true)
 		_, err = asksFor(t, d, "me", 2, &won)
 		require.NotErrorIs(t, err, driver.ErrNotHeld)
+		require.NoError(t, d.Close())
+	})
+}
+
+// A caller that only tries gets no other token: it hears that nodes do not answer. Nothing was taken from it.
+func TestTryIsToldOfTheTroubleThoughItsVotesAreSpoiled(t *testing.T) {
+	for name, opts := range map[string][]redlock.Option{
+		"two are needed, and two are dead":         {redlock.WithDelayedRestart(0)},
+		"three are needed, and one fails for once": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				node := func() driver.Driver { return &claimant{Driver: memdriver.New()} }
+				m, s, u := &mumbler{Driver: node(), heard: make(chan struct{})}, &shy{Driver: node()}, &unlucky{Driver: node()}
+				m.mumbles.Store(true)
+				s.fails.Store(true)
+				if u.dead.Store(opts != nil); opts != nil {
+					go func() { // as soon as it has the vote back
+						<-m.heard
+						m.dead.Store(true)
+					}()
+				}
+				locks := holdfast.Open(redlock.New([]driver.Driver{m, s, u}, opts...))
+				_, err := locks.Mutex("x").TryLease(t.Context())
+				require.ErrorIs(t, err, holdfast.ErrUnavailable)
+				require.NotErrorIs(t, err, holdfast.ErrLost)
+				require.NoError(t, locks.Close())
+			})
+		})
+	}
+}
+
+// deliberate takes its time to answer an ask.
+type deliberate struct {
+	driver.Driver
+	takes    time.Duration
+	released int
+}
+
+func (s *deliberate) Unwrap() driver.Driver { return s.Driver }
+
+func (s *deliberate) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, error) {
+	asked := *r
+	time.Sleep(s.takes)
+	return s.Driver.Acquire(ctx, &asked)
+}
+
+func (s *deliberate) Release(ctx context.Context, l driver.Lease) error {
+	s.released++
+	return s.Driver.Release(ctx, l)
+}
+
+// A waiter gives the vote of the first node back, and has done so, and is asking there anew, when the second answers
+// its heartbeat; the third is dead. The first is no node without a queue, for which the vote of the second would be
+// given back at once.
+func TestVoteIsKeptThoughAnotherIsGivenBackDuringTheAsk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := &shy{Driver: memdriver.New(), pauses: 20 * time.Millisecond}
+		late, dead := &unlucky{Driver: memdriver.New()}, &unlucky{Driver: memdriver.New()}
+		first, second := &deliberate{Driver: slow}, &deliberate{Driver: late}
+		late.late.Store(true) // its first answer is lost
+		dead.dead.Store(true)
+		d := redlock.New([]driver.Driver{first, second, dead}, redlock.WithDelayedRestart(0))
+		var won atomic.Bool
+		_, err := asksFor(t, d, "me", 1, &won)
+		require.Error(t, err)
+		for !slow.releases.Load() {
+			time.Sleep(time.Millisecond)
+		}
+		first.takes, second.takes = 40*time.Millisecond, 30*time.Millisecond
+		g, err := asksFor(t, d, "me", 2, &won)
+		require.NoError(t, err)
+		require.Equal(t, driver.Queued, g.Status)
+		require.Zero(t, second.released)
+		require.NoError(t, d.Close())
+	})
+}
+
+// forgetful is a node that keeps no tombstones. Its answer to the first release is lost, and that to the second late.
+type forgetful struct {
+	straggler
+	releases int
+	answers  chan struct{}
+}
+
+func (s *forgetful) Unwrap() driver.Driver { return s.Driver }
+
+func (s *forgetful) Release(ctx context.Context, l driver.Lease) error {
+	s.releases++
+	err := s.straggler.Release(ctx, l)
+	switch s.releases {
+	case 1:
+		return errLost
+	case 2:
+		<-s.answers
+	}
+	return err
+}
+
+// A release is repeated when the ask comes in that it has overtaken: what that takes is released once more.
+func TestReleaseThatIsDueAgainIsNotForgottenWithTheOneBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &forgetful{straggler: straggler{memdriver.New(), make(chan struct{})}, answers: make(chan struct{})}
+		nodes := []driver.Driver{memdriver.New(), memdriver.New(), s}
+		for _, n := range nodes[:2] {
+			_, err := n.Acquire(t.Context(), request("other"))
+			require.NoError(t, err)
+		}
+		d := redlock.New(nodes, redlock.WithDelayedRestart(0))
+		var won atomic.Bool
+		_, err := asksFor(t, d, "me", 1, &won)
+		require.NoError(t, err)
+		require.NoError(t, d.Release(t.Context(), lease("me")))
+		time.Sleep(20 * time.Millisecond)
+		require.Equal(t, 2, s.releases)
+		close(s.arrives)
+		synctest.Wait()
+		require.True(t, taken(t, s.Driver))
+		close(s.answers)
+		time.Sleep(time.Second)
+		require.False(t, taken(t, s.Driver))
+		require.NoError(t, d.Close())
+	})
+}
+
+// The client may have heard of its grant by the time when an answer is judged.
+func TestBallotThatIsWonIsNotEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, nodes := unluckyNodes(t)
+		d := redlock.New(nodes, redlock.WithDelayedRestart(0))
+		var won atomic.Bool
+		for i, token := range []string{"loses", "wins"} {
+			_, err := asksFor(t, d, token, 1, &won)
+			require.NoError(t, err)
+			if i == 0 {
+				require.True(t, redlock.Ends(d, token))
+				require.NoError(t, d.Release(t.Context(), lease(token)))
+			}
+		}
+		for _, n := range nodes {
+			require.NoError(t, n.Release(t.Context(), lease("other")))
+		}
+		time.Sleep(time.Millisecond)
+		require.True(t, won.Load())
+		require.False(t, redlock.Ends(d, "wins"))
 		require.NoError(t, d.Close())
 	})
 }

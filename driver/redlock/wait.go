@@ -227,7 +227,7 @@ func (d *redlock) giveBack(ctx context.Context, b *ballot) {
 	minority := b.minority()
 	for i := range b.votes {
 		if v := &b.votes[i]; minority && v.held && !v.giving {
-			v.giving, v.held, v.queued, v.ask = true, false, false, 0
+			v.giving, v.given, v.held, v.queued, v.ask = true, true, false, false, 0
 			v.term++
 			nodes = append(nodes, d.nodes[i])
 		}
@@ -244,7 +244,7 @@ func (d *redlock) giveBack(ctx context.Context, b *ballot) {
 		}
 		b.mu.Lock()
 		v := &b.votes[n.i]
-		v.giving, v.queued = false, false // open assumed that we would queue here again
+		v.giving = false
 		v.spoiled = executed && (l.Unsettled || err != nil && !errors.Is(err, driver.ErrNotHeld))
 		again := v.spoiled && v.straggled
 		b.mu.Unlock()
