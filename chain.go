@@ -176,7 +176,10 @@ func (c *call) acquire(ctx context.Context, op *AcquireOp) (*Lease, error) {
 		op.count(w.Report)
 		c.held = held
 	}) {
-		c.giveBack(held)
+		if held != nil { // not through the hooks: none of them had it
+			held.Waive()
+			_ = held.ReleaseBriefly(context.WithoutCancel(held.Context()))
+		}
 		err = cmp.Or(err, errHookLate)
 	}
 	if err != nil {
@@ -336,5 +339,5 @@ func (c *Client) renewNow(ctx context.Context, grants []*local.Grant, renewed fu
 var (
 	errRenewHook   = errors.New("holdfast: a RenewHook does not return an error or nil for each lease")
 	errAcquireHook = errors.New("holdfast: an AcquireHook returns neither the lease of next nor an error")
-	errHookLate    = errors.New("holdfast: an AcquireHook has returned before next")
+	errHookLate    = errors.New("holdfast: an AcquireHook has returned, or has tried again, before next returned")
 )

@@ -90,6 +90,7 @@ func (h *handle) lock(shared, wait bool) bool {
 		} else if held, err = h.hooked(ctx, hooks, id, w); err == nil {
 			var kept bool
 			if kept, err = h.c.locks.Keep(id, &h.cached, &w, held); !kept && err == nil {
+				held.Waive()
 				hooks.give(held)
 				if wait {
 					continue

@@ -32,7 +32,20 @@ import (
 // calling next. It passes on the op that it got, whose fields are there to be read, and
 // returns the lease that next returned, or an error. A hook that may return before next does,
 // as one with a time limit of its own, gives next a copy of the op, and a context that ends
-// then.
+// then. If next returns in time the hook copies that back, for the hooks around it:
+//
+//	late := *op
+//	go func() {
+//		lease, err := next(ctx, &late)
+//		done <- result{lease, err}
+//	}()
+//	select {
+//	case r := <-done:
+//		*op = late
+//		return r.lease, r.err
+//	case <-ctx.Done():
+//		return nil, context.Cause(ctx)
+//	}
 //
 // An error is the last word of a Lease or Do, whatever it is. Lock and its like treat a
 // refusal like one of the store, see [Mutex.Lock]; one that matches [driver.ErrTransient] they
@@ -40,7 +53,8 @@ import (
 // whatever bounds are promised elsewhere, so a hook should return when its context ends.
 //
 // A hook must not call Close. If an AcquireHook or a ReleaseHook panics, what the call was
-// about is released. A RenewHook must not panic: it is called on goroutines where nobody could
+// about is released, unless a ReleaseHook around it recovers: then it is as if next had
+// returned the error that this one returns. A RenewHook must not panic: it is called on goroutines where nobody could
 // recover. Nor must a hook of go-redis: most commands are sent on such goroutines. Hooks are
 // called from many goroutines at once. Downgrade, Resize, Inspect and ForceUnlock have no
 // hooks, and Detach has those of the renewal that it begins with.
@@ -72,7 +86,7 @@ func (HookBase) RenewHook(RenewFunc) RenewFunc { return nil }
 // return, including the waiting. Lock calls it again after an error that it waits out. A lease that next
 // returned, and the hooks do not, is released when they have returned, or before next is called again.
 // [WithMinHold] does not keep such a lock. What a next gets after the hooks have returned, or have called
-// next again, is released as well.
+// next again, is released as well, without the hooks: none of them had it.
 type AcquireFunc func(ctx context.Context, op *AcquireOp) (*Lease, error)
 
 // ReleaseFunc releases a lease, or a part of it. If a hook of [Lease.Release] does not call

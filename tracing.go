@@ -162,12 +162,12 @@ func (t *tracing) AcquireHook(next AcquireFunc) AcquireFunc {
 		outer := op.Holding
 		defer func() { op.Holding = outer }() // a hook around this one may use op again
 		if t.filter != nil && !t.filter(ctx, op) {
-			if ctx.Value(holdSpanKey{t}) != nil { // which is not that of this lock
+			if ctx.Value(holdSpanKey{t}) != nil {
 				op.Holding = func(lease context.Context, fence int64) context.Context {
 					if outer != nil {
 						lease = outer(lease, fence)
 					}
-					return context.WithValue(lease, holdSpanKey{t}, (*holdSpan)(nil))
+					return t.unspanned(lease)
 				}
 			}
 			return next(ctx, op)
@@ -189,10 +189,10 @@ func (t *tracing) AcquireHook(next AcquireFunc) AcquireFunc {
 			mu.Lock()
 			defer mu.Unlock()
 			if over {
-				return lease
+				return t.unspanned(lease)
 			}
 			if held != nil {
-				held.end(nil, time.Now()) // an inner hook tries again, and has forgotten it
+				held.end(nil, "lost", time.Now()) // before anybody had it, so the store was asked again
 			}
 			if op.Reentrant || op.Attach {
 				on = t.subject(op) // now we know
@@ -234,8 +234,8 @@ func (t *tracing) AcquireHook(next AcquireFunc) AcquireFunc {
 			case held == nil:
 			case failed == nil:
 				held.follow(l)
-			default: // an inner hook gave the lease back or panics, or the client was closed
-				held.end(nil, time.Now())
+			default: // an inner hook gave the lease back, drops it or panics, or the client was closed
+				held.end(nil, "released", time.Now())
 			}
 			t.meters.Acquire.Record(within, time.Since(began).Seconds(), metric.WithAttributes(ended...))
 			for source, n := range map[string]int{
@@ -286,7 +286,7 @@ func (t *tracing) ReleaseHook(next ReleaseFunc) ReleaseFunc {
 			t.meters.Release.Record(within, time.Since(began).Seconds(), attrs)
 			span.End()
 			if op.Lease.Err() != nil {
-				h.end(op.Lease, began)
+				h.end(op.Lease, endReason(op.Lease, h.fixed), began)
 			}
 		}()
 		err = next(within, op)
@@ -416,6 +416,15 @@ func (t *tracing) holdOf(l *Lease) *holdSpan {
 	return h
 }
 
+// unspanned returns the context for a lease that is not seen. That from which it was made may be the context of another
+// lease, which is.
+func (t *tracing) unspanned(lease context.Context) context.Context {
+	if lease.Value(holdSpanKey{t}) == nil {
+		return lease
+	}
+	return context.WithValue(lease, holdSpanKey{t}, (*holdSpan)(nil))
+}
+
 // hold begins the span of a lease, linked to that of its acquisition, and returns the
 // context for the lease.
 func (t *tracing) hold(lease context.Context, on subject, acquired trace.Span, fixed bool) (context.Context, *holdSpan) {
@@ -450,16 +459,13 @@ func (h *holdSpan) renewed(ctx context.Context, seconds float64, err error) {
 
 // follow ends the span when the lease ends, if nothing ends it before.
 func (h *holdSpan) follow(l *Lease) {
-	l.hold().AfterEnd(func(at time.Time) { h.end(l, at) })
+	l.hold().AfterEnd(func(at time.Time) { h.end(l, endReason(l, h.fixed), at) })
 }
 
 // end ends the span. l is nil if nobody ever had the lease.
-func (h *holdSpan) end(l *Lease, at time.Time) {
+func (h *holdSpan) end(l *Lease, reason string, at time.Time) {
 	h.once.Do(func() {
-		reason, ctx := "lost", trace.ContextWithSpan(context.Background(), h.span)
-		if l != nil {
-			reason = endReason(l, h.fixed)
-		}
+		ctx := trace.ContextWithSpan(context.Background(), h.span)
 		attrs := append(h.on.few, attrEndReason.String(reason))
 		if reason == "lost" {
 			attrs = append(attrs, semconv.ErrorTypeKey.String("lock_lost"))

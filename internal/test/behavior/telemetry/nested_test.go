@@ -2,6 +2,8 @@ package telemetry_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -158,7 +160,7 @@ func TestGrantToAClientThatIsClosedIsToldToEnd(t *testing.T) {
 			}
 		}
 		require.NotNil(t, hold)
-		assert.EqualValues(t, 1, e.counted()["hold.duration end_reason=lost error.type=lock_lost mode=exclusive primitive=mutex"])
+		assert.EqualValues(t, 1, e.counted()[heldTillEnd])
 	})
 }
 
@@ -225,6 +227,52 @@ func TestFilteredLockWithinAnotherEndsNothing(t *testing.T) {
 	require.NoError(t, outer.Release(t.Context()))
 	require.Len(t, e.told(), 3)
 	assert.Equal(t, map[string]int64{acquiredFree: 1, heldTillEnd: 1}, e.counted())
+}
+
+// Nor has one that is granted when a hook inside has given up. No hook is told of its release.
+func TestLeaseThatIsLateWithinAnotherEndsNothing(t *testing.T) {
+	for _, again := range []bool{false, true} {
+		t.Run(fmt.Sprint("again ", again), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e := newTelemetry(t, holdfast.WithHoldSpans(holdfast.HoldSpansAlways))
+				late, released := "y", []string{}
+				c := lab.WithPuppet(t, lab.Puppet{OnAcquire: func(r *driver.Request) (driver.Grant, error) {
+					if r.Name == late {
+						late = ""
+						time.Sleep(time.Second)
+					}
+					return driver.Grant{Status: driver.Granted, Ask: r.Ask, Fence: 1}, nil
+				}, OnRelease: func(l driver.Lease) error {
+					released = append(released, l.Name)
+					return nil
+				}}, e.hook, lab.Meddler{Acquire: func(next holdfast.AcquireFunc, ctx context.Context, op *holdfast.AcquireOp) (*holdfast.Lease, error) {
+					if op.Name == "x" {
+						return next(ctx, op)
+					}
+					slow := *op
+					go next(ctx, &slow) //nolint:errcheck // nobody looks
+					time.Sleep(time.Second / 2)
+					if again {
+						return next(ctx, op)
+					}
+					return nil, errors.New("too slow")
+				}})
+				outer, err := c.Mutex("x").Lease(t.Context())
+				require.NoError(t, err)
+				inner, err := c.Mutex("y").Lease(outer.Context())
+				require.Equal(t, again, err == nil)
+				if again {
+					require.NoError(t, inner.Release(t.Context()))
+				}
+				time.Sleep(time.Second)
+				require.Contains(t, released, "y")
+				require.EqualValues(t, 1, e.active()["holdfast.hold.active"], "x is held")
+				require.NoError(t, outer.Release(t.Context()))
+				require.Zero(t, e.active()["holdfast.hold.active"])
+				require.EqualValues(t, map[bool]int64{false: 1, true: 2}[again], e.counted()[heldTillEnd])
+			})
+		})
+	}
 }
 
 func TestLossThatTheReleaseFindsIsCounted(t *testing.T) {
