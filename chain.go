@@ -59,7 +59,7 @@ func (h *hooks) wrap(hook Hook) {
 	}
 }
 
-// hooked gets a hold through the hooks. What they get and do not return, as they panic or fail, is given back.
+// hooked gets a hold through the hooks. A hold that they get and do not return, as they panic or fail, is given back.
 func (h *handle) hooked(ctx context.Context, hooks *hooks, id local.ID, w local.Want) (*local.Hold, error) {
 	c := &call{handle: h, hooks: hooks, id: id, want: w}
 	c.op = AcquireOp{
@@ -100,8 +100,8 @@ type call struct {
 	over     bool        // the hooks have returned
 }
 
-// begin begins an attempt, and returns its number, or 0 if the call is over. What the attempt before has got is
-// given back. Nobody else could: an inner hook has dropped it, and an outer one tries again.
+// begin begins an attempt, and returns its number, or 0 if the call is over. The hold of the attempt before is
+// given back. Nobody else could do that: an inner hook has dropped it, and an outer one tries again.
 func (c *call) begin() (attempt int) {
 	c.mu.Lock()
 	before := c.held
@@ -126,8 +126,8 @@ func (c *call) during(attempt int, f func()) bool {
 	return true
 }
 
-// end ends the call, of which the caller is to get a hold, or nil. What the hooks have got else is given back. It
-// reports whether they have got that hold.
+// end ends the call, of which the caller is to get a hold, or nil. Another one that the hooks have got is given back.
+// It reports whether they have got that hold.
 func (c *call) end(hold *local.Hold) bool {
 	c.mu.Lock()
 	got := c.held

@@ -85,7 +85,7 @@ func (HookBase) RenewHook(RenewFunc) RenewFunc { return nil }
 // AcquireFunc acquires a lock. It lasts from the call of Lease, TryLease and their like until they
 // return, including the waiting. Lock calls it again after an error that it waits out. A lease that next
 // returned, and the hooks do not, is released when they have returned, or before next is called again.
-// [WithMinHold] does not keep such a lock. What a next gets after the hooks have returned, or have called
+// [WithMinHold] does not keep such a lock. A lease that comes after the hooks have returned, or have called
 // next again, is released as well, without the hooks: none of them had it.
 type AcquireFunc func(ctx context.Context, op *AcquireOp) (*Lease, error)
 

@@ -79,13 +79,13 @@ func (d *redlock) lost(ctx context.Context, b *ballot, r *driver.Request) (drive
 	case errors.Is(err, driver.ErrNotExecuted) && b.end(b.clean):
 		d.forget(r.Token) // no ask has come to any node: the caller need not release
 		return answer, err
-	case final(err) && b.end(func() bool { return true }):
+	case final(err) && b.end(always):
 		d.drop(ctx, b)
 		return driver.Grant{}, err
 	case !r.Wait && err != nil:
 		d.giveBack(ctx, b) // the token may ask again, and is released in the end
 		return answer, err
-	case !r.Wait && b.end(func() bool { return true }):
+	case !r.Wait && b.end(always):
 		d.drop(ctx, b)
 		return answer, nil
 	case queued || err != nil:

@@ -160,6 +160,8 @@ func (b *ballot) end(why func() bool) bool {
 	return true
 }
 
+func always() bool { return true }
+
 // begin notes that a node is about to be asked. It returns what to ask, and the term that
 // the answer belongs to, or false if the node must not be asked.
 func (b *ballot) begin(n *node, ask uint64) (*driver.Request, int, bool) {
