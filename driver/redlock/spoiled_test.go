@@ -355,20 +355,20 @@ func TestTryIsToldOfTheTroubleThoughItsVotesAreSpoiled(t *testing.T) {
 // deliberate takes its time to answer an ask.
 type deliberate struct {
 	driver.Driver
-	takes    time.Duration
-	released int
+	takes    atomic.Int64 // ns
+	released atomic.Bool
 }
 
 func (s *deliberate) Unwrap() driver.Driver { return s.Driver }
 
 func (s *deliberate) Acquire(ctx context.Context, r *driver.Request) (driver.Grant, error) {
 	asked := *r
-	time.Sleep(s.takes)
+	time.Sleep(time.Duration(s.takes.Load()))
 	return s.Driver.Acquire(ctx, &asked)
 }
 
 func (s *deliberate) Release(ctx context.Context, l driver.Lease) error {
-	s.released++
+	s.released.Store(true)
 	return s.Driver.Release(ctx, l)
 }
 
@@ -389,11 +389,12 @@ func TestVoteIsKeptThoughAnotherIsGivenBackDuringTheAsk(t *testing.T) {
 		for !slow.releases.Load() {
 			time.Sleep(time.Millisecond)
 		}
-		first.takes, second.takes = 40*time.Millisecond, 30*time.Millisecond
+		first.takes.Store(int64(40 * time.Millisecond))
+		second.takes.Store(int64(30 * time.Millisecond))
 		g, err := asksFor(t, d, "me", 2, &won)
 		require.NoError(t, err)
 		require.Equal(t, driver.Queued, g.Status)
-		require.Zero(t, second.released)
+		require.False(t, second.released.Load())
 		require.NoError(t, d.Close())
 	})
 }
@@ -401,16 +402,16 @@ func TestVoteIsKeptThoughAnotherIsGivenBackDuringTheAsk(t *testing.T) {
 // forgetful is a node that keeps no tombstones. Its answer to the first release is lost, and that to the second late.
 type forgetful struct {
 	straggler
-	releases int
+	releases atomic.Int32
 	answers  chan struct{}
 }
 
 func (s *forgetful) Unwrap() driver.Driver { return s.Driver }
 
 func (s *forgetful) Release(ctx context.Context, l driver.Lease) error {
-	s.releases++
+	n := s.releases.Add(1)
 	err := s.straggler.Release(ctx, l)
-	switch s.releases {
+	switch n {
 	case 1:
 		return errLost
 	case 2:
@@ -434,7 +435,7 @@ func TestReleaseThatIsDueAgainIsNotForgottenWithTheOneBefore(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, d.Release(t.Context(), lease("me")))
 		time.Sleep(20 * time.Millisecond)
-		require.Equal(t, 2, s.releases)
+		require.EqualValues(t, 2, s.releases.Load())
 		close(s.arrives)
 		synctest.Wait()
 		require.True(t, taken(t, s.Driver))
