@@ -24,7 +24,7 @@ func TestScriptsRunTheCommandsInTheDocumentOfTheProtocol(t *testing.T) {
 	page, err := os.ReadFile("../docs/protocol.md")
 	require.NoError(t, err)
 	documented := map[string]string{}
-	for _, m := range regexp.MustCompile("(?m)^\\| (.+) \\| `(TIME [A-Z ]+)` \\|$").FindAllSubmatch(page, -1) {
+	for _, m := range regexp.MustCompile("(?m)^\\| (.+) \\| `(MGET [A-Z ]+)` \\|$").FindAllSubmatch(page, -1) {
 		documented[string(m[1])] = string(m[2])
 	}
 

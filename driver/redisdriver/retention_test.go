@@ -79,6 +79,24 @@ var allUses = map[string]use{
 	},
 }
 
+// Of a lock that nobody else wants, and whose limit nobody has set, the end of the key stays, see short/leave.lua.
+var aloneUses = map[string]use{
+	"is released soon": func(c comes) time.Time { p := c("a", minute); at := ended(minute); released(p, time.Second); return at },
+	"is released just before its end": func(c comes) time.Time {
+		p := c("a", minute)
+		at := ended(minute)
+		released(p, 58*time.Second)
+		return at
+	},
+	"is released after its end": func(c comes) time.Time {
+		p := c("a", minute)
+		at := ended(minute)
+		released(p, minute+10*time.Second)
+		return at
+	},
+	"a long lease is released": func(c comes) time.Time { return released(c("a", minute+1), time.Second) },
+}
+
 // In a mutex one knows whose lease is the last.
 var mutexUses = map[string]use{
 	"a long wait is given up, and the holder crashes": func(c comes) time.Time {
@@ -108,6 +126,7 @@ const moment = 100 * time.Millisecond
 func TestNothingIsLeftOneMinuteAfterTheLastUse(t *testing.T) {
 	for _, k := range kinds {
 		uses := maps.Clone(allUses)
+		maps.Copy(uses, aloneUses)
 		if k == driver.Mutex {
 			maps.Copy(uses, mutexUses)
 		}

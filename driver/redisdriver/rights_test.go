@@ -148,7 +148,8 @@ func everything(t *testing.T, s *redistest.Server, d *redisdriver.Driver, crowds
 					continue
 				}
 				assert.Equal(t, before, after, "%s: %v", name, err)
-				assert.Greater(t, then, until-30*time.Second, "%s: the key ends early", name)
+				// A free key that is put back lives as long as it must.
+				assert.Greater(t, then, min(until, time.Minute)-30*time.Second, "%s: the key ends early", name)
 				if !strings.Contains(err.Error(), "OOM") {
 					errs = append(errs, fmt.Errorf("%s: %w", name, err))
 				}

@@ -18,7 +18,7 @@ var (
 	acquireScript = newScript("acquire", 3, forMany("acquire")...)
 	releaseScript = newScript("release", 2, forMany("release", "lib/burial")...)
 	renewScript   = newScript("renew", 3, forMany("renew")...)
-	inspectScript = newScript("inspect", 0, "lib/time", "lib/locks", "op/inspect")
+	inspectScript = newScript("inspect", 0, "lib/begin", "lib/locks", "lib/time", "op/inspect")
 
 	noticeScript    = newScript("notice", 0, forOneLock("notice")...)
 	raiseScript     = newScript("raise", 0, forOneLock("raise")...)
@@ -37,11 +37,15 @@ var library = []string{"lib/record", "lib/lock", "lib/hold", "lib/expiry", "lib/
 // forMany puts a script for many locks together: the straight line for what is common comes first,
 // before anything is defined, and returns if it is enough.
 func forMany(verb string, more ...string) []string {
-	return slices.Concat([]string{"lib/time", "lib/locks", "short/" + verb}, library, more, []string{"op/" + verb, "lib/each"})
+	begin := []string{"lib/begin", "lib/locks", "lib/time", "short/" + verb}
+	if verb == "release" {
+		begin = []string{"lib/begin", "lib/locks", "short/leave", "lib/time", "short/release"}
+	}
+	return slices.Concat(begin, library, more, []string{"op/" + verb, "lib/each"})
 }
 
 func forOneLock(verb string, more ...string) []string {
-	return slices.Concat([]string{"lib/time"}, library, more, []string{"op/" + verb})
+	return slices.Concat([]string{"lib/begin", "lib/time"}, library, more, []string{"op/" + verb})
 }
 
 var allScripts = []*script{
@@ -86,7 +90,9 @@ func onNode(parts []string) []string {
 	return parts
 }
 
-var forOne = strings.NewReplacer("KEYS[n]", "KEYS[1]", "unpack(KEYS)", "KEYS[1]", "return replies", "return replies[1]")
+// forOne also leaves out notes for locks that come later in a call.
+var forOne = strings.NewReplacer("KEYS[n]", "KEYS[1]", "unpack(KEYS)", "KEYS[1]", "return replies", "return replies[1]",
+	"passed[KEYS[n]] = true\n", "", "passed[KEYS[n]] = passed[KEYS[n]] or false\n", "")
 
 // forCluster makes a hash of a string in one step, where save() in lib/lock.lua deletes the string
 // first. A node whose slot is moving to another node refuses to write a key that is missing. So

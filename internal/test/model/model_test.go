@@ -152,7 +152,7 @@ func TestModelFindsMistakes(t *testing.T) {
 		},
 		"the thin form forgets the fence": {
 			in:  "the server's clock is set back",
-			old: "redis.pcall('SET', KEYS[1], high, 'PXAT'", new: "redis.pcall('SET', KEYS[1], '0', 'PXAT'", short: true,
+			old: "redis.pcall('SET', KEYS[1], high, 'KEEPTTL'", new: "redis.pcall('SET', KEYS[1], '0', 'KEEPTTL'", short: true,
 		},
 		"a fat lock that gets thin forgets the fence": {
 			in:  "the server's clock is set back",

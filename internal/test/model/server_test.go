@@ -153,7 +153,8 @@ func (s *server) do(args []string) any {
 		return s.list(values...)
 	case "SET":
 		if len(args) == 3 && args[2] == "KEEPTTL" {
-			must(s.text != "" && args[1] == s.text)
+			must(s.text != "" && args[1] != "")
+			s.text = args[1]
 			return s.ok()
 		}
 		must(len(args) == 4 && args[2] == "PXAT" && args[1] != "")

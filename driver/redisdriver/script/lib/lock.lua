@@ -184,12 +184,19 @@ local function write(must, ...)
 end
 
 -- Save the lock, although memory is full if it must be. Returns an error reply if that was
--- refused; then the lock is as it was, but that the key may live longer.
+-- refused; then the lock is as it was, but that the key may live longer, or no longer than it must.
+--
+-- The key of a thin lock that somebody holds ends a retention after the lease, or later. Whatever writes
+-- one keeps to that, for short/leave.lua counts on it.
 local function save(must)
   if not (lock.head or lock.resized or lock.owner) and lock.dead == ''
     and (lock.count == 0 or lock.count == 1 and (lock.thin or lock.absent)) then
     local record = lock.count == 1 and thin_record(lock.high, lock.limit, lock.holders[1]) or int(lock.high)
     if record ~= (lock.thin or '0') or lock.needed then
+      local _, _, before = thin_read(lock.thin or '')
+      if lock.count == 0 and before and before.ttl <= retention then -- its end will do, see short/leave.lua
+        return write(must, 'SET', KEYS[n], record, 'KEEPTTL')
+      end
       local ms = lock.count == 1 and lock.holders[1].expires - now or 0
       return write(must, 'SET', KEYS[n], record, 'PXAT', int(now + lifetime(ms, lock.high)))
     end

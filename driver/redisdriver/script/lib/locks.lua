@@ -10,3 +10,4 @@ local ARGUMENTS = math.floor((#ARGV - 2) / #KEYS) -- of each lock
 local at_length = ARGV[3 + #KEYS * ARGUMENTS]
 local replies, left = {}, #KEYS
 local records = redis.call('MGET', unpack(KEYS)) -- the thin ones
+local passed = {} -- locks of which what was read is out of date, or that others are to get or give up first

@@ -19,6 +19,7 @@ local KEYS, records, replies, left = {}, {}, {}, ARGV[#ARGV] + 0
 for n = 1, left do
   KEYS[n] = ARGV[2 + n * ARGUMENTS]
 end
+local passed = {} -- as in locks.lua
 local at_length = #ARGV > 3 + #KEYS * ARGUMENTS and ARGV[#ARGV - 1]
 for n = 1, #KEYS do
   local reply = redis.pcall('MGET', KEYS[n]) -- GET refuses a fat one

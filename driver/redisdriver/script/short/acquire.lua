@@ -18,7 +18,6 @@ do
   local request, ttl, fences, room, weight, limit, owner, whom -- of those who ask together mostly one
   local lasts, weighs, most, length -- its numbers
   local held, granted, waits, last -- what the records of a request have in common
-  local passed = {} -- locks in this call of which what was read is out of date, or that others are to get first
   for n = 1, #KEYS do
     repeat -- break leaves it to op/acquire.lua
       local at = (n - 1) * ARGUMENTS
@@ -104,7 +103,8 @@ do
         if record then
           reply = redis.pcall('SET', KEYS[n], last .. ' ' .. limit .. ' ' .. token .. held .. numbers .. granted,
             'PXAT', int(now + retention + length))
-          replies[n], left, passed[KEYS[n]] = reply.err and reply or numbers, left - 1, true
+          replies[n], left = reply.err and reply or numbers, left - 1
+          passed[KEYS[n]] = true
           break
         end
         if stands or life < ends + retention / 2 then

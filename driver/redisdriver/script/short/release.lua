@@ -14,7 +14,6 @@
 do
   local HELD, SETTLED, NOTICE = 1, 48, 33
   local news, secrets, listening = {}, {}, {} -- what each client is to be told, sealed with that; how many listen
-  local passed = {} -- locks in this call of which what was read is out of date, or that others are to give up first
   for n = 1, #KEYS do
     repeat -- break leaves it to op/release.lua
       local at = (n - 1) * ARGUMENTS
@@ -23,13 +22,14 @@ do
         break -- a tombstone is to be left
       end
 
-      -- One token holds it, nobody waits, and there is nothing else to remember: only the last fence
-      -- stays. If that is refused, memory is full. The long way knows how to write all the same.
+      -- One token holds it, for longer than the retention, or short/leave.lua would have sufficed. Nobody waits,
+      -- and there is nothing else to remember: only the last fence stays. If that is refused, memory is full. The long way knows how to write all the same.
       local record = records[n]
       if record then
         local high, holder = match(record, '^(%d+) %d+ (%S+) ')
         if holder == token and #high <= 16 and high + 0 <= now_us and not redis.pcall('SET', KEYS[n], high, 'PXAT', int(now + retention)).err then
-          replies[n], left, passed[KEYS[n]] = HELD, left - 1, true
+          replies[n], left = HELD, left - 1
+          passed[KEYS[n]] = true
         end
         break
       end

@@ -12,7 +12,6 @@
 
 do
   local HELD = 1
-  local passed = {} -- locks in this call of which what was read is out of date
   for n = 1, #KEYS do
     local at = (n - 1) * ARGUMENTS
     local before, high, token, expires, ttl, weight, tag, granted =
@@ -25,7 +24,8 @@ do
       local length = ttl + grace(ttl + 0)
       if not redis.pcall('SET', KEYS[n], before .. ' ' .. int(now + length) .. ' ' .. ttl .. ' ' .. weight .. ' ' .. tag .. ' ' .. granted,
         'PXAT', int(now + retention + length)).err then
-        replies[n], left, passed[KEYS[n]] = HELD, left - 1, true
+        replies[n], left = HELD, left - 1
+        passed[KEYS[n]] = true
       end
     end
   end

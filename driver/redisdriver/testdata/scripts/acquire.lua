@@ -1,8 +1,15 @@
--- lib/time.lua
+-- lib/begin.lua
 local n = 1
 local unpack = table.unpack or unpack
 local find, match, sub, format = string.find, string.match, string.sub, string.format
 local retention = ARGV[2] + 0
+-- lib/locks.lua
+local ARGUMENTS = math.floor((#ARGV - 2) / #KEYS)
+local at_length = ARGV[3 + #KEYS * ARGUMENTS]
+local replies, left = {}, #KEYS
+local records = redis.call('MGET', unpack(KEYS))
+local passed = {}
+-- lib/time.lua
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
 local now = math.floor(now_us / 1000)
@@ -17,17 +24,11 @@ end
 local function patience(ttl)
 return math.floor(ttl * 2 / 3)
 end
--- lib/locks.lua
-local ARGUMENTS = math.floor((#ARGV - 2) / #KEYS)
-local at_length = ARGV[3 + #KEYS * ARGUMENTS]
-local replies, left = {}, #KEYS
-local records = redis.call('MGET', unpack(KEYS))
 -- short/acquire.lua
 do
 local request, ttl, fences, room, weight, limit, owner, whom
 local lasts, weighs, most, length
 local held, granted, waits, last
-local passed = {}
 for n = 1, #KEYS do
 repeat
 local at = (n - 1) * ARGUMENTS
@@ -107,7 +108,8 @@ end
 if record then
 reply = redis.pcall('SET', KEYS[n], last .. ' ' .. limit .. ' ' .. token .. held .. numbers .. granted,
 'PXAT', int(now + retention + length))
-replies[n], left, passed[KEYS[n]] = reply.err and reply or numbers, left - 1, true
+replies[n], left = reply.err and reply or numbers, left - 1
+passed[KEYS[n]] = true
 break
 end
 if stands or life < ends + retention / 2 then
@@ -349,6 +351,10 @@ if not (lock.head or lock.resized or lock.owner) and lock.dead == ''
 and (lock.count == 0 or lock.count == 1 and (lock.thin or lock.absent)) then
 local record = lock.count == 1 and thin_record(lock.high, lock.limit, lock.holders[1]) or int(lock.high)
 if record ~= (lock.thin or '0') or lock.needed then
+local _, _, before = thin_read(lock.thin or '')
+if lock.count == 0 and before and before.ttl <= retention then
+return write(must, 'SET', KEYS[n], record, 'KEEPTTL')
+end
 local ms = lock.count == 1 and lock.holders[1].expires - now or 0
 return write(must, 'SET', KEYS[n], record, 'PXAT', int(now + lifetime(ms, lock.high)))
 end

@@ -1,8 +1,33 @@
--- lib/time.lua
+-- lib/begin.lua
 local n = 1
 local unpack = table.unpack or unpack
 local find, match, sub, format = string.find, string.match, string.sub, string.format
 local retention = ARGV[2] + 0
+-- lib/locks.lua
+local ARGUMENTS = math.floor((#ARGV - 2) / #KEYS)
+local at_length = ARGV[3 + #KEYS * ARGUMENTS]
+local replies, left = {}, #KEYS
+local records = redis.call('MGET', unpack(KEYS))
+local passed = {}
+-- short/leave.lua
+do
+local HELD, SETTLED = 1, 48
+for n = 1, #KEYS do
+local at = (n - 1) * ARGUMENTS
+local high, token, ttl = match(records[n] or '', '^(%d+) %d+ (%S+) %d+ (%d+) ')
+if token == ARGV[3 + at] and passed[KEYS[n]] == nil and string.byte(ARGV[4 + at]) == SETTLED and #high <= 16 and ttl + 0 <= retention
+and not redis.pcall('SET', KEYS[n], high, 'KEEPTTL').err then
+replies[n], left = HELD, left - 1
+passed[KEYS[n]] = true
+else
+passed[KEYS[n]] = passed[KEYS[n]] or false
+end
+end
+end
+if left == 0 then
+return replies
+end
+-- lib/time.lua
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
 local now = math.floor(now_us / 1000)
@@ -17,16 +42,10 @@ end
 local function patience(ttl)
 return math.floor(ttl * 2 / 3)
 end
--- lib/locks.lua
-local ARGUMENTS = math.floor((#ARGV - 2) / #KEYS)
-local at_length = ARGV[3 + #KEYS * ARGUMENTS]
-local replies, left = {}, #KEYS
-local records = redis.call('MGET', unpack(KEYS))
 -- short/release.lua
 do
 local HELD, SETTLED, NOTICE = 1, 48, 33
 local news, secrets, listening = {}, {}, {}
-local passed = {}
 for n = 1, #KEYS do
 repeat
 local at = (n - 1) * ARGUMENTS
@@ -38,7 +57,8 @@ local record = records[n]
 if record then
 local high, holder = match(record, '^(%d+) %d+ (%S+) ')
 if holder == token and #high <= 16 and high + 0 <= now_us and not redis.pcall('SET', KEYS[n], high, 'PXAT', int(now + retention)).err then
-replies[n], left, passed[KEYS[n]] = HELD, left - 1, true
+replies[n], left = HELD, left - 1
+passed[KEYS[n]] = true
 end
 break
 end
@@ -376,6 +396,10 @@ if not (lock.head or lock.resized or lock.owner) and lock.dead == ''
 and (lock.count == 0 or lock.count == 1 and (lock.thin or lock.absent)) then
 local record = lock.count == 1 and thin_record(lock.high, lock.limit, lock.holders[1]) or int(lock.high)
 if record ~= (lock.thin or '0') or lock.needed then
+local _, _, before = thin_read(lock.thin or '')
+if lock.count == 0 and before and before.ttl <= retention then
+return write(must, 'SET', KEYS[n], record, 'KEEPTTL')
+end
 local ms = lock.count == 1 and lock.holders[1].expires - now or 0
 return write(must, 'SET', KEYS[n], record, 'PXAT', int(now + lifetime(ms, lock.high)))
 end

@@ -1,8 +1,15 @@
--- lib/time.lua
+-- lib/begin.lua
 local n = 1
 local unpack = table.unpack or unpack
 local find, match, sub, format = string.find, string.match, string.sub, string.format
 local retention = ARGV[2] + 0
+-- lib/locks.lua
+local ARGUMENTS = math.floor((#ARGV - 2) / #KEYS)
+local at_length = ARGV[3 + #KEYS * ARGUMENTS]
+local replies, left = {}, #KEYS
+local records = redis.call('MGET', unpack(KEYS))
+local passed = {}
+-- lib/time.lua
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
 local now = math.floor(now_us / 1000)
@@ -17,15 +24,9 @@ end
 local function patience(ttl)
 return math.floor(ttl * 2 / 3)
 end
--- lib/locks.lua
-local ARGUMENTS = math.floor((#ARGV - 2) / #KEYS)
-local at_length = ARGV[3 + #KEYS * ARGUMENTS]
-local replies, left = {}, #KEYS
-local records = redis.call('MGET', unpack(KEYS))
 -- short/renew.lua
 do
 local HELD = 1
-local passed = {}
 for n = 1, #KEYS do
 local at = (n - 1) * ARGUMENTS
 local before, high, token, expires, ttl, weight, tag, granted =
@@ -38,7 +39,8 @@ tag = ARGV[5 + at] ~= '-' and ARGV[5 + at] or tag
 local length = ttl + grace(ttl + 0)
 if not redis.pcall('SET', KEYS[n], before .. ' ' .. int(now + length) .. ' ' .. ttl .. ' ' .. weight .. ' ' .. tag .. ' ' .. granted,
 'PXAT', int(now + retention + length)).err then
-replies[n], left, passed[KEYS[n]] = HELD, left - 1, true
+replies[n], left = HELD, left - 1
+passed[KEYS[n]] = true
 end
 end
 end
@@ -218,6 +220,10 @@ if not (lock.head or lock.resized or lock.owner) and lock.dead == ''
 and (lock.count == 0 or lock.count == 1 and (lock.thin or lock.absent)) then
 local record = lock.count == 1 and thin_record(lock.high, lock.limit, lock.holders[1]) or int(lock.high)
 if record ~= (lock.thin or '0') or lock.needed then
+local _, _, before = thin_read(lock.thin or '')
+if lock.count == 0 and before and before.ttl <= retention then
+return write(must, 'SET', KEYS[n], record, 'KEEPTTL')
+end
 local ms = lock.count == 1 and lock.holders[1].expires - now or 0
 return write(must, 'SET', KEYS[n], record, 'PXAT', int(now + lifetime(ms, lock.high)))
 end
