@@ -23,7 +23,8 @@ do
       end
 
       -- One token holds it, for longer than the retention, or short/leave.lua would have sufficed. Nobody waits,
-      -- and there is nothing else to remember: only the last fence stays. If that is refused, memory is full. The long way knows how to write all the same.
+      -- and there is nothing else to remember: only the last fence stays. If that is refused, memory is full. The
+      -- long way knows how to write all the same.
       local record = records[n]
       if record then
         local high, holder = match(record, '^(%d+) %d+ (%S+) ')
