@@ -27,8 +27,9 @@
 // TTL after it last asked. If those that use an RWMutex or a Semaphore last all crash, the
 // longest lease or wait counts that began while somebody used it, even if it was given up.
 //
-// A lease that nobody else waited for counts until it would have ended, also if it was released before or after
-// that, unless its TTL is above a minute: to move the end of the key takes Redis a seventh of the time for a lock.
+// A lease of a lock that nobody else has wanted counts until it would have ended, also if it was released before or
+// after that, unless its TTL is above a minute: to ask for the time, and to move the end of the key, is a seventh of
+// what Redis does for a lock.
 //
 // # Fences
 //

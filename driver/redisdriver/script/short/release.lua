@@ -22,7 +22,7 @@ do
         break -- a tombstone is to be left
       end
 
-      -- One token holds it, for longer than the retention, or short/leave.lua would have sufficed. Nobody waits,
+      -- One token holds it, with a TTL above the retention, or short/leave.lua would have done. Nobody waits,
       -- and there is nothing else to remember: only the last fence stays. If that is refused, memory is full. The
       -- long way knows how to write all the same.
       local record = records[n]
